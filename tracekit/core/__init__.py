@@ -1,0 +1,1 @@
+"""Analysis: polars frames in, polars frames out; no files, no formats."""

@@ -1,0 +1,78 @@
+"""Every error and warning that tracekit raises.
+
+.. code-block:: text
+
+    TracekitError
+     ├─ UnknownFormatError (ValueError)      no reader or exporter by that name, or none recognises the file
+     ├─ UnsupportedVersionError              recognised, but a version that is not read
+     ├─ CorruptTraceError (ValueError)       the file breaks its own format; has .path .table .row
+     ├─ SchemaError (TypeError)              a reader or plug-in gave a table that is not as declared
+     ├─ MissingTableError (LookupError)      needs data that this capture did not record
+     └─ ExportError                          the target cannot hold the trace, or cannot be written
+    TracekitWarning (UserWarning)            rows dropped, plug-in skipped, unknown schema version
+
+A message reads ``path: what is wrong, with numbers`` and, on a second line, ``Hint: what to do``.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+
+class TracekitError(Exception):
+    """Base of all errors: what is wrong and, if there is one, what to do about it."""
+
+    def __init__(self, message: str, *, path: str | os.PathLike[str] | None = None, hint: str | None = None) -> None:
+        self.path = None if path is None else os.fspath(path)
+        self.hint = hint
+        text = message if self.path is None else f"{self.path}: {message}"
+        super().__init__(text if hint is None else f"{text}\nHint: {hint}")
+
+
+class UnknownFormatError(TracekitError, ValueError):
+    """No reader or exporter has that name, or none recognises the file."""
+
+
+class UnsupportedVersionError(TracekitError):
+    """The file is recognised, but its version is not one that is read."""
+
+
+class CorruptTraceError(TracekitError, ValueError):
+    """The file breaks its own format; ``table`` and ``row`` say where, as far as known."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        table: str | None = None,
+        row: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.table = table
+        self.row = row
+        place = "" if table is None else f"table {table}: " if row is None else f"table {table}, row {row}: "
+        super().__init__(place + message, path=path, hint=hint)
+
+
+class SchemaError(TracekitError, TypeError):
+    """A reader or plug-in gave a table that is not as declared."""
+
+
+class MissingTableError(TracekitError, LookupError):
+    """What was asked for needs data that this capture did not record."""
+
+
+class ExportError(TracekitError):
+    """The target cannot hold the trace, or cannot be written."""
+
+
+class TracekitWarning(UserWarning):
+    """Something was left out, repaired or not known; the message counts it."""
+
+
+def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
+    """Issue a ``TracekitWarning`` that names the file."""
+    text = message if path is None else f"{os.fspath(path)}: {message}"
+    warnings.warn(text, TracekitWarning, stacklevel=3)

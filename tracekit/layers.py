@@ -1,0 +1,224 @@
+"""What a trace is made of: an opened file under layers that each give the same tables, cached, correlated or selected.
+
+Every layer is a ``Capture``: it reads some columns of one table when asked. A layer works only on the columns that the
+question needs, and keeps only what is dear to compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit import schemas
+from tracekit.errors import SchemaError, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.registry import Capture
+    from tracekit.schemas import TableSchema
+
+ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
+
+
+class Layer:
+    """Tables by name; each is read by column, and every declared table exists."""
+
+    def schema(self, name: str) -> TableSchema:
+        """Declared schema of a table."""
+        return schemas.table(name)
+
+    def count(self, name: str) -> int:
+        """Number of rows of a table."""
+        raise NotImplementedError
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read some columns of a table: all rows, in the order of the file."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class File(Layer):
+    """The tables of one opened file; a column is read once and kept."""
+
+    def __init__(self, capture: Capture | Mapping[str, pa.Table], path: Path) -> None:
+        self.path = path
+        self._capture = capture
+        self._columns: dict[str, dict[str, pa.ChunkedArray]] = {}
+        self._names = frozenset(capture if isinstance(capture, Mapping) else capture.names())
+        self._checked: set[str] = set()
+
+    def count(self, name: str) -> int:
+        """Number of rows, without reading them where the format can tell."""
+        schemas.table(name)
+        if name not in self._names:
+            return 0
+        if isinstance(self._capture, Mapping):
+            return int(self._capture[name].num_rows)
+        return self._capture.count(name)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read what is not read yet; hold it against the declaration."""
+        import pyarrow as pa
+
+        schema = self.schema(name)
+        kept = self._columns.setdefault(name, {})
+        missing = [c for c in dict.fromkeys(columns) if c not in kept]
+        if missing:
+            fresh = schemas.conform(self._fetch(name, missing), schema, missing)
+            if kept and fresh.num_rows != (rows := len(next(iter(kept.values())))):
+                raise SchemaError(f"{name} had {rows} rows and now {fresh.num_rows}", path=self.path)
+            kept.update(zip(missing, fresh.columns, strict=True))
+            self._check_ends(name, kept)
+        return pa.table([kept[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
+
+    def close(self) -> None:
+        """Close the file, if its reader keeps it open."""
+        getattr(self._capture, "close", lambda: None)()
+
+    def _fetch(self, name: str, columns: list[str]) -> pa.Table:
+        if name not in self._names:
+            return schemas.empty(schemas.table(name), columns)
+        return self._capture[name] if isinstance(self._capture, Mapping) else self._capture.read(name, columns)
+
+    def _check_ends(self, name: str, kept: dict[str, pa.ChunkedArray]) -> None:
+        import pyarrow.compute as pc
+
+        if name in self._checked or not {"start_ns", "end_ns"} <= kept.keys():
+            return
+        self._checked.add(name)
+        backwards = pc.sum(pc.less(kept["end_ns"], kept["start_ns"])).as_py()
+        if backwards:
+            warn(f"{backwards} rows of {name} end before they start: kept as recorded", path=self.path)
+
+
+class Correlated(Layer):
+    """The tables of another layer, with the columns that correlation adds; these are computed once, when first asked for."""
+
+    def __init__(self, base: Layer) -> None:
+        self._base = base
+        self._added: dict[str, pa.Table] = {}
+
+    def schema(self, name: str) -> TableSchema:
+        """Declared schema, with the added columns."""
+        return schemas.correlated(name)
+
+    def count(self, name: str) -> int:
+        """Number of rows; correlation changes none."""
+        return self._base.count(name)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read columns of the file and added ones side by side."""
+        import pyarrow as pa
+
+        schema = self.schema(name)
+        own = set(schemas.table(name).names)
+        arrays = dict(zip(old := [c for c in columns if c in own], self._base.read(name, old).columns, strict=True))
+        if len(old) < len(columns):
+            arrays.update({c: self._links(name)[c] for c in columns if c not in own})
+        return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._base.close()
+
+    def _links(self, name: str) -> pa.Table:
+        from tracekit.core import correlate
+
+        if name not in self._added:
+            frame = lambda table: to_frame(self._base, table)  # noqa: E731
+            made = correlate.ranges(frame) if name == "nvtx_ranges" else correlate.activities(frame, name)
+            added = [c for c in self.schema(name).names if c not in schemas.table(name).names]
+            self._added[name] = schemas.conform(made.collect().to_arrow(), self.schema(name), added)
+        return self._added[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows of a trace are wanted; None is all of them.
+
+    Attributes:
+        time: Rows that overlap ``[a, b)`` ns since the trace origin; either end may be None.
+        devices: Rows of these devices, in tables that have devices.
+        domains: NVTX ranges and marks of these domains; "" is the default domain.
+        min_duration_ns: Rows that last at least so long, in tables that have durations.
+        tables: These tables; the others are empty.
+    """
+
+    time: tuple[int | None, int | None] | None = None
+    devices: tuple[int, ...] | None = None
+    domains: tuple[str, ...] | None = None
+    min_duration_ns: int | None = None
+    tables: tuple[str, ...] | None = None
+
+
+class Selected(Layer):
+    """Some rows of another layer."""
+
+    def __init__(self, base: Layer, selection: Selection) -> None:
+        self._base = base
+        self._selection = selection
+        self._masks: dict[str, pa.ChunkedArray | None] = {}
+
+    def schema(self, name: str) -> TableSchema:
+        """Declared schema."""
+        return self._base.schema(name)
+
+    def count(self, name: str) -> int:
+        """Number of rows selected."""
+        import pyarrow.compute as pc
+
+        mask = self._mask(name)
+        return self._base.count(name) if mask is None else int(pc.sum(mask).as_py() or 0)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read some columns of the selected rows."""
+        if self._selection.tables is not None and name not in self._selection.tables:
+            return schemas.empty(self.schema(name), columns)
+        mask = self._mask(name)
+        table = self._base.read(name, columns)
+        return table if mask is None else table.filter(mask)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._base.close()
+
+    def _mask(self, name: str) -> pa.ChunkedArray | None:
+        from tracekit.core import select
+
+        if name not in self._masks:
+            s = self._selection
+            excluded = s.tables is not None and name not in s.tables
+            wanted = select.condition(
+                self.schema(name).names,
+                time=s.time,
+                devices=s.devices,
+                domains=s.domains,
+                min_duration_ns=s.min_duration_ns,
+                nothing=excluded,
+            )
+            frame = None if wanted is None else to_frame(self._base, name).select(wanted.alias("keep")).collect()
+            self._masks[name] = None if frame is None else frame["keep"].fill_null(False).to_arrow()  # noqa: FBT003
+        return self._masks[name]
+
+
+def to_frame(layer: Layer, name: str) -> pl.LazyFrame:
+    """Return a table as a LazyFrame that reads the columns its query uses, when it is collected."""
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    schema = schemas.polars_schema(layer.schema(name))
+
+    def read(columns: list[str] | None, where: pl.Expr | None, rows: int | None, _: int | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        table = layer.read(name, list(schema) if columns is None else columns)
+        frame = pl.from_arrow(table if rows is None else table.slice(0, rows))
+        yield frame if where is None else frame.filter(where)
+
+    return register_io_source(read, schema=schema)

@@ -1,0 +1,1 @@
+"""One module or package a format, each ending in its ``READER``."""

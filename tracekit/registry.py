@@ -1,0 +1,274 @@
+"""What a reader and an exporter are, which ones there are, and which reader fits a file.
+
+Built-ins are named in one tuple each; third parties add theirs through the entry point groups ``tracekit.readers`` and
+``tracekit.exporters``. A plug-in that cannot be loaded is skipped with a warning; a built-in wins over its name.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+
+from tracekit.errors import TracekitError, UnknownFormatError, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.schemas import TableSchema
+
+BUILTIN_READERS = ("tracekit.readers.nsys_sqlite", "tracekit.readers.parquet", "tracekit.readers.arrow")
+BUILTIN_EXPORTERS = (
+    "tracekit.exporters.chrome_trace",
+    "tracekit.exporters.csv",
+    "tracekit.exporters.parquet",
+    "tracekit.exporters.arrow",
+)
+HEAD_BYTES = 4096
+
+
+class Source:
+    """A file or folder to be read, with its head read once for every sniffer."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @functools.cached_property
+    def head(self) -> bytes:
+        """The first bytes of a file; empty for a folder."""
+        if self.path.is_dir():
+            return b""
+        with self.path.open("rb") as f:
+            return f.read(HEAD_BYTES)
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Size of the file in bytes."""
+        return self.path.stat().st_size
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """Names of the entries of a folder; empty for a file."""
+        return frozenset(p.name for p in self.path.iterdir()) if self.path.is_dir() else frozenset()
+
+
+class Progress(Protocol):
+    """Told how far a long work has come: ``done`` of ``total`` rows."""
+
+    def __call__(self, done: int, total: int) -> None: ...
+
+
+@runtime_checkable
+class Capture(Protocol):
+    """An opened file, as a reader hands it over: tables by name, read on demand."""
+
+    def names(self) -> Collection[str]:
+        """Names of the declared tables that the file may hold rows for."""
+        ...
+
+    def count(self, name: str) -> int:
+        """Number of rows of one table."""
+        ...
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read some columns of one table."""
+        ...
+
+
+class View(Protocol):
+    """What an exporter sees of a trace."""
+
+    @property
+    def info(self) -> Mapping[str, str]:
+        """Facts about the capture."""
+        ...
+
+    def frame(self, name: str) -> pl.LazyFrame:
+        """One table; only the columns that the query uses are read."""
+        ...
+
+    def count(self, name: str) -> int:
+        """Number of rows of one table."""
+        ...
+
+    def schema(self, name: str) -> TableSchema:
+        """Declared schema of one table."""
+        ...
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Turns one format into tables.
+
+    Attributes:
+        format: Kebab-case name, ``nsys-sqlite``.
+        doc: One line that says what it reads.
+        suffixes: File suffixes; they only order the attempts.
+        sniff: Whether the content of a source looks like this format. Must not raise on foreign content.
+        open: Opens the source: a ``Capture``, or simply a mapping of table names to Arrow tables.
+    """
+
+    format: str
+    doc: str
+    suffixes: tuple[str, ...]
+    sniff: Callable[[Source], bool]
+    open: Callable[[Source], Capture | Mapping[str, pa.Table]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """Turns a trace into one format: one file of the whole trace, or one file a table.
+
+    Attributes:
+        format: Kebab-case name, ``chrome-trace``.
+        doc: One line that says what it writes.
+        suffixes: Suffixes of its files; the first one is the default.
+        write: Writes the whole trace to a path (which does not exist yet).
+        write_table: Writes one table to a path, for formats that hold one table a file.
+        correlated: Whether the trace is to be correlated first.
+    """
+
+    format: str
+    doc: str
+    suffixes: tuple[str, ...]
+    write: Callable[[View, Path, Progress], None] | None = None
+    write_table: Callable[[View, str, Path, Progress], None] | None = None
+    correlated: bool = field(default=False)
+
+
+Part = TypeVar("Part", Reader, Exporter)
+
+
+@functools.cache
+def readers() -> dict[str, Reader]:
+    """Return every reader by format, built-ins first."""
+    return _collect(Reader, BUILTIN_READERS, "READER", "tracekit.readers")
+
+
+@functools.cache
+def exporters() -> dict[str, Exporter]:
+    """Return every exporter by format, built-ins first."""
+    return _collect(Exporter, BUILTIN_EXPORTERS, "EXPORTER", "tracekit.exporters")
+
+
+def reader(name: str) -> Reader:
+    """Return the reader of a format.
+
+    Raises:
+        UnknownFormatError: There is none.
+    """
+    return _named("reader", name, readers())
+
+
+def exporter(name: str) -> Exporter:
+    """Return the exporter of a format.
+
+    Raises:
+        UnknownFormatError: There is none.
+    """
+    return _named("exporter", name, exporters())
+
+
+def sniff(source: Source) -> Reader:
+    """Return the reader that recognises the content of a source; the suffix only orders the attempts.
+
+    Raises:
+        UnknownFormatError: None does; the hint says what the file seems to be.
+        FileNotFoundError: The path does not exist.
+    """
+    if not source.path.exists():
+        raise FileNotFoundError(2, os.strerror(2), str(source.path))
+    known = sorted(readers().values(), key=lambda r: source.path.suffix not in r.suffixes)
+    try:
+        found = next((r for r in known if r.sniff(source)), None)
+    except PermissionError as e:
+        raise TracekitError("cannot be read: permission denied", path=source.path, hint="check its mode") from e
+    if found is None:
+        what, hint = _foreign(source)
+        raise UnknownFormatError(what, path=source.path, hint=hint)
+    return found
+
+
+def exporter_for(path: str | os.PathLike[str]) -> Exporter:
+    """Return the exporter whose suffix a file name ends in.
+
+    Raises:
+        UnknownFormatError: None has it.
+    """
+    name = os.fspath(path)
+    matches = [(len(s), e) for e in exporters().values() for s in e.suffixes if name.endswith(s)]
+    if not matches:
+        raise UnknownFormatError(
+            "no exporter writes files of that name", path=path, hint=f"give the format: {', '.join(exporters())}"
+        )
+    return max(matches, key=lambda m: m[0])[1]
+
+
+def _collect(kind: type[Part], builtins: tuple[str, ...], attribute: str, group: str) -> dict[str, Part]:
+    found: dict[str, Part] = {}
+    for module in builtins:
+        part: Part = getattr(importlib.import_module(module), attribute)
+        found[part.format] = part
+    for entry in importlib.metadata.entry_points(group=group):
+        plugin = _load(kind, entry)
+        if plugin is not None and plugin.format in found:
+            warn(f"plug-in {entry.value!r} skipped: the format {plugin.format!r} is taken")
+        elif plugin is not None:
+            found[plugin.format] = plugin
+    return found
+
+
+def _load(kind: type[Part], entry: importlib.metadata.EntryPoint) -> Part | None:
+    try:
+        part = entry.load()
+    except Exception as e:  # noqa: BLE001 - whatever a third party's import raises must not break the rest
+        warn(f"plug-in {entry.value!r} skipped: {type(e).__name__}: {e}")
+        return None
+    if isinstance(part, kind):
+        return part
+    warn(f"plug-in {entry.value!r} skipped: it is a {type(part).__name__}, not a tracekit.{kind.__name__}")
+    return None
+
+
+def _named(what: str, name: str, found: dict[str, Part]) -> Part:
+    try:
+        return found[name]
+    except KeyError:
+        raise UnknownFormatError(f"no {what} is called {name!r}", hint=f"{what}s: {', '.join(found)}") from None
+
+
+_FOREIGN = (
+    (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run: git lfs pull"),
+    (b"QUADD", "a .qdstrm stream, which only Nsight Systems can turn into a report", "run: QdstrmImporter -i FILE"),
+    (b"\x1f\x8b", "a gzip file", "unpack it first"),
+    (b"PK\x03\x04", "a zip file", "unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
+    (b"SQLite format 3\x00", "a SQLite database, but not an export of Nsight Systems", "run: nsys export --type sqlite"),
+)
+
+
+def _foreign(source: Source) -> tuple[str, str]:
+    """Say what a file that no reader recognises seems to be, and what to do."""
+    formats = ", ".join(readers())
+    if source.path.is_dir():
+        return "a folder, and no reader recognises what is in it", f"give a file, or a folder of tables ({formats})"
+    if not source.head:
+        return "the file is empty (0 bytes)", "export or copy it again"
+    if not source.head.strip(b"\0"):
+        return "begins with zeros only: an interrupted export", "export it again"
+    for magic, what, hint in _FOREIGN:
+        if source.head.startswith(magic):
+            return what, hint
+    return "no reader recognises the content", f"formats: {formats}; or name one with format= or --from"

@@ -1,0 +1,330 @@
+"""Trace: the named tables of one loaded profile, and the verbs on it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit import registry, schemas
+from tracekit.errors import ExportError, TracekitError, UnknownFormatError
+from tracekit.layers import Correlated, File, Layer, Selected, Selection, to_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.core.reports import ReportTable
+    from tracekit.registry import Exporter, Progress
+
+
+def load(path: str | os.PathLike[str], format: str | None = None) -> Trace:  # noqa: A002 - the word of the API
+    """Open a profile; its tables are read when they are asked for.
+
+    Args:
+        path: File or folder.
+        format: Name of a reader, ``nsys-sqlite``; None recognises the content.
+
+    Returns:
+        The trace.
+
+    Raises:
+        UnknownFormatError: No reader has that name, or none recognises the file.
+        CorruptTraceError: The file is damaged.
+        FileNotFoundError: There is no such file.
+
+    Example:
+        >>> import tracekit as tk
+        >>> trace = tk.load("fixtures/train_amp.sqlite")
+        >>> trace.count("kernels")
+        334
+    """
+    source = registry.Source(path)
+    found = registry.sniff(source) if format is None else registry.reader(format)
+    if not source.path.exists():
+        raise FileNotFoundError(2, os.strerror(2), str(source.path))
+    return Trace(File(found.open(source), source.path), path=source.path, format=found.format)
+
+
+class Trace:
+    """One loaded profile: every declared table by name, perhaps without rows, and what is known of the capture."""
+
+    def __init__(self, layer: Layer, *, path: Path | None = None, format: str = "memory") -> None:  # noqa: A002
+        self._layer = layer
+        self.path = path
+        self.format = format
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, pa.Table]) -> Trace:
+        """Make a trace of Arrow tables in memory; tables that are not given are empty.
+
+        Raises:
+            SchemaError: A name is not declared. A table that is not as declared raises it when read.
+        """
+        for name in tables:
+            schemas.table(name)
+        return cls(File(tables, Path("memory")))
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables."""
+        return list(schemas.tables())
+
+    @functools.cached_property
+    def info(self) -> dict[str, str]:
+        """Facts about the capture: tool, tool_version, schema_version, origin_utc_ns, duration_ns, as far as known."""
+        rows = self._layer.read("capture_info", ["name", "value"]).to_pylist()
+        return {r["name"]: r["value"] for r in rows if r["value"] is not None}
+
+    @property
+    def devices(self) -> pl.DataFrame:
+        """The GPUs of the machine, one row each."""
+        return self.frame("devices").collect()
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self.table(name)
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read a table: all its rows in the order of the file, with the declared Arrow schema.
+
+        Args:
+            name: Name of a table.
+            columns: Only these columns; all if None.
+
+        Raises:
+            SchemaError: No such table or column.
+            CorruptTraceError: The file is damaged there.
+        """
+        return self._layer.read(name, self.schema(name).names if columns is None else list(columns))
+
+    def frame(self, name: str) -> pl.LazyFrame:
+        """Return a table as a polars LazyFrame; collecting it reads only the columns that the query uses."""
+        self.schema(name)
+        return to_frame(self._layer, name)
+
+    def schema(self, name: str) -> schemas.TableSchema:
+        """Return the declared schema of a table of this trace.
+
+        Raises:
+            SchemaError: No such table.
+        """
+        return self._layer.schema(name)
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table.
+
+        Raises:
+            SchemaError: No such table.
+        """
+        self.schema(name)
+        return self._layer.count(name)
+
+    def correlate(self) -> Trace:
+        """Attach GPU activities to API calls and those to NVTX ranges.
+
+        Returns:
+            A new trace. Its kernels, memcpys, memsets and graph_launches carry the API call that caused them, that
+            call's thread, innermost push/pop range, path and depth, and the start/end range open at the time; its
+            nvtx_ranges carry parent, depth, path and projection on the GPU. n rows in, n rows out.
+
+        Example:
+            >>> import tracekit as tk
+            >>> trace = tk.load("fixtures/train_amp.sqlite").correlate()
+            >>> trace.table("kernels", ["range_path"])[0][0].as_py()
+            'Batch 0/Forward pass/layer1/aten::conv2d, seq = 0, op_id = 13, sizes = [[256, 3, 32, 32], [64, 3, 3, 3]]'
+        """
+        return self if isinstance(self._layer, Correlated) else self._on(Correlated(self._layer))
+
+    def select(
+        self,
+        *,
+        time: tuple[int | None, int | None] | None = None,
+        devices: Sequence[int] | None = None,
+        domains: Sequence[str] | None = None,
+        min_duration_ns: int | None = None,
+        tables: Sequence[str] | None = None,
+    ) -> Trace:
+        """Keep some rows: a new trace. Correlate first if kernels are to keep ranges outside the selection.
+
+        Args:
+            time: Rows that overlap ``[a, b)`` ns since the trace origin; either end may be None.
+            devices: GPU rows of these devices.
+            domains: NVTX ranges and marks of these domains; "" is the default domain.
+            min_duration_ns: Rows that last at least so long.
+            tables: Only these tables; the others are empty.
+
+        Raises:
+            SchemaError: No such table.
+        """
+        for name in tables or ():
+            self.schema(name)
+        as_tuple = lambda values: None if values is None else tuple(values)  # noqa: E731
+        wanted = Selection(time, as_tuple(devices), as_tuple(domains), min_duration_ns, as_tuple(tables))
+        return self if wanted == Selection() else self._on(Selected(self._layer, wanted))
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str | None = None,  # noqa: A002
+        tables: Sequence[str] | None = None,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Write the trace in another format; the output appears whole or not at all.
+
+        Args:
+            path: File to write, or folder for formats with a file a table.
+            format: Name of an exporter; None takes it from the suffix.
+            tables: Only these tables; of a format with a file a table, a single one makes a single file.
+            overwrite: Replace what is there.
+            progress: Told how far the work has come.
+
+        Returns:
+            The path written.
+
+        Raises:
+            UnknownFormatError: No such exporter.
+            ExportError: The target exists, or cannot be written.
+        """
+        chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
+        trace = self.correlate() if chosen.correlated and not isinstance(self._layer, Selected) else self
+        return _export(trace.select(tables=tables), chosen, Path(path), tables, overwrite, progress or (lambda *_: None))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._layer.close()
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<tracekit.Trace {self.format} {self.path}>"
+
+    def _on(self, layer: Layer) -> Trace:
+        return Trace(layer, path=self.path, format=self.format)
+
+
+def stats(trace: Trace, report: str) -> pl.DataFrame:
+    """Compute a report of ``nsys stats``: its columns, order and numbers.
+
+    Args:
+        trace: A trace.
+        report: Name as nsys gives it, ``cuda_gpu_kern_sum``, also with its options (``cuda_gpu_kern_sum:base``) or an
+            old name (``gpukernsum``).
+
+    Returns:
+        One row a line of the report; no rows if the capture recorded nothing for it.
+
+    Raises:
+        UnknownFormatError: No such report.
+    """
+    return report_table(trace, report).frame()
+
+
+def report_table(trace: Trace, report: str) -> ReportTable:
+    """Compute a report of ``nsys stats``, to be printed as nsys prints it."""
+    from tracekit.core import reports
+
+    return reports.run(trace.frame, report)
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    to: str | None = None,
+    format: str | None = None,  # noqa: A002
+    overwrite: bool = False,
+) -> Path:
+    """Convert a profile from one format to another, file to file.
+
+    Args:
+        source: File to read.
+        target: File or folder to write.
+        to: Name of an exporter; None takes it from the suffix of the target.
+        format: Name of a reader; None recognises the content.
+        overwrite: Replace what is there.
+
+    Returns:
+        The path written.
+
+    Raises:
+        TracekitError: As ``load`` and ``Trace.export``.
+    """
+    with load(source, format) as trace:
+        return trace.export(target, format=to, overwrite=overwrite)
+
+
+def write_table(
+    trace: Trace,
+    name: str,
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002
+    overwrite: bool = False,
+) -> Path:
+    """Write one table of a trace to one file, in a format that holds tables."""
+    chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
+    if chosen.write_table is None:
+        raise UnknownFormatError(f"{chosen.format} holds whole traces, not one table", path=path)
+    return _export(trace, chosen, Path(path), [name], overwrite, lambda *_: None)
+
+
+def _export(
+    trace: Trace, to: Exporter, path: Path, tables: Sequence[str] | None, overwrite: bool, progress: Progress  # noqa: FBT001
+) -> Path:
+    _check_target(trace, path, overwrite=overwrite)
+    with _whole(path) as fresh:
+        if to.write is not None:
+            to.write(trace, fresh, progress)
+        elif to.write_table is None:
+            raise ExportError(f"exporter {to.format!r} writes nothing", path=path)
+        elif tables is not None and len(tables) == 1:
+            to.write_table(trace, tables[0], fresh, progress)
+        else:
+            fresh.mkdir()
+            for name in tables or trace.tables:
+                to.write_table(trace, name, fresh / f"{name}{to.suffixes[0]}", progress)
+    return path
+
+
+def _check_target(trace: Trace, path: Path, *, overwrite: bool) -> None:
+    if trace.path is not None and path.exists() and trace.path.exists() and path.samefile(trace.path):
+        raise ExportError("is the file being read", path=path, hint="choose another name")
+    if path.exists() and not overwrite:
+        raise ExportError("exists already", path=path, hint="overwrite it with -f, or overwrite=True")
+    if not path.absolute().parent.is_dir():
+        raise ExportError("its folder does not exist", path=path, hint=f"create {path.absolute().parent}")
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Give a fresh path beside the target; on success it takes the target's place, on failure nothing remains."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:64]}.", suffix=".partial", dir=path.absolute().parent))
+    except OSError as e:
+        raise ExportError(f"cannot be written: {e.strerror}", path=path) from e
+    try:
+        yield folder / path.name
+        _replace(folder / path.name, path)
+    except OSError as e:
+        raise ExportError(f"cannot be written: {e.strerror or e}", path=path, hint="is there room on the disk?") from e
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replace(fresh: Path, path: Path) -> None:
+    if path.is_dir():
+        path.rename(fresh.with_name("old"))
+    fresh.replace(path)
