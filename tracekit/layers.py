@@ -6,6 +6,7 @@ question needs, and keeps only what is dear to compute.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from tracekit.core.correlate import Correlation
     from tracekit.registry import Capture
     from tracekit.schemas import TableSchema
-
-ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
 
 
 class Layer:
@@ -104,7 +104,7 @@ class Correlated(Layer):
 
     def __init__(self, base: Layer) -> None:
         self._base = base
-        self._added: dict[str, pa.Table] = {}
+        self._added: dict[tuple[str, str], pa.ChunkedArray] = {}
 
     def schema(self, name: str) -> TableSchema:
         """Declared schema, with the added columns."""
@@ -118,26 +118,27 @@ class Correlated(Layer):
         """Read columns of the file and added ones side by side."""
         import pyarrow as pa
 
-        schema = self.schema(name)
         own = set(schemas.table(name).names)
-        arrays = dict(zip(old := [c for c in columns if c in own], self._base.read(name, old).columns, strict=True))
-        if len(old) < len(columns):
-            arrays.update({c: self._links(name)[c] for c in columns if c not in own})
-        return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
+        self._add(name, [c for c in columns if c not in own and (name, c) not in self._added])
+        read = self._base.read(name, [c for c in columns if c in own])
+        arrays = [read[c] if c in own else self._added[name, c] for c in columns]
+        return pa.table(arrays, schema=schemas.arrow_schema(self.schema(name), columns))
 
     def close(self) -> None:
         """Close the file."""
         self._base.close()
 
-    def _links(self, name: str) -> pa.Table:
-        from tracekit.core import correlate
+    @functools.cached_property
+    def _correlation(self) -> Correlation:
+        from tracekit.core.correlate import Correlation
 
-        if name not in self._added:
-            frame = lambda table: to_frame(self._base, table)  # noqa: E731
-            made = correlate.ranges(frame) if name == "nvtx_ranges" else correlate.activities(frame, name)
-            added = [c for c in self.schema(name).names if c not in schemas.table(name).names]
-            self._added[name] = schemas.conform(made.collect().to_arrow(), self.schema(name), added)
-        return self._added[name]
+        return Correlation(lambda name: to_frame(self._base, name))
+
+    def _add(self, name: str, columns: list[str]) -> None:
+        if columns:
+            made = self._correlation.columns(name, columns).to_arrow()
+            fresh = schemas.conform(made, self.schema(name), columns)
+            self._added.update({(name, c): fresh[c] for c in columns})
 
 
 @dataclass(frozen=True, slots=True)

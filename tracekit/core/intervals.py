@@ -2,7 +2,7 @@
 
 An interval lies on one *track*, named by the columns ``by``. A track is *nested* if of any two of its intervals one
 contains the other or they do not meet; push/pop ranges of one thread and domain are nested by nature. Of intervals with
-equal bounds the one with the larger id is the inner one. An interval without end never ends; one that ends where it
+equal bounds the one in the later row is the inner one. An interval without end never ends; one that ends where it
 starts, or before, contains no instant.
 
 The functions are eager: every one of them needs its whole columns, sorted.
@@ -60,22 +60,28 @@ class Axis:
         return cls(keys, tracks, first, never, len(times) + 1, times)
 
     def spans(self, ranges: pl.DataFrame) -> pl.DataFrame:
-        """Place intervals: n rows in, at most n out: ``track``, ``range_id``, ``start``, ``end``; empty ones are left out."""
-        closed = ranges.with_columns(pl.col("end_ns").fill_null(self.never)).filter(pl.col("start_ns") < pl.col("end_ns"))
-        placed = closed.join(self.tracks, on=self.by)
+        """Place intervals: n rows in, at most n rows out, without empty ones and those on no track.
+
+        Returns:
+            ``row`` (in ``ranges``), ``track``, ``start``, ``end`` (on the axis), in the order of ``ranges``.
+        """
+        closed = ranges.select(
+            *self.by, "start_ns", pl.col("end_ns").fill_null(self.never), row=pl.int_range(pl.len())
+        ).filter(pl.col("start_ns") < pl.col("end_ns"))
+        placed = closed.join(self.tracks, on=self.by, maintain_order="left")
         start, end = (self._number(placed["track"], placed[c]) for c in ("start_ns", "end_ns"))
-        return placed.select("track", "range_id", start=start, end=end)
+        return placed.select("row", "track", start=start, end=end)
 
     def instants(self, points: pl.DataFrame, at: str) -> pl.Series:
         """Place instants: n rows in, n numbers out, null off every track and before all intervals."""
         track = points.select(self.by).join(self.tracks, on=self.by, how="left", maintain_order="left")["track"]
-        time = points[at].clip(upper_bound=self.never - 1)
-        known = (time >= self.first).replace_strict({True: 0}, default=None, return_dtype=pl.Int64)
-        return self._number(track, time) + known
+        late = points[at].clip(upper_bound=self.never - 1)
+        time = _where(late >= self.first, late)
+        return self._number(track, time)
 
     def _number(self, track: pl.Series, time: pl.Series) -> pl.Series:
         moment = time - self.first if self.times is None else self.times.search_sorted(time, "right").cast(pl.Int64)
-        return track * self.width + moment
+        return track * self.width + (moment if self.times is None else _where(time.is_not_null(), moment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,16 @@ class Nest:
     """Intervals sorted outer before inner, with what answers "who is innermost at t" by binary search.
 
     Attributes:
+        ranges: The intervals: the columns ``by``, ``start_ns``, ``end_ns``, and any others.
         axis: Where the tracks lie.
-        frame: One row an interval that contains an instant: ``track``, ``range_id``, ``start``, ``end`` (on the axis),
-            ``depth`` (how many of its track are open when it starts), ``parent`` (row of this frame).
+        frame: One row an interval that contains an instant: ``row`` (in ``ranges``), ``track``, ``start``, ``end`` (on
+            the axis), ``depth`` (how many of its track are open when it starts), ``parent`` (row of this frame).
         ends: The ends, sorted.
         ladder: Depth and row of the intervals as one number, sorted.
         crossing: Tracks that are not nested.
     """
 
+    ranges: pl.DataFrame
     axis: Axis
     frame: pl.DataFrame
     ends: pl.Series
@@ -99,79 +107,79 @@ class Nest:
 
     @classmethod
     def of(cls, ranges: pl.DataFrame, by: Sequence[str]) -> Nest:
-        """Nest intervals: ``by``, ``start_ns``, ``end_ns``, ``range_id``."""
+        """Nest intervals: the columns ``by``, ``start_ns``, ``end_ns``."""
         axis = Axis.of(ranges, by)
-        spans = axis.spans(ranges).sort("start", "end", "range_id", descending=[False, True, False])
+        spans = axis.spans(ranges).sort("start", "end", "row", descending=[False, True, False])
         ends = spans["end"].sort()
         row = pl.int_range(spans.height, eager=True)
         depth = row - ends.search_sorted(spans["start"], "right").cast(pl.Int64)
         ladder = (depth * spans.height + row).sort()
         frame = spans.with_columns(depth=depth, parent=_climb(ladder, depth - 1, row))
-        return cls(axis, frame, ends, ladder, _crossing(frame, axis))
+        return cls(ranges, axis, frame, ends, ladder, _crossing(frame, axis))
 
-    def at(self, points: pl.DataFrame, at: str) -> pl.Series:
-        """Ids of the innermost intervals at some instants: n in, n out, null where there is none.
+    def innermost(self, points: pl.DataFrame, at: str) -> pl.Series:
+        """Find the innermost interval that encloses each point; where a track crosses, the one that started last.
 
-        Only valid on tracks that are nested.
+        Args:
+            points: The columns ``by`` and the time ``at`` (ns).
+            at: Name of the time column of ``points``.
+
+        Returns:
+            n points in, n rows of ``ranges`` out, null where nothing encloses the point.
         """
         now = self.axis.instants(points, at)
         started = self.frame["start"].search_sorted(now, "right").cast(pl.Int64)
         depth = started - self.ends.search_sorted(now, "right").cast(pl.Int64) - 1
-        return self.frame["range_id"].gather(_climb(self.ladder, depth + now * 0, started))
+        found = self.frame["row"].gather(_climb(self.ladder, _where(now.is_not_null(), depth), started))
+        if not self.crossing.height:
+            return found
+        asked = points.select(*self.axis.by, at).with_row_index("point").join(self.crossing, on=self.axis.by)
+        redone = latest_enclosing(
+            asked.lazy(), self._knots().rename({"row": "range_id"}).lazy(), at=at, by=self.axis.by
+        ).collect()
+        return found.scatter(redone["point"], redone["range_id"])
 
-    def parent_ids(self) -> pl.DataFrame:
-        """Ids of the intervals and of their parents; one that does not contain its child is no parent."""
-        outer = self.frame.select(pl.col("range_id", "end").gather(pl.col("parent")))
-        contains = outer["end"] >= self.frame["end"]
-        return self.frame.select("range_id", parent_id=outer["range_id"].zip_with(contains, _nulls(contains)))
+    def parents(self, within: Sequence[str] = ()) -> pl.Series:
+        """Find the interval one level up from each.
+
+        Args:
+            within: Where the intervals of a track cross, they are nested anew on tracks named by these columns too; of
+                intervals that cross even so, only one that contains the other is its parent.
+
+        Returns:
+            One row of ``ranges`` an interval, null for an outermost one. The parent of an interval that contains no
+            instant is the innermost one at its start.
+        """
+        up = pl.repeat(None, self.ranges.height, dtype=pl.Int64, eager=True)
+        up = up.scatter(self.frame["row"], self._contained())
+        if self.crossing.height:
+            knots = self._knots()
+            inner = Nest.of(knots, [*self.axis.by, *within])
+            up = up.scatter(knots["row"].gather(inner.frame["row"]), knots["row"].gather(inner._contained()))  # noqa: SLF001
+        empty = self.ranges.with_columns(row=pl.int_range(pl.len())).filter(pl.col("end_ns") <= pl.col("start_ns"))
+        return up.scatter(empty["row"], self.innermost(empty, "start_ns")) if empty.height else up
+
+    def _contained(self) -> pl.Series:
+        """Rows of the parents that do contain their child, in the order of ``frame``."""
+        outer = self.frame.select(pl.col("row", "end").gather(pl.col("parent")))
+        return _where(outer["end"] >= self.frame["end"], outer["row"])
+
+    def _knots(self) -> pl.DataFrame:
+        """Intervals of the crossing tracks, with their ``row``."""
+        numbered = self.ranges.with_columns(row=pl.int_range(pl.len()))
+        return numbered.join(self.crossing, on=self.axis.by, how="semi", maintain_order="left")
 
 
-def innermost(points: pl.DataFrame, ranges: pl.DataFrame, *, at: str, by: Sequence[str]) -> pl.DataFrame:
-    """Add to each point the id of the innermost interval that encloses it.
+def depths(parents: pl.Series) -> pl.Series:
+    """Count the levels of a forest, given the row of each parent: 1 for a root; n rows in, n numbers out.
 
-    Where the intervals of a track cross, the innermost one is the one that started last.
-
-    Args:
-        points: The columns ``by`` and the time ``at`` (ns).
-        ranges: The columns ``by``, ``start_ns``, ``end_ns``, ``range_id``.
-        at: Name of the time column of ``points``.
-        by: Columns that name the track.
-
-    Returns:
-        ``points``, n rows in, n rows out in their order, with ``range_id`` added, null where nothing encloses it.
+    By doubling: each round looks twice as far up.
     """
-    nest = Nest.of(ranges, by)
-    found = points.with_columns(range_id=nest.at(points, at))
-    if not nest.crossing.height:
-        return found
-    keys = list(by)
-    numbered = found.with_row_index("_row")
-    tangled = numbered.join(nest.crossing, on=keys, how="semi").drop("range_id")
-    knots = ranges.join(nest.crossing, on=keys, how="semi")
-    redone = latest_enclosing(tangled.lazy(), knots.lazy(), at=at, by=keys).select(numbered.columns).collect()
-    kept = numbered.join(nest.crossing, on=keys, how="anti")
-    return pl.concat([kept, redone]).sort("_row").drop("_row")
-
-
-def parents(ranges: pl.DataFrame, *, by: Sequence[str], within: Sequence[str] = ()) -> pl.DataFrame:
-    """Find the interval one level up and the depth of each interval.
-
-    Args:
-        ranges: The columns ``by``, ``within``, ``start_ns``, ``end_ns``, ``range_id``.
-        by: Columns that name the track.
-        within: Where the intervals of a track cross, they are nested anew on tracks named by these columns too; of
-            intervals that cross even so, only one that contains the other is its parent.
-
-    Returns:
-        n rows in, n rows out: ``range_id``, ``parent_id`` (null for an outermost one), ``depth`` (1 for an outermost one).
-    """
-    nest = Nest.of(ranges, by)
-    solid = nest.parent_ids()
-    if nest.crossing.height:
-        knots = ranges.join(nest.crossing, on=list(by), how="semi")
-        inner = Nest.of(knots, [*by, *within])
-        solid = pl.concat([solid.join(knots, on="range_id", how="anti"), inner.parent_ids()])
-    return _with_depths(_with_empty(solid, ranges, by))
+    up, depth = parents, parents.is_not_null().cast(pl.Int32)
+    while up.null_count() < len(up):
+        depth = depth + depth.gather(up).fill_null(0)
+        up = up.gather(up)
+    return depth + 1
 
 
 def merge(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
@@ -238,10 +246,9 @@ def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl
 
 
 def _climb(ladder: pl.Series, depth: pl.Series, before: pl.Series) -> pl.Series:
-    """Find the last row before a row that has a depth; null where the depth is null or negative."""
+    """Find the last row before a row that has a depth; null where the depth is null or negative, or has no such row."""
     rung = ladder.search_sorted(depth * len(ladder) + before, "left").cast(pl.Int64) - 1
-    known = (depth >= 0) & (rung >= 0)
-    return ladder.gather(rung.zip_with(known.fill_null(False), _nulls(rung))) % max(len(ladder), 1)  # noqa: FBT003
+    return ladder.gather(_where((depth >= 0) & (rung >= 0), rung)) % max(len(ladder), 1)
 
 
 def _crossing(frame: pl.DataFrame, axis: Axis) -> pl.DataFrame:
@@ -252,25 +259,6 @@ def _crossing(frame: pl.DataFrame, axis: Axis) -> pl.DataFrame:
     return axis.tracks.join(frame.filter(broken).select("track").unique(), on="track", how="semi")
 
 
-def _nulls(like: pl.Series) -> pl.Series:
-    return pl.repeat(None, len(like), dtype=pl.Int64, eager=True)
-
-
-def _with_empty(solid: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Add the intervals that contain no instant: the innermost one at their start is their parent."""
-    empty = ranges.filter(pl.col("end_ns") <= pl.col("start_ns"))
-    if not empty.height:
-        return solid
-    found = innermost(empty.rename({"range_id": "_id"}), ranges, at="start_ns", by=by)
-    return pl.concat([solid, found.select(range_id="_id", parent_id="range_id")])
-
-
-def _with_depths(tree: pl.DataFrame) -> pl.DataFrame:
-    """Number the levels of a tree of ids by doubling: each round looks twice as far up."""
-    rows = tree.select("range_id", up=pl.int_range(pl.len()))
-    up = tree.join(rows, left_on="parent_id", right_on="range_id", how="left", maintain_order="left")["up"]
-    depth = up.is_not_null().cast(pl.Int32)
-    while up.null_count() < len(up):
-        depth = depth + depth.gather(up).fill_null(0)
-        up = up.gather(up)
-    return tree.with_columns(depth=depth + 1)
+def _where(condition: pl.Series, values: pl.Series) -> pl.Series:
+    """Keep values where a condition holds; null elsewhere, also where the condition is null."""
+    return values.zip_with(condition.fill_null(False), pl.repeat(None, len(values), dtype=values.dtype, eager=True))  # noqa: FBT003

@@ -1,0 +1,47 @@
+# One command each: `make demo` and `make test` do all set-up themselves.
+PYTHON ?= python3.11
+PYTHON := $(shell command -v $(PYTHON) || command -v python3)
+BIN := .venv/bin
+WORKERS ?= 2
+
+.PHONY: demo test check bench docs setup lowest clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev
+	touch $@
+
+demo: setup
+	$(BIN)/tracekit info fixtures/train_amp.sqlite
+	$(BIN)/tracekit stats fixtures/train_amp.sqlite --report cuda_gpu_kern_sum --min-dur 5us
+	mkdir -p out
+	$(BIN)/tracekit correlate fixtures/train_amp.sqlite -o out/train_amp.parquet --force
+	$(BIN)/tracekit rows fixtures/train_amp.sqlite kernels --correlated --columns kernel_id,short_name,range_path -n 5
+	$(BIN)/tracekit convert fixtures/train_amp.sqlite out/train_amp.json.gz --to chrome-trace --force
+	@echo "Open out/train_amp.json.gz in https://ui.perfetto.dev or chrome://tracing."
+
+test: setup
+	$(BIN)/python -m pytest -q -n $(WORKERS) --cov --cov-report=term:skip-covered --cov-fail-under=90
+	$(BIN)/python -m coverage report --include='tracekit/core/*' --fail-under=100
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry tracekit
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: setup
+	$(BIN)/python tests/benchmarks/run.py
+
+docs: setup
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+
+clean:
+	rm -rf .venv out site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

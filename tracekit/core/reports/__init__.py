@@ -1,0 +1,109 @@
+"""The reports of ``nsys stats``, computed from declared tables and printed to the byte.
+
+A new report is a function decorated with ``@report`` in the module of its subject (``gpu``, ``api``, ``nvtx``) and a
+name in ``REPORTS`` below. ``sources`` has the rows that reports start from, ``summary`` the statistics they share,
+``table`` how columns are printed, ``numbers`` how they are rounded.
+
+Differences from nsys, where exports lack tables: labels of enums and unnamed threads do not make a report stop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.core.reports import api, gpu, nvtx
+from tracekit.core.reports.report import Frames, Report, Request, has_legacy_rounding
+from tracekit.core.reports.table import ReportTable
+from tracekit.errors import UnknownFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ALIASES", "REPORTS", "Frames", "Report", "ReportTable", "run"]
+
+REPORTS: dict[str, Report] = {
+    r.name: r
+    for r in (
+        gpu.cuda_gpu_kern_sum,
+        gpu.cuda_gpu_kern_gb_sum,
+        gpu.cuda_gpu_trace,
+        gpu.cuda_gpu_sum,
+        gpu.cuda_gpu_mem_time_sum,
+        gpu.cuda_gpu_mem_size_sum,
+        api.cuda_api_sum,
+        api.cuda_api_trace,
+        gpu.cuda_api_gpu_sum,
+        api.cuda_kern_exec_sum,
+        api.cuda_kern_exec_trace,
+        nvtx.nvtx_sum,
+        nvtx.nvtx_pushpop_sum,
+        nvtx.nvtx_pushpop_trace,
+        nvtx.nvtx_startend_sum,
+        nvtx.nvtx_kern_sum,
+        nvtx.nvtx_gpu_proj_sum,
+        nvtx.nvtx_gpu_proj_trace,
+        api.osrt_sum,
+    )
+}
+
+ALIASES = {
+    "gpukernsum": "cuda_gpu_kern_sum",
+    "gputrace": "cuda_gpu_trace",
+    "gpusum": "cuda_gpu_sum",
+    "gpumemtimesum": "cuda_gpu_mem_time_sum",
+    "gpumemsizesum": "cuda_gpu_mem_size_sum",
+    "gpumemsum": "cuda_gpu_mem_size_sum",
+    "cudaapisum": "cuda_api_sum",
+    "cudaapitrace": "cuda_api_trace",
+    "apigpusum": "cuda_api_gpu_sum",
+    "kernexecsum": "cuda_kern_exec_sum",
+    "kernexectrace": "cuda_kern_exec_trace",
+    "nvtxsum": "nvtx_sum",
+    "nvtxppsum": "nvtx_pushpop_sum",
+    "nvtxpptrace": "nvtx_pushpop_trace",
+    "nvtxsesum": "nvtx_startend_sum",
+    "nvtxsssum": "nvtx_startend_sum",
+    "nvtxkernsum": "nvtx_kern_sum",
+    "nvtxgpuproj": "nvtx_gpu_proj_trace",
+    "osrtsum": "osrt_sum",
+}
+"""Names that nsys before 2023 used."""
+
+_OTHERS = ("dx11", "dx12", "khrdebug", "mpi", "openacc", "opengl", "openmp", "syscall", "um", "unifiedmemory", "vulkan", "wddm")
+
+
+def run(frames: Frames, name: str, options: Sequence[str] = ()) -> ReportTable:
+    """Make one report.
+
+    Args:
+        frames: Gives a declared table by name, as ``Trace.frame`` does.
+        name: Name of the report, or its old name, with nsys's options after colons: ``cuda_gpu_kern_sum:base``.
+        options: Further options.
+
+    Returns:
+        The report; without rows where the capture has nothing to show.
+
+    Raises:
+        UnknownFormatError: There is no such report, or it does not take such an option.
+    """
+    base, *given = name.split(":")
+    report = _named(base)
+    chosen = [*given, *options]
+    unknown = [o for o in chosen if o not in report.options]
+    if unknown:
+        known = ", ".join(report.options) or "none"
+        raise UnknownFormatError(f"report {report.name!r} has no option {unknown[0]!r}", hint=f"options: {known}")
+    if {"base", "mangled"} <= set(chosen):
+        raise UnknownFormatError(f"report {report.name!r} was asked for base and mangled names", hint="take one")
+    return report(Request(frames, frozenset(chosen), has_legacy_rounding(frames)))
+
+
+def _named(name: str) -> Report:
+    try:
+        return REPORTS[ALIASES.get(name, name)]
+    except KeyError:
+        pass
+    reports = f"reports: {', '.join(REPORTS)}"
+    if name.startswith(_OTHERS):
+        raise UnknownFormatError(f"report {name!r} of nsys is not among those that tracekit makes", hint=reports)
+    raise UnknownFormatError(f"no report is called {name!r}", hint=reports)

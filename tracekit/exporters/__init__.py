@@ -1,0 +1,1 @@
+"""Exporters: one module or folder a format, each ending in ``EXPORTER = Exporter(...)``."""

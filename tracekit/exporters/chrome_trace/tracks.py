@@ -1,0 +1,246 @@
+"""Tracks: which row of the viewer an event lies on, how the rows are called, and in which order they stand.
+
+A viewer knows processes (``pid``) with threads (``tid``) in them. Here a viewer's process is a ``Group``:
+
+.. code-block:: text
+
+    python · 1234                      CPU side of a process; pid is the system's
+      NVTX start/end [domain]          ranges that may cross threads, on lanes
+      NVTX [domain] · python 1234      then thread by thread: ranges and marks,
+      CUDA API · python 1234           API calls,
+      OS runtime · python 1234         calls of the OS runtime
+    GPU 0 NVIDIA H200 · pid 1234       what that process did on one device
+      NVTX [domain] · python 1234      ranges, projected on what they launched
+      stream 7                         kernels, copies, sets and graphs; overlaps on further lanes
+      stream 7 · sync                  waits
+      stream 7 · CUDA events
+    GPU 0 NVIDIA H200 · metrics        counters
+
+Thread numbers count the tracks of the whole file from 1; the system's number is in the name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tracekit.registry import View
+
+FIRST_PID = 4_194_305
+"""First number of a group that is no process: above the largest that Linux gives (2^22)."""
+AFTER_PROCESSES = 1 << 40
+ALL_DEVICES = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process of the viewer."""
+
+    pid: int
+    name: str
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A row of the viewer, before overlaps spread it over lanes; without a name it is no row of its own."""
+
+    group: Group
+    name: str | None
+    order: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How events are put on tracks.
+
+    Attributes:
+        keys: Columns that tell the tracks apart.
+        track: Makes a track of the machine and one value of each key.
+        nests: Whether slices may lie within slices of the same track; otherwise overlaps go on lanes.
+    """
+
+    keys: tuple[str, ...]
+    track: Callable[..., Track]
+    nests: bool = False
+
+
+@dataclass(slots=True)
+class Machine:
+    """Names of processes, threads, devices and streams; and the groups of GPU tracks met so far."""
+
+    processes: dict[int, str]
+    threads: dict[tuple[int, int], str]
+    devices: dict[int, str]
+    streams: dict[tuple[int, int, int], str]
+    contexts: dict[tuple[int, int], int]
+    groups: dict[tuple[int, ...], Group] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, view: View) -> Machine:
+        """Read the names from the tables of a trace."""
+
+        def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
+            return view.frame(table).select(pl.col(columns)).collect().rows()
+
+        contexts = view.frame("contexts").group_by("process_id", "device_id").len().collect().rows()
+        return cls(
+            processes={p: name for p, name in rows("processes", "process_id", "name") if name},
+            threads={(p, t): name for p, t, name in rows("threads", "process_id", "thread_id", "name") if name},
+            devices={d: name for d, name in rows("devices", "device_id", "name") if name},
+            streams={k: name for *k, name in rows("streams", "process_id", "context_id", "stream_id", "name") if name},
+            contexts={(p, d): n for p, d, n in contexts},
+        )
+
+    def cpu(self, process: int | None) -> Group:
+        """Group of the CPU tracks of a process."""
+        pid = process or 0
+        return Group(pid, self.processes.get(pid, "process" if pid else "unknown process"), (pid, 0))
+
+    def gpu(self, process: int | None, device: int) -> Group:
+        """Group of what a process did on a device."""
+        return self._group(f"{self.device(device)} · pid {process or 0}", (process or 0, 1, device))
+
+    def projection(self, process: int | None) -> Group:
+        """Group of the projected ranges of a process: that of its device, if it used a single one."""
+        pid = process or 0
+        used = [g for order, g in self.groups.items() if order[:2] == (pid, 1) and order[2] >= 0]
+        return used[0] if len(used) == 1 else self._group(f"GPUs · pid {pid}", (pid, 1, ALL_DEVICES))
+
+    def metrics(self, device: int) -> Group:
+        """Group of the counters of a device."""
+        return self._group(f"{self.device(device)} · metrics", (AFTER_PROCESSES, device))
+
+    def device(self, device: int) -> str:
+        """Name of a device."""
+        return f"GPU {device} {self.devices.get(device, '')}".rstrip()
+
+    def thread(self, process: int | None, thread: int | None) -> str:
+        """Name of a thread."""
+        if thread is None:
+            return "unknown thread"
+        return f"{self.threads.get((process or 0, thread), 'thread')} {thread}"
+
+    def stream(self, process: int | None, device: int, context: int, stream: int) -> str:
+        """Name of a stream; its context is told if the process has several on the device."""
+        parts = [f"stream {stream}"]
+        if self.contexts.get((process or 0, device), 1) > 1:
+            parts.append(f"context {context}")
+        return " · ".join([*parts, *filter(None, [self.streams.get((process or 0, context, stream))])])
+
+    def _group(self, name: str, order: tuple[int, ...]) -> Group:
+        """Return the group of that order; a new one gets a number that no process of the system has."""
+        return self.groups.setdefault(order, Group(FIRST_PID + len(self.groups), name, order))
+
+
+class Book:
+    """Numbers the tracks and their lanes in the order they are met."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._places: dict[tuple[Track, int], int] = {}
+
+    def place(self, track: Track, lane: int = 0) -> int:
+        """Return the number of one lane of a track, from 0."""
+        return self._places.setdefault((track, lane), len(self._places))
+
+    def texts(self) -> pl.Series:
+        """Return the JSON members ``"pid":…,"tid":…`` of every place."""
+        return pl.Series([f'"pid":{t.group.pid},"tid":{n + 1}' for (t, _), n in self._places.items()], dtype=pl.String)
+
+    def metadata(self) -> Iterator[str]:
+        """Give the events that name the tracks and put them in order."""
+        groups = sorted({t.group for t, _ in self._places}, key=lambda g: (g.order, g.pid))
+        for nth, group in enumerate(groups):
+            yield _metadata("process_name", group.pid, 0, name=group.name)
+            yield _metadata("process_sort_index", group.pid, 0, sort_index=nth)
+        ordered = sorted(self._places.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
+        for nth, ((track, lane), number) in enumerate(ordered):
+            if track.name is not None:
+                name = f"{track.name} · lane {lane + 1}" if lane else track.name
+                yield _metadata("thread_name", track.group.pid, number + 1, name=name)
+                yield _metadata("thread_sort_index", track.group.pid, number + 1, sort_index=nth)
+
+
+def _metadata(kind: str, pid: int, tid: int, **args: str | int) -> str:
+    return json.dumps({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}, separators=(",", ":"))
+
+
+START_END, NVTX, API, OSRT = range(4)
+PROJECTED_START_END, PROJECTED, STREAM = range(3)
+BUSY, SYNC, EVENTS = range(3)
+
+
+def _range_label(domain_id: int, domain: str | None) -> str:
+    """Name of an NVTX domain on a track; the default domain has none."""
+    name = domain or (f"domain {domain_id}" if domain_id else None)
+    return "NVTX" if name is None else f"NVTX [{name}]"
+
+
+def _nvtx(machine: Machine, process: int | None, thread: int | None, domain_id: int, domain: str | None) -> Track:
+    name = f"{_range_label(domain_id, domain)} · {machine.thread(process, thread)}"
+    return Track(machine.cpu(process), name, (1, thread or 0, NVTX, domain_id))
+
+
+def _start_end(machine: Machine, process: int | None, domain_id: int, domain: str | None) -> Track:
+    return Track(machine.cpu(process), f"{_range_label(domain_id, domain)} start/end", (0, domain_id))
+
+
+def _api(machine: Machine, process: int | None, thread: int | None) -> Track:
+    return Track(machine.cpu(process), f"CUDA API · {machine.thread(process, thread)}", (1, thread or 0, API))
+
+
+def _osrt(machine: Machine, process: int | None, thread: int | None) -> Track:
+    return Track(machine.cpu(process), f"OS runtime · {machine.thread(process, thread)}", (1, thread or 0, OSRT))
+
+
+def _projected(machine: Machine, process: int | None, thread: int | None, domain_id: int, domain: str | None) -> Track:
+    name = f"{_range_label(domain_id, domain)} · {machine.thread(process, thread)}"
+    return Track(machine.projection(process), name, (PROJECTED, thread or 0, domain_id))
+
+
+def _projected_start_end(machine: Machine, process: int | None, domain_id: int, domain: str | None) -> Track:
+    name = f"{_range_label(domain_id, domain)} start/end"
+    return Track(machine.projection(process), name, (PROJECTED_START_END, domain_id))
+
+
+def _stream(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
+    name = machine.stream(process, device, context, stream)
+    return Track(machine.gpu(process, device), name, (STREAM, context, stream, BUSY))
+
+
+def _sync(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
+    name = f"{machine.stream(process, device, context, stream)} · sync"
+    return Track(machine.gpu(process, device), name, (STREAM, context, stream, SYNC))
+
+
+def _events(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
+    name = f"{machine.stream(process, device, context, stream)} · CUDA events"
+    return Track(machine.gpu(process, device), name, (STREAM, context, stream, EVENTS))
+
+
+def _metrics(machine: Machine, device: int) -> Track:
+    """Counters belong to a process of the viewer, not to a thread."""
+    return Track(machine.metrics(device), None)
+
+
+_THREAD = ("process_id", "thread_id")
+_DOMAIN = ("domain_id", "domain")
+_QUEUE = ("process_id", "device_id", "context_id", "stream_id")
+
+NVTX_TRACKS = Placement((*_THREAD, *_DOMAIN), _nvtx, nests=True)
+START_END_TRACKS = Placement(("process_id", *_DOMAIN), _start_end)
+API_TRACKS = Placement(_THREAD, _api, nests=True)
+OSRT_TRACKS = Placement(_THREAD, _osrt, nests=True)
+PROJECTED_TRACKS = Placement((*_THREAD, *_DOMAIN), _projected, nests=True)
+PROJECTED_START_END_TRACKS = Placement(("process_id", *_DOMAIN), _projected_start_end)
+STREAM_TRACKS = Placement(_QUEUE, _stream)
+SYNC_TRACKS = Placement(_QUEUE, _sync)
+EVENT_TRACKS = Placement(_QUEUE, _events)
+METRIC_TRACKS = Placement(("device_id",), _metrics)
