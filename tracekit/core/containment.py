@@ -70,13 +70,15 @@ def lanes(placed: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Deal placed intervals to lanes in which starts and ends both ascend.
 
     Yields:
-        Frames with the columns of ``placed``; each of its rows is in exactly one.
+        Frames with the columns of ``placed``; each of its rows is in exactly one. The first may have no rows.
     """
     rest = placed.sort("start", "end", maintain_order=True)
-    while rest.height:
+    while True:
         ascends = rest["end"] >= rest["end"].cum_max()
         yield rest.filter(ascends)
         rest = rest.filter(~ascends)
+        if rest.is_empty():
+            return
 
 
 def slices(placed: pl.DataFrame, lane: pl.DataFrame) -> pl.DataFrame:
@@ -195,7 +197,8 @@ def _nested_parents(ordered: pl.DataFrame) -> pl.DataFrame:
     position = pl.int_range(pl.len())
     closed = ordered["end"].sort().search_sorted(ordered["start"], side="right")
     rows = ordered.with_columns(position.alias("position"), (position - closed.cast(pl.Int64)).alias("level"))
-    outer = rows.select("position", pl.col("level") + 1, _FIRST_TWIN.alias("parent"), outer_start="start", outer_end="end")
+    outer = rows.select("position", "level", _FIRST_TWIN.alias("parent"), outer_start="start", outer_end="end")
+    outer = outer.with_columns(pl.col("level") + 1)
     found = rows.join_asof(outer, on="position", by="level", strategy="backward", check_sortedness=False)
     contained = (pl.col("outer_start") <= pl.col("start")) & (pl.col("outer_end") >= pl.col("end"))
     regular = (pl.col("level") == 0) | ((pl.col("level") > 0) & contained.fill_null(value=False))
@@ -212,7 +215,7 @@ def _shortest_containers(placed: pl.DataFrame) -> pl.DataFrame:
     ranked = placed.sort(pl.col("end") - pl.col("start"), "row", descending=True)
     rows = ranked["row"]
     ranked = ranked.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))  # the later, the shorter
-    found = [pl.DataFrame({"row": rows.clear(), "parent": rows.clear()})]
+    found = []
     for lane in lanes(ranked):
         others = _without_itself(slices(ranked, lane), lane)
         best = slice_paint(others["row"], others, lane.height)
@@ -275,9 +278,7 @@ def _fold_up(parent: pl.Series, values: pl.Series) -> pl.Series:
     return state.select(pl.when(pl.col("up").is_null()).then("sum")).to_series()
 
 
-def latest_enclosing(
-    points: pl.LazyFrame, ranges: pl.LazyFrame, *, at: str, by: Sequence[str]
-) -> pl.LazyFrame:
+def latest_enclosing(points: pl.LazyFrame, ranges: pl.LazyFrame, *, at: str, by: Sequence[str]) -> pl.LazyFrame:
     """Add to each point the range it lies in; of several, the one that started last, and of these the largest id.
 
     Args:

@@ -134,9 +134,8 @@ class Nest:
         if not self.crossing.height:
             return found
         asked = points.select(*self.axis.by, at).with_row_index("point").join(self.crossing, on=self.axis.by)
-        redone = latest_enclosing(
-            asked.lazy(), self._knots().rename({"row": "range_id"}).lazy(), at=at, by=self.axis.by
-        ).collect()
+        knots = self._knots().select(*self.axis.by, "start_ns", "end_ns", range_id="row")
+        redone = latest_enclosing(asked.lazy(), knots.lazy(), at=at, by=self.axis.by).collect()
         return found.scatter(redone["point"], redone["range_id"])
 
     def parents(self, within: Sequence[str] = ()) -> pl.Series:

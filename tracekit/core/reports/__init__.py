@@ -9,15 +9,10 @@ Differences from nsys, where exports lack tables: labels of enums and unnamed th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tracekit.core.reports import api, gpu, nvtx
 from tracekit.core.reports.report import Frames, Report, Request, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
 from tracekit.errors import UnknownFormatError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["ALIASES", "REPORTS", "Frames", "Report", "ReportTable", "run"]
 
@@ -69,16 +64,18 @@ ALIASES = {
 }
 """Names that nsys before 2023 used."""
 
-_OTHERS = ("dx11", "dx12", "khrdebug", "mpi", "openacc", "opengl", "openmp", "syscall", "um", "unifiedmemory", "vulkan", "wddm")
+_NSYS_ONLY = (
+    *("dx11", "dx12", "khrdebug", "mpi_", "network_", "nvvideo_", "openacc", "opengl", "openmp", "syscall"),
+    *("um_", "umcpu", "unifiedmemory", "vulkan", "wddm"),
+)
 
 
-def run(frames: Frames, name: str, options: Sequence[str] = ()) -> ReportTable:
+def run(frames: Frames, name: str) -> ReportTable:
     """Make one report.
 
     Args:
         frames: Gives a declared table by name, as ``Trace.frame`` does.
         name: Name of the report, or its old name, with nsys's options after colons: ``cuda_gpu_kern_sum:base``.
-        options: Further options.
 
     Returns:
         The report; without rows where the capture has nothing to show.
@@ -86,16 +83,15 @@ def run(frames: Frames, name: str, options: Sequence[str] = ()) -> ReportTable:
     Raises:
         UnknownFormatError: There is no such report, or it does not take such an option.
     """
-    base, *given = name.split(":")
+    base, *options = name.split(":")
     report = _named(base)
-    chosen = [*given, *options]
-    unknown = [o for o in chosen if o not in report.options]
+    unknown = [o for o in options if o not in report.options]
     if unknown:
         known = ", ".join(report.options) or "none"
         raise UnknownFormatError(f"report {report.name!r} has no option {unknown[0]!r}", hint=f"options: {known}")
-    if {"base", "mangled"} <= set(chosen):
+    if {"base", "mangled"} <= set(options):
         raise UnknownFormatError(f"report {report.name!r} was asked for base and mangled names", hint="take one")
-    return report(Request(frames, frozenset(chosen), has_legacy_rounding(frames)))
+    return report(Request(frames, frozenset(options), has_legacy_rounding(frames)))
 
 
 def _named(name: str) -> Report:
@@ -104,6 +100,6 @@ def _named(name: str) -> Report:
     except KeyError:
         pass
     reports = f"reports: {', '.join(REPORTS)}"
-    if name.startswith(_OTHERS):
+    if name.startswith(_NSYS_ONLY):
         raise UnknownFormatError(f"report {name!r} of nsys is not among those that tracekit makes", hint=reports)
     raise UnknownFormatError(f"no report is called {name!r}", hint=reports)

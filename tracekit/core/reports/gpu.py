@@ -42,17 +42,13 @@ def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
     return grouped.with_columns(dimensions("grid"), dimensions("block"))
 
 
-@report(
-    *summary_columns("Instances"), text("Category", "category"), text("Operation", "name"), options=KERNEL_OPTIONS
-)
+@report(*summary_columns("Instances"), text("Category", "category"), text("Operation", "name"), options=KERNEL_OPTIONS)
 def cuda_gpu_sum(request: Request) -> pl.LazyFrame:
     """Kernels and memory operations by name."""
     return _by_category(*_gpu_work(request))
 
 
-@report(
-    *summary_columns("Instances"), text("Category", "category"), text("Operation", "name"), options=KERNEL_OPTIONS
-)
+@report(*summary_columns("Instances"), text("Category", "category"), text("Operation", "name"), options=KERNEL_OPTIONS)
 def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls, kernels and memory operations by name."""
     name = relabelled(pl.col("name"), without_version)

@@ -10,6 +10,7 @@ import polars as pl
 
 _SPLITTER = 134217729.0  # 2**27 + 1 cuts a double into two halves whose products are exact
 _OLD_SQLITE_FUDGE = 3e-16
+_HALF = 0.5
 
 
 def tenths(x: pl.Expr, *, legacy: bool = False) -> pl.Expr:
@@ -44,9 +45,9 @@ def _rounded(x: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
     product, error = _exact_product(size - whole, float(scale))
     digits = product.floor()
     rest = product - digits
-    tie = (rest == 0.5) & (error == 0)
+    tie = (rest == _HALF) & (error == 0)
     tie_goes_up = tie & (digits % 2 == 1) if ties_to_even else tie
-    up = (rest > 0.5) | ((rest == 0.5) & (error > 0)) | tie_goes_up
+    up = (rest > _HALF) | ((rest == _HALF) & (error > 0)) | tie_goes_up
     scaled = whole.cast(pl.Int64) * scale + digits.cast(pl.Int64) + up.cast(pl.Int64)
     return pl.when(x < 0).then(-scaled).otherwise(scaled)
 

@@ -15,15 +15,23 @@ import polars as pl
 
 from tracekit.core.containment import lanes, levels, parents, paths, place, slice_members, slice_min, slices
 from tracekit.core.reports.names import range_tag
-from tracekit.core.reports.report import KERNEL_NAME_OPTIONS, Request, report
+from tracekit.core.reports.report import KERNEL_NAME_OPTIONS, LAUNCHES_IN_RANGES, Request, report
 from tracekit.core.reports.sources import CALL, THREAD, calls, closed, kernels, owning_ranges, ranges
-from tracekit.core.reports.summary import DURATION, largest_first, spread_columns, statistics, summarize, summary_columns
+from tracekit.core.reports.summary import (
+    DURATION,
+    largest_first,
+    spread_columns,
+    statistics,
+    summarize,
+    summary_columns,
+)
 from tracekit.core.reports.table import integer, mean, nanoseconds, text
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames
 
 _STYLE = pl.when(pl.col("kind") == "push_pop").then(pl.lit("PushPop")).otherwise(pl.lit("StartEnd")).alias("style")
+_CHILDREN = pl.len().alias("children")
 
 
 @report(*summary_columns("Instances"), text("Style", "style"), text("Range", "tag"))
@@ -65,11 +73,12 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     """Every push/pop range with its place in the nesting, by start; at one start the shorter first."""
     rows = closed(ranges(request.frames).filter(pl.col("kind") == "push_pop"))
     tree = _with_stack(_with_parents(rows.with_columns(DURATION, range_tag().alias("tag")).collect()))
-    tree = _with_children(tree, pl.len().alias("children"), pl.col("duration_ns").sum().alias("children_ns"))
+    tree = _with_children(tree, _CHILDREN, pl.col("duration_ns").sum().alias("children_ns"))
     rows = tree.lazy().filter(pl.col("level").is_not_null()).sort("start_ns", "duration_ns", "range_id")
     indent = pl.lit("").str.pad_start(2 * pl.col("level"), "-")
     own = pl.col("duration_ns") - pl.col("children_ns")
-    return rows.with_columns(own.alias("own_ns"), pl.concat_str(indent, pl.col("tag").cast(pl.String)).alias("indented"))
+    indented = pl.concat_str(indent, pl.col("tag").cast(pl.String))
+    return rows.with_columns(own.alias("own_ns"), indented.alias("indented"))
 
 
 @report(
@@ -83,19 +92,15 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     *spread_columns(),
     text("Kernel Name", "name"),
     options=KERNEL_NAME_OPTIONS,
+    needs=LAUNCHES_IN_RANGES,
 )
 def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, launching thread and containing range; kernels in no range too.
 
-    Times run over pairs of range and kernel: inside two nested ranges of one name a kernel counts twice. As nsys, it
-    is empty without NVTX ranges or without API calls.
+    Times run over pairs of range and kernel: inside two nested ranges of one name a kernel counts twice.
     """
     owners = owning_ranges(request.frames).with_columns(range_tag().alias("tag")).collect()
-    known_calls = calls(request.frames).collect()
-    launches = _kernel_launches(request, known_calls)
-    if owners.is_empty() or known_calls.is_empty():
-        launches = launches.clear()
-    grouped = pl.concat(_kernels_by_owner(owners, launches), how="diagonal").lazy()
+    grouped = pl.concat(_kernels_by_owner(owners, _kernel_launches(request)), how="diagonal").lazy()
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
     order = {"tag": False, **dict.fromkeys(THREAD, False), "total": True, "style": False, "name": False}
     descending = list(order.values())
@@ -120,7 +125,8 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
 )
 def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     """Every range that launched GPU work, with the extent of that work, by range id."""
-    return _with_children(_projected(_with_stack(_owner_tree(request.frames)), request.frames)).lazy().sort("range_id")
+    tree = _with_stack(_owner_tree(request.frames))
+    return _projected(tree, request.frames).lazy().sort("range_id")
 
 
 @report(
@@ -137,16 +143,10 @@ def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
 )
 def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
     """Ranges that launched GPU work, by name and style."""
-    rows = _with_children(_projected(_owner_tree(request.frames), request.frames)).lazy()
-    grouped = rows.group_by("tag", "style").agg(
-        *statistics("gpu_ns"),
-        pl.len().alias("count"),
-        pl.col("duration_ns").sum().alias("range_ns"),
-        pl.col("ops").sum(),
-        pl.col("ops").mean().alias("mean_ops"),
-        pl.col("level").mean().alias("mean_level"),
-        pl.col("children").mean().alias("mean_children"),
-    )
+    rows = _projected(_owner_tree(request.frames), request.frames)
+    means = (pl.col(c).mean().alias(f"mean_{c}") for c in ("ops", "level", "children"))
+    totals = (pl.len().alias("count"), pl.col("duration_ns").sum().alias("range_ns"), pl.col("ops").sum())
+    grouped = rows.lazy().group_by("tag", "style").agg(*statistics("gpu_ns"), *totals, *means)
     return largest_first(grouped, "tag", "style")
 
 
@@ -173,22 +173,20 @@ def _with_stack(tree: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_children(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFrame:
-    """Add to each row of a tree what its direct children amount to: their number, unless told otherwise; 0 if none."""
-    wanted = aggregates or (pl.len().alias("children"),)
-    children = tree.filter(pl.col("parent").is_not_null()).group_by("parent").agg(*wanted)
+    """Add to each row of a tree what its direct children amount to; 0 if it has none."""
+    children = tree.filter(pl.col("parent").is_not_null()).group_by("parent").agg(*aggregates)
     added = children.columns[1:]
     tree = tree.join(children, left_on="row", right_on="parent", how="left", maintain_order="left")
     return tree.with_columns(pl.col(added).fill_null(0))
 
 
-def _kernel_launches(request: Request, known_calls: pl.DataFrame) -> pl.DataFrame:
+def _kernel_launches(request: Request) -> pl.DataFrame:
     """Join kernels and their calls, one row a pair; the thread is null where the call is not known."""
     rows = kernels(request, *CALL, "start_ns", "end_ns").select(*CALL, "name", DURATION).with_row_index("kernel")
-    launches = known_calls.lazy().with_columns(pl.col("process_id").alias("caller"))
+    launches = calls(request.frames).with_columns(pl.col("process_id").alias("caller"))
     joined = rows.join(launches, on=CALL, how="left")
-    return joined.select(
-        "kernel", "name", "duration_ns", pl.col("caller").alias("process_id"), "thread_id", "start_ns", "end_ns"
-    ).collect()
+    columns = ("kernel", "name", "duration_ns", "thread_id", "start_ns", "end_ns")
+    return joined.select(*columns, process_id="caller").collect()
 
 
 def _kernels_by_owner(owners: pl.DataFrame, launches: pl.DataFrame) -> list[pl.DataFrame]:
@@ -199,10 +197,10 @@ def _kernels_by_owner(owners: pl.DataFrame, launches: pl.DataFrame) -> list[pl.D
     pairs = _owned_launches(owners, launches)
     owned = launches.select("kernel", "name", "duration_ns")[pairs["member"]]
     owned = owned.with_columns(pairs["row"].alias("range"), group.gather(pairs["row"]).alias("group"))
-    counted = owned.lazy().group_by("group", "name").agg(*_kernel_statistics(), pl.col("range").n_unique().alias("ranges"))
-    alone = launches.lazy().with_row_index("member").join(pairs.lazy().select("member"), on="member", how="anti")
-    uncounted = alone.group_by(*THREAD, "name").agg(*_kernel_statistics(), pl.lit(0, pl.UInt32).alias("ranges"))
-    return [counted.join(groups.lazy(), on="group", how="left").drop("group").collect(), uncounted.collect()]
+    inside = owned.group_by("group", "name").agg(*_kernel_statistics(), pl.col("range").n_unique().alias("ranges"))
+    alone = launches.with_row_index("member").join(pairs.select("member"), on="member", how="anti")
+    outside = alone.group_by(*THREAD, "name").agg(*_kernel_statistics(), pl.lit(0, pl.UInt32).alias("ranges"))
+    return [inside.join(groups, on="group", how="left").drop("group"), outside]
 
 
 def _kernel_statistics() -> list[pl.Expr]:
@@ -212,9 +210,11 @@ def _kernel_statistics() -> list[pl.Expr]:
 def _owned_launches(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """List every pair of a range and a launch in it: ``row`` of the range, ``member`` (row of the launch)."""
     placed, intervals = place(owners, launches, by=THREAD)
-    found = [pl.DataFrame({"row": placed["row"].clear(), "member": placed["row"].clear()})]
-    found += [slice_members(slices(placed, lane), lane) for lane in lanes(intervals)]
-    return pl.concat(found)
+    return _pairs(placed, intervals)
+
+
+def _pairs(placed: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat([slice_members(slices(placed, lane), lane) for lane in lanes(intervals)])
 
 
 def _owner_tree(frames: Frames) -> pl.DataFrame:
@@ -223,20 +223,19 @@ def _owner_tree(frames: Frames) -> pl.DataFrame:
 
 
 def _projected(tree: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Keep the ranges that launched GPU work, with its extent: ``gpu_start_ns``, ``gpu_ns`` and ``ops``.
+    """Keep the ranges that launched GPU work, with its extent: ``gpu_start_ns``, ``gpu_ns``, ``ops`` and ``children``.
 
-    ``ops`` are distinct correlation ids, so that a launch of a whole CUDA graph counts once.
+    ``ops`` are distinct correlation ids, so that a launch of a whole CUDA graph counts once; ``children`` are those
+    that launched GPU work too.
     """
     launches = _launches(frames)
     placed, intervals = place(tree, launches, by=THREAD)
     parts = [_extents(placed, lane, launches) for lane in lanes(intervals)]
-    if not parts:
-        return tree.clear().with_columns(pl.lit(0).alias(c) for c in ("gpu_start_ns", "gpu_ns", "ops"))
     extents = pl.concat(parts).group_by("row").agg(pl.col("low").min(), pl.col("high").max(), pl.col("ops").sum())
     if launches["work"].n_unique() < launches.height:
         extents = extents.drop("ops").join(_distinct_launches(placed, intervals, launches), on="row")
     gpu = extents.select("row", gpu_start_ns="low", gpu_ns=pl.col("high") - pl.col("low"), ops="ops")
-    return tree.join(gpu, on="row", how="inner", maintain_order="left")
+    return _with_children(tree.join(gpu, on="row", how="inner", maintain_order="left"), _CHILDREN)
 
 
 def _launches(frames: Frames) -> pl.DataFrame:
@@ -257,6 +256,6 @@ def _extents(placed: pl.DataFrame, lane: pl.DataFrame, launches: pl.DataFrame) -
 
 def _distinct_launches(placed: pl.DataFrame, intervals: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Count the launches in each range, those of one correlation id once: ``row``, ``ops``."""
-    pairs = pl.concat([slice_members(slices(placed, lane), lane) for lane in lanes(intervals)])
+    pairs = _pairs(placed, intervals)
     work = launches["work"].gather(pairs["member"]).alias("ops")
     return pairs.with_columns(work).group_by("row").agg(pl.col("ops").n_unique().cast(pl.Int64))

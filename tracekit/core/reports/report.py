@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -17,6 +17,7 @@ Frames = Callable[[str], pl.LazyFrame]
 
 KERNEL_NAME_OPTIONS = ("base", "mangled")
 KERNEL_OPTIONS = ("nvtx-name", *KERNEL_NAME_OPTIONS)
+LAUNCHES_IN_RANGES = ("nvtx_ranges", "api_calls")
 _EXACT_ROUNDING_SINCE = (2024, 5)
 
 
@@ -35,6 +36,9 @@ class Request:
     legacy_rounding: bool = False
 
 
+Build = Callable[[Request], pl.LazyFrame]
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """One named report; call it with a request.
@@ -44,6 +48,7 @@ class Report:
         doc: One line that says what it shows.
         columns: What is printed, in order.
         options: nsys's options that it takes.
+        needs: Tables without which it is empty, as it is from nsys, though it could show other rows.
         build: Makes the rows, in the order printed.
     """
 
@@ -51,20 +56,31 @@ class Report:
     doc: str
     columns: tuple[Column, ...]
     options: tuple[str, ...]
-    build: Callable[[Request], pl.LazyFrame]
+    needs: tuple[str, ...]
+    build: Build
 
     def __call__(self, request: Request) -> ReportTable:
         """Make the report."""
-        return ReportTable(self.name, self.columns, self.build(request).collect(), request.legacy_rounding)
+        rows = self.build(request if self._is_recorded(request) else _without_rows(request))
+        return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
+
+    def _is_recorded(self, request: Request) -> bool:
+        needs = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.needs
+        return all(request.frames(t).select(pl.first()).head(1).collect().height for t in needs)
 
 
-def report(*columns: Column, options: tuple[str, ...] = ()) -> Callable[[Callable[[Request], pl.LazyFrame]], Report]:
-    """Declare the decorated function to be the report of its name, with these columns and options."""
+def report(*columns: Column, options: tuple[str, ...] = (), needs: tuple[str, ...] = ()) -> Callable[[Build], Report]:
+    """Declare the decorated function to be the report of its name, printed in these columns."""
 
-    def declare(build: Callable[[Request], pl.LazyFrame]) -> Report:
-        return Report(build.__name__, (build.__doc__ or "").partition("\n")[0], columns, options, build)
+    def declare(build: Build) -> Report:
+        doc = (build.__doc__ or "").partition("\n")[0]
+        return Report(build.__name__, doc, columns, options, needs, build)
 
     return declare
+
+
+def _without_rows(request: Request) -> Request:
+    return replace(request, frames=lambda table: request.frames(table).clear())
 
 
 def has_legacy_rounding(frames: Frames) -> bool:

@@ -65,13 +65,10 @@ def owning_ranges(frames: Frames) -> pl.LazyFrame:
 
 
 def _under_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
-    """Name kernels ``range/kernel`` after the range around their launch that started last; none without NVTX or calls."""
+    """Name kernels ``range/kernel`` after the range around their launch; of several, the one that started last."""
     owners = owning_ranges(frames).sort("start_ns", "range_id").collect()
-    known_calls = calls(frames).collect()
     named = rows.collect().with_row_index("kernel")
-    if owners.is_empty() or known_calls.is_empty():
-        return named.clear().lazy()
-    launches = named.select("kernel", *CALL).join(known_calls, on=CALL, how="inner")
+    launches = named.select("kernel", *CALL).join(calls(frames).collect(), on=CALL, how="inner")
     innermost = _last_started(owners, launches).group_by("kernel").agg(pl.col("range").max())
     named = named.join(innermost, on="kernel", how="left", maintain_order="left")
     named = named.with_columns(owners["name"].gather(named["range"]).alias("range_name"))
@@ -81,7 +78,7 @@ def _under_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
 def _last_started(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Find, for each launch, the last row of ``owners`` that contains it: ``kernel``, ``range`` (null: none)."""
     placed, intervals = place(owners, launches, by=THREAD)
-    found = [pl.DataFrame({"kernel": launches["kernel"].clear(), "range": placed["row"].clear()})]
+    found = []
     for lane in lanes(intervals):
         inside = slices(placed, lane)
         last = slice_paint(inside["row"], inside, lane.height)

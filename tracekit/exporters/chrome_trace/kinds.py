@@ -30,8 +30,8 @@ class Kind:
     Attributes:
         table: Where its rows are.
         placement: The tracks they lie on.
-        key: Column that numbers the rows of the table; the first argument of each event.
-        name: What the viewer writes on the event. Null: the next of ``names`` that is not.
+        key: First argument, a column without nulls: the number of the row in its table, or a counter's value.
+        name: What the viewer writes on the event; never null.
         own: Arguments that mostly differ from row to row.
         shared: Arguments that mostly repeat: made once for every different combination.
         phase: Slice, instant or counter.
@@ -76,7 +76,8 @@ def _named(*columns: str, default: str) -> pl.Expr:
 def _throughput() -> Arg:
     """GB/s with three decimals: bytes per ns are GB per s."""
     duration = pl.col("end_ns") - pl.col("start_ns")
-    return Arg("throughput_gb_per_s", text.join(text.thousandths(pl.col("bytes") * 1000 // duration.filter(duration > 0))))
+    thousandths = pl.when(duration > 0).then(pl.col("bytes") * 1000 // duration)
+    return Arg("throughput_gb_per_s", text.join(text.thousandths(thousandths)))
 
 
 def _payload() -> Arg:
@@ -148,8 +149,8 @@ KERNELS = Kind(
         _triple("grid"),
         _triple("block"),
         _number("registers_per_thread"),
-        _number("static_shared_memory_bytes"),
-        _number("dynamic_shared_memory_bytes"),
+        _number("static_shared_memory_bytes", "static_shared_bytes"),
+        _number("dynamic_shared_memory_bytes", "dynamic_shared_bytes"),
         _text("name"),
         *_FROM,
     ),
@@ -212,9 +213,8 @@ NVTX_MARKS = Kind(
 GPU_METRICS = Kind(
     "gpu_metrics",
     tracks.METRIC_TRACKS,
-    "metric_id",
+    "value",
     name=pl.coalesce(pl.col("metric").cast(pl.String), text.join(["metric ", pl.col("metric_id")])),
-    own=(_number("value"),),
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
 )
@@ -224,7 +224,7 @@ STAGES: tuple[tuple[Kind, ...], ...] = (
     (KERNELS, MEMCPYS, MEMSETS, GRAPH_LAUNCHES),
     (SYNCS,),
     (CUDA_EVENTS,),
-    (_range(tracks.NVTX_TRACKS, _PUSH_POP, _number("depth"), _number("end_thread_id")),),
+    (_range(tracks.NVTX_TRACKS, _PUSH_POP, _number("depth")),),
     (_range(tracks.START_END_TRACKS, _START_END, _number("end_thread_id"), _number("thread_id")),),
     (NVTX_MARKS,),
     (OSRT_CALLS,),

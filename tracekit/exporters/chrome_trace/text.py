@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -38,4 +39,7 @@ def color(argb: pl.Expr) -> pl.Expr:
 
 def join(pieces: Iterable[str | pl.Expr]) -> pl.Expr:
     """Put literal text and columns together, row by row; null if any of them is."""
-    return pl.concat_str([pl.lit(p) if isinstance(p, str) else p for p in pieces])
+    merged: list[pl.Expr] = []
+    for literal, run in itertools.groupby(pieces, lambda piece: isinstance(piece, str)):
+        merged += [pl.lit("".join(run))] if literal else run  # type: ignore[arg-type, list-item]
+    return pl.concat_str(merged)

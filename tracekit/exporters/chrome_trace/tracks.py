@@ -36,6 +36,8 @@ FIRST_PID = 4_194_305
 """First number of a group that is no process: above the largest that Linux gives (2^22)."""
 AFTER_PROCESSES = 1 << 40
 ALL_DEVICES = -1
+NO_STREAM = (1 << 32) - 1
+"""What CUPTI gives where a wait is not for one stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Machine:
     threads: dict[tuple[int, int], str]
     devices: dict[int, str]
     streams: dict[tuple[int, int, int], str]
-    contexts: dict[tuple[int, int], int]
+    contexts: dict[tuple[int, int], int | None]
     groups: dict[tuple[int, ...], Group] = field(default_factory=dict)
 
     @classmethod
@@ -89,13 +91,12 @@ class Machine:
         def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
             return view.frame(table).select(pl.col(columns)).collect().rows()
 
-        contexts = view.frame("contexts").group_by("process_id", "device_id").len().collect().rows()
         return cls(
             processes={p: name for p, name in rows("processes", "process_id", "name") if name},
             threads={(p, t): name for p, t, name in rows("threads", "process_id", "thread_id", "name") if name},
             devices={d: name for d, name in rows("devices", "device_id", "name") if name},
             streams={k: name for *k, name in rows("streams", "process_id", "context_id", "stream_id", "name") if name},
-            contexts={(p, d): n for p, d, n in contexts},
+            contexts={(p, c): d for p, c, d in rows("contexts", "process_id", "context_id", "device_id")},
         )
 
     def cpu(self, process: int | None) -> Group:
@@ -127,12 +128,13 @@ class Machine:
             return "unknown thread"
         return f"{self.threads.get((process or 0, thread), 'thread')} {thread}"
 
-    def stream(self, process: int | None, device: int, context: int, stream: int) -> str:
-        """Name of a stream; its context is told if the process has several on the device."""
-        parts = [f"stream {stream}"]
-        if self.contexts.get((process or 0, device), 1) > 1:
-            parts.append(f"context {context}")
-        return " · ".join([*parts, *filter(None, [self.streams.get((process or 0, context, stream))])])
+    def stream(self, process: int | None, context: int, stream: int) -> str:
+        """Name of a stream; its context is told if the process has several."""
+        pid = process or 0
+        parts = ["context" if stream == NO_STREAM else f"stream {stream}", self.streams.get((pid, context, stream))]
+        if sum(owner == pid for owner, _ in self.contexts) > 1:
+            parts.insert(1, f"context {context}")
+        return " · ".join(filter(None, parts))
 
     def _group(self, name: str, order: tuple[int, ...]) -> Group:
         """Return the group of that order; a new one gets a number that no process of the system has."""
@@ -169,7 +171,7 @@ class Book:
 
 
 def _metadata(kind: str, pid: int, tid: int, **args: str | int) -> str:
-    return json.dumps({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}, separators=(",", ":"))
+    return json.dumps({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}, separators=(",", ":"), ensure_ascii=False)
 
 
 START_END, NVTX, API, OSRT = range(4)
@@ -211,17 +213,18 @@ def _projected_start_end(machine: Machine, process: int | None, domain_id: int, 
 
 
 def _stream(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
-    name = machine.stream(process, device, context, stream)
+    name = machine.stream(process, context, stream)
     return Track(machine.gpu(process, device), name, (STREAM, context, stream, BUSY))
 
 
 def _sync(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
-    name = f"{machine.stream(process, device, context, stream)} · sync"
-    return Track(machine.gpu(process, device), name, (STREAM, context, stream, SYNC))
+    """Waits lie with the device of their context: the one that CUPTI gives them is 0 in processes that use another."""
+    group = machine.gpu(process, machine.contexts.get((process or 0, context)) or device)
+    return Track(group, f"{machine.stream(process, context, stream)} · sync", (STREAM, context, stream, SYNC))
 
 
 def _events(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
-    name = f"{machine.stream(process, device, context, stream)} · CUDA events"
+    name = f"{machine.stream(process, context, stream)} · CUDA events"
     return Track(machine.gpu(process, device), name, (STREAM, context, stream, EVENTS))
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAGIC = b"SQLite format 3\x00"
 SLICE_ROWS = 1 << 17
 MAX_THREADS = 4
-_HEADER = struct.Struct(">16sH8xII4x")
+_HEADER = struct.Struct(">16sH6xII")
 _EXPORT_AGAIN = "export it again: nsys export --type sqlite REPORT"
 
 

@@ -1,0 +1,84 @@
+"""The measured jobs, each run in a process of its own: ``python jobs.py NAME FILE`` prints seconds, rows and peak MB."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sqlite3
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+
+import tracekit as tk
+from tracekit.core import intervals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COLUMNS = ["start_ns", "end_ns", "device_id", "context_id", "stream_id", "correlation_id", "process_id", "name"]
+RAW = "start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName"
+
+
+def end_to_end(path: str) -> tuple[float, int]:
+    """SQLite to tables, attribution, and GPU time per range text."""
+    began = time.perf_counter()
+    with tk.load(path) as trace:
+        kernels = trace.correlate().frame("kernels")
+        spent = (pl.col("end_ns") - pl.col("start_ns")).sum()
+        rolled = kernels.group_by("range_name").agg(pl.len(), gpu_ns=spent).collect()
+    return time.perf_counter() - began, int(rolled["len"].sum())
+
+
+def innermost(path: str) -> tuple[float, int]:
+    """Attribution alone: the innermost range of each kernel, launches already joined."""
+    with tk.load(path) as trace:
+        calls = trace.correlate().frame("kernels").select("process_id", "thread_id", "api_start_ns").collect()
+        wanted = trace.frame("nvtx_ranges").filter(pl.col("kind") == "push_pop")
+        ranges = wanted.select("process_id", "thread_id", "start_ns", "end_ns").collect()
+    began = time.perf_counter()
+    found = intervals.Nest.of(ranges, ["process_id", "thread_id"]).innermost(calls, "api_start_ns")
+    return time.perf_counter() - began, len(found)
+
+
+def chrome_kernels(path: str) -> tuple[float, int]:
+    """Kernels from SQLite to a Chrome trace."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        with tk.load(path) as trace:
+            trace.select(tables=["kernels", "devices", "processes"]).export(Path(folder) / "kernels.json")
+            return time.perf_counter() - began, trace.count("kernels")
+
+
+def read_columns(path: str) -> tuple[float, int]:
+    """Eight columns of the kernel table to Arrow."""
+    began = time.perf_counter()
+    with tk.load(path) as trace:
+        table = trace.table("kernels", COLUMNS)
+    return time.perf_counter() - began, table.num_rows
+
+
+def read_columns_baseline(path: str) -> tuple[float, int]:
+    """The same with the standard library: rows of sqlite3, put into Arrow columns."""
+    began = time.perf_counter()
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+        cursor = connection.execute(f"SELECT {RAW} FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        parts = []
+        while rows := cursor.fetchmany(100_000):
+            columns = zip(*rows, strict=True)
+            parts.append(pa.table([pa.array(c, pa.int64()) for c in columns], names=COLUMNS))
+    return time.perf_counter() - began, pa.concat_tables(parts).num_rows
+
+
+JOBS: dict[str, Callable[[str], tuple[float, int]]] = {
+    f.__name__: f for f in (end_to_end, innermost, chrome_kernels, read_columns, read_columns_baseline)
+}
+
+if __name__ == "__main__":
+    seconds, count = JOBS[sys.argv[1]](sys.argv[2])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps({"seconds": seconds, "rows": count, "peak_mb": peak}))

@@ -1,0 +1,111 @@
+"""``make bench``: tracekit against a peer or a plain baseline, same files, same run, medians of 5.
+
+The files are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
+their twin of one process, because the peer mixes up the correlation ids of several.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+OUT = ROOT / "out" / "bench"
+PEER = OUT / "peer"
+PEER_PACKAGES = ("nsys-ai==0.3.0", "duckdb==1.5.5", "duckdb-extension-sqlite-scanner==1.5.5")
+RUNS = int(os.environ.get("RUNS", "5"))
+KERNELS = int(os.environ.get("KERNELS", "2000000"))
+
+
+def main() -> None:
+    """Generate what is missing, measure, print a table."""
+    two = generate("two_processes", "--procs", "2")
+    one = generate("one_process", "--procs", "1", "--gpus", "1")
+    rows = [
+        row("SQLite → attribution → rollup, 2 processes", ours("end_to_end", two), None),
+        row("SQLite → attribution → rollup, 1 process", ours("end_to_end", one), peer(one)),
+        row("innermost range of each kernel, alone", ours("innermost", two), None),
+        row("kernels: SQLite → Chrome JSON", ours("chrome_kernels", two), None),
+        row("8 kernel columns: SQLite → Arrow", ours("read_columns", two), ours("read_columns_baseline", two)),
+    ]
+    header = ["job", "rows", "s", "M rows/s", "peak MB", "peer or baseline s", "times faster"]
+    lines = ["| " + " | ".join(r) + " |" for r in [header, ["---"] * len(header), *rows]]
+    lines.append(f"\n{machine()}; medians of {RUNS} runs; peer: nsys-ai 0.3.0 `warm`, whole process; baseline: sqlite3 rows")
+    text = "\n".join(lines)
+    (OUT / "bench.md").write_text(text + "\n", "utf-8")
+    print(text)
+
+
+def generate(name: str, *options: str) -> Path:
+    """Make a big export, once."""
+    path = OUT / f"{name}_{KERNELS}.sqlite"
+    if not path.with_name(path.name + ".truth.json").exists():
+        OUT.mkdir(parents=True, exist_ok=True)
+        program = ROOT / "fixtures" / "programs" / "gen_nsys_sqlite.py"
+        subprocess.run([sys.executable, program, path, "--kernels", str(KERNELS), *options], check=True)
+    return path
+
+
+def ours(job: str, path: Path) -> dict[str, float]:
+    """Run a job of ours in fresh processes; medians."""
+    command = [sys.executable, str(Path(__file__).with_name("jobs.py")), job, str(path)]
+    found = [json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(RUNS)]
+    return {key: statistics.median(f[key] for f in found) for key in found[0]}
+
+
+def peer(path: Path) -> dict[str, float]:
+    """Run the peer in an environment and home of its own, without its caches; medians."""
+    install_peer()
+    times = []
+    for _ in range(RUNS):
+        for cache in path.parent.glob(f"{path.stem}*"):
+            if cache.is_dir():
+                shutil.rmtree(cache)
+        began = time.perf_counter()
+        subprocess.run([PEER / "bin" / "nsys-ai", "warm", path], check=True, capture_output=True, env=peer_environment())
+        times.append(time.perf_counter() - began)
+    return {"seconds": statistics.median(times)}
+
+
+def install_peer() -> None:
+    """Install the peer, and the DuckDB extension that it would download when run."""
+    if not (PEER / "bin" / "nsys-ai").exists():
+        venv.create(PEER, with_pip=True)
+        subprocess.run([PEER / "bin" / "pip", "install", "--quiet", *PEER_PACKAGES], check=True)
+    extension = next(PEER.rglob("sqlite_scanner.duckdb_extension"))
+    target = PEER / "home" / ".duckdb" / "extensions" / "v1.5.5" / "linux_amd64"
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy(extension, target)
+
+
+def peer_environment() -> dict[str, str]:
+    """An environment in which the peer finds its extension and touches nothing of ours."""
+    return {**os.environ, "HOME": str(PEER / "home")}
+
+
+def row(job: str, own: dict[str, float], other: dict[str, float] | None) -> list[str]:
+    """One line of the table."""
+    rate = own["rows"] / own["seconds"] / 1e6
+    compared = ["", ""] if other is None else [f"{other['seconds']:.2f}", f"{other['seconds'] / own['seconds']:.1f}"]
+    return [job, f"{own['rows']:,.0f}", f"{own['seconds']:.2f}", f"{rate:.2f}", f"{own['peak_mb']:.0f}", *compared]
+
+
+def machine() -> str:
+    """Describe the machine in words that mean something elsewhere."""
+    model = next(
+        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines() if "model name" in line),
+        platform.machine(),
+    )
+    return f"{os.cpu_count()} cores of {model}, Python {platform.python_version()}"
+
+
+if __name__ == "__main__":
+    main()

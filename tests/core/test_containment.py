@@ -1,0 +1,154 @@
+"""Containment against brute force: intervals that nest, touch, cross, coincide, are empty, end before they start or never."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tracekit.core import containment
+from tracekit.core.containment import lanes, latest_enclosing, levels, parents, paths, place, slice_members, slices
+from tracekit.errors import CorruptTraceError
+
+BY = ["process_id", "thread_id"]
+Interval = tuple[int | None, int | None, int | None, int | None]  # process, thread, start, end
+
+times = st.integers(0, 12)
+numbers = st.sampled_from([1, 2, None])
+intervals = st.lists(st.tuples(st.just(7), numbers, times, times | st.none()), max_size=14)
+nested = st.lists(st.tuples(st.just(7), st.just(1), times, st.integers(1, 9)), max_size=14).map(
+    lambda rows: [(p, t, s, s + length) for p, t, s, length in rows]
+)
+any_intervals = intervals | nested
+
+
+def frame(rows: list[Interval]) -> pl.DataFrame:
+    names = [*BY, "start_ns", "end_ns"]
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row")
+
+
+def contains(p: Interval, c: Interval) -> bool:
+    return None not in (*p, *c) and p[:2] == c[:2] and p[2] <= c[2] and p[3] >= c[3]
+
+
+def brute_parents(rows: list[Interval]) -> list[int | None]:
+    found = []
+    for i, c in enumerate(rows):
+        outer = [(p[3] - p[2], j) for j, p in enumerate(rows) if j != i and contains(p, c)]
+        found.append(min(outer)[1] if outer else None)
+    return found
+
+
+def climb(parent: list[int | None], row: int) -> list[int] | None:
+    """The rows from this one up to a root; None if there is no root."""
+    path = [row]
+    while (up := parent[path[-1]]) is not None:
+        if up in path:
+            return None
+        path.append(up)
+    return path
+
+
+@given(any_intervals)
+@example([(7, 1, 0, 10), (7, 1, 0, 10), (7, 1, 0, 10), (7, 1, 2, 3)])
+@example([(7, 1, 0, 10), (7, 1, 5, 15), (7, 1, 6, 8), (7, 2, 0, 3), (7, 2, 1, 2)])
+@example([(7, 1, 0, 10), (7, 1, 10, 10), (7, 1, 10, 20)])
+def test_parents(rows: list[Interval]) -> None:
+    assert parents(frame(rows), by=BY).to_list() == brute_parents(rows)
+
+
+@given(any_intervals)
+def test_parents_of_crossing_ranges_also_hold_where_ranges_nest(rows: list[Interval]) -> None:
+    placed = place(frame(rows), by=BY)[0]
+    found = containment._shortest_containers(placed)
+    twins = {r for r, s in zip(rows, rows[1:], strict=False) if r == s} | {r for r in rows if rows.count(r) > 1}
+    want = brute_parents(rows)
+    for row, parent in found.iter_rows():
+        assert rows[row] in twins or parent == want[row]
+
+
+@given(any_intervals)
+def test_levels_and_paths(rows: list[Interval]) -> None:
+    parent = parents(frame(rows), by=BY)
+    ways = [climb(parent.to_list(), i) for i in range(len(rows))]
+    texts = pl.Series([f":{i}" for i in range(len(rows))], dtype=pl.String)
+    assert levels(parent).to_list() == [None if w is None else len(w) - 1 for w in ways]
+    assert paths(parent, texts).to_list() == [None if w is None else "".join(f":{i}" for i in w[::-1]) for w in ways]
+
+
+def test_levels_of_a_long_chain() -> None:
+    parent = pl.Series([None, *range(999)], dtype=pl.UInt32)
+    assert levels(parent).to_list() == list(range(1000))
+
+
+@given(any_intervals, any_intervals)
+def test_slices_of_all_lanes_are_all_that_is_contained(outer: list[Interval], inner: list[Interval]) -> None:
+    ranges, calls = place(frame(outer), frame(inner), by=BY)
+    dealt = list(lanes(calls))
+    pairs = pl.concat([slice_members(slices(ranges, lane), lane) for lane in dealt])
+    want = [(i, j) for i, p in enumerate(outer) for j, c in enumerate(inner) if contains(p, c)]
+    assert sorted(pairs.iter_rows()) == want
+    assert sorted(pl.concat(dealt)["row"]) == [j for j, c in enumerate(inner) if None not in c]
+    for lane in dealt:
+        assert lane["start"].is_sorted()
+        assert lane["end"].is_sorted()
+
+
+slice_lists = st.integers(1, 40).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.integers(-5, 5), min_size=n, max_size=n),
+        st.lists(st.tuples(st.integers(0, n - 1), st.integers(1, n)).map(lambda s: (s[0], min(n, sum(s)))), max_size=9),
+    )
+)
+
+
+def found_frame(found: list[tuple[int, int]]) -> pl.DataFrame:
+    return pl.DataFrame(found, schema={"first": pl.Int64, "stop": pl.Int64}, orient="row")
+
+
+@given(slice_lists)
+def test_slice_min(case: tuple[list[int], list[tuple[int, int]]]) -> None:
+    values, found = case
+    got = containment.slice_min(pl.Series(values, dtype=pl.Int64), found_frame(found))
+    assert got.to_list() == [min(values[a:b]) for a, b in found]
+
+
+@given(slice_lists)
+def test_slice_paint(case: tuple[list[int], list[tuple[int, int]]]) -> None:
+    values, found = case
+    colours = pl.Series(values[: len(found)] + [0] * (len(found) - len(values)), dtype=pl.Int64)
+    got = containment.slice_paint(colours, found_frame(found), len(values))
+    covering = [[c for c, (a, b) in zip(colours, found, strict=True) if a <= i < b] for i in range(len(values))]
+    assert got.to_list() == [max(c, default=None) for c in covering]
+
+
+@given(any_intervals, st.lists(st.tuples(st.just(7), numbers, st.integers(-2, 25) | st.none()), max_size=9))
+@example([(7, 1, 3, 3), (7, 1, 0, None)], [(7, 1, 3)])
+def test_latest_enclosing(rows: list[Interval], points: list[tuple[int, int | None, int | None]]) -> None:
+    ids = [100 - i for i in range(len(rows))]
+    ranges = frame(rows).with_columns(pl.Series("range_id", ids, dtype=pl.Int64))
+    asked = pl.DataFrame(points, schema=dict.fromkeys([*BY, "at_ns"], pl.Int64), orient="row")
+    got = latest_enclosing(asked.lazy(), ranges.lazy(), at="at_ns", by=BY).collect()
+    want = []
+    for process, thread, t in points:
+        around = [
+            (start, i)
+            for (p, n, start, end), i in zip(rows, ids, strict=True)
+            if None not in (t, thread) and (p, n) == (process, thread) and start <= t and (end is None or t < end)
+        ]
+        want.append(max(around)[1] if around else None)
+    assert got["range_id"].to_list() == want
+    assert got.drop("range_id").equals(asked)
+
+
+def test_far_apart_tracks_fit_one_axis() -> None:
+    day = 86_400 * 10**9
+    rows = [(1, 1, 20_000 * day, 20_000 * day + 5), (2, 1, 0, 3), (2, 2, -(2**62), -(2**62) + 9), (2, 2, -(2**62), 0)]
+    assert parents(frame(rows), by=BY).to_list() == [None, None, 3, None]
+
+
+def test_times_that_fit_no_axis() -> None:
+    rows = [(1, 1, -(2**63), 2**63 - 1), (1, 2, 0, 1)]
+    with pytest.raises(CorruptTraceError, match=r"the times of 2 tracks span more than 2\*\*63 ns\nHint: export it again"):
+        parents(frame(rows), by=BY)

@@ -1,0 +1,196 @@
+"""Correlation against brute force, and its traps one by one."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tracekit as tk
+from tracekit import schemas
+from tracekit.core.correlate import ACTIVITIES, DEEPEST_PATH, Correlation, first_rows, paths
+
+ADDED = [c for c in schemas.correlated("kernels").names if c not in schemas.table("kernels").names]
+ADDED_TO_RANGES = [c for c in schemas.correlated("nvtx_ranges").names if c not in schemas.table("nvtx_ranges").names]
+
+small = st.integers(0, 12)
+processes = st.sampled_from([1, 2])
+threads = st.sampled_from([10, 11])
+
+
+@st.composite
+def captures(draw: st.DrawFn) -> dict[str, pl.DataFrame]:
+    """A small capture: ids reused by both processes, calls with no or many activities, every kind of range."""
+    calls = draw(st.lists(st.tuples(processes, threads, st.integers(1, 5), small, st.integers(0, 3)), max_size=8))
+    kernels = draw(st.lists(st.tuples(st.sampled_from([1, 2, None]), st.integers(1, 6), small, small), max_size=8))
+    ranges = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["push_pop", "push_pop", "start_end"]),
+                processes,
+                threads,
+                st.integers(0, 1),
+                small,
+                st.one_of(st.none(), small),
+                st.sampled_from(["a", "b", None]),
+            ),
+            max_size=8,
+        )
+    )
+    return {
+        "api_calls": pl.DataFrame(
+            [(i + 1, s, s + d, p, t, c) for i, (p, t, c, s, d) in enumerate(calls)],
+            schema=["api_call_id", "start_ns", "end_ns", "process_id", "thread_id", "correlation_id"],
+            orient="row",
+        ).cast(pl.Int64),
+        "kernels": pl.DataFrame(
+            [(p, c, s, s + d) for p, c, s, d in kernels],
+            schema=["process_id", "correlation_id", "start_ns", "end_ns"],
+            orient="row",
+        ).cast(pl.Int64),
+        "nvtx_ranges": pl.DataFrame(
+            [(i + 101, *r) for i, r in enumerate(ranges)],
+            schema={
+                "range_id": pl.Int64,
+                "kind": pl.Categorical,
+                "process_id": pl.Int64,
+                "thread_id": pl.Int64,
+                "domain_id": pl.Int64,
+                "start_ns": pl.Int64,
+                "end_ns": pl.Int64,
+                "name": pl.Categorical,
+            },
+            orient="row",
+        ),
+    }
+
+
+def correlation(tables: dict[str, pl.DataFrame]) -> Correlation:
+    empty = {n: pl.DataFrame(schema=schemas.polars_schema(schemas.table(n))) for n in ACTIVITIES}
+    same = {"process_id": pl.Int64, "thread_id": pl.Int64}
+    frames = {n: f.cast({c: t for c, t in same.items() if c in f.columns}) for n, f in (empty | tables).items()}
+    return Correlation(lambda name: frames[name].lazy())
+
+
+def call_of(kernel: dict, calls: list[dict]) -> dict | None:
+    key = ("process_id", "correlation_id")
+    return next((c for c in calls if kernel["process_id"] and all(c[k] == kernel[k] for k in key)), None)
+
+
+def open_ranges(call: dict, ranges: list[dict], kind: str, same: tuple[str, ...]) -> list[dict]:
+    return [
+        r
+        for r in ranges
+        if r["kind"] == kind
+        and all(r[c] == call[c] for c in same)
+        and r["start_ns"] <= call["start_ns"]
+        and (r["end_ns"] is None or call["start_ns"] < r["end_ns"])
+    ]
+
+
+def last(ranges: list[dict]) -> int | None:
+    return max(((r["start_ns"], r["range_id"]) for r in ranges), default=(None, None))[1]
+
+
+@given(captures())
+def test_kernels_get_their_call_and_the_ranges_around_it(tables) -> None:
+    linked = correlation(tables).columns("kernels", ADDED).to_dicts()
+    calls, ranges = tables["api_calls"].to_dicts(), tables["nvtx_ranges"].to_dicts()
+    assert len(linked) == tables["kernels"].height
+    for kernel, link in zip(tables["kernels"].to_dicts(), linked, strict=True):
+        call = call_of(kernel, calls)
+        if call is None:
+            assert {v for k, v in link.items() if k != "range_depth"} == {None}
+            assert link["range_depth"] == 0
+            continue
+        assert link["api_call_id"] == call["api_call_id"]
+        assert (link["api_start_ns"], link["api_end_ns"]) == (call["start_ns"], call["end_ns"])
+        assert link["thread_id"] == call["thread_id"]
+        assert link["range_id"] == last(open_ranges(call, ranges, "push_pop", ("process_id", "thread_id")))
+        assert link["start_end_range_id"] == last(open_ranges(call, ranges, "start_end", ("process_id",)))
+        named = next((r["name"] for r in ranges if r["range_id"] == link["range_id"]), None)
+        assert link["range_name"] == named
+        assert (link["range_depth"] == 0) == (link["range_id"] is None) == (link["range_path"] is None)
+
+
+@given(captures())
+def test_ranges_are_projected_on_what_was_launched_inside_them(tables) -> None:
+    rows = correlation(tables).columns("nvtx_ranges", ADDED_TO_RANGES).to_dicts()
+    calls = tables["api_calls"].to_dicts()
+    launched = [(k, call) for k in tables["kernels"].to_dicts() if (call := call_of(k, calls))]
+    for r, row in zip(tables["nvtx_ranges"].to_dicts(), rows, strict=True):
+        same = ("process_id", "thread_id") if r["kind"] == "push_pop" else ("process_id",)
+        inside = [k for k, call in launched if open_ranges(call, [r], r["kind"], same)]
+        assert row["gpu_op_count"] == len(inside)
+        assert row["gpu_time_ns"] == sum(k["end_ns"] - k["start_ns"] for k in inside)
+        assert row["gpu_start_ns"] == min((k["start_ns"] for k in inside), default=None)
+        assert row["gpu_end_ns"] == max((k["end_ns"] for k in inside), default=None)
+        assert (row["path"] is None) == (row["depth"] is None) == (r["kind"] == "start_end")
+
+
+@given(captures())
+def test_a_path_is_that_of_the_parent_and_one_more_text(tables) -> None:
+    rows = correlation(tables).columns("nvtx_ranges", ADDED_TO_RANGES).to_dicts()
+    named = tables["nvtx_ranges"].to_dicts()
+    by_id = {r["range_id"]: row for r, row in zip(named, rows, strict=True)}
+    for r, row in zip(named, rows, strict=True):
+        if r["kind"] == "start_end":
+            assert row["parent_id"] is None
+            continue
+        parent = by_id.get(row["parent_id"])
+        assert row["path"] == (f"{parent['path']}/" if parent else "") + (r["name"] or "")
+        assert row["depth"] == (parent["depth"] if parent else 0) + 1
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 2, None]), st.one_of(st.none(), st.integers(-3, 6)))),
+    st.lists(st.tuples(st.sampled_from([1, 2, 3, None]), st.one_of(st.none(), st.integers(-5, 8)))),
+    st.sampled_from([1, 10**15]),
+)
+def test_first_rows_finds_the_first_row_of_a_key(table, wanted, spread) -> None:
+    schema = {"process_id": pl.Int32, "correlation_id": pl.Int64}
+    table = [(p, None if c is None else c * spread) for p, c in table]
+    wanted = [(p, None if c is None else c * spread) for p, c in wanted]
+    found = first_rows(pl.DataFrame(table, schema, orient="row"), pl.DataFrame(wanted, schema, orient="row"))
+    assert found.to_list() == [table.index(k) if None not in k and k in table else None for k in wanted]
+
+
+def test_paths_below_the_deepest_level_end_in_an_ellipsis() -> None:
+    n = DEEPEST_PATH + 5
+    parent = pl.Series([None, *range(n - 1)], dtype=pl.Int64)
+    made = paths(parent, pl.Series(range(1, n + 1)), pl.Series(["x"] * n, dtype=pl.Categorical)).to_list()
+    assert made[DEEPEST_PATH - 1] == "/".join("x" * DEEPEST_PATH)
+    assert set(made[DEEPEST_PATH:]) == {made[DEEPEST_PATH - 1] + "/…"}
+
+
+def test_every_row_keeps_its_place(capture) -> None:
+    with tk.load(capture) as trace:
+        linked = trace.correlate()
+        for name in (*ACTIVITIES, "nvtx_ranges"):
+            assert linked[name].select(trace[name].column_names).equals(trace[name])
+            assert linked[name].schema.equals(schemas.arrow_schema(schemas.correlated(name)))
+
+
+@pytest.mark.parametrize("name", ACTIVITIES)
+def test_every_activity_of_the_captures_finds_its_call(capture, name: str) -> None:
+    with tk.load(capture) as trace:
+        found = trace.correlate().frame(name).select(pl.col("api_call_id").null_count()).collect().item()
+    assert found == 0
+
+
+def test_kernels_of_a_graph_launch_share_its_range() -> None:
+    with tk.load("fixtures/graph_node.sqlite") as trace:
+        kernels = trace.correlate().frame("kernels").collect()
+    nodes = kernels.filter(pl.col("graph_node_id").is_not_null())
+    assert nodes.height == 25
+    assert nodes.group_by("range_name").len().sort("range_name").rows() == [(f"replay {i}", 5) for i in range(5)]
+
+
+def test_both_processes_of_a_capture_keep_their_own_kernels() -> None:
+    with tk.load("fixtures/ddp2.sqlite") as trace:
+        kernels = trace.correlate().frame("kernels").collect()
+        owners = trace.frame("api_calls").select("api_call_id", owner="process_id").collect()
+    joined = kernels.join(owners, on="api_call_id")
+    assert joined.height == kernels.height
+    assert (joined["process_id"] == joined["owner"]).all()

@@ -1,0 +1,174 @@
+"""Interval algebra against brute force."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracekit.core import intervals
+
+SCHEMA = {"thread": pl.Int32, "domain": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
+FAR = 1 << 61
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> list[tuple[int | None, int, int, int | None]]:
+    """Push/pop ranges of some threads: (track, domain, start, end), nested per track, with ties and never-closed ones."""
+    rows: list[tuple[int | None, int, int, int | None]] = []
+    for track in draw(st.lists(st.sampled_from([0, 1, 2, None]), unique=True, max_size=3)):
+        stack: list[int] = []
+        now = draw(st.integers(-5, 5))
+        for push in draw(st.lists(st.booleans(), max_size=16)):
+            now += draw(st.integers(0, 2))
+            if push or not stack:
+                stack.append(len(rows))
+                rows.append((track, 0, now, None))
+            else:
+                row = stack.pop()
+                rows[row] = (*rows[row][:3], now)
+        if draw(st.booleans()):
+            while stack:
+                row = stack.pop()
+                rows[row] = (*rows[row][:3], now)
+    return rows
+
+
+@st.composite
+def tangled(draw: st.DrawFn) -> list[tuple[int | None, int, int, int | None]]:
+    """Any intervals at all, also crossing, empty and backward ones."""
+    interval = st.tuples(
+        st.sampled_from([0, 1, None]),
+        st.integers(0, 2),
+        st.integers(-6, 12),
+        st.one_of(st.none(), st.integers(-6, 14)),
+    )
+    return draw(st.lists(interval, max_size=14))
+
+
+points_of = st.lists(st.tuples(st.sampled_from([0, 1, 2, None]), st.integers(-8, 20)), max_size=25)
+
+
+def frame(rows: list[tuple[int | None, int, int, int | None]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def encloses(row: tuple[int | None, int, int, int | None], track: int | None, t: int) -> bool:
+    return track is not None and row[0] == track and row[2] <= t and (row[3] is None or t < row[3])
+
+
+def innermost_by_hand(rows, track, t) -> int | None:
+    found = [(row[2], i) for i, row in enumerate(rows) if encloses(row, track, t)]
+    return max(found)[1] if found else None
+
+
+@given(st.one_of(nested(), tangled()), points_of)
+def test_innermost_is_the_enclosing_range_that_started_last(rows, points) -> None:
+    asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
+    found = intervals.Nest.of(frame(rows), ["thread"]).innermost(asked, "at")
+    assert found.to_list() == [innermost_by_hand(rows, *p) for p in points]
+
+
+@given(nested(), points_of)
+def test_times_too_far_apart_for_one_number_are_ranked(rows, points) -> None:
+    far = [(track, domain, start * FAR // 8, None if end is None else end * FAR // 8) for track, domain, start, end in rows]
+    points = [(track, min(t, 14) * FAR // 8) for track, t in points]
+    asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
+    nest = intervals.Nest.of(frame(far), ["thread"])
+    assert nest.innermost(asked, "at").to_list() == [innermost_by_hand(far, *p) for p in points]
+
+
+def parent_by_hand(rows, i) -> int | None:
+    """The containing interval that comes last in nest order before this one; for an empty one, the one around its start."""
+    track, _, start, end = rows[i]
+    if end is not None and end <= start:
+        return innermost_by_hand(rows, track, start)
+    until = 10**9 if end is None else end
+    outer = []
+    for j, (other, _, s, e) in enumerate(rows):
+        e = 10**9 if e is None else e
+        before = (s, -e, j) < (start, -until, i)
+        if track is not None and other == track and before and s < e and s <= start and until <= e:
+            outer.append((s, -e, j))
+    return max(outer)[2] if outer else None
+
+
+@given(nested())
+def test_parents_and_depths_of_nested_ranges(rows) -> None:
+    parents = intervals.Nest.of(frame(rows), ["thread"]).parents()
+    assert parents.to_list() == [parent_by_hand(rows, i) for i in range(len(rows))]
+    depth = intervals.depths(parents).to_list()
+    assert depth == [1 if p is None else depth[p] + 1 for p in parents]
+
+
+@given(tangled())
+def test_parents_of_crossing_ranges_contain_their_children_and_have_no_cycle(rows) -> None:
+    parents = intervals.Nest.of(frame(rows), ["thread"]).parents(within=["domain"])
+    for i, p in enumerate(parents):
+        if p is None:
+            continue
+        track, _, start, end = rows[i]
+        assert rows[p][0] == track
+        assert rows[p][2] <= start
+        assert rows[p][3] is None or (end is not None and rows[p][3] >= max(start, end))
+    assert intervals.depths(parents).len() == len(rows)
+
+
+def test_ranges_of_two_domains_that_cross_are_nested_within_their_domain() -> None:
+    rows = [(0, 1, 0, 10), (0, 2, 5, 15), (0, 1, 6, 9), (0, 2, 7, 14)]
+    parents = intervals.Nest.of(frame(rows), ["thread"]).parents(within=["domain"])
+    assert parents.to_list() == [None, None, 0, 1]
+
+
+covered_rows = st.lists(st.tuples(st.sampled_from([0, 1]), st.integers(-5, 15), st.integers(-5, 18)), max_size=14)
+
+
+def covered(rows, track) -> set[int]:
+    return {t for r, s, e in rows if r == track for t in range(s, e)}
+
+
+def stretches(moments: set[int]) -> list[tuple[int, int]]:
+    starts = sorted(t for t in moments if t - 1 not in moments)
+    ends = sorted(t + 1 for t in moments if t + 1 not in moments)
+    return list(zip(starts, ends, strict=True))
+
+
+def intervals_frame(rows) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema={"thread": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
+
+
+@given(covered_rows)
+def test_merge_union_and_gaps(rows) -> None:
+    data = intervals_frame(rows)
+    expected = {track: stretches(covered(rows, track)) for track in (0, 1)}
+    merged = [(track, *s) for track in (0, 1) for s in expected[track]]
+    assert intervals.merge(data, by=["thread"]).rows() == merged
+    lengths = {track: sum(e - s for s, e in expected[track]) for track in (0, 1) if expected[track]}
+    assert dict(intervals.union_length(data, by=["thread"]).rows()) == lengths
+    between = [(t, a[1], b[0]) for t in (0, 1) for a, b in zip(expected[t], expected[t][1:], strict=False)]
+    assert intervals.gaps(data, by=["thread"]).rows() == between
+
+
+@given(covered_rows)
+def test_without_tracks_all_intervals_share_one(rows) -> None:
+    data = intervals_frame(rows).drop("thread")
+    moments = covered(rows, 0) | covered(rows, 1)
+    assert intervals.merge(data, by=[]).rows() == stretches(moments)
+    assert intervals.union_length(data, by=[]).item() == len(moments)
+    assert len(intervals.gaps(data, by=[])) == max(len(stretches(moments)) - 1, 0)
+    assert intervals.overlap(data, data, by=[]).rows() == stretches(moments)
+
+
+@given(covered_rows, covered_rows)
+def test_overlap_is_where_both_are_open(left, right) -> None:
+    found = intervals.overlap(intervals_frame(left), intervals_frame(right), by=["thread"]).rows()
+    assert found == [(t, *s) for t in (0, 1) for s in stretches(covered(left, t) & covered(right, t))]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_no_points_and_no_ranges(count: int) -> None:
+    nest = intervals.Nest.of(frame([(0, 0, 0, 5)] * count), ["thread"])
+    asked = pl.DataFrame(schema={"thread": pl.Int32, "at": pl.Int64})
+    assert nest.innermost(asked, "at").to_list() == []
+    assert nest.parents().to_list() == [None] * count

@@ -1,0 +1,149 @@
+"""What must hold of every real capture, whatever it contains."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import tracekit as tk
+from tracekit import registry, schemas
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "fixtures" / "golden"
+WHOLE = ["chrome-trace"]
+BY_TABLE = ["csv", "parquet", "arrow"]
+
+
+def digest(table: pa.Table) -> str:
+    """A digest of the values of a table, whatever its chunks and dictionaries."""
+    return hashlib.sha256(pl.DataFrame(table).write_csv().encode()).hexdigest()[:16]
+
+
+def described(trace: tk.Trace) -> dict[str, list[object]]:
+    """Row count and digest of each table that has rows."""
+    linked = trace.correlate()
+    return {name: [table.num_rows, digest(table)] for name in trace.tables if (table := linked[name]).num_rows}
+
+
+def test_tables_are_as_declared(capture: Path) -> None:
+    with tk.load(capture) as trace:
+        assert trace.tables == list(schemas.tables())
+        for name in trace.tables:
+            table = trace[name]
+            table.validate(full=True)
+            assert table.schema.equals(schemas.arrow_schema(schemas.table(name)), check_metadata=True)
+            assert table.num_rows == trace.count(name)
+            assert trace.frame(name).collect().height == table.num_rows
+
+
+def test_tables_are_golden(capture: Path, request: pytest.FixtureRequest) -> None:
+    path = GOLDEN / f"{capture.stem}.json"
+    with tk.load(capture) as trace:
+        made = described(trace)
+    if request.config.getoption("--golden"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+    assert made == json.loads(path.read_text("utf-8"))
+
+
+def test_same_under_an_unknown_name(capture: Path, tmp_path: Path) -> None:
+    unknown = tmp_path / "unknown"
+    shutil.copyfile(capture, unknown)
+    with tk.load(capture) as trace, tk.load(unknown) as other:
+        assert other.format == trace.format == "nsys-sqlite"
+        assert described(other) == described(trace)
+
+
+@pytest.mark.parametrize("format", BY_TABLE[1:])
+def test_exported_and_read_again_it_is_equal(capture: Path, tmp_path: Path, format: str) -> None:
+    with tk.load(capture) as trace:
+        folder = trace.export(tmp_path / "tables", format=format)
+        with tk.load(folder) as again:
+            assert again.format == format
+            for name in trace.tables:
+                assert again[name].equals(trace[name]), name
+
+
+def test_csv_holds_every_value(capture: Path, tmp_path: Path) -> None:
+    with tk.load(capture) as trace:
+        folder = trace.export(tmp_path / "tables", format="csv")
+        for name in trace.tables:
+            text = {c: pl.String for c in trace.schema(name).names}
+            read = pl.read_csv(folder / f"{name}.csv", schema_overrides=text, missing_utf8_is_empty_string=False)
+            expected = trace.frame(name).with_columns(pl.selectors.boolean().cast(pl.String), pl.all().cast(pl.String))
+            floats = [c.name for c in trace.schema(name).columns if c.type == "float64"]
+            assert read.drop(floats).equals(expected.drop(floats).collect()), name
+
+
+@pytest.mark.parametrize("format", [*WHOLE, *BY_TABLE])
+def test_exported_twice_it_is_the_same_bytes(capture: Path, tmp_path: Path, format: str) -> None:
+    def written(name: str) -> dict[str, bytes]:
+        with tk.load(capture) as trace:
+            path = trace.export(tmp_path / name / f"out{registry.exporter(format).suffixes[0]}", format=format)
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        return {f.name: f.read_bytes() for f in files}
+
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    assert written("first") == written("second")
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
+def test_cut_short_it_is_our_error(capture: Path, tmp_path: Path, keep: float) -> None:
+    data = capture.read_bytes()
+    cut = tmp_path / "cut.sqlite"
+    cut.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(tk.TracekitError, match=r"cut\.sqlite: .*\nHint: "):
+        tk.load(cut)
+
+
+def test_the_input_is_not_touched(capture: Path, tmp_path: Path) -> None:
+    before = (capture.read_bytes(), capture.stat().st_mtime_ns, sorted(capture.parent.iterdir()))
+    with tk.load(capture) as trace:
+        trace.export(tmp_path / "out.json")
+    assert (capture.read_bytes(), capture.stat().st_mtime_ns, sorted(capture.parent.iterdir())) == before
+
+
+def private_strings(capture: Path) -> set[str]:
+    """Values of environments, command lines, hosts and users that the capture recorded."""
+    with sqlite3.connect(f"file:{capture}?mode=ro&immutable=1", uri=True) as db:
+        rows = db.execute("SELECT name, value FROM META_DATA_CAPTURE").fetchall()
+        rows += db.execute("SELECT name, value FROM TARGET_INFO_SYSTEM_ENV").fetchall()
+    marks = ("ENVIRONMENT", "ARGUMENT", "WORKING_DIR", "Hostname", "DISPLAY_NAME", "USER_NAME", "CommandLine")
+    return {v for n, v in rows if v and any(m in n for m in marks) and len(v) > 5}
+
+
+@pytest.mark.parametrize("format", [*WHOLE, *BY_TABLE])
+def test_no_export_holds_what_is_private(capture: Path, tmp_path: Path, format: str) -> None:
+    secrets = private_strings(capture)
+    with tk.load(capture) as trace:
+        path = trace.export(tmp_path / f"out{registry.exporter(format).suffixes[0]}", format=format)
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    assert secrets
+    for file in files:
+        if format == "parquet":
+            content = pl.read_parquet(file).write_csv().encode()
+        else:
+            content = file.read_bytes()
+        assert [s for s in secrets if s.encode() in content] == []
+
+
+def test_attribution_equals_the_known_answers(tmp_path: Path) -> None:
+    path = tmp_path / "known.sqlite"
+    program = ROOT / "fixtures" / "programs" / "gen_nsys_sqlite.py"
+    subprocess.run([sys.executable, program, path, "--kernels", "20000"], check=True, capture_output=True)
+    truth = pl.read_parquet(f"{path}.truth.parquet")
+    with tk.load(path) as trace:
+        kernels = trace.correlate().frame("kernels").select("kernel_id", "range_id", "range_depth").collect()
+    assert kernels["kernel_id"].equals(truth["kernel_rowid"])
+    assert kernels["range_id"].fill_null(-1).equals(truth["nvtx_rowid"])
+    assert kernels["range_depth"].to_list() == truth["depth"].to_list()
