@@ -13,7 +13,6 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 import pytest
-
 import tracekit as tk
 from tracekit import registry, schemas
 
@@ -77,7 +76,7 @@ def test_csv_holds_every_value(capture: Path, tmp_path: Path) -> None:
     with tk.load(capture) as trace:
         folder = trace.export(tmp_path / "tables", format="csv")
         for name in trace.tables:
-            text = {c: pl.String for c in trace.schema(name).names}
+            text = dict.fromkeys(trace.schema(name).names, pl.String)
             read = pl.read_csv(folder / f"{name}.csv", schema_overrides=text, missing_utf8_is_empty_string=False)
             expected = trace.frame(name).with_columns(pl.selectors.boolean().cast(pl.String), pl.all().cast(pl.String))
             floats = [c.name for c in trace.schema(name).columns if c.type == "float64"]
@@ -130,10 +129,7 @@ def test_no_export_holds_what_is_private(capture: Path, tmp_path: Path, format: 
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     assert secrets
     for file in files:
-        if format == "parquet":
-            content = pl.read_parquet(file).write_csv().encode()
-        else:
-            content = file.read_bytes()
+        content = pl.read_parquet(file).write_csv().encode() if format == "parquet" else file.read_bytes()
         assert [s for s in secrets if s.encode() in content] == []
 
 

@@ -26,7 +26,7 @@ class TracekitError(Exception):
     def __init__(self, message: str, *, path: str | os.PathLike[str] | None = None, hint: str | None = None) -> None:
         self.path = None if path is None else os.fspath(path)
         self.hint = hint
-        text = message if self.path is None else f"{self.path}: {message}"
+        text = message if path is None else f"{shown(path)}: {message}"
         super().__init__(text if hint is None else f"{text}\nHint: {hint}")
 
 
@@ -74,5 +74,15 @@ class TracekitWarning(UserWarning):
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
     """Issue a ``TracekitWarning`` that names the file."""
-    text = message if path is None else f"{os.fspath(path)}: {message}"
+    text = message if path is None else f"{shown(path)}: {message}"
     warnings.warn(text, TracekitWarning, stacklevel=3)
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return a path as text that can be printed, whatever bytes its name has."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its kind if it has none."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -41,6 +41,14 @@ class Layer:
         """Read some columns of a table: all rows, in the order of the file."""
         raise NotImplementedError
 
+    def correlated(self) -> Layer:
+        """This layer with the columns that correlation adds."""
+        return Correlated(self)
+
+    def only(self, names: Sequence[str]) -> Layer:
+        """This layer with some tables; the others are empty, also for correlation."""
+        return Only(self, frozenset(names))
+
     def close(self) -> None:
         """Let go of the file."""
 
@@ -61,7 +69,8 @@ class File(Layer):
         if name not in self._names:
             return 0
         if isinstance(self._capture, Mapping):
-            return int(self._capture[name].num_rows)
+            key = self.schema(name).names[:1]
+            return int(schemas.conform(self._capture[name], self.schema(name), key, path=self.path).num_rows)
         return self._capture.count(name)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -72,7 +81,7 @@ class File(Layer):
         kept = self._columns.setdefault(name, {})
         missing = [c for c in dict.fromkeys(columns) if c not in kept]
         if missing:
-            fresh = schemas.conform(self._fetch(name, missing), schema, missing)
+            fresh = schemas.conform(self._fetch(name, missing), schema, missing, path=self.path)
             if kept and fresh.num_rows != (rows := len(next(iter(kept.values())))):
                 raise SchemaError(f"{name} had {rows} rows and now {fresh.num_rows}", path=self.path)
             kept.update(zip(missing, fresh.columns, strict=True))
@@ -99,8 +108,32 @@ class File(Layer):
             warn(f"{backwards} rows of {name} end before they start: kept as recorded", path=self.path)
 
 
+class Only(Layer):
+    """Some tables of another layer; the others are empty."""
+
+    def __init__(self, base: Layer, names: frozenset[str]) -> None:
+        self._base = base
+        self._names = names
+
+    def schema(self, name: str) -> TableSchema:
+        """Declared schema."""
+        return self._base.schema(name)
+
+    def count(self, name: str) -> int:
+        """Number of rows."""
+        return self._base.count(name) if name in self._names else 0
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read some columns of a table that is kept."""
+        return self._base.read(name, columns) if name in self._names else schemas.empty(self.schema(name), columns)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._base.close()
+
+
 class Correlated(Layer):
-    """The tables of another layer, with the columns that correlation adds; these are computed once, when first asked for."""
+    """The tables of another layer, with the columns that correlation adds; each is computed when first asked for."""
 
     def __init__(self, base: Layer) -> None:
         self._base = base
@@ -119,10 +152,18 @@ class Correlated(Layer):
         import pyarrow as pa
 
         own = set(schemas.table(name).names)
-        self._add(name, [c for c in columns if c not in own and (name, c) not in self._added])
+        self._add(name, columns, [c for c in columns if c not in own and (name, c) not in self._added])
         read = self._base.read(name, [c for c in columns if c in own])
         arrays = [read[c] if c in own else self._added[name, c] for c in columns]
         return pa.table(arrays, schema=schemas.arrow_schema(self.schema(name), columns))
+
+    def correlated(self) -> Layer:
+        """This layer."""
+        return self
+
+    def only(self, names: Sequence[str]) -> Layer:
+        """Some tables, correlated with one another alone."""
+        return Correlated(self._base.only(names))
 
     def close(self) -> None:
         """Close the file."""
@@ -134,11 +175,15 @@ class Correlated(Layer):
 
         return Correlation(lambda name: to_frame(self._base, name))
 
-    def _add(self, name: str, columns: list[str]) -> None:
-        if columns:
-            made = self._correlation.columns(name, columns).to_arrow()
-            fresh = schemas.conform(made, self.schema(name), columns)
-            self._added.update({(name, c): fresh[c] for c in columns})
+    def _add(self, name: str, columns: Sequence[str], added: list[str]) -> None:
+        if not added:
+            return
+        for table, needed in self._correlation.needs(name, added).items():
+            wanted = {*needed, *columns} if table == name else set(needed)
+            self._base.read(table, [c for c in schemas.table(table).names if c in wanted])
+        made = self._correlation.columns(name, added).to_arrow()
+        fresh = schemas.conform(made, self.schema(name), added)
+        self._added.update({(name, c): fresh[c] for c in added})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +195,12 @@ class Selection:
         devices: Rows of these devices, in tables that have devices.
         domains: NVTX ranges and marks of these domains; "" is the default domain.
         min_duration_ns: Rows that last at least so long, in tables that have durations.
-        tables: These tables; the others are empty.
     """
 
     time: tuple[int | None, int | None] | None = None
     devices: tuple[int, ...] | None = None
     domains: tuple[str, ...] | None = None
     min_duration_ns: int | None = None
-    tables: tuple[str, ...] | None = None
 
 
 class Selected(Layer):
@@ -176,38 +219,58 @@ class Selected(Layer):
         """Number of rows selected."""
         import pyarrow.compute as pc
 
+        if self._excluded(name):
+            return 0
         mask = self._mask(name)
         return self._base.count(name) if mask is None else int(pc.sum(mask).as_py() or 0)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read some columns of the selected rows."""
-        if self._selection.tables is not None and name not in self._selection.tables:
-            return schemas.empty(self.schema(name), columns)
         mask = self._mask(name)
         table = self._base.read(name, columns)
         return table if mask is None else table.filter(mask)
 
+    def correlated(self) -> Layer:
+        """The same rows, correlated with all that was there before the selection."""
+        return Selected(self._base.correlated(), self._selection)
+
+    def only(self, names: Sequence[str]) -> Layer:
+        """The same rows of some tables."""
+        return Selected(self._base.only(names), self._selection)
+
     def close(self) -> None:
         """Close the file."""
         self._base.close()
+
+    def _excluded(self, name: str) -> bool:
+        return self._selection.tables is not None and name not in self._selection.tables
 
     def _mask(self, name: str) -> pa.ChunkedArray | None:
         from tracekit.core import select
 
         if name not in self._masks:
             s = self._selection
-            excluded = s.tables is not None and name not in s.tables
             wanted = select.condition(
                 self.schema(name).names,
                 time=s.time,
                 devices=s.devices,
                 domains=s.domains,
                 min_duration_ns=s.min_duration_ns,
-                nothing=excluded,
             )
             frame = None if wanted is None else to_frame(self._base, name).select(wanted.alias("keep")).collect()
             self._masks[name] = None if frame is None else frame["keep"].fill_null(False).to_arrow()  # noqa: FBT003
         return self._masks[name]
+
+
+def _used(table: pa.Table) -> pa.Table:
+    """Leave in the dictionaries of a table only what its rows use: n rows in, n rows out."""
+    import pyarrow as pa
+
+    columns = [
+        c.cast(c.type.value_type).dictionary_encode() if pa.types.is_dictionary(c.type) and c.num_chunks else c
+        for c in table.columns
+    ]
+    return pa.table(columns, schema=table.schema)
 
 
 def to_frame(layer: Layer, name: str) -> pl.LazyFrame:
@@ -217,9 +280,9 @@ def to_frame(layer: Layer, name: str) -> pl.LazyFrame:
 
     schema = schemas.polars_schema(layer.schema(name))
 
-    def read(columns: list[str] | None, where: pl.Expr | None, rows: int | None, _: int | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
-        table = layer.read(name, list(schema) if columns is None else columns)
-        frame = pl.from_arrow(table if rows is None else table.slice(0, rows))
+    def read(columns: list[str] | None, where: pl.Expr | None, rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
+        table = layer.read(name, list(schema) if columns is None else columns or list(schema)[:1])
+        frame = pl.DataFrame(table if rows is None else table.slice(0, rows))
         yield frame if where is None else frame.filter(where)
 
     return register_io_source(read, schema=schema)

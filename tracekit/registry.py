@@ -6,6 +6,7 @@ Built-ins are named in one tuple each; third parties add theirs through the entr
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 from tracekit.errors import TracekitError, UnknownFormatError, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
@@ -32,6 +33,18 @@ BUILTIN_EXPORTERS = (
     "tracekit.exporters.arrow",
 )
 HEAD_BYTES = 4096
+_FOREIGN = (
+    (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run: git lfs pull"),
+    (b"QUADD", "a .qdstrm stream, which only Nsight Systems can turn into a report", "run: QdstrmImporter -i FILE"),
+    (b"\x1f\x8b", "a gzip file", "unpack it first"),
+    (b"PK\x03\x04", "a zip file", "unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
+    (
+        b"SQLite format 3\x00",
+        "a SQLite database, but not an export of Nsight Systems",
+        "run: nsys export --type sqlite",
+    ),
+)
 
 
 class Source:
@@ -42,21 +55,34 @@ class Source:
 
     @functools.cached_property
     def head(self) -> bytes:
-        """The first bytes of a file; empty for a folder."""
-        if self.path.is_dir():
+        """The first bytes of a file; empty for a folder, a pipe or a device."""
+        if not self.path.is_file():
             return b""
-        with self.path.open("rb") as f:
+        with self._readable(), self.path.open("rb") as f:
             return f.read(HEAD_BYTES)
 
     @functools.cached_property
     def size(self) -> int:
         """Size of the file in bytes."""
-        return self.path.stat().st_size
+        with self._readable():
+            return self.path.stat().st_size
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
         """Names of the entries of a folder; empty for a file."""
-        return frozenset(p.name for p in self.path.iterdir()) if self.path.is_dir() else frozenset()
+        with self._readable():
+            return frozenset(p.name for p in self.path.iterdir()) if self.path.is_dir() else frozenset()
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except PermissionError as e:
+            raise TracekitError("cannot be read: permission denied", path=self.path, hint="check its mode") from e
+        except FileNotFoundError:
+            raise
+        except OSError as e:
+            raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path) from e
 
 
 class Progress(Protocol):
@@ -185,18 +211,16 @@ def sniff(source: Source) -> Reader:
     """Return the reader that recognises the content of a source; the suffix only orders the attempts.
 
     Raises:
-        UnknownFormatError: None does; the hint says what the file seems to be.
+        UnknownFormatError: None does; the message says what the file seems to be.
+        TracekitError: The file may not be read.
         FileNotFoundError: The path does not exist.
     """
     if not source.path.exists():
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
-    known = sorted(readers().values(), key=lambda r: source.path.suffix not in r.suffixes)
-    try:
-        found = next((r for r in known if r.sniff(source)), None)
-    except PermissionError as e:
-        raise TracekitError("cannot be read: permission denied", path=source.path, hint="check its mode") from e
+    known = sorted(readers().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
+    found = next((r for r in known if _recognises(r, source)), None)
     if found is None:
-        what, hint = _foreign(source)
+        what, hint = describe(source)
         raise UnknownFormatError(what, path=source.path, hint=hint)
     return found
 
@@ -216,6 +240,36 @@ def exporter_for(path: str | os.PathLike[str]) -> Exporter:
     return max(matches, key=lambda m: m[0])[1]
 
 
+def describe(source: Source) -> tuple[str, str]:
+    """Say what a source that a reader cannot read seems to be, and what to do."""
+    if source.path.is_dir():
+        return "a folder, and no reader recognises what is in it", f"give a file, or a folder of tables ({_formats()})"
+    if not source.path.is_file():
+        return "neither a file nor a folder", "write it to a file first"
+    if not source.head:
+        return "the file is empty (0 bytes)", "export or copy it again"
+    if not source.head.strip(b"\0"):
+        return "begins with zeros only: an interrupted export", "export it again"
+    for magic, what, hint in _FOREIGN:
+        if source.head.startswith(magic):
+            return what, hint
+    return "no reader recognises the content", f"formats: {_formats()}; or name one with format= or --from"
+
+
+def _formats() -> str:
+    return ", ".join(readers())
+
+
+def _recognises(reader: Reader, source: Source) -> bool:
+    try:
+        return bool(reader.sniff(source))
+    except (TracekitError, FileNotFoundError):
+        raise
+    except Exception as e:  # noqa: BLE001 - a third party's sniffer must not break the rest
+        warn(f"reader {reader.format!r} skipped: {type(e).__name__}: {e}", path=source.path)
+        return False
+
+
 def _collect(kind: type[Part], builtins: tuple[str, ...], attribute: str, group: str) -> dict[str, Part]:
     found: dict[str, Part] = {}
     for module in builtins:
@@ -233,7 +287,7 @@ def _collect(kind: type[Part], builtins: tuple[str, ...], attribute: str, group:
 def _load(kind: type[Part], entry: importlib.metadata.EntryPoint) -> Part | None:
     try:
         part = entry.load()
-    except Exception as e:  # noqa: BLE001 - whatever a third party's import raises must not break the rest
+    except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever a third party's import raises must not break the rest
         warn(f"plug-in {entry.value!r} skipped: {type(e).__name__}: {e}")
         return None
     if isinstance(part, kind):
@@ -247,28 +301,3 @@ def _named(what: str, name: str, found: dict[str, Part]) -> Part:
         return found[name]
     except KeyError:
         raise UnknownFormatError(f"no {what} is called {name!r}", hint=f"{what}s: {', '.join(found)}") from None
-
-
-_FOREIGN = (
-    (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run: git lfs pull"),
-    (b"QUADD", "a .qdstrm stream, which only Nsight Systems can turn into a report", "run: QdstrmImporter -i FILE"),
-    (b"\x1f\x8b", "a gzip file", "unpack it first"),
-    (b"PK\x03\x04", "a zip file", "unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
-    (b"SQLite format 3\x00", "a SQLite database, but not an export of Nsight Systems", "run: nsys export --type sqlite"),
-)
-
-
-def _foreign(source: Source) -> tuple[str, str]:
-    """Say what a file that no reader recognises seems to be, and what to do."""
-    formats = ", ".join(readers())
-    if source.path.is_dir():
-        return "a folder, and no reader recognises what is in it", f"give a file, or a folder of tables ({formats})"
-    if not source.head:
-        return "the file is empty (0 bytes)", "export or copy it again"
-    if not source.head.strip(b"\0"):
-        return "begins with zeros only: an interrupted export", "export it again"
-    for magic, what, hint in _FOREIGN:
-        if source.head.startswith(magic):
-            return what, hint
-    return "no reader recognises the content", f"formats: {formats}; or name one with format= or --from"

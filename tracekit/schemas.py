@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.errors import SchemaError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Sequence
 
     import polars as pl
@@ -118,22 +120,40 @@ def empty(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table
     return empty_table
 
 
-def conform(data: pa.Table, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
-    """Cast a table to its declared schema: n rows in, the same n rows out, columns in declared order.
+def conform(
+    data: pa.Table,
+    schema: TableSchema,
+    columns: Sequence[str] | None = None,
+    *,
+    path: str | os.PathLike[str] | None = None,
+) -> pa.Table:
+    """Cast a table to its declared schema: n rows in, the same n rows out.
 
     Args:
         data: What a reader produced; further columns are dropped.
         schema: The declared table.
-        columns: The columns wanted; all of them if None.
+        columns: The columns wanted, in this order; all of them, in declared order, if None.
+        path: File that the table comes from, for the message.
 
     Raises:
-        SchemaError: Columns are missing, a value does not fit its type, or a null stands where none may be.
+        SchemaError: It is no Arrow table, columns are missing or repeated, a value does not fit its type or is not one
+            of the declared values, or a null stands where none may be.
     """
+    import pyarrow as pa
+
+    if not isinstance(data, pa.Table):
+        raise SchemaError(f"{schema.name!r} is a {type(data).__name__}, not a pyarrow.Table", path=path)
     wanted = arrow_schema(schema, columns)
-    missing = [n for n in wanted.names if n not in data.column_names]
-    if missing:
-        raise SchemaError(f"{len(missing)} missing columns for {schema.name!r}: {', '.join(missing)}")
-    return _cast(data.select(wanted.names), wanted, schema.name)
+    found = Counter(data.column_names)
+    if missing := [n for n in wanted.names if n not in found]:
+        raise SchemaError(f"{len(missing)} missing columns for {schema.name!r}: {', '.join(missing)}", path=path)
+    if repeated := [n for n in wanted.names if found[n] > 1]:
+        raise SchemaError(f"{len(repeated)} repeated columns for {schema.name!r}: {', '.join(repeated)}", path=path)
+    try:
+        arrays = [_cast(data[f.name], f, schema[f.name]) for f in wanted]
+    except _Misfit as e:
+        raise SchemaError(f"column {e.args[0]!r} of {schema.name!r} {e.args[1]}", path=path) from e.__cause__
+    return pa.table(arrays, schema=wanted)
 
 
 def json_schema(schema: TableSchema) -> dict[str, Any]:
@@ -174,19 +194,40 @@ def _arrow_field(column: Column) -> pa.Field:
     return pa.field(column.name, kind, column.nullable, {k: v for k, v in notes.items() if v is not None})
 
 
-def _cast(data: pa.Table, wanted: pa.Schema, name: str) -> pa.Table:
+class _Misfit(Exception):  # noqa: N818 - never leaves this module
+    """A column is not as declared: its name and what is wrong."""
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.ChunkedArray:
     import pyarrow as pa
 
-    arrays = []
-    for field, column in zip(wanted, data.columns, strict=True):
-        try:
-            cast = column if column.type == field.type else column.cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
-            raise SchemaError(f"column {field.name!r} of {name!r} is not {field.type}: {e}") from e
-        if not field.nullable and cast.null_count:
-            raise SchemaError(f"column {field.name!r} of {name!r} holds {cast.null_count} nulls; none are allowed")
-        arrays.append(cast)
-    return pa.table(arrays, schema=wanted)
+    try:
+        cast = _as_dictionary(column) if declared.type == "dictionary" else column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
+        raise _Misfit(field.name, f"is not {field.type}: {e}") from e
+    if not field.nullable and cast.null_count:
+        raise _Misfit(field.name, f"holds {cast.null_count} nulls; none are allowed")
+    if declared.values and (foreign := _foreign_values(cast, declared.values)):
+        raise _Misfit(field.name, f"holds {', '.join(foreign)}; allowed are {', '.join(declared.values)}")
+    return cast
+
+
+def _as_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Encode texts; a dictionary is kept as it is unless it has nulls or another type inside."""
+    import pyarrow as pa
+
+    kind = pa.dictionary(pa.int32(), pa.string())
+    if column.type == kind and not any(c.dictionary.null_count for c in column.chunks):
+        return column
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    encoded = column.cast(pa.string()).dictionary_encode()
+    return encoded if encoded.num_chunks else encoded.cast(kind)
+
+
+def _foreign_values(column: pa.ChunkedArray, allowed: Sequence[str]) -> list[str]:
+    used = column.unique().drop_null().cast(column.type.value_type).to_pylist()
+    return sorted({v for v in used if v not in allowed})
 
 
 def _json_property(column: Column) -> dict[str, Any]:

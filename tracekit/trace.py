@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import shutil
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
-from tracekit import registry, schemas
-from tracekit.errors import ExportError, TracekitError, UnknownFormatError
-from tracekit.layers import Correlated, File, Layer, Selected, Selection, to_frame
+from tracekit import registry, schemas, targets
+from tracekit.errors import ExportError, UnknownFormatError
+from tracekit.layers import File, Layer, Selected, Selection, to_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     import polars as pl
@@ -140,7 +137,7 @@ class Trace:
             >>> trace.table("kernels", ["range_path"])[0][0].as_py()
             'Batch 0/Forward pass/layer1/aten::conv2d, seq = 0, op_id = 13, sizes = [[256, 3, 32, 32], [64, 3, 3, 3]]'
         """
-        return self if isinstance(self._layer, Correlated) else self._on(Correlated(self._layer))
+        return self._on(self._layer.correlated())
 
     def select(
         self,
@@ -151,7 +148,10 @@ class Trace:
         min_duration_ns: int | None = None,
         tables: Sequence[str] | None = None,
     ) -> Trace:
-        """Keep some rows: a new trace. Correlate first if kernels are to keep ranges outside the selection.
+        """Keep some rows: a new trace.
+
+        It may be correlated before or after: kernels keep the ranges that lie outside the selection. Only tables that
+        are left out are left out of the correlation too.
 
         Args:
             time: Rows that overlap ``[a, b)`` ns since the trace origin; either end may be None.
@@ -165,9 +165,14 @@ class Trace:
         """
         for name in tables or ():
             self.schema(name)
-        as_tuple = lambda values: None if values is None else tuple(values)  # noqa: E731
-        wanted = Selection(time, as_tuple(devices), as_tuple(domains), min_duration_ns, as_tuple(tables))
-        return self if wanted == Selection() else self._on(Selected(self._layer, wanted))
+        layer = self._layer if tables is None else self._layer.only(tables)
+        wanted = Selection(
+            time,
+            None if devices is None else tuple(devices),
+            None if domains is None else tuple(domains),
+            min_duration_ns,
+        )
+        return self._on(layer if wanted == Selection() else Selected(layer, wanted))
 
     def export(
         self,
@@ -195,14 +200,17 @@ class Trace:
             ExportError: The target exists, or cannot be written.
         """
         chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
-        trace = self.correlate() if chosen.correlated and not isinstance(self._layer, Selected) else self
-        return _export(trace.select(tables=tables), chosen, Path(path), tables, overwrite, progress or (lambda *_: None))
+        trace = self.select(tables=tables)
+        trace = trace.correlate() if chosen.correlated else trace
+        with targets.fresh(path, overwrite=overwrite, reading=trace.path) as fresh:
+            _write(trace, chosen, fresh, tables, progress or _untold)
+        return Path(path)
 
     def close(self) -> None:
         """Let go of the file."""
         self._layer.close()
 
-    def __enter__(self) -> Trace:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -278,53 +286,23 @@ def write_table(
     chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
     if chosen.write_table is None:
         raise UnknownFormatError(f"{chosen.format} holds whole traces, not one table", path=path)
-    return _export(trace, chosen, Path(path), [name], overwrite, lambda *_: None)
+    with targets.fresh(path, overwrite=overwrite, reading=trace.path) as fresh:
+        chosen.write_table(trace, name, fresh, _untold)
+    return Path(path)
 
 
-def _export(
-    trace: Trace, to: Exporter, path: Path, tables: Sequence[str] | None, overwrite: bool, progress: Progress  # noqa: FBT001
-) -> Path:
-    _check_target(trace, path, overwrite=overwrite)
-    with _whole(path) as fresh:
-        if to.write is not None:
-            to.write(trace, fresh, progress)
-        elif to.write_table is None:
-            raise ExportError(f"exporter {to.format!r} writes nothing", path=path)
-        elif tables is not None and len(tables) == 1:
-            to.write_table(trace, tables[0], fresh, progress)
-        else:
-            fresh.mkdir()
-            for name in tables or trace.tables:
-                to.write_table(trace, name, fresh / f"{name}{to.suffixes[0]}", progress)
-    return path
+def _write(trace: Trace, to: Exporter, path: Path, tables: Sequence[str] | None, progress: Progress) -> None:
+    if to.write is not None:
+        to.write(trace, path, progress)
+    elif to.write_table is None:
+        raise ExportError(f"exporter {to.format!r} writes nothing", path=path)
+    elif tables is not None and len(tables) == 1:
+        to.write_table(trace, tables[0], path, progress)
+    else:
+        path.mkdir()
+        for name in tables or trace.tables:
+            to.write_table(trace, name, path / f"{name}{to.suffixes[0]}", progress)
 
 
-def _check_target(trace: Trace, path: Path, *, overwrite: bool) -> None:
-    if trace.path is not None and path.exists() and trace.path.exists() and path.samefile(trace.path):
-        raise ExportError("is the file being read", path=path, hint="choose another name")
-    if path.exists() and not overwrite:
-        raise ExportError("exists already", path=path, hint="overwrite it with -f, or overwrite=True")
-    if not path.absolute().parent.is_dir():
-        raise ExportError("its folder does not exist", path=path, hint=f"create {path.absolute().parent}")
-
-
-@contextlib.contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """Give a fresh path beside the target; on success it takes the target's place, on failure nothing remains."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:64]}.", suffix=".partial", dir=path.absolute().parent))
-    except OSError as e:
-        raise ExportError(f"cannot be written: {e.strerror}", path=path) from e
-    try:
-        yield folder / path.name
-        _replace(folder / path.name, path)
-    except OSError as e:
-        raise ExportError(f"cannot be written: {e.strerror or e}", path=path, hint="is there room on the disk?") from e
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _replace(fresh: Path, path: Path) -> None:
-    if path.is_dir():
-        path.rename(fresh.with_name("old"))
-    fresh.replace(path)
+def _untold(done: int, total: int) -> None:
+    """Progress that nobody asked for."""

@@ -1,4 +1,4 @@
-"""The measured jobs, each run in a process of its own: ``python jobs.py NAME FILE`` prints seconds, rows and peak MB."""
+"""The measured jobs, each in a process of its own: ``python jobs.py NAME FILE`` prints seconds, rows, peak MB."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
-
 import tracekit as tk
 from tracekit.core import intervals
 

@@ -38,7 +38,8 @@ def main() -> None:
     ]
     header = ["job", "rows", "s", "M rows/s", "peak MB", "peer or baseline s", "times faster"]
     lines = ["| " + " | ".join(r) + " |" for r in [header, ["---"] * len(header), *rows]]
-    lines.append(f"\n{machine()}; medians of {RUNS} runs; peer: nsys-ai 0.3.0 `warm`, whole process; baseline: sqlite3 rows")
+    lines.append(f"\n{machine()}; medians of {RUNS} runs.")
+    lines.append("Peer: `nsys-ai warm` 0.3.0, the whole process. Baseline: rows of sqlite3 put into Arrow columns.")
     text = "\n".join(lines)
     (OUT / "bench.md").write_text(text + "\n", "utf-8")
     print(text)
@@ -57,7 +58,9 @@ def generate(name: str, *options: str) -> Path:
 def ours(job: str, path: Path) -> dict[str, float]:
     """Run a job of ours in fresh processes; medians."""
     command = [sys.executable, str(Path(__file__).with_name("jobs.py")), job, str(path)]
-    found = [json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(RUNS)]
+    found = [
+        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(RUNS)
+    ]
     return {key: statistics.median(f[key] for f in found) for key in found[0]}
 
 
@@ -70,7 +73,9 @@ def peer(path: Path) -> dict[str, float]:
             if cache.is_dir():
                 shutil.rmtree(cache)
         began = time.perf_counter()
-        subprocess.run([PEER / "bin" / "nsys-ai", "warm", path], check=True, capture_output=True, env=peer_environment())
+        subprocess.run(
+            [PEER / "bin" / "nsys-ai", "warm", path], check=True, capture_output=True, env=peer_environment()
+        )
         times.append(time.perf_counter() - began)
     return {"seconds": statistics.median(times)}
 
@@ -100,10 +105,8 @@ def row(job: str, own: dict[str, float], other: dict[str, float] | None) -> list
 
 def machine() -> str:
     """Describe the machine in words that mean something elsewhere."""
-    model = next(
-        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines() if "model name" in line),
-        platform.machine(),
-    )
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if "model name" in line), platform.machine())
     return f"{os.cpu_count()} cores of {model}, Python {platform.python_version()}"
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
-
-import tracekit as tk
 from tracekit import schemas
 from tracekit.core.correlate import ACTIVITIES, DEEPEST_PATH, Correlation, first_rows, paths
 

@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tracekit.core import intervals
 
 SCHEMA = {"thread": pl.Int32, "domain": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
@@ -15,7 +14,7 @@ FAR = 1 << 61
 
 @st.composite
 def nested(draw: st.DrawFn) -> list[tuple[int | None, int, int, int | None]]:
-    """Push/pop ranges of some threads: (track, domain, start, end), nested per track, with ties and never-closed ones."""
+    """Push/pop ranges (track, domain, start, end), nested per track, with ties and never-closed ones."""
     rows: list[tuple[int | None, int, int, int | None]] = []
     for track in draw(st.lists(st.sampled_from([0, 1, 2, None]), unique=True, max_size=3)):
         stack: list[int] = []
@@ -72,7 +71,7 @@ def test_innermost_is_the_enclosing_range_that_started_last(rows, points) -> Non
 
 @given(nested(), points_of)
 def test_times_too_far_apart_for_one_number_are_ranked(rows, points) -> None:
-    far = [(track, domain, start * FAR // 8, None if end is None else end * FAR // 8) for track, domain, start, end in rows]
+    far = [(t, d, start * FAR // 8, None if end is None else end * FAR // 8) for t, d, start, end in rows]
     points = [(track, min(t, 14) * FAR // 8) for track, t in points]
     asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
     nest = intervals.Nest.of(frame(far), ["thread"])
@@ -80,7 +79,7 @@ def test_times_too_far_apart_for_one_number_are_ranked(rows, points) -> None:
 
 
 def parent_by_hand(rows, i) -> int | None:
-    """The containing interval that comes last in nest order before this one; for an empty one, the one around its start."""
+    """The container that comes last before it in nest order; of an empty interval, the one around its start."""
     track, _, start, end = rows[i]
     if end is not None and end <= start:
         return innermost_by_hand(rows, track, start)

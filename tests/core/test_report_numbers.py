@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
 from tracekit.core.reports import numbers, table
 from tracekit.core.reports.table import ReportTable
 

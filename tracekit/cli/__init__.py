@@ -10,6 +10,7 @@ import warnings
 
 import click
 
+import tracekit
 from tracekit.errors import TracekitError, TracekitWarning
 
 VERBS = {
@@ -22,56 +23,66 @@ VERBS = {
     "stats": "Print the reports of nsys stats.",
     "tables": "List the tables of a profile with their row counts.",
 }
+INTERRUPTED = 130
+_SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 class Verbs(click.Group):
     """Knows the verbs by name and imports one when it runs."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Names of the verbs."""
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a verb."""
         if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(f"tracekit.cli.{cmd_name}").command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the verbs without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="tracekit", message="%(package)s %(version)s")
+@click.version_option(tracekit.__version__, prog_name="tracekit", message="%(prog)s %(version)s")
 def cli() -> None:
     """Read GPU profiler files, attribute kernels to NVTX ranges, export what other tools open."""
 
 
 def main() -> None:
     """Run the command line; our errors end in a message and exit status 1, wrong usage in 2."""
-    warnings.showwarning = _show_warning
-    warnings.simplefilter("always", TracekitWarning)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for name in _SIGNALS:
+        signal.signal(getattr(signal, name, signal.SIGINT), _interrupt)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        warnings.simplefilter("always", TracekitWarning)
+        sys.exit(_run())
+
+
+def _run() -> int:
     try:
-        cli.main(standalone_mode=False)
+        return int(cli.main(standalone_mode=False) or 0)
     except click.ClickException as e:
         e.show()
-        sys.exit(e.exit_code)
+        return e.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted; nothing was written", 130)
+        return _failed("interrupted", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except (TracekitError, OSError) as e:
-        _fail(str(e) if isinstance(e, TracekitError) else f"{e.filename or 'tracekit'}: {e.strerror or e}", 1)
+        return 1
+    except TracekitError as e:
+        return _failed(str(e), 1)
+    except OSError as e:
+        return _failed(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else str(e), 1)
 
 
-def _fail(message: str, status: int) -> None:
+def _failed(message: str, status: int) -> int:
     click.echo(f"tracekit: {message}", err=True)
-    sys.exit(status)
+    return status
 
 
 def _interrupt(_: int, __: object) -> None:

@@ -2,64 +2,81 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import force_option, from_option, input_argument, load, quiet_option, selected, selection_options
-from tracekit.cli.output import progress
+from tracekit.cli.options import (
+    completes,
+    force_option,
+    from_option,
+    input_argument,
+    load,
+    quiet_option,
+    selection_options,
+    table_names,
+    to_option,
+)
+from tracekit.cli.output import STDOUT, progress, say, target
+
+if TYPE_CHECKING:
+    from tracekit.cli.options import Select
+    from tracekit.registry import Exporter
 
 
 @click.command("convert")
 @input_argument
-@click.argument("out", metavar="[OUT]", type=click.Path(path_type=Path, allow_dash=True), required=False)
-@click.option("--to", metavar="FORMAT", help="Format of the output; taken from OUT's suffix if left out.")
+@click.argument("out", metavar="[OUT]", type=click.Path(path_type=Path), required=False)
+@to_option("Format of the output; taken from OUT's suffix if left out.")
 @from_option
-@click.option("--table", "tables", multiple=True, help="Only this table; may be repeated. One alone makes one file.")
+@click.option(
+    "--table",
+    "tables",
+    metavar="TABLE",
+    multiple=True,
+    shell_complete=completes(table_names),
+    help="Only this table; may be repeated. One alone makes one file.",
+)
 @selection_options
 @force_option
 @quiet_option
 def command(
+    *,
     path: Path,
     out: Path | None,
     to: str | None,
     from_: str | None,
     tables: tuple[str, ...],
-    time: tuple[int | None, int | None] | None,
-    devices: tuple[int, ...],
-    domains: tuple[str, ...],
-    min_duration_ns: int | None,
-    force: bool,  # noqa: FBT001
-    quiet: bool,  # noqa: FBT001
+    select: Select,
+    force: bool,
+    quiet: bool,
 ) -> None:
     """Convert IN to another format.
 
     OUT left out is IN's name with the suffix of the format; - is standard output.
     """
+    exporter = _exporter(out, to)
+    with load(path, from_) as trace, progress("converting", quiet=quiet) as tell:
+        chosen = select(trace.correlate() if exporter.correlated else trace)
+        goal = out or _beside(path, exporter)
+        if goal == STDOUT and exporter.write is None and len(tables) != 1:
+            raise click.UsageError(f"{exporter.format} makes a file a table: name one with --table, or give a folder")
+        with target(goal, exporter.suffixes[0]) as file:
+            chosen.export(file, format=exporter.format, tables=tables or None, overwrite=force, progress=tell)
+    say(f"wrote {goal}", quiet=quiet or goal == STDOUT)
+
+
+def _exporter(out: Path | None, to: str | None) -> Exporter:
     from tracekit import registry
 
-    if to is None and (out is None or out == Path("-")):
+    if to is not None:
+        return registry.exporter(to)
+    if out is None or out == STDOUT:
         raise click.UsageError("give the format: --to FORMAT")
-    exporter = registry.exporter_for(out) if to is None and out else registry.exporter(str(to))
-    with load(path, from_) as trace, progress("converting", quiet=quiet) as tell:
-        whole = trace.correlate() if exporter.correlated else trace
-        chosen = selected(whole, time, devices, domains, min_duration_ns)
-        options = {"format": exporter.format, "tables": tables or None, "overwrite": force, "progress": tell}
-        if out == Path("-"):
-            _to_stdout(chosen, exporter.suffixes[0], options)
-            return
-        written = chosen.export(out or path.with_suffix(exporter.suffixes[0]), **options)
-    if not quiet:
-        click.echo(f"wrote {written}", err=True)
+    return registry.exporter_for(out)
 
 
-def _to_stdout(trace, suffix: str, options: dict) -> None:  # type: ignore[no-untyped-def, type-arg]  # noqa: ANN001
-    with tempfile.TemporaryDirectory() as folder:
-        written = trace.export(Path(folder) / f"out{suffix}", **options)
-        if written.is_dir():
-            raise click.UsageError("standard output holds one file: name one table with --table")
-        with written.open("rb") as f:
-            shutil.copyfileobj(f, sys.stdout.buffer)
+def _beside(path: Path, exporter: Exporter) -> Path:
+    named = path if path.name.strip(".") else path.resolve()
+    return named.with_suffix(exporter.suffixes[0])

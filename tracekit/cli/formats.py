@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from tracekit.cli.options import style_option
-from tracekit.cli.output import show
+from tracekit.cli.options import printing_options
+
+if TYPE_CHECKING:
+    from tracekit.cli.options import Printing
 
 
 @click.command("formats")
-@style_option
-def command(style: str) -> None:
+@printing_options
+def command(*, printing: Printing) -> None:
     """List the formats that can be read and written, plug-ins included."""
     import polars as pl
 
@@ -20,6 +24,8 @@ def command(style: str) -> None:
     rows = []
     for name in sorted({*read, *write}):
         parts = [p[name] for p in (read, write) if name in p]
-        suffixes = dict.fromkeys(s for p in parts for s in p.suffixes)
-        rows.append((name, "yes" if name in read else "", "yes" if name in write else "", " ".join(suffixes), parts[0].doc))
-    show(pl.DataFrame(rows, schema=["format", "read", "write", "suffixes", "what"], orient="row"), style)
+        suffixes = " ".join(dict.fromkeys(s for p in parts for s in p.suffixes))
+        rows.append((name, *("yes" if name in p else "" for p in (read, write)), suffixes, parts[0].doc))
+    frame = pl.DataFrame(rows, schema=["format", "read", "write", "suffixes", "doc"], orient="row")
+    with printing.page() as page:
+        page.show(frame, printing.style, prose="doc")

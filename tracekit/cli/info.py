@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracekit.cli.options import from_option, load
+from tracekit.cli.output import page
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tracekit.trace import Trace
 
 
@@ -18,15 +20,17 @@ if TYPE_CHECKING:
 @click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @from_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object an input.")
-def command(paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:  # noqa: FBT001
+def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
     """Show format, version, devices, time span and row counts of each IN."""
     for path in paths:
         with load(path, from_) as trace:
             facts = summary(trace)
-        if as_json:
-            click.echo(json.dumps(facts, ensure_ascii=False))
-        else:
-            _print(facts)
+        with page() as out:
+            if as_json:
+                out.json(facts)
+            else:
+                for line in lines(facts):
+                    out.print(line)
 
 
 def summary(trace: Trace) -> dict[str, Any]:
@@ -50,29 +54,26 @@ def _span(trace: Trace) -> list[int] | None:
     ends = []
     for name in ("kernels", "memcpys", "memsets", "graph_launches", "api_calls", "nvtx_ranges", "osrt_calls"):
         if trace.count(name):
-            ends.append(trace.frame(name).select(low=pl.col("start_ns").min(), high=pl.col("end_ns").max()).collect())
-    if not ends:
-        return None
-    both = pl.concat(ends)
-    return [both["low"].min(), both["high"].max()]  # type: ignore[list-item]
+            last = pl.max_horizontal("start_ns", "end_ns").max()
+            ends.append(trace.frame(name).select(first=pl.col("start_ns").min(), last=last).collect())
+    both = pl.concat(ends).select(pl.col("first").min(), pl.col("last").max()) if ends else None
+    return None if both is None else list(both.row(0))
 
 
-def _print(facts: dict[str, Any]) -> None:
-    click.echo(facts["path"])
+def lines(facts: dict[str, Any]) -> Iterator[str]:
+    """Lay a summary out for people."""
+    yield facts["path"]
     version = f"{facts.get('tool', '')} {facts.get('tool_version', '')}".strip()
-    lines = {"format": facts["format"], "written by": version, "schema": facts.get("schema_version")}
+    named = {"format": facts["format"], "written by": version, "schema": facts.get("schema_version")}
     if facts.get("origin_utc_ns"):
-        lines["origin"] = _utc(int(facts["origin_utc_ns"]))
+        named["origin"] = _utc(int(facts["origin_utc_ns"]))
     if facts["span_ns"]:
-        low, high = facts["span_ns"]
-        lines["events"] = f"{_ms(high - low)} ms, from {_ms(low)} ms to {_ms(high)} ms after the origin"
-    for d in facts["devices"]:
-        lines[f"GPU {d['device_id']}"] = _device(d)
-    lines |= {name: f"{n:,} rows" for name, n in facts["rows"].items()}
-    width = max(map(len, lines))
-    for name, text in lines.items():
-        if text:
-            click.echo(f"  {name:<{width}}  {text}")
+        first, last = facts["span_ns"]
+        named["events"] = f"{_ms(last - first)} ms, from {_ms(first)} ms to {_ms(last)} ms after the origin"
+    named |= {f"GPU {d['device_id']}": _device(d) for d in facts["devices"]}
+    named |= {name: f"{n:,} rows" for name, n in facts["rows"].items()}
+    width = max(map(len, named))
+    yield from (f"  {name:<{width}}  {text}" for name, text in named.items() if text)
 
 
 def _utc(ns: int) -> str:

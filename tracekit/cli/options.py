@@ -1,81 +1,187 @@
-"""Options that several verbs share, and how they become a trace."""
+"""Arguments and options that several verbs share, and what they become."""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
+    from tracekit.cli.output import Page
     from tracekit.trace import Trace
 
-F = TypeVar("F", bound="Callable[..., Any]")
+    Select: TypeAlias = Callable[[Trace], Trace]
+
+Verb = TypeVar("Verb", bound="Callable[..., Any]")
+
+_UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
+_LIMIT = 1 << 62
+
+
+def times(text: str) -> tuple[int | None, int | None]:
+    """Parse ``A:B``; either end may be left out.
+
+    Raises:
+        click.BadParameter: It is none, or empty.
+    """
+    low, colon, high = (part.strip() for part in text.partition(":"))
+    try:
+        start, end = (nanoseconds(part) if part else None for part in (low, high))
+    except ValueError:
+        colon = ""
+    if not colon:
+        raise click.BadParameter(f"{text!r} is not A:B, such as 1.5s:2s or 10ms:")
+    if start is not None and end is not None and start >= end:
+        raise click.BadParameter(f"{text!r} ends where it starts, or before")
+    return start, end
+
+
+def duration(text: str) -> int:
+    """Parse a length of time.
+
+    Raises:
+        click.BadParameter: It is none.
+    """
+    try:
+        return nanoseconds(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a duration, such as 10us") from None
+
+
+def nanoseconds(text: str) -> int:
+    """Parse a time in nanoseconds, or with a unit: ``1.5s``.
+
+    Raises:
+        ValueError: It is none, or lies beyond a century.
+    """
+    unit, factor = next(((u, f) for u, f in _UNITS if text.endswith(u)), ("", 1))
+    try:
+        value = Decimal(text.removesuffix(unit).strip()) * factor
+    except InvalidOperation:
+        raise ValueError(text) from None
+    if not (value.is_finite() and abs(value) < _LIMIT):
+        raise ValueError(text)
+    return int(value)
+
+
+def completes(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
+    """Let a shell complete one of some names, also the last one of a list with commas."""
+
+    def complete(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+        before, comma, last = typed.rpartition(",")
+        return [CompletionItem(before + comma + n) for n in names() if n.startswith(last)]
+
+    return complete
+
+
+def _readers() -> Iterable[str]:
+    from tracekit import registry
+
+    return registry.readers()
+
+
+def _exporters() -> Iterable[str]:
+    from tracekit import registry
+
+    return registry.exporters()
+
+
+def table_names() -> Iterable[str]:
+    """Names of the declared tables."""
+    from tracekit import schemas
+
+    return schemas.tables()
+
 
 input_argument = click.argument("path", metavar="IN", type=click.Path(path_type=Path))
-from_option = click.option("--from", "from_", metavar="FORMAT", help="Format of the input; recognised if left out.")
-force_option = click.option("-f", "--force", is_flag=True, help="Replace the output if it exists.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
-style_option = click.option(
-    "--format", "style", type=click.Choice(["table", "csv", "json", "jsonl"]), default="table", help="How to print."
+from_option = click.option(
+    "--from",
+    "from_",
+    metavar="FORMAT",
+    shell_complete=completes(_readers),
+    help="Format of IN; recognised if left out.",
 )
+force_option = click.option("-f", "--force", is_flag=True, help="Replace the output if it exists.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress, no remarks.")
+correlated_option = click.option("--correlated", is_flag=True, help="With the columns that correlation adds.")
 
 
-class Times(click.ParamType):
-    """``A:B`` in nanoseconds, or with a unit (``1.5s:2s``, ``10ms:``); either end may be left out."""
-
-    name = "A:B"
-    _UNITS = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse."""
-        if not isinstance(value, str):
-            return value
-        low, colon, high = value.partition(":")
-        if not colon:
-            self.fail(f"{value!r} is not A:B, such as 1.5s:2s or 10ms:", param, ctx)
-        try:
-            return tuple(self._parse(end) for end in (low, high))
-        except ValueError:
-            self.fail(f"{value!r} is not A:B, such as 1.5s:2s or 10ms:", param, ctx)
-
-    def _parse(self, text: str) -> int | None:
-        from decimal import Decimal, InvalidOperation
-
-        if not text.strip():
-            return None
-        unit = next(((u, f) for u, f in self._UNITS if text.endswith(u)), ("", 1))
-        try:
-            return int(Decimal(text.removesuffix(unit[0]).strip()) * unit[1])
-        except InvalidOperation:
-            raise ValueError(text) from None
+def to_option(text: str) -> Callable[[Verb], Verb]:
+    """Add --to."""
+    return click.option("--to", metavar="FORMAT", shell_complete=completes(_exporters), help=text)
 
 
-class Duration(Times):
-    """Nanoseconds, or with a unit: ``10us``."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse."""
-        try:
-            return self._parse(value) if isinstance(value, str) else value
-        except ValueError:
-            self.fail(f"{value!r} is not a duration, such as 10us", param, ctx)
-
-
-def selection_options(command: F) -> F:
-    """Add --time, --device, --domain, --min-dur."""
+def selection_options(verb: Verb) -> Verb:
+    """Add --time, --device, --domain and --min-dur; the verb is given ``select``, which applies them to a trace."""
     options = (
-        click.option("--time", type=Times(), help="Only what overlaps A:B, since the trace origin: 1.5s:2s, 10ms:."),
-        click.option("--device", "devices", type=int, multiple=True, help="Only this GPU; may be repeated."),
-        click.option("--domain", "domains", multiple=True, help='Only this NVTX domain ("" is the default one).'),
-        click.option("--min-dur", "min_duration_ns", type=Duration(), help="Only what lasts at least so long: 10us."),
+        click.option(
+            "--time", metavar="A:B", type=times, help="Only what overlaps A:B, since the trace origin: 1.5s:2s, 10ms:."
+        ),
+        click.option(
+            "--device", "devices", metavar="ID", type=int, multiple=True, help="Only this GPU; may be repeated."
+        ),
+        click.option(
+            "--domain", "domains", metavar="NAME", multiple=True, help='Only this NVTX domain ("" is the default one).'
+        ),
+        click.option(
+            "--min-dur",
+            "min_duration_ns",
+            metavar="TIME",
+            type=duration,
+            help="Only what lasts at least so long: 10us.",
+        ),
     )
-    return functools.reduce(lambda c, option: option(c), reversed(options), command)
+
+    @functools.wraps(verb)
+    def bundled(*, time: Any, devices: Any, domains: Any, min_duration_ns: int | None, **others: Any) -> Any:
+        wanted = {"devices": devices or None, "domains": domains or None, "min_duration_ns": min_duration_ns}
+        return verb(select=lambda trace: trace.select(time=time, **wanted), **others)
+
+    return _with(options, bundled)
+
+
+@dataclass(frozen=True, slots=True)
+class Printing:
+    """How and where a verb prints."""
+
+    style: str
+    out: Path | None
+    force: bool
+
+    def page(self, of: Trace | None = None) -> AbstractContextManager[Page]:
+        """Give the page to print on; ``of`` is the trace that is read."""
+        from tracekit.cli.output import page
+
+        return page(self.out, overwrite=self.force, of=of)
+
+
+def printing_options(verb: Verb) -> Verb:
+    """Add --format, -o and -f; the verb is given ``printing``."""
+    styles = click.Choice(["table", "csv", "json", "jsonl"])
+    options = (
+        click.option("--format", "style", type=styles, default="table", help="How to print; a table if left out."),
+        click.option("-o", "--output", "out", type=click.Path(path_type=Path), help="File to print to."),
+        force_option,
+    )
+
+    @functools.wraps(verb)
+    def bundled(*, style: str, out: Path | None, force: bool, **others: Any) -> Any:
+        return verb(printing=Printing(style, out, force), **others)
+
+    return _with(options, bundled)
+
+
+def _with(options: Iterable[Callable[[Verb], Verb]], verb: Callable[..., Any]) -> Verb:
+    made: Verb = functools.reduce(lambda v, option: option(v), reversed(tuple(options)), verb)  # type: ignore[assignment]
+    return made
 
 
 def load(path: Path, from_: str | None) -> Trace:
@@ -83,16 +189,3 @@ def load(path: Path, from_: str | None) -> Trace:
     from tracekit.trace import load as load_trace
 
     return load_trace(path, from_)
-
-
-def selected(
-    trace: Trace,
-    time: tuple[int | None, int | None] | None,
-    devices: tuple[int, ...],
-    domains: tuple[str, ...],
-    min_duration_ns: int | None,
-) -> Trace:
-    """Apply the selection options."""
-    return trace.select(
-        time=time, devices=devices or None, domains=domains or None, min_duration_ns=min_duration_ns
-    )

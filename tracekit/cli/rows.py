@@ -3,44 +3,58 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - click needs it
+from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import from_option, input_argument, load, selected, selection_options, style_option
-from tracekit.cli.output import show
+from tracekit.cli.options import (
+    completes,
+    correlated_option,
+    from_option,
+    input_argument,
+    load,
+    printing_options,
+    quiet_option,
+    selection_options,
+    table_names,
+)
+from tracekit.cli.output import say
+
+if TYPE_CHECKING:
+    from tracekit.cli.options import Printing, Select
 
 
 @click.command("rows")
 @input_argument
-@click.argument("table", metavar="TABLE")
+@click.argument("table", metavar="TABLE", shell_complete=completes(table_names))
 @from_option
-@click.option("-n", "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows; 0 is all of them.")
+@click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), default=20, help="Rows; 0 is all of them. [20]")
 @click.option("--columns", metavar="A,B,…", help="Only these columns.")
-@click.option("--correlated", is_flag=True, help="With the columns that correlation adds.")
+@correlated_option
 @selection_options
-@style_option
+@printing_options
+@quiet_option
 def command(
+    *,
     path: Path,
     table: str,
     from_: str | None,
     limit: int,
     columns: str | None,
-    correlated: bool,  # noqa: FBT001
-    time: tuple[int | None, int | None] | None,
-    devices: tuple[int, ...],
-    domains: tuple[str, ...],
-    min_duration_ns: int | None,
-    style: str,
+    correlated: bool,
+    select: Select,
+    printing: Printing,
+    quiet: bool,
 ) -> None:
     """Print rows of TABLE of IN, in the order of the file."""
     import polars as pl
 
+    names = None if columns is None else [c.strip() for c in columns.split(",") if c.strip()]
     with load(path, from_) as trace:
-        whole = trace.correlate() if correlated else trace
-        chosen = selected(whole, time, devices, domains, min_duration_ns)
-        names = [c.strip() for c in columns.split(",")] if columns else None
+        chosen = select(trace.correlate() if correlated else trace)
         data = chosen.table(table, names)
         frame = pl.DataFrame(data.slice(0, limit) if limit else data)
-        show(frame, style)
-    if limit and data.num_rows > limit and style == "table":
-        click.echo(f"{limit:,} of {data.num_rows:,} rows; -n 0 prints all", err=True)
+        with printing.page(of=trace) as page:
+            page.show(frame, printing.style)
+    if len(frame) < data.num_rows:
+        say(f"{len(frame):,} of {data.num_rows:,} rows; -n 0 prints all", quiet=quiet)

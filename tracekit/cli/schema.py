@@ -2,33 +2,63 @@
 
 from __future__ import annotations
 
-import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.output import show
+from tracekit.cli.options import completes, correlated_option, printing_options, table_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
+    from tracekit.cli.options import Printing
+    from tracekit.schemas import TableSchema
+
+    Get = Callable[[str], TableSchema]
 
 
 @click.command("schema")
-@click.argument("table", metavar="[TABLE]", required=False)
-@click.option("--correlated", is_flag=True, help="With the columns that correlation adds.")
-@click.option("--format", "style", type=click.Choice(["table", "csv", "json"]), default="table", help="json is JSON Schema.")
-def command(table: str | None, correlated: bool, style: str) -> None:  # noqa: FBT001
+@click.argument("table", metavar="[TABLE]", required=False, shell_complete=completes(table_names))
+@correlated_option
+@printing_options
+def command(*, table: str | None, correlated: bool, printing: Printing) -> None:
     """Show the declared columns of TABLE, or list the declared tables.
 
-    With --format json: the JSON Schema of a row, or of all tables; the contract for other tools.
+    With --format json: the JSON Schema of a row of TABLE, or of all tables under $defs; the contract for other tools.
     """
+    from tracekit import schemas
+
+    get = schemas.correlated if correlated else schemas.table
+    if table:
+        get(table)
+    with printing.page() as page:
+        if printing.style == "json":
+            page.json(schemas.json_schema(get(table)) if table else _definitions(get), indent=2)
+        else:
+            page.show(_columns(get(table)) if table else _tables(get), printing.style, prose="doc")
+
+
+def _definitions(get: Get) -> dict[str, Any]:
+    from tracekit import schemas
+
+    made = {name: schemas.json_schema(get(name)) for name in schemas.tables()}
+    first = next(iter(made.values()))
+    return {"$schema": first["$schema"], "$id": f"tracekit:tables:v{schemas.SCHEMA_VERSION}", "$defs": made}
+
+
+def _columns(schema: TableSchema) -> pl.DataFrame:
+    import polars as pl
+
+    rows = [(c.name, c.type, c.unit or "", "yes" if c.nullable else "", c.doc) for c in schema.columns]
+    return pl.DataFrame(rows, schema=["column", "type", "unit", "nullable", "doc"], orient="row")
+
+
+def _tables(get: Get) -> pl.DataFrame:
     import polars as pl
 
     from tracekit import schemas
 
-    get = schemas.correlated if correlated else schemas.table
-    if style == "json":
-        made = schemas.json_schema(get(table)) if table else {n: schemas.json_schema(get(n)) for n in schemas.tables()}
-        click.echo(json.dumps(made, indent=2, ensure_ascii=False))
-    elif table:
-        columns = [(c.name, c.type, c.unit or "", "yes" if c.nullable else "", c.doc) for c in get(table).columns]
-        show(pl.DataFrame(columns, schema=["column", "type", "unit", "nullable", "doc"], orient="row"), style)
-    else:
-        rows = [(t.name, len(t.columns), t.recorded_by or "", t.doc) for t in map(get, schemas.tables())]
-        show(pl.DataFrame(rows, schema=["table", "columns", "recorded by", "doc"], orient="row"), style)
+    rows = [(t.name, len(t.columns), t.recorded_by or "", t.doc) for t in map(get, schemas.tables())]
+    return pl.DataFrame(rows, schema=["table", "columns", "recorded by", "doc"], orient="row")

@@ -2,61 +2,109 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path  # noqa: TC003 - click needs it
 from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import from_option, input_argument, load, selected, selection_options, style_option
-from tracekit.cli.output import show
+from tracekit.cli.options import (
+    completes,
+    from_option,
+    input_argument,
+    load,
+    printing_options,
+    quiet_option,
+    selection_options,
+)
+from tracekit.cli.output import progress, say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tracekit.cli.options import Printing, Select
+    from tracekit.cli.output import Page
     from tracekit.core.reports import ReportTable
+
+    Made = list[tuple[str, ReportTable]]
 
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
 
 
+def report_names() -> Iterable[str]:
+    """Names of the reports."""
+    from tracekit.core import reports
+
+    return reports.REPORTS
+
+
 @click.command("stats")
 @input_argument
-@click.option("-r", "--report", "reports", default=DEFAULT, metavar="NAME[,NAME]", help="Reports; nsys's default if left out.")
+@click.option(
+    "-r",
+    "--report",
+    "names",
+    default=DEFAULT,
+    metavar="NAME[,NAME]",
+    shell_complete=completes(report_names),
+    help="Reports; what nsys prints by default if left out.",
+)
 @from_option
 @selection_options
-@style_option
-def command(
-    path: Path,
-    reports: str,
-    from_: str | None,
-    time: tuple[int | None, int | None] | None,
-    devices: tuple[int, ...],
-    domains: tuple[str, ...],
-    min_duration_ns: int | None,
-    style: str,
-) -> None:
+@printing_options
+@quiet_option
+def command(*, path: Path, names: str, from_: str | None, select: Select, printing: Printing, quiet: bool) -> None:
     """Print reports of nsys stats: its names, columns, order and numbers.
 
-    With --format csv the output is byte for byte what `nsys stats -f csv -r NAME` prints. Old names (gpukernsum, …) work.
+    With --format csv the output is byte for byte what `nsys stats -f csv -r NAME` prints. Old names (gpukernsum, …)
+    work. Of several reports, csv and table print one after the other, json an object of arrays, jsonl rows that name
+    their report.
     """
     from tracekit.trace import report_table
 
-    names = [n.strip() for n in reports.split(",") if n.strip()]
+    wanted = [n.strip() for n in names.split(",") if n.strip()]
     with load(path, from_) as trace:
-        chosen = selected(trace, time, devices, domains, min_duration_ns)
-        for i, name in enumerate(names):
-            made = report_table(chosen, name)
-            if i and style in ("table", "csv"):
-                click.echo()
-            _print(name, made, style, several=len(names) > 1)
+        chosen = select(trace)
+        with progress("computing", quiet=quiet) as tell:
+            made = []
+            for i, name in enumerate(wanted):
+                tell(i, len(wanted))
+                made.append((name, report_table(chosen, name)))
+        with printing.page(of=trace) as page:
+            _PRINTERS[printing.style](page, made)
+    for name, report in made:
+        if not report.rows:
+            say(f"{name}: no data, the capture recorded nothing for it", quiet=quiet)
 
 
-def _print(name: str, report: ReportTable, style: str, *, several: bool) -> None:
-    if style == "csv":
-        report.csv(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-        return
-    if style == "table" and several:
-        click.secho(name, bold=True)
-    if style == "table" and not report.rows:
-        click.echo("no data: the capture recorded nothing for it", err=True)
-        return
-    show(report.frame(), style)
+def _csv(page: Page, made: Made) -> None:
+    for i, (_, report) in enumerate((n, r) for n, r in made if r.rows):
+        if i:
+            page.print()
+        report.csv(page.stream)
+
+
+def _table(page: Page, made: Made) -> None:
+    for i, (name, report) in enumerate((n, r) for n, r in made if r.rows):
+        if i:
+            page.print()
+        if len(made) > 1:
+            page.print(f"# {name}")
+        page.show(report.frame(), "table")
+
+
+def _json(page: Page, made: Made) -> None:
+    if len(made) == 1:
+        page.show(made[0][1].frame(), "json")
+    else:
+        page.json({name: report.frame().to_dicts() for name, report in made})
+
+
+def _jsonl(page: Page, made: Made) -> None:
+    import polars as pl
+
+    for name, report in made:
+        frame = report.frame()
+        page.show(frame if len(made) == 1 else frame.select(pl.lit(name).alias("report"), pl.all()), "jsonl")
+
+
+_PRINTERS = {"csv": _csv, "table": _table, "json": _json, "jsonl": _jsonl}

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - click needs it
+from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import from_option, input_argument, load, style_option
-from tracekit.cli.output import show
+from tracekit.cli.options import from_option, input_argument, load, printing_options
+
+if TYPE_CHECKING:
+    from tracekit.cli.options import Printing
 
 
 @click.command("tables")
 @input_argument
 @from_option
-@style_option
-def command(path: Path, from_: str | None, style: str) -> None:
+@printing_options
+def command(*, path: Path, from_: str | None, printing: Printing) -> None:
     """List the tables of IN with their row counts."""
     import polars as pl
 
     with load(path, from_) as trace:
-        rows = [(name, trace.count(name), len(trace.schema(name).columns), trace.schema(name).doc) for name in trace.tables]
-    show(pl.DataFrame(rows, schema=["table", "rows", "columns", "doc"], orient="row"), style)
+        declared = [trace.schema(name) for name in trace.tables]
+        rows = [(t.name, trace.count(t.name), len(t.columns), t.doc) for t in declared]
+        frame = pl.DataFrame(rows, schema=["table", "rows", "columns", "doc"], orient="row")
+        with printing.page(of=trace) as page:
+            page.show(frame, printing.style, prose="doc")

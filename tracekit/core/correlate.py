@@ -1,9 +1,9 @@
 """Attach GPU activities to API calls, and API calls to NVTX ranges.
 
-A GPU activity belongs to the API call of its process with its correlation id; one call may own many activities (CUDA
-graphs). A call belongs to the push/pop ranges of its thread that are open when it starts, ``start <= t < end``, over all
-domains; the innermost names it. Start/end ranges may cross threads and overlap: a call belongs to the one of its process
-that began last among those open when it starts, kept in a column of its own.
+A GPU activity belongs to the API call of its process with its correlation id; one call may own many activities
+(CUDA graphs). A call belongs to the push/pop ranges of its thread that are open when it starts, ``start <= t < end``,
+over all domains; the innermost names it. Start/end ranges may cross threads and overlap: a call belongs to the one of
+its process that began last among those open when it starts, kept in a column of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,15 @@ THREAD = ("process_id", "thread_id")
 CALL = ("process_id", "correlation_id")
 DEEPEST_PATH = 256
 _SPARSE = 8
+_PROJECTED = frozenset({"gpu_start_ns", "gpu_end_ns", "gpu_op_count", "gpu_time_ns"})
+_NAMED = frozenset({"range_name", "range_path", "path"})
+_OF_RANGE = {"range_id": "range_id", "range_name": "name", "range_path": "path", "range_depth": "depth"}
+_OF_CALL = {
+    "api_call_id": ("api_call_id",),
+    "api_start_ns": ("start_ns",),
+    "api_end_ns": ("end_ns",),
+    "thread_id": ("thread_id",),
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,19 @@ class Correlation:
     """
 
     frames: Frames
+
+    @staticmethod
+    def needs(table: str, names: Sequence[str]) -> dict[str, list[str]]:
+        """Say which columns of which tables go into some added columns, so that each table can be read in one pass."""
+        owners = ACTIVITIES if _PROJECTED.intersection(names) else [] if table == "nvtx_ranges" else [table]
+        needed = {t: [*CALL, "start_ns", "end_ns"] if table == "nvtx_ranges" else list(CALL) for t in owners}
+        if owners:
+            called = {c for n in names for c in _OF_CALL.get(n, ())}
+            needed["api_calls"] = [*dict.fromkeys([*CALL, "thread_id", "start_ns", *called])]
+        if not _OF_CALL.keys() >= set(names):
+            text = ["name"] if _NAMED.intersection(names) else []
+            needed["nvtx_ranges"] = ["range_id", "kind", *THREAD, "domain_id", "start_ns", "end_ns", *text]
+        return needed
 
     def columns(self, table: str, names: Sequence[str]) -> pl.DataFrame:
         """Compute some of the columns that correlation adds to a table: n rows in, n rows out in their order.
@@ -69,8 +91,12 @@ class Ranges:
         """Compute an added column of ``nvtx_ranges``."""
         if name.startswith("gpu_"):
             return self.projected[name]
-        values = {"parent_id": self.parent_id, "depth": self.depth, "path": self.path}[name]()
-        return _spread(values, self.push_pop["row"], self.count)
+        return _spread(self.of_push_pop(name), self.push_pop["row"], self.count)
+
+    def of_push_pop(self, name: str) -> pl.Series:
+        """What is known of the push/pop ranges, in the order of the file: ``range_id``, ``depth``, ``path``."""
+        found: pl.Series = getattr(self, name)
+        return found
 
     @functools.cached_property
     def count(self) -> int:
@@ -97,20 +123,27 @@ class Ranges:
         """Row of ``push_pop`` of each one's parent; within its own domain where the domains of a thread cross."""
         return self.nest.parents(within=["domain_id"])
 
+    @property
+    def range_id(self) -> pl.Series:
+        """Id of each push/pop range."""
+        return self.push_pop["range_id"]
+
+    @property
     def parent_id(self) -> pl.Series:
         """Id of the parent of each push/pop range."""
-        return self.push_pop["range_id"].gather(self.parent)
+        return self.range_id.gather(self.parent)
 
-    @functools.cache  # noqa: B019 - lives as long as the trace
+    @functools.cached_property
     def depth(self) -> pl.Series:
         """Ranges on the path of each push/pop range."""
         return intervals.depths(self.parent)
 
-    @functools.cache  # noqa: B019 - lives as long as the trace
+    @functools.cached_property
     def path(self) -> pl.Series:
         """Texts from the outermost range down to each push/pop range, joined by "/"."""
-        return paths(self.parent, self.depth(), self.name())
+        return paths(self.parent, self.depth, self.name)
 
+    @property
     def name(self) -> pl.Series:
         """Text of each push/pop range."""
         names = self.frames("nvtx_ranges").filter(pl.col("kind") == "push_pop").select("name")
@@ -139,28 +172,29 @@ class Activities:
 
     def column(self, name: str) -> pl.Series:
         """Compute an added column of the table."""
-        if name in ("api_call_id", "api_start_ns", "api_end_ns", "thread_id"):
-            return self.calls[name]
+        if name in _OF_CALL:
+            return self.called(name)
         if name == "start_end_range_id":
             return self.start_end_range_id()
-        made = {
-            "range_id": lambda: self.ranges.push_pop["range_id"],
-            "range_name": self.ranges.name,
-            "range_path": self.ranges.path,
-            "range_depth": self.ranges.depth,
-        }[name]().gather(self.range_row)
-        return made.fill_null(0) if name == "range_depth" else made
+        found = self.ranges.of_push_pop(_OF_RANGE[name]).gather(self.range_row)
+        return found.fill_null(0) if name == "range_depth" else found
+
+    @functools.cached_property
+    def call_row(self) -> pl.Series:
+        """Row of the API call that caused each activity."""
+        calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
+        return first_rows(calls, owners)
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
-        """The call behind each activity: ``process_id``, ``api_call_id``, ``api_start_ns``, ``api_end_ns``, ``thread_id``."""
-        owners = self.frames(self.table).select(CALL).collect()
-        called = self.frames("api_calls").select(*CALL).collect()
-        rows = first_rows(called, owners)
-        wanted = self.frames("api_calls").select(
-            "api_call_id", "thread_id", api_start_ns=pl.col("start_ns"), api_end_ns=pl.col("end_ns")
-        )
-        return wanted.collect().select(pl.all().gather(rows)).with_columns(owners["process_id"])
+        """Where and when each activity was launched: ``process_id``, ``thread_id``, ``api_start_ns``."""
+        process = self.frames(self.table).select("process_id").collect()
+        return process.with_columns(self.called(c).alias(c) for c in ("thread_id", "api_start_ns"))
+
+    def called(self, name: str) -> pl.Series:
+        """A column of the call behind each activity."""
+        (column,) = _OF_CALL[name]
+        return self.frames("api_calls").select(column).collect().to_series().gather(self.call_row)
 
     @functools.cached_property
     def range_row(self) -> pl.Series:
@@ -172,12 +206,13 @@ class Activities:
         if not self.ranges.start_end.height:
             return pl.repeat(None, self.calls.height, dtype=pl.Int64, eager=True)
         points, spans = self.calls.lazy(), self.ranges.start_end.lazy()
-        return latest_enclosing(points, spans, at="api_start_ns", by=THREAD[:1]).collect()["range_id"]
+        found = latest_enclosing(points, spans, at="api_start_ns", by=THREAD[:1]).collect()
+        return found["range_id"]
 
     def launches(self) -> pl.DataFrame:
         """Where and when each activity was launched, and when it ran: n rows in, n rows out."""
         ran = self.frames(self.table).select("start_ns", "end_ns").collect()
-        return self.calls.select(*THREAD, "api_start_ns").hstack(ran)
+        return self.calls.hstack(ran)
 
 
 def first_rows(table: pl.DataFrame, wanted: pl.DataFrame) -> pl.Series:
@@ -191,7 +226,8 @@ def first_rows(table: pl.DataFrame, wanted: pl.DataFrame) -> pl.Series:
         n rows of ``table``, null where there is none or a value is null.
     """
     process, number = CALL
-    lows = table.drop_nulls().group_by(process).agg(low=pl.col(number).min(), size=pl.col(number).max() - pl.col(number).min() + 1)
+    low, high = pl.col(number).min(), pl.col(number).max()
+    lows = table.drop_nulls().group_by(process).agg(low=low, size=high - low + 1)
     size = int(lows["size"].cast(pl.Int128).sum() or 0)
     if size > _SPARSE * (table.height + wanted.height):
         numbered = table.with_columns(row=pl.int_range(pl.len())).unique(CALL, keep="first")
@@ -219,7 +255,7 @@ def paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
     nodes = pl.DataFrame({"up": parent, "depth": depth, "text": name}).with_row_index("row")
     ids = pl.zeros(nodes.height, pl.Int64, eager=True)
     texts = pl.Series([""], dtype=pl.String)
-    for level in range(1, min(int(depth.max() or 0), DEEPEST_PATH) + 1):  # type: ignore[call-overload]
+    for level in range(1, _deepest(depth) + 1):
         here = nodes.filter(pl.col("depth") == level)
         pairs = here.select("row", "text", outer=ids.gather(here["up"]).fill_null(0))
         fresh = pairs.select("outer", "text").unique(maintain_order=True)
@@ -289,3 +325,7 @@ def _spread(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
     """Put values in their rows of a longer column; the other rows are null."""
     at = pl.repeat(None, count, dtype=pl.Int64, eager=True).scatter(rows, pl.int_range(len(rows), eager=True))
     return values.gather(at)
+
+
+def _deepest(depth: pl.Series) -> int:
+    return min(int(pl.Series([depth.max()], dtype=pl.Int64).fill_null(0).item()), DEEPEST_PATH)

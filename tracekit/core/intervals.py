@@ -208,14 +208,13 @@ def union_length(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
 
 
 def gaps(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Find the stretches between the intervals of a track in which none is open: n rows in, one row a gap out, sorted."""
+    """Find the stretches of a track between its intervals: n rows in, one row a gap out, sorted."""
     keys = list(by)
     merged = merge(intervals, by=by)
     following = pl.col("start_ns").shift(-1)
-    return (
-        merged.select(*keys, start_ns=pl.col("end_ns"), end_ns=following.over(keys) if keys else following)
-        .drop_nulls("end_ns")
-    )
+    return merged.select(
+        *keys, start_ns=pl.col("end_ns"), end_ns=following.over(keys) if keys else following
+    ).drop_nulls("end_ns")
 
 
 def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
@@ -231,14 +230,18 @@ def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl
     """
     keys = list(by)
     sides = pl.concat([merge(f, by=by) for f in (left, right)])
-    edges = pl.concat([
-        sides.select(*keys, t="start_ns", step=pl.lit(1)),
-        sides.select(*keys, t="end_ns", step=pl.lit(-1)),
-    ]).sort(*keys, "t", "step")
+    edges = pl.concat(
+        [
+            sides.select(*keys, t="start_ns", step=pl.lit(1)),
+            sides.select(*keys, t="end_ns", step=pl.lit(-1)),
+        ]
+    ).sort(*keys, "t", "step")
     open_now = pl.col("step").cum_sum()
     following = pl.col("t").shift(-1)
     return (
-        edges.with_columns(_open=open_now.over(keys) if keys else open_now, _next=following.over(keys) if keys else following)
+        edges.with_columns(
+            _open=open_now.over(keys) if keys else open_now, _next=following.over(keys) if keys else following
+        )
         .filter((pl.col("_open") == 2) & (pl.col("t") < pl.col("_next")))  # noqa: PLR2004 - both sides
         .select(*keys, start_ns="t", end_ns="_next")
     )
@@ -253,7 +256,9 @@ def _climb(ladder: pl.Series, depth: pl.Series, before: pl.Series) -> pl.Series:
 def _crossing(frame: pl.DataFrame, axis: Axis) -> pl.DataFrame:
     """Tracks on which some interval is not inside the one found one level up."""
     outer = frame.select(pl.col("track", "end", "depth").gather(pl.col("parent")))
-    inside = (outer["track"] == frame["track"]) & (outer["end"] >= frame["end"]) & (outer["depth"] == frame["depth"] - 1)
+    inside = (
+        (outer["track"] == frame["track"]) & (outer["end"] >= frame["end"]) & (outer["depth"] == frame["depth"] - 1)
+    )
     broken = (frame["depth"] > 0) & ~inside.fill_null(False)  # noqa: FBT003
     return axis.tracks.join(frame.filter(broken).select("track").unique(), on="track", how="semi")
 

@@ -17,7 +17,6 @@ def condition(
     devices: Sequence[int] | None = None,
     domains: Sequence[str] | None = None,
     min_duration_ns: int | None = None,
-    nothing: bool = False,
 ) -> pl.Expr | None:
     """Return the condition that rows of a table with these columns must meet, or None if all of them do.
 
@@ -27,9 +26,8 @@ def condition(
         devices: Wanted values of ``device_id``.
         domains: Wanted values of ``domain``; "" is the default domain.
         min_duration_ns: Shortest wanted ``end_ns - start_ns``; a row without end is long enough.
-        nothing: No row at all.
     """
-    parts = [pl.lit(False)] if nothing else [*_time(columns, time), *_duration(columns, min_duration_ns)]  # noqa: FBT003
+    parts = [*_time(columns, time), *_duration(columns, min_duration_ns)]
     if devices is not None and "device_id" in columns and _start(columns):
         parts.append(pl.col("device_id").is_in(list(devices)))
     if domains is not None and "domain" in columns:
@@ -45,7 +43,7 @@ def _time(columns: Collection[str], time: tuple[int | None, int | None] | None) 
     if high is not None:
         yield pl.col(start) < high
     if low is not None and "end_ns" in columns:
-        yield pl.max_horizontal(pl.col("end_ns").fill_null(low + 1), pl.col("start_ns") + 1) > low
+        yield pl.col("end_ns").is_null() | (pl.max_horizontal("end_ns", pl.col("start_ns") + 1) > low)
     elif low is not None:
         yield pl.col(start) >= low
 

@@ -48,7 +48,7 @@ class Report:
         doc: One line that says what it shows.
         columns: What is printed, in order.
         options: nsys's options that it takes.
-        needs: Tables without which it is empty, as it is from nsys, though it could show other rows.
+        needs: Tables without which a capture of kernels makes it empty, as it does with nsys.
         build: Makes the rows, in the order printed.
     """
 
@@ -61,12 +61,12 @@ class Report:
 
     def __call__(self, request: Request) -> ReportTable:
         """Make the report."""
-        rows = self.build(request if self._is_recorded(request) else _without_rows(request))
+        rows = self.build(_without_rows(request) if self._lacks_tables(request) else request)
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
 
-    def _is_recorded(self, request: Request) -> bool:
+    def _lacks_tables(self, request: Request) -> bool:
         needs = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.needs
-        return all(request.frames(t).select(pl.first()).head(1).collect().height for t in needs)
+        return any(not _has_rows(request, t) for t in needs) and _has_rows(request, "kernels")
 
 
 def report(*columns: Column, options: tuple[str, ...] = (), needs: tuple[str, ...] = ()) -> Callable[[Build], Report]:
@@ -77,6 +77,10 @@ def report(*columns: Column, options: tuple[str, ...] = (), needs: tuple[str, ..
         return Report(build.__name__, doc, columns, options, needs, build)
 
     return declare
+
+
+def _has_rows(request: Request, table: str) -> bool:
+    return not request.frames(table).select(pl.first()).head(1).collect().is_empty()
 
 
 def _without_rows(request: Request) -> Request:

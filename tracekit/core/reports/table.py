@@ -45,7 +45,7 @@ class Column:
                 shown = x.cast(pl.Int64)
             case Style.TENTHS:
                 shown = quotient(tenths(x.cast(pl.Float64), legacy=legacy).cast(pl.Float64), 10.0)
-            case Style.MEGA:
+            case _:  # MEGA
                 shown = quotient(thousandths(_mega(x)).cast(pl.Float64), 1000.0)
         return shown.alias(self.title)
 
@@ -59,7 +59,7 @@ class Column:
                 shown = x
             case Style.TENTHS:
                 shown = _one_decimal(tenths(x.cast(pl.Float64), legacy=legacy))
-            case Style.MEGA:
+            case _:  # MEGA
                 shown = _mega(x)
         return shown.alias(self.title)
 

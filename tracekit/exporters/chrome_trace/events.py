@@ -22,7 +22,7 @@ class Clock(NamedTuple):
         end_ns: End of the capture, where what was left open ends; 0 until it is needed.
     """
 
-    shift_ns: int
+    shift_ns: int = 0
     end_ns: int = 0
 
 

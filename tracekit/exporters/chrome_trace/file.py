@@ -6,7 +6,7 @@ import os
 import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 import polars as pl
 
@@ -104,7 +104,7 @@ class TextFile:
         while waiting:
             self._append(*waiting.popleft().result())
 
-    def __enter__(self) -> TextFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -119,7 +119,7 @@ class TextFile:
 
     def _append(self, data: memoryview, packed: memoryview | bytes) -> None:
         rest = memoryview(self._packer.join(data, packed))
-        while len(rest):
+        while rest:
             rest = rest[self._file.write(rest) :]
 
 

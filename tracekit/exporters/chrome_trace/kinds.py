@@ -6,12 +6,14 @@ A new kind of event is one more ``Kind`` in ``STAGES``, and a ``Placement`` in `
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
 from tracekit.exporters.chrome_trace import text, tracks
-from tracekit.exporters.chrome_trace.tracks import Placement
+
+if TYPE_CHECKING:
+    from tracekit.exporters.chrome_trace.tracks import Placement
 
 SLICE, INSTANT, COUNTER = "X", "i", "C"
 
@@ -23,7 +25,7 @@ class Arg(NamedTuple):
     value: pl.Expr
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """One kind of event.
 
@@ -39,7 +41,6 @@ class Kind:
         end: End in ns; null: still open when the capture ended.
         where: Rows that are drawn.
         launched: Whether an API call caused it: gets an arrow from there.
-        launches: Whether arrows begin here.
     """
 
     table: str
@@ -53,7 +54,6 @@ class Kind:
     end: pl.Expr = pl.col("end_ns")  # noqa: RUF009
     where: pl.Expr | None = None
     launched: bool = False
-    launches: bool = False
 
 
 def _number(column: str, key: str | None = None) -> Arg:
@@ -130,7 +130,6 @@ API_CALLS = Kind(
     name=_API_NAME,
     own=(_number("correlation_id"),),
     shared=(_number("return_value"),),
-    launches=True,
 )
 OSRT_CALLS = Kind(
     "osrt_calls",

@@ -44,7 +44,7 @@ def assign(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False) -> pl
 
 
 def _busy(slices: pl.DataFrame) -> pl.DataFrame:
-    """Keep the slices that share their component, ordered by start, the longer first: row, slice, component, start, end."""
+    """Keep the slices that share their component, by start, the longer first: row, slice, component, start, end."""
     ordered = slices.sort("start", "end", descending=[False, True], maintain_order=True)
     begins = (pl.col("start") >= pl.col("end").cum_max().shift(1)).fill_null(value=True)
     components = ordered.with_columns(component=begins.cum_sum())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -39,7 +38,10 @@ def color(argb: pl.Expr) -> pl.Expr:
 
 def join(pieces: Iterable[str | pl.Expr]) -> pl.Expr:
     """Put literal text and columns together, row by row; null if any of them is."""
-    merged: list[pl.Expr] = []
-    for literal, run in itertools.groupby(pieces, lambda piece: isinstance(piece, str)):
-        merged += [pl.lit("".join(run))] if literal else run  # type: ignore[arg-type, list-item]
-    return pl.concat_str(merged)
+    merged: list[str | pl.Expr] = []
+    for piece in pieces:
+        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    return pl.concat_str([pl.lit(p) if isinstance(p, str) else p for p in merged])

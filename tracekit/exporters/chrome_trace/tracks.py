@@ -16,7 +16,8 @@ A viewer knows processes (``pid``) with threads (``tid``) in them. Here a viewer
       stream 7 · CUDA events
     GPU 0 NVIDIA H200 · metrics        counters
 
-Thread numbers count the tracks of the whole file from 1; the system's number is in the name.
+Thread numbers count the lanes of the whole file from 1 in this order, for Perfetto shows threads by their number and
+knows no sort index; the system's number is in the name.
 """
 
 from __future__ import annotations
@@ -91,11 +92,12 @@ class Machine:
         def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
             return view.frame(table).select(pl.col(columns)).collect().rows()
 
+        streams = rows("streams", "process_id", "context_id", "stream_id", "name")
         return cls(
             processes={p: name for p, name in rows("processes", "process_id", "name") if name},
             threads={(p, t): name for p, t, name in rows("threads", "process_id", "thread_id", "name") if name},
             devices={d: name for d, name in rows("devices", "device_id", "name") if name},
-            streams={k: name for *k, name in rows("streams", "process_id", "context_id", "stream_id", "name") if name},
+            streams={(p, c, s): name for p, c, s, name in streams if name},
             contexts={(p, c): d for p, c, d in rows("contexts", "process_id", "context_id", "device_id")},
         )
 
@@ -142,36 +144,43 @@ class Machine:
 
 
 class Book:
-    """Numbers the tracks and their lanes in the order they are met."""
+    """The lanes of all tracks: their places, numbered as they are met, and their ``tid``, in the viewer's order."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._places: dict[tuple[Track, int], int] = {}
 
-    def place(self, track: Track, lane: int = 0) -> int:
-        """Return the number of one lane of a track, from 0."""
-        return self._places.setdefault((track, lane), len(self._places))
+    def places(self, track: Track, lanes: int) -> list[int]:
+        """Return the places of the first lanes of a track."""
+        return [self._places.setdefault((track, lane), len(self._places)) for lane in range(lanes)]
 
     def texts(self) -> pl.Series:
-        """Return the JSON members ``"pid":…,"tid":…`` of every place."""
-        return pl.Series([f'"pid":{t.group.pid},"tid":{n + 1}' for (t, _), n in self._places.items()], dtype=pl.String)
+        """Return the JSON members ``"pid":…,"tid":…`` of every place; to be called when all are known."""
+        members = {place: f'"pid":{track.group.pid},"tid":{tid}' for tid, track, _, place in self._ordered()}
+        return pl.Series([members[place] for place in range(len(members))], dtype=pl.String)
 
     def metadata(self) -> Iterator[str]:
         """Give the events that name the tracks and put them in order."""
-        groups = sorted({t.group for t, _ in self._places}, key=lambda g: (g.order, g.pid))
+        groups = sorted({track.group for track, _ in self._places}, key=lambda g: (g.order, g.pid))
         for nth, group in enumerate(groups):
             yield _metadata("process_name", group.pid, 0, name=group.name)
             yield _metadata("process_sort_index", group.pid, 0, sort_index=nth)
-        ordered = sorted(self._places.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
-        for nth, ((track, lane), number) in enumerate(ordered):
+        for tid, track, lane, _ in self._ordered():
             if track.name is not None:
                 name = f"{track.name} · lane {lane + 1}" if lane else track.name
-                yield _metadata("thread_name", track.group.pid, number + 1, name=name)
-                yield _metadata("thread_sort_index", track.group.pid, number + 1, sort_index=nth)
+                yield _metadata("thread_name", track.group.pid, tid, name=name)
+                yield _metadata("thread_sort_index", track.group.pid, tid, sort_index=tid)
+
+    def _ordered(self) -> Iterator[tuple[int, Track, int, int]]:
+        """Give tid, track, lane and place of every lane; viewers show them by their tid."""
+        ordered = sorted(self._places.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
+        for tid, ((track, lane), place) in enumerate(ordered, 1):
+            yield tid, track, lane, place
 
 
 def _metadata(kind: str, pid: int, tid: int, **args: str | int) -> str:
-    return json.dumps({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}, separators=(",", ":"), ensure_ascii=False)
+    event = {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
+    return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
 
 
 START_END, NVTX, API, OSRT = range(4)

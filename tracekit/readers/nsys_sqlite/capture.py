@@ -9,24 +9,34 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.errors import CorruptTraceError, SchemaError, warn
+from tracekit.errors import CorruptTraceError, SchemaError, first_line, warn
 from tracekit.readers.nsys_sqlite import columns as col
-from tracekit.readers.nsys_sqlite.database import Database, quote
+from tracekit.readers.nsys_sqlite.database import Database
 from tracekit.readers.nsys_sqlite.labels import ENUM_OF_COLUMN, LABELS
+from tracekit.readers.sqlite_files import EXPORT_AGAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tracekit.registry import Source
 
+    Resolver = tuple[tuple[str, ...], Callable[["NsysCapture", str, pa.Table], pa.Array]]
+    """Which source columns a declared column is made of, and how."""
+
 NEWEST_SCHEMA = (3, 25)
-_EXPORT_AGAIN = "export it again: nsys export --type sqlite REPORT"
+TEXT_COLUMNS = frozenset(
+    ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busLocation", "pciBusId", "metricName")
+    + ("StringIds.value", "META_DATA_EXPORT.value", "EXPORT_META_DATA.value")
+)
+REAL_COLUMNS = frozenset({"doubleValue", "floatValue"})
+PACKED = frozenset({"globalPid", "globalTid", "endGlobalTid"})
 
 
 class NsysCapture:
@@ -35,6 +45,8 @@ class NsysCapture:
     def __init__(self, source: Source) -> None:
         self.path = source.path
         self.db = Database(source)
+        self._labels: dict[str, col.Strings] = {}
+        self._small: dict[str, pa.Table] = {}
         check_version(self)
 
     def names(self) -> list[str]:
@@ -43,11 +55,11 @@ class NsysCapture:
 
     def count(self, name: str) -> int:
         """Number of rows of a table."""
-        from tracekit.readers.nsys_sqlite import machine, nvtx
+        from tracekit.readers.nsys_sqlite import machine
 
         if name in machine.TABLES:
-            return machine.TABLES[name](self).num_rows
-        return self.db.count(source_table(name), f"WHERE {where}" if (where := nvtx.FILTERS.get(name)) else "")
+            return self.small(name).num_rows
+        return self.db.count(source_table(name), self._where(name))
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read some columns of a table: rows in the order of the file.
@@ -55,40 +67,44 @@ class NsysCapture:
         Raises:
             CorruptTraceError: The file cannot be read there, or holds a value that its format does not allow.
         """
-        from tracekit.readers.nsys_sqlite import machine, metrics, nvtx
+        from tracekit.readers.nsys_sqlite import machine
 
         if name in machine.TABLES:
-            return machine.TABLES[name](self).select(list(columns))
-        resolvers = {**nvtx.RESOLVERS, "gpu_metrics": metrics.RESOLVERS}
-        return self.table(name, columns, resolvers.get(name, {}), nvtx.FILTERS.get(name, ""))
-
-    def table(
-        self,
-        name: str,
-        columns: Sequence[str],
-        resolvers: dict[str, tuple[tuple[str, ...], Callable[[NsysCapture, str, pa.Table], pa.Array]]],
-        where: str = "",
-    ) -> pa.Table:
-        """Read a table whose columns come from one source table, each by its resolver or by its declaration."""
+            return self.small(name).select(list(columns))
         schema = schemas.table(name)
         source = source_table(name)
         if source not in self.db.columns:
             return schemas.empty(schema, columns)
+        resolvers = resolvers_of(name)
         needs = {c: resolvers[c][0] if c in resolvers else (source_column(schema[c]),) for c in columns}
-        raw = self.fetch(source, sorted({n for names in needs.values() for n in names}), where)
+        raw = self.fetch(source, sorted({n for names in needs.values() for n in names}), self._where(name))
         made = {c: resolvers[c][1](self, name, raw) if c in resolvers else self.resolve(name, c, raw) for c in columns}
-        return self.conform(name, pa.table(made))
+        return self.conform(name, made)
+
+    def small(self, name: str) -> pa.Table:
+        """Return a table about the machine; it is read whole, and once."""
+        from tracekit.readers.nsys_sqlite import machine
+
+        if name not in self._small:
+            self._small[name] = self.conform(name, machine.columns(self, name))
+        return self._small[name]
 
     def fetch(self, table: str, wanted: Sequence[str], where: str = "") -> pa.Table:
-        """Read columns of a source table as int64, float64 or text; a column that this version lacks is all null."""
+        """Read columns of a source table as numbers or text; a column that this version lacks is all null."""
         have = [c for c in wanted if c == "rowid" or c in self.db.columns[table]]
-        batches = list(self.db.slices(table, [f"{quote(c)} AS {quote(c)}" for c in have], where))
-        arrays: dict[str, pa.ChunkedArray] = {}
-        for i, c in enumerate(have):
-            chunks = [self._typed(table, c, b.column(i)) for b in batches]
-            arrays[c] = pa.chunked_array([pa.concat_arrays(chunks)])
-        rows = sum(b.num_rows for b in batches)
-        absent = {c: pa.chunked_array([pa.nulls(rows, pa.int64())]) for c in wanted if c not in have}
+        chunks: dict[str, list[pa.Array]] = {c: [] for c in have}
+        repaired: Counter[str] = Counter()
+        rows = 0
+        for batch in self.db.slices(table, have, where):
+            rows += batch.num_rows
+            for c, array in zip(have, batch.columns, strict=True):
+                typed, broken = self._typed(table, c, array)
+                chunks[c].append(typed)
+                repaired[c] += broken
+        for c, broken in (+repaired).items():
+            warn(f"{broken} texts of {table}.{c} are not UTF-8: repaired", path=self.path)
+        arrays = {c: col.joined(chunks.pop(c)) for c in have}
+        absent = {c: pa.chunked_array([pa.nulls(rows, kind_of(table, c))]) for c in wanted if c not in have}
         return pa.table(arrays | absent)
 
     def resolve(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
@@ -115,56 +131,88 @@ class NsysCapture:
         if "StringIds" not in self.db.columns:
             return col.Strings.of({})
         raw = self.fetch("StringIds", ["id", "value"])
-        order = pc.sort_indices(raw["id"])
-        ids, values = raw["id"].take(order).combine_chunks(), raw["value"].take(order).combine_chunks()
-        if len(ids) > 1 and (repeated := pc.equal(ids[1:], ids[:-1])).true_count:
-            warn(f"{repeated.true_count} strings repeat an id: the first of each is used", path=self.path)
-            keep = pa.concat_arrays([pa.array([True]), pc.invert(repeated)])
-            ids, values = ids.filter(keep), values.filter(keep)
+        ids, values = raw["id"].combine_chunks(), raw["value"].combine_chunks()
+        if repeated := len(ids) - len(ids.unique()):
+            warn(f"{repeated} strings repeat an id: the first of each is used", path=self.path)
+            rows = pa.table({"id": ids, "row": pa.array(range(len(ids)))})
+            first = rows.group_by("id").aggregate([("row", "min")])["row_min"].combine_chunks()
+            ids, values = ids.take(first), values.take(first)
         return col.Strings(ids, values)
 
-    @functools.cache  # noqa: B019 - lives as long as the capture
+    @functools.cached_property
+    def domains(self) -> dict[tuple[int | None, ...], str]:
+        """Names of the NVTX domains, by process and domain id."""
+        from tracekit.readers.nsys_sqlite import nvtx
+
+        return nvtx.definitions(self, nvtx.DOMAIN_CREATE, "domainId")
+
+    @functools.cached_property
+    def categories(self) -> dict[tuple[int | None, ...], str]:
+        """Names of the NVTX categories, by process, domain id and category id."""
+        from tracekit.readers.nsys_sqlite import nvtx
+
+        return nvtx.definitions(self, nvtx.CATEGORY, "domainId", "category")
+
     def labels(self, enum: str) -> col.Strings:
         """Labels of an enum: those of the file, else those of nsys 2025.3."""
-        known: dict[int, str | None] = dict(enumerate(LABELS[enum]))
-        if {"id", "label"} <= set(self.db.columns.get(enum, ())):
-            known |= {i: s for i, s in self.db.query(f"SELECT id, label FROM {quote(enum)}") if isinstance(i, int)}  # noqa: S608 - quoted
-        return col.Strings.of(known)
+        if enum not in self._labels:
+            known: dict[int, str | None] = dict(enumerate(LABELS[enum]))
+            if enum in self.db.columns:
+                raw = self.fetch(enum, ["id", "label"])
+                known |= {r["id"]: r["label"] for r in raw.to_pylist() if r["id"] is not None}
+            self._labels[enum] = col.Strings.of(known)
+        return self._labels[enum]
 
-    def conform(self, name: str, data: pa.Table) -> pa.Table:
+    def conform(self, name: str, data: Mapping[str, pa.Array]) -> pa.Table:
         """Cast to the declared types, naming the first row that does not fit."""
+        made = pa.table(dict(data))
         try:
-            return schemas.conform(data, schemas.table(name), data.column_names)
+            return schemas.conform(made, schemas.table(name), made.column_names)
         except SchemaError as e:
-            place, row = first_misfit(name, data)
-            raise CorruptTraceError(
-                str(e).splitlines()[0] if place is None else place,
-                path=self.path,
-                table=source_table(name),
-                row=row,
-                hint=_EXPORT_AGAIN,
-            ) from e
+            raise self._misfit(name, made, first_line(e)) from e
 
     def close(self) -> None:
         """Close the file."""
         self.db.close()
 
-    def _typed(self, table: str, column: str, data: pa.Array) -> pa.Array:
-        if f"{table}.{column}" in TEXT_COLUMNS:
-            repaired, broken = col.text(data)
-            if broken:
-                warn(f"{broken} texts of {table}.{column} are not UTF-8: repaired", path=self.path)
-            return repaired
-        if column in REAL_COLUMNS and (pa.types.is_floating(data.type) or data.null_count == len(data)):
-            return data.cast(pa.float64())
-        if not pa.types.is_integer(data.type):
-            raise self.db.wrong_type(table, column, "'integer', 'null'")
-        return data
+    def _where(self, name: str) -> str:
+        """Return the condition for the rows of a declared table."""
+        from tracekit.readers.nsys_sqlite import machine, nvtx
+
+        source = source_table(name)
+        column, condition = {**nvtx.FILTERS, **machine.FILTERS}.get(name, ("rowid", ""))
+        if source in self.db.columns and column not in (*self.db.columns[source], "rowid"):
+            raise CorruptTraceError(f"has no column {column}", path=self.path, table=source, hint=EXPORT_AGAIN)
+        return condition
+
+    def _misfit(self, name: str, data: pa.Table, otherwise: str) -> CorruptTraceError:
+        """Return the error for a table that does not fit its declaration."""
+        source = source_table(name)
+        column, what, index = first_misfit(name, data)
+        from_ = "" if column is None else source_column(schemas.table(name)[column])
+        if source in self.db.columns and from_.isidentifier() and from_ not in (*self.db.columns[source], "rowid"):
+            what, index = f"has no column {from_}", None
+        row = None if index is None else self.db.rowid(source, index, self._where(name))
+        return CorruptTraceError(what or otherwise, path=self.path, table=source, row=row, hint=EXPORT_AGAIN)
+
+    def _typed(self, table: str, column: str, data: pa.Array) -> tuple[pa.Array, int]:
+        """Cast a slice of a column to the type it is read as: n values, and how many texts had to be repaired."""
+        kind = kind_of(table, column)
+        if kind in (pa.string(), col.DICTIONARY):
+            made, broken = col.text(data)
+            return (made.dictionary_encode() if kind == col.DICTIONARY else made), broken
+        if pa.types.is_integer(data.type) or (kind == pa.float64() and pa.types.is_floating(data.type)):
+            return data.cast(kind, safe=False), 0
+        raise self.db.wrong_type(table, column, "integer" if kind == pa.int64() else "number")
 
 
-TEXT_COLUMNS = frozenset({"StringIds.value", "NVTX_EVENTS.text", "NVTX_EVENTS.jsonText", "NVTX_EVENTS.binaryData"})
-REAL_COLUMNS = frozenset({"doubleValue", "floatValue"})
-PACKED = frozenset({"globalPid", "globalTid", "endGlobalTid"})
+def kind_of(table: str, column: str) -> pa.DataType:
+    """Return the Arrow type that a source column is read as."""
+    if column == "text":
+        return col.DICTIONARY
+    if column in TEXT_COLUMNS or f"{table}.{column}" in TEXT_COLUMNS:
+        return pa.string()
+    return pa.float64() if column in REAL_COLUMNS else pa.int64()
 
 
 def source_table(name: str) -> str:
@@ -177,17 +225,26 @@ def source_column(column: schemas.Column) -> str:
     return str(column.source).partition(".")[2]
 
 
-def first_misfit(name: str, data: pa.Table) -> tuple[str | None, int | None]:
-    """Find the first value that its declared type cannot hold; row from 1."""
+@functools.cache
+def resolvers_of(name: str) -> dict[str, Resolver]:
+    """Return the resolvers of a declared table by column; the other columns follow from their declaration."""
+    from tracekit.readers.nsys_sqlite import machine, metrics, nvtx
+
+    known: dict[str, dict[str, Resolver]] = {**nvtx.RESOLVERS, **machine.RESOLVERS, "gpu_metrics": metrics.RESOLVERS}
+    return known.get(name, {})
+
+
+def first_misfit(name: str, data: pa.Table) -> tuple[str | None, str | None, int | None]:
+    """Find the first value that its declared type cannot hold: column, what is wrong, index of the row."""
     for field in schemas.arrow_schema(schemas.table(name), data.column_names):
         values = data[field.name]
         if not field.nullable and values.null_count:
-            return f"{field.name} is null", pc.index(values.is_null(), True).as_py() + 1
+            return field.name, f"{field.name} is null", pc.index(values.is_null(), True).as_py()
         if pa.types.is_int32(field.type) and pa.types.is_int64(values.type):
             fits = pc.and_(pc.greater_equal(values, -(1 << 31)), pc.less(values, 1 << 31))
-            if (row := pc.index(fits, False).as_py()) >= 0:
-                return f"{field.name} is {values[row]}, more than 32 bits", row + 1
-    return None, None
+            if (index := pc.index(fits, False).as_py()) >= 0:
+                return field.name, f"{field.name} is {values[index]}, more than 32 bits", index
+    return None, None, None
 
 
 def check_version(capture: NsysCapture) -> None:
@@ -195,7 +252,9 @@ def check_version(capture: NsysCapture) -> None:
     from tracekit.readers.nsys_sqlite.machine import facts
 
     version = facts(capture).get("schema_version") or ""
-    numbers = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
+    numbers = tuple(int(n) for n in re.findall(r"\d{1,9}", version)[:2])
     if numbers > NEWEST_SCHEMA:
         newest = ".".join(map(str, NEWEST_SCHEMA))
-        warn(f"schema {version} is newer than {newest}, the newest known: what is known of it is read", path=capture.path)
+        warn(
+            f"schema {version} is newer than {newest}, the newest known: what is known of it is read", path=capture.path
+        )

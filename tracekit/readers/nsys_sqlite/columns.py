@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1
@@ -22,7 +22,7 @@ DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """A table of strings by id: ``ids`` sorted and unique, ``values`` beside them."""
+    """A table of strings by id: ``ids`` unique, ``values`` beside them."""
 
     ids: pa.Array
     values: pa.Array
@@ -30,8 +30,7 @@ class Strings:
     @classmethod
     def of(cls, labels: Mapping[int, str | None]) -> Strings:
         """Make one from a mapping."""
-        ordered = dict(sorted(labels.items()))
-        return cls(pa.array(ordered.keys(), pa.int64()), pa.array(ordered.values(), pa.string()))
+        return cls(pa.array(labels.keys(), pa.int64()), pa.array(labels.values(), pa.string()))
 
     def look_up(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
         """Resolve a column of ids: n ids in, n texts out (null where the id is null or unknown), and how many are unknown."""
@@ -64,18 +63,44 @@ def thread_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.bit_wise_and(column, ID_MASK).cast(pa.int32())
 
 
-def text(column: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, int]:
-    """Turn text or bytes into valid UTF-8: n values in, n out, and how many had to be repaired."""
-    if pa.types.is_null(column.type) or pa.types.is_integer(column.type):
-        return pa.nulls(len(column), pa.string()), 0
-    raw = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    raw = raw.cast(pa.binary())
+def number_rows(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | None, ...]]]:
+    """Number the distinct rows of several columns: n rows in, n numbers out, and the row that each number stands for."""
+    numbers: pa.Array | None = None
+    rows: list[tuple[int | None, ...]] = [()]
+    for column in columns:
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        values = encoded.dictionary.to_pylist()
+        pairs = encoded.indices.cast(pa.int64())
+        if numbers is not None:
+            pairs = pc.add(pc.multiply(numbers.cast(pa.int64()), len(values)), pairs)
+        dense = pairs.dictionary_encode()
+        split = (divmod(pair, len(values)) for pair in dense.dictionary.to_pylist())
+        rows = [(*rows[row], values[value]) for row, value in split]
+        numbers = dense.indices
+    return numbers, rows
+
+
+def text(column: pa.Array) -> tuple[pa.Array, int]:
+    """Turn what SQLite kept as text into valid UTF-8: n values in, n out, and how many had to be repaired."""
+    if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        return column.cast(pa.string()), 0
+    raw = column.cast(pa.binary())
     try:
         return raw.cast(pa.string()), 0
     except pa.ArrowInvalid:
-        repaired = [None if b is None else b.decode("utf-8", "replace") for b in raw.to_pylist()]
-        broken = sum(b is not None and r.encode() != b for b, r in zip(raw.to_pylist(), repaired, strict=True))
-        return pa.array(repaired, pa.string()), broken
+        pass
+    values = raw.to_pylist()
+    repaired = [None if b is None else b.decode("utf-8", "replace") for b in values]
+    broken = sum(b is not None and r.encode() != b for b, r in zip(values, repaired, strict=True))
+    return pa.array(repaired, pa.string()), broken
+
+
+def joined(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
+    """Join the slices of a column; numbers and dictionaries become one piece."""
+    column = pa.chunked_array(chunks)
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    return column if pa.types.is_string(column.type) else pa.chunked_array([column.combine_chunks()])
 
 
 def first_of(*columns: pa.DictionaryArray) -> pa.DictionaryArray:

@@ -9,25 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import struct
-import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.errors import CorruptTraceError, first_line
+from tracekit.readers.sqlite_files import EXPORT_AGAIN, check_whole, connect, quote, read_only_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tracekit.registry import Source
 
-MAGIC = b"SQLite format 3\x00"
-SLICE_ROWS = 1 << 17
-MAX_THREADS = 4
-_HEADER = struct.Struct(">16sH6xII")
-_EXPORT_AGAIN = "export it again: nsys export --type sqlite REPORT"
+SLICE_ROWS = 1 << 16
+MIN_ROW_BYTES = 8
+MAX_THREADS = 8
 
 
 class Database:
@@ -35,40 +33,51 @@ class Database:
 
     def __init__(self, source: Source) -> None:
         self.path = source.path
-        check_header(source)
-        self.uri = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
-        self._local = threading.local()
-        self._open: list[Any] = []
+        check_whole(source)
+        self.size = source.size
+        self.uri = read_only_uri(source)
+        self._idle: list[Any] = []
+        self._finalizer = weakref.finalize(self, _close_all, self._idle)
         self.columns = self._catalogue()
 
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, parameters: Sequence[Any] = (), *, table: str | None = None) -> list[tuple[Any, ...]]:
         """Run a small query; text comes as ``str``, with bytes that are not UTF-8 replaced."""
         try:
-            with contextlib.closing(sqlite3.connect(self.uri, uri=True, check_same_thread=False)) as connection:
-                connection.execute("PRAGMA trusted_schema = OFF")
-                connection.text_factory = lambda b: b.decode("utf-8", "replace")
+            with contextlib.closing(connect(self.uri)) as connection:
                 return connection.execute(sql, parameters).fetchall()
-        except sqlite3.DatabaseError as e:
-            raise CorruptTraceError(f"SQLite cannot read it: {e}", path=self.path, hint=_EXPORT_AGAIN) from e
+        except sqlite3.Error as e:
+            raise CorruptTraceError(f"cannot be read: {e}", path=self.path, table=table, hint=EXPORT_AGAIN) from e
 
     def count(self, table: str, where: str = "") -> int:
-        """Number of rows of a table; 0 if there is no such table."""
+        """Number of rows of a table that meet a condition; 0 if there is no such table."""
         if table not in self.columns:
             return 0
-        return int(self.query(f"SELECT count(*) FROM {quote(table)} {where}")[0][0])  # noqa: S608 - quoted
+        sql = f"SELECT count(*) FROM {quote(table)} WHERE {where or 'TRUE'}"  # noqa: S608 - quoted
+        return int(self.query(sql, table=table)[0][0])
 
-    def slices(self, table: str, select: Sequence[str], where: str = "") -> Iterator[pa.RecordBatch]:
+    def rowid(self, table: str, index: int, where: str = "") -> int | None:
+        """Number of a row in its table, of the rows that meet a condition the one at ``index``; None if there is none."""
+        name = self._rowid(table)
+        sql = f"SELECT {name} FROM {quote(table)} WHERE {where or 'TRUE'} ORDER BY {name} LIMIT 1 OFFSET ?"  # noqa: S608
+        found = self.query(sql, (index,), table=table)
+        return int(found[0][0]) if found else None
+
+    def slices(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[pa.RecordBatch]:
         """Yield rows of a table in rowid order, a slice of rowids at a time, read by several threads.
 
         Args:
             table: Name of a table of the catalogue.
-            select: SQL expressions, quoted by the caller.
+            columns: Names of its columns; ``rowid`` is the number of the row.
             where: Further condition, without ``WHERE``.
+
+        Raises:
+            CorruptTraceError: The table is damaged.
         """
-        bounds = self._bounds(table)
-        condition = f" AND ({where})" if where else ""
-        body = f"SELECT {', '.join(select)} FROM {quote(table)} WHERE rowid BETWEEN "  # noqa: S608 - quoted
-        queries = [f"{body}{low} AND {high}{condition} ORDER BY rowid" for low, high in bounds]
+        rowid = self._rowid(table)
+        select = ", ".join(f"{rowid if c == 'rowid' else quote(c)} AS {quote(c)}" for c in columns)
+        body = f"SELECT {select} FROM {quote(table)} WHERE {rowid} BETWEEN "  # noqa: S608 - quoted
+        rest = f" AND ({where or 'TRUE'}) ORDER BY {rowid}"
+        queries = [f"{body}{low} AND {high}{rest}" for low, high in self._bounds(table)]
         if len(queries) == 1:
             yield self._fetch(queries[0], table)
             return
@@ -78,21 +87,24 @@ class Database:
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    def wrong_type(self, table: str, column: str, kinds: str) -> CorruptTraceError:
+    def wrong_type(self, table: str, column: str, expected: str) -> CorruptTraceError:
         """Return the error for a column in which SQLite's loose typing let a foreign type in."""
-        sql = f"SELECT rowid, typeof({quote(column)}) FROM {quote(table)} WHERE typeof({quote(column)}) NOT IN ({kinds}) LIMIT 1"  # noqa: E501, S608 - quoted, kinds is a constant
-        found = self.query(sql)
+        kinds = {"integer": "'integer', 'null'", "number": "'integer', 'real', 'null'"}[expected]
+        name = quote(column)
+        sql = f"SELECT {self._rowid(table)}, typeof({name}) FROM {quote(table)} WHERE typeof({name}) NOT IN ({kinds}) LIMIT 1"  # noqa: E501, S608 - quoted, kinds is a constant
+        found = self.query(sql, table=table)
         row, kind = found[0] if found else (None, "mixed values")
         return CorruptTraceError(
-            f"column {column} holds {kind}, expected {kinds}", path=self.path, table=table, row=row, hint=_EXPORT_AGAIN
+            f"column {column} holds {kind}, expected {expected}",
+            path=self.path,
+            table=table,
+            row=row,
+            hint=EXPORT_AGAIN,
         )
 
     def close(self) -> None:
-        """Close the connections of all threads."""
-        for connection in self._open:
-            connection.close()
-        self._open.clear()
-        self._local = threading.local()
+        """Close the connections."""
+        _close_all(self._idle)
 
     def _catalogue(self) -> dict[str, tuple[str, ...]]:
         """Return the columns of each ordinary table; views and virtual tables are nobody's data."""
@@ -103,13 +115,18 @@ class Database:
             found[table] = (*found.get(table, ()), column)
         return found
 
+    def _rowid(self, table: str) -> str:
+        """Return the name of the row number: one that no column of the table takes."""
+        taken = {c.lower() for c in self.columns[table]}
+        return next((n for n in ("rowid", "_rowid_", "oid") if n not in taken), "rowid")
+
     def _bounds(self, table: str) -> list[tuple[int, int]]:
-        """Cut the rowids of a table into slices; a table with large gaps stays in one piece."""
-        name = quote(table)
-        low, high = self.query(f"SELECT min(rowid), max(rowid) FROM {name}")[0]  # noqa: S608 - quoted
+        """Cut the rowids of a table into slices; more rowids than the file has room for stay in one piece."""
+        name = self._rowid(table)
+        low, high = self.query(f"SELECT min({name}), max({name}) FROM {quote(table)}", table=table)[0]  # noqa: S608
         if low is None:
             return [(0, 0)]
-        if high - low > SLICE_ROWS and high - low >= 4 * self.count(table):
+        if high - low > self.size // MIN_ROW_BYTES:
             return [(low, high)]
         return [(a, min(a + SLICE_ROWS - 1, high)) for a in range(low, high + 1, SLICE_ROWS)]
 
@@ -117,58 +134,37 @@ class Database:
         from adbc_driver_manager import Error
 
         try:
-            with self._connection().cursor() as cursor:
+            with self._connection() as connection, connection.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(1 << 30)})
                 cursor.execute(sql)
                 data = cursor.fetch_arrow_table().combine_chunks()
-        except Error as e:
-            text = str(e).splitlines()[0]
-            raise CorruptTraceError(f"cannot be read: {text}", path=self.path, table=table, hint=_EXPORT_AGAIN) from e
+        except (Error, pa.ArrowException, OSError) as e:
+            raise CorruptTraceError(
+                f"cannot be read: {first_line(e)}", path=self.path, table=table, hint=EXPORT_AGAIN
+            ) from e
         return data.to_batches()[0] if data.num_rows else pa.RecordBatch.from_pylist([], data.schema)
 
-    def _connection(self) -> Any:
-        if not hasattr(self._local, "connection"):
-            from adbc_driver_sqlite import dbapi
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[Any]:
+        """Lend a connection that no other thread uses."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            yield connection
+        finally:
+            self._idle.append(connection)
 
-            self._local.connection = dbapi.connect(self.uri, autocommit=True)
-            with self._local.connection.cursor() as cursor:
-                cursor.execute("PRAGMA trusted_schema = OFF")
-            self._open.append(self._local.connection)
-        return self._local.connection
+    def _connect(self) -> Any:
+        from adbc_driver_sqlite import dbapi
+
+        connection = dbapi.connect(self.uri, autocommit=True)
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA trusted_schema = OFF")
+        return connection
 
 
-def quote(name: str) -> str:
-    """Return a name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def check_header(source: Source) -> None:
-    """Check that the file is whole: as long as its header says, and not in the middle of being written.
-
-    Raises:
-        CorruptTraceError: It is cut short, or a journal beside it shows an unfinished export.
-        TracekitError: It may not be read.
-    """
-    try:
-        head, size = source.head, source.size
-    except PermissionError as e:
-        raise TracekitError("cannot be read: permission denied", path=source.path, hint="check its mode") from e
-    if len(head) < 100:
-        raise CorruptTraceError(f"cut short: {len(head)} bytes, no SQLite header", path=source.path, hint=_EXPORT_AGAIN)
-    _, page, changes, pages = _HEADER.unpack_from(head)
-    page = 65536 if page == 1 else page
-    valid_for = struct.unpack_from(">I", head, 92)[0]
-    if changes == valid_for and pages * page > size:
-        raise CorruptTraceError(
-            f"cut short: its header counts {pages} pages of {page} bytes, the file holds {size // page}",
-            path=source.path,
-            hint=_EXPORT_AGAIN,
-        )
-    for suffix in ("-journal", "-wal"):
-        beside = source.path.with_name(source.path.name + suffix)
-        if beside.exists() and beside.stat().st_size:
-            raise CorruptTraceError(
-                f"a {suffix[1:]} file beside it holds changes that are not in it yet",
-                path=source.path,
-                hint="wait for the writer to end, or export it again",
-            )
+def _close_all(connections: list[Any]) -> None:
+    while connections:
+        connections.pop().close()

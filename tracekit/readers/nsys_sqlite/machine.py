@@ -1,6 +1,7 @@
 """The small tables of an export, about the capture and its machine: facts, devices, contexts, streams, processes, threads.
 
-They are read whole through plain SQL. Where versions differ the sources are tried in order.
+Processes and threads can be many and are read by column. The others are read whole, row by row; where versions differ
+their sources are tried in order.
 """
 
 from __future__ import annotations
@@ -8,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.readers.nsys_sqlite.columns import ID_BITS, ID_MASK
-from tracekit.readers.nsys_sqlite.database import quote
+from tracekit.readers.nsys_sqlite import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tracekit.readers.nsys_sqlite.capture import NsysCapture
+    from tracekit.readers.nsys_sqlite.capture import NsysCapture, Resolver
 
     Row = dict[str, Any]
 
@@ -48,13 +49,14 @@ _DEVICE_COLUMNS = {
 
 def facts(capture: NsysCapture) -> dict[str, str]:
     """Read what is public of the capture: tool, versions, origin, extent."""
-    found = {}
+    found: dict[str, Any] = {}
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
-        found.update({FACTS[r["name"]]: r["value"] for r in rows(capture, table) if r["name"] in FACTS})
-    for r in rows(capture, "TARGET_INFO_SESSION_START_TIME")[:1]:
-        found["origin_utc_ns"] = r.get("utcEpochNs")
-    for r in rows(capture, "ANALYSIS_DETAILS")[:1]:
-        found["duration_ns"] = r.get("duration")
+        listed = rows(capture, table, "name", "value")
+        found.update({FACTS[r["name"]]: r["value"] for r in listed if r["name"] in FACTS})
+    for r in rows(capture, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")[:1]:
+        found["origin_utc_ns"] = r["utcEpochNs"]
+    for r in rows(capture, "ANALYSIS_DETAILS", "duration")[:1]:
+        found["duration_ns"] = r["duration"]
     return {k: str(v) for k, v in found.items() if v is not None}
 
 
@@ -65,17 +67,19 @@ def capture_info(capture: NsysCapture) -> Iterable[Row]:
 
 def devices(capture: NsysCapture) -> Iterable[Row]:
     """One row a GPU; exports of 2020 keep its name and its properties in two tables."""
-    listed = rows(capture, "TARGET_INFO_GPU")
-    older = rows(capture, "TARGET_INFO_CUDA_GPU")
+    wanted = dict.fromkeys(k for keys in _DEVICE_COLUMNS.values() for k in keys)
+    listed = rows(capture, "TARGET_INFO_GPU", *wanted)
+    older = rows(capture, "TARGET_INFO_CUDA_GPU", *wanted)
     if not listed:
         return (_device(r) for r in older)
-    extra = {r["deviceId"]: r for r in reversed(older)}
-    return (_device(r | {k: v for k, v in extra.get(r.get("deviceId"), {}).items() if k not in r}) for r in listed)
+    extra = {r["deviceId"]: r for r in reversed(older) if r["deviceId"] is not None}
+    return (_device(r, extra.get(r["deviceId"], {})) for r in listed)
 
 
 def contexts(capture: NsysCapture) -> Iterable[Row]:
     """One row a CUDA context; before schema 3.7 known from their null streams only."""
-    for r in rows(capture, "TARGET_INFO_CUDA_CONTEXT_INFO"):
+    keys = ("processId", "contextId", "deviceId", "nullStreamId")
+    for r in rows(capture, "TARGET_INFO_CUDA_CONTEXT_INFO", *keys, "parentContextId", "isGreenContext"):
         yield {
             "process_id": r["processId"],
             "context_id": r["contextId"],
@@ -84,8 +88,8 @@ def contexts(capture: NsysCapture) -> Iterable[Row]:
             "parent_context_id": r["parentContextId"] or None,
             "is_green": None if r["isGreenContext"] is None else bool(r["isGreenContext"]),
         }
-    for r in rows(capture, "TARGET_INFO_CUDA_NULL_STREAM"):
-        stream = r.get("streamId", r.get("nullStreamId"))
+    for r in rows(capture, "TARGET_INFO_CUDA_NULL_STREAM", *keys, "streamId"):
+        stream = r["nullStreamId"] if r["streamId"] is None else r["streamId"]
         yield {"process_id": r["processId"], "context_id": r["contextId"], "null_stream_id": stream}
 
 
@@ -94,66 +98,63 @@ def streams(capture: NsysCapture) -> Iterable[Row]:
     kinds = capture.labels("ENUM_CUPTI_STREAM_TYPE")
     label = dict(zip(kinds.ids.to_pylist(), kinds.values.to_pylist(), strict=True))
     keys = ("processId", "contextId", "streamId")
-    names = {tuple(r[k] for k in keys): r["name"] for r in rows(capture, "TARGET_INFO_NVTX_CUDA_STREAM")}
-    for r in rows(capture, "TARGET_INFO_CUDA_STREAM"):
+    named = rows(capture, "TARGET_INFO_NVTX_CUDA_STREAM", *keys, "name")
+    names = {tuple(r[k] for k in keys): r["name"] for r in named}
+    for r in rows(capture, "TARGET_INFO_CUDA_STREAM", *keys, "priority", "flag"):
         yield {
             "process_id": r["processId"],
             "context_id": r["contextId"],
             "stream_id": r["streamId"],
-            "priority": _signed(r["priority"]),
+            "priority": None if r["priority"] is None else _signed(r["priority"]),
             "stream_type": label.get(r["flag"]),
             "name": names.get(tuple(r[k] for k in keys)),
         }
 
 
-def processes(capture: NsysCapture) -> Iterable[Row]:
-    """One row a process; its name without the folder."""
-    for r in rows(capture, "PROCESSES"):
-        number = r["pid"] if r["globalPid"] is None else (r["globalPid"] >> ID_BITS) & ID_MASK
-        yield {"process_id": number, "name": r["name"] and r["name"].rpartition("/")[2]}
+def process_id(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
+    """The system's number of the process, packed or plain."""
+    return pc.coalesce(col.process_id(raw["globalPid"]).cast(pa.int64()), raw["pid"])
 
 
-def threads(capture: NsysCapture) -> Iterable[Row]:
-    """One row a name of a thread."""
-    listed = [r for r in rows(capture, "ThreadNames") if r["globalTid"] is not None]
-    ids = pa.chunked_array([pa.array([r["nameId"] for r in listed], pa.int64())])
-    names = capture.look_up("threads", "name", ids, capture.strings).to_pylist()
-    for r, name in zip(listed, names, strict=True):
-        process = (r["globalTid"] >> ID_BITS) & ID_MASK
-        yield {
-            "process_id": process,
-            "thread_id": r["globalTid"] & ID_MASK,
-            "name": name,
-            "priority": r["priority"],
-        }
+def process_name(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
+    """Name of the process; of a path (never of ``kworker/0:1``) without the folder, which may name a user."""
+    return pc.replace_substring_regex(raw["name"], r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
 
 
-def rows(capture: NsysCapture, table: str) -> list[Row]:
-    """Read a small source table as dictionaries; none if it is absent."""
-    names = capture.db.columns.get(table)
-    if names is None:
+def rows(capture: NsysCapture, table: str, *wanted: str) -> list[Row]:
+    """Read columns of a small source table as dictionaries; none if it is absent, null where a column is."""
+    if table not in capture.db.columns:
         return []
-    listed = ", ".join(map(quote, names))
-    found = capture.db.query(f"SELECT {listed} FROM {quote(table)} ORDER BY rowid")  # noqa: S608 - quoted
-    return [dict(zip(names, r, strict=True)) for r in found]
+    found: list[Row] = capture.fetch(table, wanted).to_pylist()
+    return found
 
 
-def _table(name: str, make: Callable[[NsysCapture], Iterable[Row]]) -> Callable[[NsysCapture], pa.Table]:
-    def read(capture: NsysCapture) -> pa.Table:
-        made = list(make(capture))
-        schema = schemas.arrow_schema(schemas.table(name))
-        return pa.Table.from_pylist(made, schema=schema)
+def columns(capture: NsysCapture, name: str) -> dict[str, pa.Array]:
+    """Read a whole table by rows and turn it into columns, as wide as the source keeps them."""
+    made = list(TABLES[name](capture))
+    kinds = {"int32": pa.int64(), "int64": pa.int64(), "bool": pa.bool_()}
+    declared = schemas.table(name).columns
+    return {c.name: pa.array([r.get(c.name) for r in made], kinds.get(c.type, pa.string())) for c in declared}
 
-    return read
 
-
-TABLES: dict[str, Callable[[NsysCapture], pa.Table]] = {
-    f.__name__: _table(f.__name__, f) for f in (capture_info, devices, contexts, streams, processes, threads)
+TABLES: dict[str, Callable[[NsysCapture], Iterable[Row]]] = {
+    "capture_info": capture_info,
+    "devices": devices,
+    "contexts": contexts,
+    "streams": streams,
+}
+FILTERS = {"threads": ("globalTid", '"globalTid" IS NOT NULL')}
+RESOLVERS: dict[str, dict[str, Resolver]] = {
+    "processes": {"process_id": (("globalPid", "pid"), process_id), "name": (("name",), process_name)}
 }
 
 
-def _device(row: Row) -> Row:
-    return {name: next((row[k] for k in keys if row.get(k) is not None), None) for name, keys in _DEVICE_COLUMNS.items()}
+def _device(row: Row, more: Row | None = None) -> Row:
+    found = (row, more or {})
+    return {
+        name: next((r[k] for r in found for k in keys if r.get(k) is not None), None)
+        for name, keys in _DEVICE_COLUMNS.items()
+    }
 
 
 def _signed(value: int) -> int:

@@ -10,11 +10,9 @@ import pyarrow.compute as pc
 from tracekit.readers.nsys_sqlite import columns as col
 
 if TYPE_CHECKING:
-    from tracekit.readers.nsys_sqlite.capture import NsysCapture
-    from tracekit.readers.nsys_sqlite.nvtx import Resolver
+    from tracekit.readers.nsys_sqlite.capture import NsysCapture, Resolver
 
 GPU_MASK = 0xFF
-METRIC_BITS = 16
 
 
 def device_id(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
@@ -22,16 +20,14 @@ def device_id(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
     return pc.bit_wise_and(raw["typeId"], GPU_MASK)
 
 
-def metric(capture: NsysCapture, table: str, raw: pa.Table) -> pa.Array:
+def metric(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
     """Name of the metric, by type and metric id."""
     from tracekit.readers.nsys_sqlite.machine import rows
 
-    listed = rows(capture, "TARGET_INFO_GPU_METRICS")
-    types = sorted({r["typeId"] for r in listed})
-    names = {types.index(r["typeId"]) << METRIC_BITS | r["metricId"]: r["metricName"] for r in listed}
-    number = pc.index_in(raw["typeId"], pa.array(types, pa.int64())).cast(pa.int64())
-    ids = pc.bit_wise_or(pc.shift_left(number, METRIC_BITS), raw["metricId"])
-    return capture.look_up(table, "metric", ids, col.Strings.of(names))
+    listed = rows(capture, "TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
+    names = {(r["typeId"], r["metricId"]): r["metricName"] for r in listed}
+    numbers, keys = col.number_rows(raw["typeId"], raw["metricId"])
+    return col.compact(numbers, pa.array([names.get(k) for k in keys], pa.string()))
 
 
 RESOLVERS: dict[str, Resolver] = {"device_id": (("typeId",), device_id), "metric": (("typeId", "metricId"), metric)}

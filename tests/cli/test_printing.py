@@ -1,0 +1,223 @@
+"""Verbs that print: ``info``, ``tables``, ``rows``, ``stats``, ``formats``, ``schema``."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+import pytest
+import tracekit as tk
+from tracekit import schemas
+from tracekit.cli.info import lines, summary
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run, Spawn
+
+ROOT = Path(__file__).parents[2]
+TRAIN = "fixtures/train_amp.sqlite"
+PRINTED = sorted((ROOT / "fixtures" / "stats").glob("*.csv"))
+CAPTURES = sorted((ROOT / "fixtures").glob("*.sqlite"))
+
+
+class TestInfo:
+    def test_shows_what_a_capture_holds(self, run: Run) -> None:
+        text = run("info", TRAIN).text
+        assert text.startswith("fixtures/train_amp.sqlite\n  format        nsys-sqlite\n")
+        for line in (
+            "  written by    NVIDIA Nsight Systems 2025.3.2.0",
+            "  schema        3.20.3",
+            "  origin        2026-11-21 02:18:42.658142212 UTC",
+            "  events        478.315 ms, from 19.012 ms to 497.328 ms after the origin",
+            "  GPU 1         NVIDIA H200, compute capability 9.0, 132 SMs, 143,155 MiB",
+            "  kernels       334 rows",
+        ):
+            assert f"{line}\n" in text
+        assert "osrt_calls" not in text
+
+    def test_json_is_an_object_an_input(self, run: Run) -> None:
+        facts = [json.loads(line) for line in run("info", TRAIN, "fixtures/empty.sqlite", "--json").text.splitlines()]
+        assert facts[0]["rows"]["kernels"] == 334
+        assert facts[0]["span_ns"] == [19012356, 497327788] or facts[0]["span_ns"][0] < facts[0]["span_ns"][1]
+        assert [d["device_id"] for d in facts[0]["devices"]] == [0, 1]
+        assert facts[1]["span_ns"] is None
+
+    def test_every_capture(self, run: Run, capture: Path) -> None:
+        assert "nsys-sqlite" in run("info", capture).text
+
+    def test_little_is_known_of_tables_in_memory(self) -> None:
+        assert list(lines(summary(tk.Trace.from_tables({})))) == ["None", "  format  memory"]
+
+    def test_ranges_that_never_end_and_devices_without_facts(self) -> None:
+        ranges = pa.Table.from_pylist(
+            [{"range_id": 1, "start_ns": -1_500_000, "kind": "push_pop", "domain_id": 0}],
+            schemas.arrow_schema(schemas.table("nvtx_ranges")),
+        )
+        devices = pa.Table.from_pylist([{"device_id": 3}], schemas.arrow_schema(schemas.table("devices")))
+        shown = list(lines(summary(tk.Trace.from_tables({"nvtx_ranges": ranges, "devices": devices}))))
+        assert "  events       0.000 ms, from -1.500 ms to -1.500 ms after the origin" in shown
+        assert "  GPU 3        unnamed" in shown
+
+    def test_names_that_are_not_utf8(self, spawn: Spawn, tmp_path: Path) -> None:
+        path = tmp_path / "caf\udce9.sqlite"
+        path.write_bytes((ROOT / "fixtures" / "empty.sqlite").read_bytes())
+        result = spawn("info", path)
+        assert result.status == 0
+        assert result.stdout.startswith(bytes(tmp_path) + b"/caf\xe9.sqlite\n")
+
+
+class TestTables:
+    def test_lists_every_declared_table(self, run: Run) -> None:
+        frame = pl.read_csv(run("tables", TRAIN, "--format", "csv").stdout)
+        assert frame["table"].to_list() == list(schemas.tables())
+        assert dict(zip(frame["table"], frame["rows"], strict=True))["kernels"] == 334
+
+    def test_is_printed_as_a_table(self, run: Run) -> None:
+        text = run("tables", TRAIN).text
+        assert text.startswith("table            rows  columns  doc\napi_calls         781       1")
+
+
+class TestRows:
+    def test_prints_the_first_rows(self, run: Run) -> None:
+        result = run("rows", TRAIN, "kernels", "--columns", "kernel_id, start_ns", "-n", "2")
+        assert result.text == "kernel_id    start_ns\n        1  40,729,379\n        2  41,031,490\n"
+        assert result.stderr == "2 of 334 rows; -n 0 prints all\n"
+        assert run("rows", TRAIN, "kernels", "-q").stderr == ""
+
+    @pytest.mark.parametrize("style", ["csv", "json", "jsonl"])
+    def test_all_rows_in_every_style(self, run: Run, style: str) -> None:
+        result = run("rows", TRAIN, "kernels", "-n", "0", "--format", style)
+        read = {"csv": pl.read_csv, "json": pl.read_json, "jsonl": pl.read_ndjson}[style]
+        frame = read(io.BytesIO(result.stdout), infer_schema_length=None)  # type: ignore[operator]
+        expected = tk.load(ROOT / TRAIN).frame("kernels").collect()
+        assert frame.columns == expected.columns
+        assert frame.select("kernel_id", "start_ns", "end_ns").equals(
+            expected.select("kernel_id", "start_ns", "end_ns")
+        )
+        assert result.stderr == ""
+
+    def test_correlated_columns(self, run: Run) -> None:
+        text = run("rows", TRAIN, "kernels", "--correlated", "--columns", "range_path", "-n", "1").text
+        assert text.splitlines()[1].startswith("Batch 0/Forward pass/layer1/aten::conv2d")
+
+    def test_a_file_appears_whole_or_not_at_all(self, run: Run, tmp_path: Path) -> None:
+        out = tmp_path / "rows.csv"
+        run("rows", TRAIN, "kernels", "--format", "csv", "-n", "0", "-o", out)
+        assert len(pl.read_csv(out)) == 334
+        assert "exists already" in run("rows", TRAIN, "kernels", "-o", out, status=1).stderr
+        run("rows", TRAIN, "memcpys", "--format", "csv", "-o", out, "-f", "-q")
+        assert len(pl.read_csv(out)) == 20
+        assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]
+
+    def test_the_input_is_never_written_on(self, run: Run, tmp_path: Path) -> None:
+        path = tmp_path / "x.sqlite"
+        path.write_bytes((ROOT / TRAIN).read_bytes())
+        assert "is the file being read" in run("rows", path, "kernels", "-f", "-o", path, status=1).stderr
+
+    def test_a_dash_is_standard_output(self, run: Run) -> None:
+        assert run("rows", TRAIN, "contexts", "-o", "-").text == run("rows", TRAIN, "contexts").text
+
+    @pytest.mark.parametrize("table", schemas.tables())
+    def test_rows_keep_the_json_schema(self, run: Run, table: str) -> None:
+        schema = json.loads(run("schema", table, "--format", "json").text)
+        for path in CAPTURES:
+            for line in run("rows", path, table, "--format", "jsonl", "-n", "50", "-q").text.splitlines():
+                _check(json.loads(line), schema)
+
+
+def _check(row: dict[str, object], schema: dict[str, dict[str, dict[str, object]]]) -> None:
+    """Hold a row against the part of JSON Schema that ours uses."""
+    kinds = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "null": type(None)}
+    assert set(row) >= set(schema["required"])
+    for name, value in row.items():
+        declared = schema["properties"][name]
+        names = declared["type"] if isinstance(declared["type"], list) else [declared["type"]]
+        assert any(isinstance(value, kinds[str(n)]) for n in names), (name, value)
+        if "enum" in declared:
+            assert value in declared["enum"]  # type: ignore[operator]
+
+
+class TestStats:
+    @pytest.mark.parametrize("path", PRINTED, ids=lambda p: p.stem)
+    def test_csv_is_what_nsys_prints(self, run: Run, path: Path) -> None:
+        capture = next(c for c in CAPTURES if path.stem.startswith(f"{c.stem}_"))
+        report = path.stem.removeprefix(f"{capture.stem}_")
+        assert run("stats", capture, "--report", report, "--format", "csv").stdout == path.read_bytes()
+
+    def test_csv_is_what_nsys_prints_in_a_process_of_its_own(self, spawn: Spawn) -> None:
+        result = spawn("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "--format", "csv")
+        assert result.stdout == (ROOT / "fixtures/stats/train_amp_cuda_gpu_kern_sum.csv").read_bytes()
+
+    def test_several_reports_follow_one_another(self, run: Run) -> None:
+        both = run("stats", TRAIN, "-r", "osrt_sum,nvtx_sum,cuda_api_sum", "--format", "csv")
+        parts = [(ROOT / f"fixtures/stats/train_amp_{n}.csv").read_bytes() for n in ("nvtx_sum", "cuda_api_sum")]
+        assert both.stdout == b"\n".join(parts)
+        assert both.stderr == "osrt_sum: no data, the capture recorded nothing for it\n"
+
+    def test_tables_are_titled(self, run: Run) -> None:
+        text = run("stats", TRAIN, "-q").text
+        assert [line[2:] for line in text.splitlines() if line.startswith("# ")] == [
+            "nvtx_sum",
+            "cuda_api_sum",
+            "cuda_gpu_kern_sum",
+            "cuda_gpu_mem_time_sum",
+            "cuda_gpu_mem_size_sum",
+        ]
+        assert run("stats", TRAIN, "-r", "nvtx_sum").text.startswith("Time (%)")
+
+    def test_json(self, run: Run) -> None:
+        one = json.loads(run("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "--format", "json").text)
+        two = json.loads(run("stats", TRAIN, "-r", "cuda_gpu_kern_sum,osrt_sum", "--format", "json", "-q").text)
+        assert one[0]["Total Time (ns)"] == 1_533_628
+        assert two == {"cuda_gpu_kern_sum": one, "osrt_sum": []}
+
+    def test_json_lines(self, run: Run) -> None:
+        one = run("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "--format", "jsonl").text.splitlines()
+        two = run("stats", TRAIN, "-r", "cuda_gpu_kern_sum,nvtx_sum", "--format", "jsonl").text.splitlines()
+        assert json.loads(two[0]) == {"report": "cuda_gpu_kern_sum"} | json.loads(one[0])
+        assert {json.loads(line)["report"] for line in two} == {"cuda_gpu_kern_sum", "nvtx_sum"}
+
+    def test_old_names_and_options(self, run: Run) -> None:
+        assert run("stats", TRAIN, "-r", "gpukernsum").stdout == run("stats", TRAIN, "-r", "cuda_gpu_kern_sum").stdout
+        assert "softmax_warp_forward\n" in run("stats", TRAIN, "-r", "cuda_gpu_kern_sum:base").text
+
+    def test_selection(self, run: Run) -> None:
+        assert run("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "--device", "1").stdout == b""
+
+    def test_a_file(self, run: Run, tmp_path: Path) -> None:
+        run("stats", TRAIN, "-r", "nvtx_sum", "--format", "csv", "-o", tmp_path / "a.csv")
+        assert (tmp_path / "a.csv").read_bytes() == (ROOT / "fixtures/stats/train_amp_nvtx_sum.csv").read_bytes()
+
+
+class TestFormats:
+    def test_lists_readers_and_exporters(self, run: Run) -> None:
+        rows = {r["format"]: r for r in json.loads(run("formats", "--format", "json").text)}
+        assert (rows["nsys-sqlite"]["read"], rows["nsys-sqlite"]["write"]) == ("yes", "")
+        assert (rows["chrome-trace"]["read"], rows["chrome-trace"]["write"]) == ("", "yes")
+        assert rows["parquet"]["suffixes"] == ".parquet"
+        assert {n: (bool(r["read"]), bool(r["write"])) for n, r in rows.items()} == tk.formats()
+
+
+class TestSchema:
+    def test_lists_the_tables(self, run: Run) -> None:
+        assert run("schema").text.splitlines()[1].startswith("api_calls ")
+
+    def test_shows_the_columns_of_a_table(self, run: Run) -> None:
+        frame = pl.read_csv(run("schema", "kernels", "--format", "csv").stdout)
+        assert frame["column"].to_list() == schemas.table("kernels").names
+
+    def test_with_added_columns(self, run: Run) -> None:
+        assert "range_path" in run("schema", "kernels", "--correlated").text
+        assert "range_path" not in run("schema", "kernels").text
+
+    def test_json_is_json_schema(self, run: Run) -> None:
+        one = json.loads(run("schema", "kernels", "--format", "json").text)
+        every = json.loads(run("schema", "--format", "json").text)
+        assert one["$schema"] == every["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+        assert one["properties"]["start_ns"]["type"] == "integer"
+        assert one["properties"]["start_ns"]["x-unit"] == "ns"
+        assert every["$defs"]["kernels"] == one
+        assert list(every["$defs"]) == list(schemas.tables())

@@ -1,0 +1,359 @@
+"""The Chrome trace exporter on traces of a few rows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import tracekit as tk
+from hypothesis import given
+from hypothesis import strategies as st
+from tracekit import schemas
+from tracekit.exporters.chrome_trace import events, export, kinds, text
+from tracekit.exporters.chrome_trace.file import TextFile
+
+Event = dict[str, Any]
+QUEUE = {"process_id": 7, "device_id": 0, "context_id": 1, "stream_id": 3}
+THREAD = {"process_id": 7, "thread_id": 8}
+DEFAULTS: dict[str, object] = {"int64": 0, "int32": 0, "float64": 0.0, "bool": False, "string": "", "dictionary": ""}
+
+
+def trace(**tables: list[dict[str, object]]) -> tk.Trace:
+    """A trace of the rows given; columns that may not be null are 0 or empty where nothing is said."""
+    return tk.Trace.from_tables({name: table(name, rows) for name, rows in tables.items()})
+
+
+def table(name: str, rows: list[dict[str, object]]) -> Any:
+    schema = schemas.table(name)
+    full = [
+        {c.name: None if c.nullable else DEFAULTS[c.type] for c in schema.columns} | {schema.key[-1]: n} | row
+        for n, row in enumerate(rows, 1)
+    ]
+    types = schemas.polars_schema(schema)
+    return schemas.conform(pl.DataFrame(full, schema=types).to_arrow(), schema)
+
+
+def kernel(start: int, end: int | None, **more: object) -> dict[str, object]:
+    return {**QUEUE, "start_ns": start, "end_ns": end, "name": "k(int)", "short_name": "k", **more}
+
+
+def call(start: int, end: int, **more: object) -> dict[str, object]:
+    return {**THREAD, "start_ns": start, "end_ns": end, "name": "cudaLaunchKernel_v7000", **more}
+
+
+def push(start: int, end: int | None, name: str | None = "r", **more: object) -> dict[str, object]:
+    return {**THREAD, "kind": "push_pop", "start_ns": start, "end_ns": end, "name": name, **more}
+
+
+def exported(of: tk.Trace, folder: Path) -> dict[str, Any]:
+    """The file, parsed; numbers stay as they are written."""
+    path = folder / "out.json"
+    path.unlink(missing_ok=True)
+    parsed: dict[str, Any] = json.loads(of.export(path).read_text("utf-8"), parse_float=str)
+    return parsed
+
+
+def drawn(of: tk.Trace, folder: Path, phase: str = "X") -> list[Event]:
+    return [e for e in exported(of, folder)["traceEvents"] if e["ph"] == phase]
+
+
+def names(of: tk.Trace, folder: Path, kind: str = "thread_name") -> dict[tuple[int, int], str]:
+    found = drawn(of, folder, "M")
+    return {(e["pid"], e["tid"]): e["args"]["name"] for e in found if e["name"] == kind}
+
+
+def test_every_kind_reads_columns_that_are_declared() -> None:
+    for stage in kinds.STAGES:
+        assert len({kind.placement for kind in stage}) == 1
+        for kind in stage:
+            schema = schemas.correlated(kind.table)
+            columns = events.columns(kind, schema.names)
+            assert set(columns) <= set(schema.names)
+            assert not schema[kind.key].nullable
+            assert [*events.present(kind.own, columns), *events.present(kind.shared, columns)] == [
+                *kind.own,
+                *kind.shared,
+            ]
+
+
+def test_every_table_of_times_is_drawn() -> None:
+    timed = {t.name for t in schemas.tables().values() if {"start_ns", "timestamp_ns"} & set(t.names)}
+    assert {kind.table for stage in kinds.STAGES for kind in stage} == timed
+
+
+def test_without_rows_it_is_an_empty_list(tmp_path: Path) -> None:
+    whole = exported(trace(), tmp_path)
+    assert whole["traceEvents"] == []
+    assert whole["displayTimeUnit"] == "ns"
+
+
+def test_a_kernel_with_all_its_arguments(tmp_path: Path) -> None:
+    row = kernel(
+        1_234_567, 1_240_000, grid_x=4, grid_y=2, grid_z=1, block_x=128, block_y=1, block_z=1, correlation_id=9
+    )
+    row |= {"registers_per_thread": 32, "static_shared_memory_bytes": 16, "dynamic_shared_memory_bytes": 1024}
+    (slice_,) = drawn(trace(kernels=[row]), tmp_path)
+    assert slice_ == {
+        "ph": "X",
+        "ts": "1234.567",
+        "dur": "5.433",
+        "pid": 4_194_305,
+        "tid": 1,
+        "name": "k",
+        "args": {
+            "kernel_id": 1,
+            "correlation_id": 9,
+            "grid": "[4,2,1]",
+            "block": "[128,1,1]",
+            "registers_per_thread": 32,
+            "static_shared_bytes": 16,
+            "dynamic_shared_bytes": 1024,
+            "name": "k(int)",
+        },
+    }
+
+
+def test_a_kernel_without_names(tmp_path: Path) -> None:
+    first, second = drawn(
+        trace(kernels=[kernel(0, 1, short_name=None), kernel(2, 3, short_name=None, name=None)]), tmp_path
+    )
+    assert (first["name"], second["name"]) == ("k(int)", "kernel")
+    assert "name" not in second["args"]
+
+
+def test_overlapping_kernels_lie_on_lanes_of_their_stream(tmp_path: Path) -> None:
+    made = trace(
+        kernels=[kernel(0, 10), kernel(5, 15), kernel(12, 20), kernel(20, 30)],
+        devices=[{"device_id": 0, "name": "H200"}],
+    )
+    labels = names(made, tmp_path)
+    assert [labels[e["pid"], e["tid"]] for e in drawn(made, tmp_path)] == [
+        "stream 3",
+        "stream 3 · lane 2",
+        "stream 3",
+        "stream 3",
+    ]
+    assert list(names(made, tmp_path, "process_name").values()) == ["GPU 0 H200 · pid 7"]
+
+
+def test_tracks_are_numbered_in_the_order_of_reading(tmp_path: Path) -> None:
+    queue = {**QUEUE, "start_ns": 0, "end_ns": 5}
+    made = trace(
+        kernels=[kernel(0, 1), kernel(0, 1, stream_id=2)],
+        syncs=[queue, queue | {"stream_id": 0xFFFFFFFF}],
+        cuda_events=[{**QUEUE, "timestamp_ns": 4}],
+        api_calls=[call(0, 1), call(0, 1, thread_id=None)],
+        osrt_calls=[{**THREAD, "start_ns": 0, "end_ns": 1, "name": "poll"}],
+        nvtx_ranges=[push(0, 1), push(0, 1, domain_id=2, domain="lib"), push(0, 9) | {"kind": "start_end"}],
+        nvtx_marks=[{**THREAD, "timestamp_ns": 0, "domain_id": 5}],
+        threads=[{**THREAD, "name": "old"}, {**THREAD, "name": "main"}],
+        processes=[{"process_id": 7, "name": "python"}],
+    )
+    labels = names(made, tmp_path)
+    assert [tid for _, tid in labels] == list(range(1, len(labels) + 1))
+    assert list(labels.values()) == [
+        "NVTX start/end",
+        "CUDA API · unknown thread",
+        "NVTX · main 8",
+        "NVTX [lib] · main 8",
+        "NVTX [domain 5] · main 8",
+        "CUDA API · main 8",
+        "OS runtime · main 8",
+        "stream 2",
+        "stream 3",
+        "stream 3 · sync",
+        "stream 3 · CUDA events",
+        "context · sync",
+    ]
+    assert list(names(made, tmp_path, "process_name").values()) == ["python", "GPU 0 · pid 7"]
+
+
+def test_waits_lie_with_the_device_of_their_context(tmp_path: Path) -> None:
+    contexts = [{"process_id": 7, "context_id": 1, "device_id": 2}]
+    made = trace(kernels=[kernel(0, 1, device_id=2)], syncs=[{**QUEUE, "start_ns": 0, "end_ns": 1}], contexts=contexts)
+    assert len({e["pid"] for e in drawn(made, tmp_path)}) == 1
+
+
+def test_a_context_is_told_where_there_are_several(tmp_path: Path) -> None:
+    both = trace(
+        kernels=[kernel(0, 1), kernel(0, 1, context_id=2)],
+        contexts=[{"process_id": 7, "context_id": n, "device_id": 0} for n in (1, 2)],
+        streams=[{"process_id": 7, "context_id": 2, "stream_id": 3, "name": "copies"}],
+    )
+    assert list(names(both, tmp_path).values()) == ["stream 3 · context 1", "stream 3 · context 2 · copies"]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "shown"),
+    [
+        ("cudaLaunchKernel_v7000", "cudaLaunchKernel"),
+        ("cuMemcpyAsync_v2", "cuMemcpyAsync_v2"),
+        (None, "API call"),
+        ("a_v70000", "a_v70000"),
+    ],
+)
+def test_api_calls_are_named_without_their_version(recorded: str | None, shown: str, tmp_path: Path) -> None:
+    (slice_,) = drawn(trace(api_calls=[call(0, 1, name=recorded)]), tmp_path)
+    assert slice_["name"] == shown
+
+
+def test_nested_calls_stay_on_one_track_outer_first(tmp_path: Path) -> None:
+    made = trace(api_calls=[call(5, 6), call(0, 4), call(0, 10)])
+    slices = drawn(made, tmp_path)
+    assert [e["args"]["api_call_id"] for e in slices] == [3, 2, 1]
+    assert len({e["tid"] for e in slices}) == 1
+
+
+def test_ranges_that_cross_are_spread(tmp_path: Path) -> None:
+    slices = drawn(trace(nvtx_ranges=[push(0, 10), push(5, 15), push(20, 30), push(22, 28)]), tmp_path)
+    assert [e["tid"] for e in slices] == [1, 2, 1, 1]
+
+
+def test_an_open_range_ends_with_the_capture(tmp_path: Path) -> None:
+    made = trace(nvtx_ranges=[push(1000, None), push(2000, 3000)], kernels=[kernel(0, 9000)])
+    ranges = [e for e in drawn(made, tmp_path) if "range_id" in e["args"]]
+    assert [(e["dur"], e["args"].get("open")) for e in ranges] == [("8.000", True), ("1.000", None)]
+
+
+@pytest.mark.filterwarnings("ignore::tracekit.TracekitWarning")
+def test_what_ends_before_it_starts_lasts_nothing_and_says_so(tmp_path: Path) -> None:
+    (slice_,) = drawn(trace(kernels=[kernel(5000, 4000)]), tmp_path)
+    assert (slice_["ts"], slice_["dur"], slice_["args"]["negative_duration_ns"]) == ("5.000", "0.000", -1000)
+
+
+def test_times_before_the_origin_shift_the_whole_file(tmp_path: Path) -> None:
+    facts = [{"name": "origin_utc_ns", "value": "1000000"}]
+    made = trace(kernels=[kernel(-1, 999), kernel(2000, 3001)], capture_info=facts)
+    assert [(e["ts"], e["dur"]) for e in drawn(made, tmp_path)] == [("0.000", "1.000"), ("2.001", "1.001")]
+    other = exported(made, tmp_path)["otherData"]
+    assert (other["origin_utc_ns"], other["shift_ns"]) == ("999999", "1")
+
+
+def test_other_data_tells_nothing_of_people_and_machines(capture: Path, tmp_path: Path) -> None:
+    with tk.load(capture) as real:
+        other = exported(real, tmp_path)["otherData"]
+    assert other.keys() <= {"producer", "schema_version", "tool", "tool_version", "origin_utc_ns", "shift_ns"}
+    assert all(isinstance(value, str) for value in other.values())
+
+
+def test_without_process_and_thread(tmp_path: Path) -> None:
+    made = trace(api_calls=[call(0, 1, process_id=None, thread_id=None)], kernels=[kernel(0, 1, process_id=None)])
+    assert [e["pid"] for e in drawn(made, tmp_path)] == [0, 4_194_305]
+    assert list(names(made, tmp_path, "process_name").values()) == ["unknown process", "GPU 0 · pid 0"]
+
+
+def test_arrows_lead_from_calls_to_all_that_they_launched(tmp_path: Path) -> None:
+    made = trace(
+        api_calls=[call(0, 4, correlation_id=1), call(6, 8, correlation_id=2), call(50, 60, correlation_id=3)],
+        kernels=[kernel(10, 11, correlation_id=1), kernel(12, 13, correlation_id=1), kernel(20, 21, correlation_id=9)],
+        memsets=[
+            {**QUEUE, "start_ns": 30, "end_ns": 31, "correlation_id": 2},
+            {**QUEUE, "start_ns": 40, "end_ns": 41, "correlation_id": 3},
+        ],
+    )
+    begins, ends = drawn(made, tmp_path, "s"), drawn(made, tmp_path, "f")
+    assert [(e["id"], e["ts"]) for e in begins] == [(1, "0.000"), (2, "0.000"), (3, "0.006")]
+    assert [(e["id"], e["ts"], e["bp"]) for e in ends] == [(1, "0.010", "e"), (2, "0.012", "e"), (3, "0.030", "e")]
+    assert {(e["pid"], e["tid"]) for e in begins} == {(7, 1)}
+
+
+def test_a_view_that_is_not_correlated_has_no_arrows_and_no_projections(tmp_path: Path) -> None:
+    made = trace(
+        api_calls=[call(0, 4, correlation_id=1)], kernels=[kernel(10, 11, correlation_id=1)], nvtx_ranges=[push(0, 5)]
+    )
+    path = tmp_path / "bare.json"
+    export.write(made, path, lambda *_: None)
+    found = json.loads(path.read_text("utf-8"))["traceEvents"]
+    assert [e["ph"] for e in found if e["ph"] != "M"] == ["X", "X", "X"]
+
+
+def test_projections_lie_on_the_only_device_or_beside_all(tmp_path: Path) -> None:
+    calls = [call(0, 4, correlation_id=1), call(6, 8, correlation_id=2)]
+    for second, group in ((0, "GPU 0 · pid 7"), (1, "GPUs · pid 7")):
+        kernels = [kernel(10, 20, correlation_id=1), kernel(30, 40, correlation_id=2, device_id=second)]
+        made = trace(api_calls=calls, kernels=kernels, nvtx_ranges=[push(0, 9, "step")])
+        projected = next(e for e in drawn(made, tmp_path) if e["name"] == "step" and e["ts"] == "0.010")
+        assert projected["dur"] == "0.030"
+        assert names(made, tmp_path, "process_name")[projected["pid"], 0] == group
+
+
+def test_copies_tell_their_throughput(tmp_path: Path) -> None:
+    copy = {**QUEUE, "start_ns": 0, "end_ns": 1000, "bytes": 12_345_678, "copy_kind": "Host-to-Device"}
+    first, second = drawn(trace(memcpys=[copy, {**copy, "end_ns": 0, "copy_kind": None}]), tmp_path)
+    assert (first["name"], first["args"]["throughput_gb_per_s"]) == ("Memcpy Host-to-Device", "12345.678")
+    assert (second["name"], "throughput_gb_per_s" in second["args"]) == ("Memcpy", False)
+
+
+def test_payloads_and_colors(tmp_path: Path) -> None:
+    rows = [
+        push(0, 1, payload_type="uint64", payload_int=-1),
+        push(2, 3, payload_type="int64", payload_int=-1),
+        push(4, 5, payload_type="double", payload_float=float("nan"), color=0xFF76B900),
+        push(6, 7, payload_type="double", payload_float=1e300),
+        push(8, 9, payload_type="json", payload_text='{"a":"b\\n"}', category_id=3, category="io"),
+        push(10, 11, None),
+    ]
+    slices = drawn(trace(nvtx_ranges=rows), tmp_path)
+    assert [e["args"].get("payload") for e in slices] == [2**64 - 1, -1, "NaN", "1e+300", '{"a":"b\\n"}', None]
+    assert slices[2]["args"]["color"] == "#76B900"
+    assert slices[4]["args"]["category"] == "io"
+    assert slices[5]["name"] == "(no text)"
+
+
+def test_counters_and_instants(tmp_path: Path) -> None:
+    sample = {"timestamp_ns": 1500, "device_id": 0, "metric_id": 4}
+    made = trace(
+        gpu_metrics=[{**sample, "metric": "SM Active [%]", "value": 7}, {**sample, "value": 0}],
+        nvtx_marks=[{**THREAD, "timestamp_ns": 3, "name": "m"}],
+        cuda_events=[{**QUEUE, "timestamp_ns": 9, "event_id": 5}, {**QUEUE, "timestamp_ns": None}],
+    )
+    counters = [(e["name"], e["ts"], e["args"]) for e in drawn(made, tmp_path, "C")]
+    assert counters == [("SM Active [%]", "1.500", {"value": 7}), ("metric 4", "1.500", {"value": 0})]
+    assert [(e["name"], e["ts"], e["s"]) for e in drawn(made, tmp_path, "i")] == [
+        ("CUDA event 5", "0.009", "t"),
+        ("m", "0.003", "t"),
+    ]
+    assert "GPU 0 · metrics" in names(made, tmp_path, "process_name").values()
+
+
+@given(st.text(max_size=20).filter(lambda t: not any(0xD800 <= ord(c) < 0xE000 for c in t)))
+def test_strings_are_quoted(value: str) -> None:
+    written = pl.DataFrame({"t": [value, None]}).select(text.quote(pl.col("t"))).to_series().to_list()
+    assert json.loads(written[0]) == value
+    assert "\u2028" not in written[0]
+    assert written[1] is None
+
+
+@given(st.integers(0, 2**62))
+def test_thousandths_are_exact(number: int) -> None:
+    whole, rest = pl.DataFrame({"n": [number]}).select(text.join(text.thousandths(pl.col("n")))).item().split(".")
+    assert (int(whole), len(rest), int(whole) * 1000 + int(rest)) == (number // 1000, 3, number)
+
+
+def test_gzip_holds_the_same_text_and_is_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "CHUNK_ROWS", 3)
+    made = trace(kernels=[kernel(n, n + 2, name=f"k{n % 7}") for n in range(50)])
+    plain = made.export(tmp_path / "a.json").read_bytes()
+    packed = [made.export(tmp_path / f"{n}.json.gz").read_bytes() for n in "bc"]
+    assert packed[0] == packed[1]
+    assert gzip.decompress(packed[0]) == plain
+    monkeypatch.setattr(export, "CHUNK_ROWS", 1000)
+    assert made.export(tmp_path / "d.json").read_bytes() == plain
+
+
+def test_progress_comes_to_its_end(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    export.write(trace(kernels=[kernel(0, 1)], api_calls=[call(0, 1)]), tmp_path / "p.json", lambda *n: seen.append(n))
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_an_error_in_a_chunk_comes_out(tmp_path: Path) -> None:
+    def fails() -> pl.Series:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), TextFile(tmp_path / "x.json") as file:
+        file.extend([fails] * 10)

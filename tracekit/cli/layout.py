@@ -1,0 +1,141 @@
+"""Lay a frame out as text for people: a grid where it fits the width, else one block of lines a row."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.cells import cell_len, chop_cells
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import polars as pl
+
+GAP = "  "
+NARROWEST_TEXT = 24  # a long text cut shorter than this says nothing
+NARROWEST_CUT_INSIDE = 40
+MOST_LINES = 4  # of a text in a block
+MOST_DECIMALS = 3
+_ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
+_CONTROLS = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))} | {9: "\\t", 10: "\\n", 13: "\\r"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column as text.
+
+    Attributes:
+        title: Its heading.
+        cells: Its values as text.
+        number: Whether it is aligned to the right, and never cut.
+        prose: Whether it is wrapped between words, not cut in the middle.
+    """
+
+    title: str
+    cells: Sequence[str]
+    number: bool
+    prose: bool = False
+
+    @property
+    def width(self) -> int:
+        """Cells of a terminal that the widest value takes."""
+        return max(cell_len(self.title), max(map(cell_len, self.cells), default=0))
+
+    def fitted(self, text: str, width: int) -> list[str]:
+        """Return the lines that a text takes within a width."""
+        return (textwrap.wrap(text, width) or [""]) if self.prose else [shorten(text, width)]
+
+    def padded(self, text: str, width: int) -> str:
+        """Fill a text up to a width."""
+        space = " " * (width - cell_len(text))
+        return space + text if self.number else text + space
+
+
+def lines(frame: pl.DataFrame, width: int | None, *, prose: str | None = None, bold: bool = False) -> Iterator[str]:
+    """Lay a frame out: a heading and a line a row, or a line a value if that is too narrow.
+
+    Args:
+        frame: The rows.
+        width: Cells of the terminal; None has no limit, and nothing is cut.
+        prose: Name of a column of sentences.
+        bold: Whether headings are printed bold.
+    """
+    columns = [Column(c.name, _cells(c), c.dtype.is_numeric(), c.name == prose) for c in frame.iter_columns()]
+    widths = _fit(columns, width)
+    return _blocks(columns, width or 0, bold=bold) if widths is None else _grid(columns, widths, bold=bold)
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut a text so that it takes no more than some cells: in the middle, or if there is little room at the end."""
+    if cell_len(text) <= width:
+        return text
+    tail = (width - 1) // 3 if width >= NARROWEST_CUT_INSIDE else 0
+    end = chop_cells(text[::-1], tail)[0][::-1] if tail else ""
+    return chop_cells(text, width - 1 - tail)[0] + "…" + end
+
+
+def _fit(columns: Sequence[Column], width: int | None) -> list[int] | None:
+    """Return a width for each column so that all fit, long texts cut alike; None if no text would be readable."""
+    widths = [c.width for c in columns]
+    if width is None:
+        return widths
+    texts = [c.width for c in columns if not c.number]
+    room = width - len(GAP) * (len(columns) - 1) - sum(widths) + sum(texts)
+    cap = _cap(texts, room)
+    if room < 0 or cap < min(NARROWEST_TEXT, max(texts, default=0)):
+        return None
+    return [w if c.number else min(w, cap) for w, c in zip(widths, columns, strict=True)]
+
+
+def _cap(widths: Sequence[int], room: int) -> int:
+    """Return the greatest width such that all fit the room if none is wider."""
+    for i, width in enumerate(sorted(widths)):
+        share = room // (len(widths) - i)
+        if width > share:
+            return share
+        room -= width
+    return max(widths, default=0)
+
+
+def _grid(columns: Sequence[Column], widths: Sequence[int], *, bold: bool) -> Iterator[str]:
+    def line(texts: Sequence[str]) -> str:
+        return GAP.join(c.padded(t, w) for c, t, w in zip(columns, texts, widths, strict=True)).rstrip()
+
+    yield click.style(line([c.title for c in columns]), bold=True) if bold else line([c.title for c in columns])
+    for row in zip(*(c.cells for c in columns), strict=True):
+        fitted = [c.fitted(t, w) for c, t, w in zip(columns, row, widths, strict=True)]
+        for texts in zip_longest(*fitted, fillvalue=""):
+            yield line(texts)
+
+
+def _blocks(columns: Sequence[Column], width: int, *, bold: bool) -> Iterator[str]:
+    margin = max(cell_len(c.title) for c in columns)
+    room = max(width - margin - len(GAP), NARROWEST_TEXT)
+    for i, row in enumerate(zip(*(c.cells for c in columns), strict=True), start=1):
+        rule = f"── {i:,} ".ljust(width, "─")
+        yield click.style(rule, bold=True) if bold else rule
+        for column, text in zip(columns, row, strict=True):
+            label = column.title
+            for part in chop_cells(shorten(text, MOST_LINES * room), room) or [""]:
+                yield (label + " " * (margin - cell_len(label)) + GAP + part).rstrip()
+                label = ""
+
+
+def _cells(column: pl.Series) -> list[str]:
+    if not column.dtype.is_numeric():
+        return [_text(v) for v in column]
+    values = column.to_list()
+    if _ID.search(column.name):
+        return ["" if v is None else str(v) for v in values]
+    decimals = max((len(str(v).partition(".")[2]) for v in values if v is not None), default=0)
+    form = f",.{decimals}f" if column.dtype.is_float() and decimals <= MOST_DECIMALS else ","
+    return ["" if v is None else format(v, form) for v in values]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).translate(_CONTROLS)

@@ -1,0 +1,111 @@
+"""The layout: which track and lane each event lies on; known for all of them before the first one is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit.exporters.chrome_trace import events, kinds, lanes
+from tracekit.exporters.chrome_trace.events import Clock
+from tracekit.exporters.chrome_trace.tracks import Book, Machine
+
+if TYPE_CHECKING:
+    from tracekit.exporters.chrome_trace.kinds import Kind
+    from tracekit.exporters.chrome_trace.tracks import Placement
+    from tracekit.registry import View
+
+_TIMES = ("start_ns", "end_ns", "timestamp_ns")
+
+
+class Layout(NamedTuple):
+    """Where everything lies.
+
+    Attributes:
+        book: The tracks and lanes.
+        places: Place of each row that is drawn, by kind, in the order of ``read``.
+        clock: How times are to be written.
+    """
+
+    book: Book
+    places: dict[Kind, pl.Series]
+    clock: Clock
+
+
+def lay_out(view: View) -> Layout:
+    """Put every event of a trace on a track and a lane.
+
+    Few columns are needed here, but all that will be drawn are read: a trace reads a file once and keeps what it read.
+    """
+    book = Book(Machine.of(view))
+    places: dict[Kind, pl.Series] = {}
+    first, clock = 0, Clock()
+    for stage in kinds.STAGES:
+        tables = {kind: rows for kind in stage if (rows := read(view, kind)).height}
+        for kind, rows in tables.items():
+            first = min(first, rows.select(kind.start.min()).item())
+            if not clock.end_ns and kind.phase == kinds.SLICE and rows.select(kind.end.is_null().any()).item():
+                clock = Clock(end_ns=_last_moment(view))
+        places |= _place_stage(tables, book, clock)
+    return Layout(book, places, clock._replace(shift_ns=-first))
+
+
+def read(view: View, kind: Kind) -> pl.DataFrame:
+    """Read what a kind is drawn from: no rows if its table lacks a column for it."""
+    columns = events.columns(kind, view.schema(kind.table).names)
+    if not columns:
+        return pl.DataFrame()
+    frame = view.frame(kind.table)
+    return (frame if kind.where is None else frame.filter(kind.where)).select(columns).collect()
+
+
+def place(spans: pl.DataFrame, placement: Placement, book: Book) -> pl.Series:
+    """Put events on tracks and, where they overlap, on lanes: n rows in, n places of the book out.
+
+    Args:
+        spans: The keys of the placement, ``start``, ``end``; no slice is empty.
+        placement: How tracks are told apart.
+        book: Numbers the places.
+    """
+    crowded = lanes.crowded(pl.col("start"), pl.col("end"))
+    grouped = spans.with_row_index("row").group_by(placement.keys).agg("row", crowded=crowded)
+    tracks = grouped.with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(placement.keys)
+    numbers = []
+    for rows, (*keys, overlaps) in zip(tracks["row"], tracks.drop("row").iter_rows(), strict=True):
+        track = placement.track(book.machine, *keys)
+        if overlaps:
+            lane = lanes.assign(spans["start"].gather(rows), spans["end"].gather(rows), nests=placement.nests)
+            numbers.append(pl.Series(book.places(track, lane.n_unique()), dtype=pl.Int32).gather(lane))
+        else:
+            numbers.append(pl.repeat(book.places(track, 1)[0], len(rows), dtype=pl.Int32, eager=True))
+    return pl.zeros(spans.height, pl.Int32, eager=True).scatter(tracks["row"].explode(), pl.concat(numbers))
+
+
+def _place_stage(tables: dict[Kind, pl.DataFrame], book: Book, clock: Clock) -> dict[Kind, pl.Series]:
+    """Place the tables of a stage, which share their tracks."""
+    if not tables:
+        return {}
+    spans = pl.concat([_spans(kind, rows, clock) for kind, rows in tables.items()], rechunk=False)
+    placed = place(spans, next(iter(tables)).placement, book).alias("place")
+    places, at = {}, 0
+    for kind, rows in tables.items():
+        places[kind] = placed.slice(at, rows.height)
+        at += rows.height
+    return places
+
+
+def _spans(kind: Kind, rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
+    keys = kind.placement.keys
+    if kind.phase != kinds.SLICE:
+        return rows.select(*keys, start=kind.start, end=kind.start)
+    length = events.duration(kind, clock).clip(lower_bound=1)
+    return rows.select(*keys, start=kind.start, end=kind.start + length)
+
+
+def _last_moment(view: View) -> int:
+    """Return the latest time of all that is drawn, in ns."""
+    found: list[int | None] = []
+    for name in sorted({kind.table for stage in kinds.STAGES for kind in stage}):
+        times = [pl.col(c).max() for c in view.schema(name).names if c in _TIMES]
+        found += view.frame(name).select(times).collect().row(0)
+    return max(t for t in found if t is not None)

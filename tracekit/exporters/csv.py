@@ -1,0 +1,26 @@
+"""CSV (RFC 4180, lines end in LF): one file a table, for spreadsheets and scripts.
+
+A null is an empty field and an empty string is ``""``. Integers are exact, floats the shortest text that reads back the
+same; types and units are not kept: take Parquet or Arrow for that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.registry import Exporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracekit.registry import Progress, View
+
+
+def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
+    """Write one table with a header line."""
+    rows = view.count(name)
+    view.frame(name).select(view.schema(name).names).sink_csv(path, maintain_order=True)
+    progress(rows, rows)
+
+
+EXPORTER = Exporter("csv", "CSV with a header, one file a table", (".csv",), write_table=write_table)

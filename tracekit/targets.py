@@ -1,0 +1,54 @@
+"""Files to write: whole or not at all, and never in place of something that was not to be replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import ExportError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def fresh(path: str | os.PathLike[str], *, overwrite: bool = False, reading: Path | None = None) -> Iterator[Path]:
+    """Give a fresh path beside the target; on success it takes the target's place, on failure nothing remains.
+
+    Args:
+        path: The target, a file or a folder.
+        overwrite: Replace what is there.
+        reading: The file that is being read, which is never replaced.
+
+    Raises:
+        ExportError: The target exists, or cannot be written.
+    """
+    target = Path(path)
+    _check(target, overwrite, reading)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name[:64]}.", suffix=".partial", dir=target.absolute().parent))
+    except OSError as e:
+        raise ExportError(f"cannot be written: {e.strerror}", path=target, hint="choose another folder") from e
+    try:
+        yield folder / target.name
+        if target.is_dir():
+            target.rename(folder / "replaced")
+        (folder / target.name).replace(target)
+    except OSError as e:
+        reason = e.strerror or e
+        raise ExportError(f"cannot be written: {reason}", path=target, hint="is there room on the disk?") from e
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check(target: Path, overwrite: bool, reading: Path | None) -> None:  # noqa: FBT001
+    if reading is not None and target.exists() and reading.exists() and target.samefile(reading):
+        raise ExportError("is the file being read", path=target, hint="choose another name")
+    if target.exists() and not overwrite:
+        raise ExportError("exists already", path=target, hint="overwrite it with -f, or overwrite=True")
+    if not target.absolute().parent.is_dir():
+        raise ExportError("its folder does not exist", path=target, hint=f"create {target.absolute().parent}")
