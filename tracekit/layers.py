@@ -219,8 +219,6 @@ class Selected(Layer):
         """Number of rows selected."""
         import pyarrow.compute as pc
 
-        if self._excluded(name):
-            return 0
         mask = self._mask(name)
         return self._base.count(name) if mask is None else int(pc.sum(mask).as_py() or 0)
 
@@ -228,7 +226,7 @@ class Selected(Layer):
         """Read some columns of the selected rows."""
         mask = self._mask(name)
         table = self._base.read(name, columns)
-        return table if mask is None else table.filter(mask)
+        return table if mask is None else _used(table.filter(mask))
 
     def correlated(self) -> Layer:
         """The same rows, correlated with all that was there before the selection."""
@@ -241,9 +239,6 @@ class Selected(Layer):
     def close(self) -> None:
         """Close the file."""
         self._base.close()
-
-    def _excluded(self, name: str) -> bool:
-        return self._selection.tables is not None and name not in self._selection.tables
 
     def _mask(self, name: str) -> pa.ChunkedArray | None:
         from tracekit.core import select
@@ -265,11 +260,14 @@ class Selected(Layer):
 def _used(table: pa.Table) -> pa.Table:
     """Leave in the dictionaries of a table only what its rows use: n rows in, n rows out."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    columns = [
-        c.cast(c.type.value_type).dictionary_encode() if pa.types.is_dictionary(c.type) and c.num_chunks else c
-        for c in table.columns
-    ]
+    def used(column: pa.ChunkedArray) -> pa.DictionaryArray:
+        whole = column.unify_dictionaries().combine_chunks()
+        codes = whole.indices.unique().drop_null()
+        return pa.DictionaryArray.from_arrays(pc.index_in(whole.indices, codes), whole.dictionary.take(codes))
+
+    columns = [used(c) if pa.types.is_dictionary(c.type) else c for c in table.columns]
     return pa.table(columns, schema=table.schema)
 
 

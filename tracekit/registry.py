@@ -88,7 +88,9 @@ class Source:
 class Progress(Protocol):
     """Told how far a long work has come: ``done`` of ``total`` rows."""
 
-    def __call__(self, done: int, total: int) -> None: ...
+    def __call__(self, done: int, total: int) -> None:
+        """Take note."""
+        ...
 
 
 @runtime_checkable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -71,18 +72,23 @@ def _run() -> int:
         return e.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except TracekitError as e:
         return _failed(str(e), 1)
     except OSError as e:
+        if _is_broken_pipe(e):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
         return _failed(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else str(e), 1)
 
 
 def _failed(message: str, status: int) -> int:
     click.echo(f"tracekit: {message}", err=True)
     return status
+
+
+def _is_broken_pipe(error: OSError) -> bool:
+    """Whether the reader of our output has gone; polars says so in words only."""
+    return isinstance(error, BrokenPipeError) or os.strerror(errno.EPIPE) in str(error)
 
 
 def _interrupt(_: int, __: object) -> None:

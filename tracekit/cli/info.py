@@ -72,8 +72,9 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
         named["events"] = f"{_ms(last - first)} ms, from {_ms(first)} ms to {_ms(last)} ms after the origin"
     named |= {f"GPU {d['device_id']}": _device(d) for d in facts["devices"]}
     named |= {name: f"{n:,} rows" for name, n in facts["rows"].items()}
-    width = max(map(len, named))
-    yield from (f"  {name:<{width}}  {text}" for name, text in named.items() if text)
+    known = {name: text for name, text in named.items() if text}
+    width = max(map(len, known))
+    yield from (f"  {name:<{width}}  {text}" for name, text in known.items())
 
 
 def _utc(ns: int) -> str:

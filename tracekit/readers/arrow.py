@@ -28,15 +28,17 @@ def open_(source: Source) -> TableFiles:
     import pyarrow as pa
     from pyarrow import ipc
 
-    def opened(path: Path) -> ipc.RecordBatchFileReader:
-        return ipc.open_file(pa.memory_map(str(path)))
+    def opened(path: Path, columns: Sequence[int] | None = None) -> ipc.RecordBatchFileReader:
+        only = ipc.IpcReadOptions(included_fields=columns)
+        return ipc.open_file(pa.memory_map(str(path)), options=only)
 
     def count(path: Path) -> int:
         file = opened(path)
         return sum(file.get_batch(i).num_rows for i in range(file.num_record_batches))
 
     def read(path: Path, columns: Sequence[str]) -> pa.Table:
-        return opened(path).read_all().select(list(columns))
+        fields = opened(path).schema.names
+        return opened(path, [fields.index(c) for c in columns if c in fields]).read_all()
 
     files = find(source, ".arrow") or one_file(source, lambda path: opened(path).schema)
     return TableFiles(files, count, read)

@@ -28,7 +28,8 @@ def open_(source: Source) -> TableFiles:
     from pyarrow import parquet
 
     def read(path: Path, columns: Sequence[str]) -> pa.Table:
-        return parquet.ParquetFile(path).read(list(columns))
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            return file.read(list(columns))
 
     files = find(source, ".parquet") or one_file(source, parquet.read_schema)
     return TableFiles(files, lambda path: int(parquet.read_metadata(path).num_rows), read)

@@ -1,4 +1,4 @@
-"""Folders of table files, as tracekit writes them: ``kernels.parquet``, ``nvtx_ranges.parquet``, … ; or one such file."""
+"""Folders of table files, as tracekit writes them: ``kernels.parquet``, ``nvtx_ranges.parquet``, …; or one of these."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tracekit import schemas
-from tracekit.errors import CorruptTraceError
+from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first_line
+from tracekit.registry import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tracekit.registry import Source
+
+_WRITE_AGAIN = "write it again with tracekit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +39,41 @@ class TableFiles:
             return self.count_rows(path)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read some columns of a table."""
+        """Read some columns of a table.
+
+        Raises:
+            CorruptTraceError: The file is damaged, or does not hold the table as declared.
+        """
         with _guarded(self.files[name], name) as path:
-            return self.read_columns(path, columns)
+            data = self.read_columns(path, columns)
+            data.validate(full=True)
+        try:
+            return schemas.conform(data, schemas.table(name), columns)
+        except SchemaError as e:
+            raise CorruptTraceError(first_line(e), path=path, table=name, hint=_WRITE_AGAIN) from e
 
 
 def find(source: Source, suffix: str) -> dict[str, Path]:
-    """Find the files of declared tables: in a folder by their names, else the file itself by its schema or name."""
+    """Find the files of declared tables in a folder, by their names; none if the source is a file."""
     names = schemas.tables()
     paths = [source.path / n for n in sorted(source.names)]
     return {p.stem: p for p in paths if p.suffix == suffix and p.stem in names}
 
 
 def one_file(source: Source, read_schema: Callable[[Path], pa.Schema]) -> dict[str, Path]:
-    """Return the table that a single file holds: the one its schema names.
+    """Return the table that a single file holds: the one its schema names, else the one it is named as.
 
     Raises:
         CorruptTraceError: It is damaged, or holds no table of tracekit.
     """
+    if not source.path.is_file():
+        what, hint = describe(source)
+        raise CorruptTraceError(what, path=source.path, hint=hint)
     with _guarded(source.path, None) as path:
-        name = ((read_schema(path).metadata or {}).get(b"tracekit.table") or b"").decode("utf-8", "replace")
-    if name not in schemas.tables():
+        metadata = read_schema(path).metadata or {}
+    named = metadata.get(b"tracekit.table", b"").decode("utf-8", "replace")
+    name = next((n for n in (named, source.path.stem) if n in schemas.tables()), None)
+    if name is None:
         raise CorruptTraceError("holds no table of tracekit", path=source.path, hint="give a file that tracekit wrote")
     return {name: source.path}
 
@@ -65,6 +82,7 @@ def one_file(source: Source, read_schema: Callable[[Path], pa.Schema]) -> dict[s
 def _guarded(path: Path, table: str | None) -> Iterator[Path]:
     try:
         yield path
-    except (pa.ArrowException, OSError, KeyError) as e:
-        text = str(e).splitlines()[0]
-        raise CorruptTraceError(f"cannot be read: {text}", path=path, table=table, hint="write it again") from e
+    except PermissionError as e:
+        raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e
+    except (pa.ArrowException, OSError, LookupError, ValueError, TypeError) as e:
+        raise CorruptTraceError(f"cannot be read: {first_line(e)}", path=path, table=table, hint=_WRITE_AGAIN) from e

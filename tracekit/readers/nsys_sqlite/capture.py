@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     """Which source columns a declared column is made of, and how."""
 
 NEWEST_SCHEMA = (3, 25)
-TEXT_COLUMNS = frozenset(
-    ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busLocation", "pciBusId", "metricName")
-    + ("StringIds.value", "META_DATA_EXPORT.value", "EXPORT_META_DATA.value")
-)
+_TEXTS = ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busLocation", "pciBusId", "metricName")
+TEXT_COLUMNS = frozenset((*_TEXTS, "StringIds.value", "META_DATA_EXPORT.value", "EXPORT_META_DATA.value"))
 REAL_COLUMNS = frozenset({"doubleValue", "floatValue"})
 PACKED = frozenset({"globalPid", "globalTid", "endGlobalTid"})
 
@@ -58,7 +56,7 @@ class NsysCapture:
         from tracekit.readers.nsys_sqlite import machine
 
         if name in machine.TABLES:
-            return self.small(name).num_rows
+            return int(self.small(name).num_rows)
         return self.db.count(source_table(name), self._where(name))
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:

@@ -33,28 +33,32 @@ class Strings:
         return cls(pa.array(labels.keys(), pa.int64()), pa.array(labels.values(), pa.string()))
 
     def look_up(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
-        """Resolve a column of ids: n ids in, n texts out (null where the id is null or unknown), and how many are unknown."""
-        used = pc.unique(column).drop_null()
-        used = used.take(pc.sort_indices(used))
-        known = pc.index_in(used, self.ids)
-        names = self.values.take(known)
-        codes = pc.index_in(column, used)
-        unknown = used.filter(known.is_null())
-        missing = 0 if not len(unknown) else pc.sum(pc.is_in(column, unknown)).as_py()
-        return compact(codes, names), missing
+        """Resolve ids: n ids in, n texts out (null where the id is null or unknown), and how many are unknown."""
+        used = column.combine_chunks().dictionary_encode()
+        known = pc.index_in(used.dictionary, self.ids)
+        missing = 0
+        if known.null_count:
+            missing = pc.sum(known.is_null().take(used.indices)).as_py()
+        return named(used.indices, self.values.take(known)), missing
 
 
-def compact(codes: pa.ChunkedArray | pa.Array, names: pa.Array) -> pa.DictionaryArray:
-    """Make a dictionary column whose dictionary is unique and without nulls, in order of first use of ``names``."""
+def named(numbers: pa.Array, names: pa.Array) -> pa.DictionaryArray:
+    """Name numbered rows, numbered by first use: a dictionary of the names that occur, in that order, each once."""
     values = names.unique().drop_null()
-    codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
     if len(values) != len(names):
-        codes = pc.index_in(names, values).take(codes)
-    return pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), values)
+        numbers = pc.index_in(names, values).take(numbers)
+    return pa.DictionaryArray.from_arrays(numbers.cast(pa.int32()), values)
+
+
+def compact(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.DictionaryArray:
+    """Name codes, whatever their order: a dictionary of the names that occur, in order of first use, each once."""
+    whole = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
+    used = whole.dictionary_encode()
+    return named(used.indices, names.take(used.dictionary))
 
 
 def process_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Unpack the process number from ids that hold machine, process and thread (nsys's ``globalTid``, ``globalPid``)."""
+    """Unpack the process number from ids that hold machine, process and thread (``globalTid``, ``globalPid``)."""
     return pc.bit_wise_and(pc.shift_right(column, ID_BITS), ID_MASK).cast(pa.int32())
 
 
@@ -64,15 +68,13 @@ def thread_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def number_rows(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | None, ...]]]:
-    """Number the distinct rows of several columns: n rows in, n numbers out, and the row that each number stands for."""
-    numbers: pa.Array | None = None
+    """Number the distinct rows of several columns: n rows in, n numbers out, and the row behind each number."""
+    numbers = pa.array([0] * len(columns[0]), pa.int32())
     rows: list[tuple[int | None, ...]] = [()]
     for column in columns:
         encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
         values = encoded.dictionary.to_pylist()
-        pairs = encoded.indices.cast(pa.int64())
-        if numbers is not None:
-            pairs = pc.add(pc.multiply(numbers.cast(pa.int64()), len(values)), pairs)
+        pairs = pc.add(pc.multiply(numbers.cast(pa.int64()), len(values)), encoded.indices)
         dense = pairs.dictionary_encode()
         split = (divmod(pair, len(values)) for pair in dense.dictionary.to_pylist())
         rows = [(*rows[row], values[value]) for row, value in split]
@@ -91,7 +93,7 @@ def text(column: pa.Array) -> tuple[pa.Array, int]:
         pass
     values = raw.to_pylist()
     repaired = [None if b is None else b.decode("utf-8", "replace") for b in values]
-    broken = sum(b is not None and r.encode() != b for b, r in zip(values, repaired, strict=True))
+    broken = sum(r is not None and r.encode() != b for b, r in zip(values, repaired, strict=True))
     return pa.array(repaired, pa.string()), broken
 
 

@@ -1,4 +1,4 @@
-"""The small tables of an export, about the capture and its machine: facts, devices, contexts, streams, processes, threads.
+"""The tables of an export about the capture and its machine: facts, devices, contexts, streams, processes, threads.
 
 Processes and threads can be many and are read by column. The others are read whole, row by row; where versions differ
 their sources are tried in order.

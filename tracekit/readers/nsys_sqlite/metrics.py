@@ -25,9 +25,9 @@ def metric(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
     from tracekit.readers.nsys_sqlite.machine import rows
 
     listed = rows(capture, "TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
-    names = {(r["typeId"], r["metricId"]): r["metricName"] for r in listed}
+    names: dict[tuple[int | None, ...], str] = {(r["typeId"], r["metricId"]): r["metricName"] for r in listed}
     numbers, keys = col.number_rows(raw["typeId"], raw["metricId"])
-    return col.compact(numbers, pa.array([names.get(k) for k in keys], pa.string()))
+    return col.named(numbers, pa.array([names.get(k) for k in keys], pa.string()))
 
 
 RESOLVERS: dict[str, Resolver] = {"device_id": (("typeId",), device_id), "metric": (("typeId", "metricId"), metric)}

@@ -42,7 +42,7 @@ def name(capture: NsysCapture, table: str, raw: pa.Table) -> pa.Array:
 def kind(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
     """push_pop or start_end."""
     is_start_end = pc.is_in(raw["eventType"], pa.array(START_END, pa.int64()))
-    return pa.DictionaryArray.from_arrays(is_start_end.combine_chunks().cast(pa.int32()), ["push_pop", "start_end"])
+    return col.compact(is_start_end.cast(pa.int32()), pa.array(["push_pop", "start_end"]))
 
 
 def domain_id(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
@@ -120,4 +120,4 @@ def _named(names: Mapping[tuple[int | None, ...], str], *ids: pa.ChunkedArray) -
     """Resolve ids that events of their own have named: n rows in, n names out."""
     threads, domains, *rest = ids
     numbers, keys = col.number_rows(col.process_id(threads), pc.fill_null(domains, 0), *rest)
-    return col.compact(numbers, pa.array([names.get(k) for k in keys], pa.string()))
+    return col.named(numbers, pa.array([names.get(k) for k in keys], pa.string()))

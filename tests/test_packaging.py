@@ -1,0 +1,155 @@
+"""The wheel: what it contains, and that it works with nothing but its declared dependencies."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+import tracekit as tk
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+DEV_ONLY = ("pytest", "hypothesis", "packaging", "numpy", "hatchling", "mkdocs")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a wheel and a source distribution built from the checkout."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--wheel",
+        "--sdist",
+        "--outdir",
+        str(folder),
+        str(ROOT),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (path,) = built.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment that holds the unpacked wheel and its declared dependencies, nothing else."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = Path(sysconfig.get_paths("venv", {"base": str(folder), "platbase": str(folder)})["purelib"])
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    for name in dependencies("tracekit", required(wheel)):
+        for top in tops(name):
+            (site / top.name).symlink_to(top)
+    return folder / "bin" / "python"
+
+
+def required(wheel: Path) -> list[str]:
+    """What the wheel says that it requires."""
+    (metadata,) = importlib.metadata.distributions(path=[str(wheel)])
+    return metadata.requires or []
+
+
+def dependencies(name: str, requires: list[str]) -> set[str]:
+    """Names of the distributions that a distribution needs, directly or not."""
+    found: set[str] = set()
+    queue = list(requires)
+    while queue:
+        requirement = Requirement(queue.pop())
+        if requirement.name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        found.add(requirement.name)
+        queue += importlib.metadata.requires(requirement.name) or []
+    return found
+
+
+def tops(name: str) -> set[Path]:
+    """Top-level files and folders of an installed distribution."""
+    distribution = importlib.metadata.distribution(name)
+    parts = {f.parts[0] for f in distribution.files or [] if f.parts[0] not in ("..", "__pycache__")}
+    return {Path(str(distribution.locate_file(p))) for p in parts}
+
+
+def test_content(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    expected = {
+        p.relative_to(ROOT).as_posix()
+        for p in (ROOT / "tracekit").rglob("*")
+        if p.suffix == ".py" or p.name == "py.typed"
+    } | {f"tracekit/_schemas/{p.relative_to(ROOT / 'schemas').as_posix()}" for p in (ROOT / "schemas").rglob("*.*")}
+    own = {n for n in names if not n.startswith("tracekit-")}
+    assert own == expected
+    assert "tracekit/py.typed" in own
+    assert "tracekit/_schemas/arrow/kernels.toml" in own
+    assert any(n.endswith("licenses/LICENSE") for n in names)
+    assert len(names) == len(set(names))
+
+
+def test_metadata(wheel: Path) -> None:
+    (distribution,) = importlib.metadata.distributions(path=[str(wheel)])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert distribution.version == tk.__version__ == project["version"]
+    assert [(e.name, e.value) for e in distribution.entry_points] == [("tracekit", "tracekit.cli:main")]
+    assert {Requirement(r).name for r in required(wheel)} == {Requirement(r).name for r in project["dependencies"]}
+
+
+def test_the_source_distribution_builds_the_same(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {n.partition("/")[2] for n in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "schemas/arrow/kernels.toml"} <= names
+    assert not [n for n in names if n.startswith(("tests", "fixtures", "docs"))]
+
+
+def run(python: Path, *args: str | Path, cwd: Path) -> str:
+    return subprocess.check_output([python, "-I", *map(str, args)], cwd=cwd, text=True, stderr=subprocess.STDOUT)
+
+
+def test_no_development_dependency_is_there(python: Path, tmp_path: Path) -> None:
+    code = f"import importlib.util as u; print([n for n in {DEV_ONLY} if u.find_spec(n)])"
+    assert run(python, "-c", code, cwd=tmp_path) == "[]\n"
+
+
+def test_help(python: Path, tmp_path: Path) -> None:
+    assert "Commands:" in run(python, "-m", "tracekit", "--help", cwd=tmp_path)
+
+
+def test_every_module_can_be_imported(python: Path, tmp_path: Path) -> None:
+    code = (
+        "import importlib, pkgutil, tracekit\n"
+        "for m in pkgutil.walk_packages(tracekit.__path__, 'tracekit.'):\n"
+        "    m.name.endswith('__main__') or importlib.import_module(m.name)\n"
+        "print(tracekit.__file__)"
+    )
+    assert run(python, "-c", code, cwd=tmp_path).startswith(str(python.parents[1]))
+
+
+def test_every_verb_works(python: Path, tmp_path: Path) -> None:
+    train = ROOT / "fixtures" / "train_amp.sqlite"
+    tracekit = ("-m", "tracekit")
+    assert json.loads(run(python, *tracekit, "info", train, "--json", cwd=tmp_path))["rows"]["kernels"] == 334
+    printed = (ROOT / "fixtures" / "stats" / "train_amp_cuda_gpu_kern_sum.csv").read_text("utf-8")
+    assert run(python, *tracekit, "stats", train, "-r", "cuda_gpu_kern_sum", "--format", "csv", cwd=tmp_path) == printed
+    assert "334 kernels" in run(python, *tracekit, "correlate", train, "-o", "k.parquet", cwd=tmp_path)
+    for format_ in ("chrome-trace", "csv", "parquet", "arrow"):
+        run(python, *tracekit, "convert", train, f"out-{format_}", "--to", format_, cwd=tmp_path)
+    assert "kernel_id" in run(python, *tracekit, "rows", "out-parquet", "kernels", cwd=tmp_path)
+    assert "kernels" in run(python, *tracekit, "schema", cwd=tmp_path)
+    assert "chrome-trace" in run(python, *tracekit, "formats", cwd=tmp_path)
+    assert "kernels" in run(python, *tracekit, "tables", train, cwd=tmp_path)

@@ -1,0 +1,149 @@
+"""The public interface: names, signatures, docstrings, and what importing it does."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tracekit as tk
+from tracekit import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[1]
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+NAMES = [
+    "Exporter",
+    "Reader",
+    "Trace",
+    "TracekitError",
+    "TracekitWarning",
+    "convert",
+    "errors",
+    "formats",
+    "load",
+    "stats",
+]
+
+
+def public(owner: type | Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Public functions and methods of a class or module."""
+    for name, value in vars(owner).items():
+        function = value.__func__ if isinstance(value, classmethod) else value
+        if not name.startswith("_") and inspect.isfunction(function):
+            yield f"{owner.__name__}.{name}", function
+
+
+FUNCTIONS = dict([*public(tk.Trace), *((n, getattr(tk, n)) for n in ("convert", "formats", "load", "stats"))])
+ERRORS = [e for e in vars(errors).values() if inspect.isclass(e) and issubclass(e, (errors.TracekitError, UserWarning))]
+
+
+def test_names() -> None:
+    assert tk.__all__ == NAMES
+    assert [n for n in NAMES if not hasattr(tk, n)] == []
+
+
+def test_the_package_stays_short() -> None:
+    assert len((ROOT / "tracekit" / "__init__.py").read_text("utf-8").splitlines()) <= 40
+
+
+def test_signatures_are_the_contract() -> None:
+    written = {name: str(inspect.signature(f)) for name, f in FUNCTIONS.items()}
+    assert written["load"] == "(path: 'str | os.PathLike[str]', format: 'str | None' = None) -> 'Trace'"
+    assert written["stats"] == "(trace: 'Trace', report: 'str') -> 'pl.DataFrame'"
+    assert list(inspect.signature(tk.convert).parameters)[:3] == ["source", "target", "to"]
+    assert {"Trace.correlate", "Trace.export", "Trace.frame", "Trace.select", "Trace.table"} <= FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_at_most_two_parameters_are_positional(name: str) -> None:
+    parameters = [p for p in inspect.signature(FUNCTIONS[name]).parameters.values() if p.name not in ("self", "cls")]
+    assert len([p for p in parameters if p.kind in POSITIONAL]) <= 2
+    assert not [p for p in parameters if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_everything_has_types(name: str) -> None:
+    signature = inspect.signature(FUNCTIONS[name])
+    untyped = [
+        p.name for p in signature.parameters.values() if p.annotation is p.empty and p.name not in ("self", "cls")
+    ]
+    assert untyped == []
+    assert signature.return_annotation is not signature.empty
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_docstrings_say_what_is_returned_and_raised(name: str) -> None:
+    doc = inspect.getdoc(FUNCTIONS[name]) or ""
+    summary = doc.partition("\n")[0]
+    assert summary.endswith((".", ":")), summary
+    parameters = [p for p in inspect.signature(FUNCTIONS[name]).parameters if p not in ("self", "cls")]
+    if len(parameters) > 1:
+        assert "\nArgs:\n" in doc
+        assert [p for p in parameters if f"\n    {p}: " not in doc] == []
+    if {"path", "name", "format", "report", "target"} & set(parameters):
+        assert "\nRaises:\n" in doc or name in QUIET, f"{name} can fail; say how"
+    raised = set(_raised(doc))
+    known = {e.__name__ for e in ERRORS} | {"FileNotFoundError"}
+    assert raised <= known, raised - known
+
+
+QUIET = {"Trace.frame"}
+
+
+def _raised(doc: str) -> Iterator[str]:
+    _, _, section = doc.partition("\nRaises:\n")
+    for line in section.partition("\n\n")[0].splitlines():
+        if line.startswith("    ") and not line.startswith("     ") and ":" in line:
+            yield line.strip().partition(":")[0]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: e.__name__)
+def test_errors_form_one_tree_drawn_in_the_docs(error: type[Exception]) -> None:
+    assert issubclass(error, errors.TracekitError | errors.TracekitWarning)
+    drawn = next(line for line in (errors.__doc__ or "").splitlines() if error.__name__ in line.split("─ ")[-1].split())
+    builtin = [b.__name__ for b in error.__bases__ if b.__module__ == "builtins"]
+    assert all(f"({b})" in drawn for b in builtin if b != "Exception")
+    assert error.__doc__
+
+
+def test_nothing_is_printed_or_configured_by_importing() -> None:
+    code = (
+        "import logging, warnings, signal\n"
+        "state = lambda: (logging.root.handlers[:], warnings.filters[:], signal.getsignal(2))\n"
+        "before = state()\n"
+        "import tracekit, tracekit.cli\n"
+        "assert before == state()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout + done.stderr == b""
+
+
+def modules() -> list[str]:
+    return ["tracekit", *(m.name for m in pkgutil.walk_packages(tk.__path__, "tracekit.") if "__main__" not in m.name)]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_in_docstrings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS).failed == 0
+
+
+def test_the_verbs_of_the_interface_have_an_example() -> None:
+    for name in ("load", "stats", "convert", "formats", "Trace.correlate", "Trace.select", "Trace.export"):
+        assert ">>> " in (inspect.getdoc(FUNCTIONS[name]) or ""), f"{name} has no example"
+
+
+@pytest.mark.parametrize("name", modules())
+def test_every_module_says_what_it_is(name: str) -> None:
+    path = Path(importlib.import_module(name).__file__ or "")
+    assert (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0].strip().endswith((".", ":"))
