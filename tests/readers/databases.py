@@ -1,0 +1,73 @@
+"""Exports to test with: real captures edited through SQL, and a look at whether reading left a file as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import tracekit as tk
+from tracekit.errors import TracekitError, TracekitWarning
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+
+
+def edited(folder: Path, *statements: str, of: str = "graph_node", name: str = "edited.sqlite") -> Path:
+    """Copy a real capture and change it."""
+    path = folder / name
+    shutil.copyfile(FIXTURES / f"{of}.sqlite", path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    return path
+
+
+def plain(path: Path, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Run a query through the standard library."""
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
+        return connection.execute(sql, parameters).fetchall()
+
+
+def columns_of(path: Path, table: str) -> set[str]:
+    """Names of the columns of a source table; none if it is absent."""
+    return {name for (name,) in plain(path, f"SELECT name FROM pragma_table_info('{table}')")}
+
+
+@contextlib.contextmanager
+def untouched(path: Path) -> Iterator[None]:
+    """Assert that a file keeps its bytes and times, and that nothing appears beside it."""
+    before = path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir())
+    yield
+    assert (path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir())) == before
+
+
+def outcome(path: Path, format: str | None = None) -> dict[str, str]:
+    """Read every table of a damaged file: each works, or raises an error of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TracekitWarning)
+        try:
+            trace = tk.load(path, format)
+        except TracekitError as e:
+            assert str(path) in str(e)
+            return {"load": type(e).__name__}
+        with trace:
+            return {name: _outcome(trace, name) for name in trace.tables}
+
+
+def _outcome(trace: tk.Trace, name: str) -> str:
+    try:
+        count = trace.count(name)
+        table: pa.Table = trace[name]
+        table.validate(full=True)
+        assert table.num_rows == count
+    except TracekitError as e:
+        assert str(trace.path) in str(e)
+        return type(e).__name__
+    return "read"

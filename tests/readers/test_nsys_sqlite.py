@@ -1,0 +1,586 @@
+"""What the reader gives, against a plain reading of the same file row by row."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import weakref
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+import tracekit as tk
+from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, untouched
+from tracekit import schemas
+from tracekit.readers.nsys_sqlite import columns as col
+from tracekit.readers.nsys_sqlite import database
+from tracekit.readers.nsys_sqlite.capture import NsysCapture
+from tracekit.registry import Source
+
+FEATURES = FIXTURES / "nvtx_features.sqlite"
+
+
+def text(column: str) -> str:
+    return f"(SELECT value FROM StringIds s WHERE s.id = t.{column})"
+
+
+def label(enum: str, column: str) -> str:
+    return f"(SELECT label FROM ENUM_{enum} e WHERE e.id = t.{column})"
+
+
+def defined(event_type: int, *keys: str) -> str:
+    same = " AND ".join(f"ifnull(d.{k}, 0) = ifnull(t.{k}, 0)" for k in keys)
+    return f"""(SELECT ifnull((SELECT value FROM StringIds s WHERE s.id = d.textId), d.text) FROM NVTX_EVENTS d
+        WHERE d.eventType = {event_type} AND d.globalTid >> 24 = t.globalTid >> 24 AND {same} ORDER BY d.start LIMIT 1)"""
+
+
+GPU = {
+    "start_ns": "start",
+    "end_ns": "end",
+    "process_id": "(t.globalPid >> 24) & 16777215",
+    "device_id": "deviceId",
+    "context_id": "contextId",
+    "green_context_id": "greenContextId",
+    "stream_id": "streamId",
+    "correlation_id": "correlationId",
+}
+CPU = {
+    "start_ns": "start",
+    "end_ns": "end",
+    "process_id": "(t.globalTid >> 24) & 16777215",
+    "thread_id": "t.globalTid & 16777215",
+}
+EVENT = {
+    **{k: v for k, v in CPU.items() if k != "end_ns"},
+    "domain_id": "ifnull(t.domainId, 0)",
+    "domain": defined(75, "domainId"),
+    "category_id": "category",
+    "category": f"CASE WHEN t.category IS NOT NULL THEN {defined(33, 'domainId', 'category')} END",
+    "color": "color",
+    "name": f"ifnull({text('textId')}, t.text)",
+    "payload_type": """CASE WHEN t.uint64Value IS NOT NULL THEN 'uint64' WHEN t.int64Value IS NOT NULL THEN 'int64'
+        WHEN t.uint32Value IS NOT NULL THEN 'uint32' WHEN t.int32Value IS NOT NULL THEN 'int32'
+        WHEN t.doubleValue IS NOT NULL THEN 'double' WHEN t.floatValue IS NOT NULL THEN 'float'
+        WHEN t.jsonText IS NOT NULL OR t.jsonTextId IS NOT NULL THEN 'json'
+        WHEN t.binaryData IS NOT NULL THEN 'binary' END""",
+    "payload_int": "coalesce(t.uint64Value, t.int64Value, t.uint32Value, t.int32Value)",
+    "payload_float": "ifnull(t.doubleValue, t.floatValue)",
+    "payload_text": f"coalesce({text('jsonTextId')}, t.jsonText, t.binaryData)",
+}
+EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
+    "kernels": (
+        KERNEL,
+        {
+            "kernel_id": "rowid",
+            **GPU,
+            "name": text("demangledName"),
+            "short_name": text("shortName"),
+            "mangled_name": text("mangledName"),
+            "launch_type": label("CUDA_KERNEL_LAUNCH_TYPE", "launchType"),
+            **{f"{a}_{b}": f"{a}{b.upper()}" for a in ("grid", "block", "cluster") for b in "xyz"},
+            "registers_per_thread": "registersPerThread",
+            "static_shared_memory_bytes": "staticSharedMemory",
+            "dynamic_shared_memory_bytes": "dynamicSharedMemory",
+            "shared_memory_executed_bytes": "sharedMemoryExecuted",
+            "local_memory_per_thread_bytes": "localMemoryPerThread",
+            "local_memory_total_bytes": "localMemoryTotal",
+            "grid_id": "gridId",
+            "graph_node_id": "graphNodeId",
+            "graph_id": "graphId",
+        },
+    ),
+    "memcpys": (
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        {
+            "memcpy_id": "rowid",
+            **GPU,
+            "bytes": "bytes",
+            "copy_kind": label("CUDA_MEMCPY_OPER", "copyKind"),
+            "src_memory_kind": label("CUDA_MEM_KIND", "srcKind"),
+            "dst_memory_kind": label("CUDA_MEM_KIND", "dstKind"),
+            "src_device_id": "srcDeviceId",
+            "src_context_id": "srcContextId",
+            "dst_device_id": "dstDeviceId",
+            "dst_context_id": "dstContextId",
+            "migration_cause": label("CUDA_UNIF_MEM_MIGRATION", "migrationCause"),
+            "graph_node_id": "graphNodeId",
+            "virtual_address": "virtualAddress",
+            "copy_count": "copyCount",
+        },
+    ),
+    "memsets": (
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+        {
+            "memset_id": "rowid",
+            **GPU,
+            "bytes": "bytes",
+            "value": "value",
+            "memory_kind": label("CUDA_MEM_KIND", "memKind"),
+            "graph_node_id": "graphNodeId",
+        },
+    ),
+    "syncs": (
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        {
+            "sync_id": "rowid",
+            **GPU,
+            "sync_type": label("CUPTI_SYNC_TYPE", "syncType"),
+            "event_id": "eventId",
+            "event_sync_id": "eventSyncId",
+        },
+    ),
+    "cuda_events": (
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+        {
+            "cuda_event_id": "rowid",
+            "timestamp_ns": "timestamp",
+            **{k: v for k, v in GPU.items() if k not in ("start_ns", "end_ns")},
+            "event_id": "eventId",
+            "event_sync_id": "eventSyncId",
+        },
+    ),
+    "graph_launches": (
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+        {"graph_launch_id": "rowid", **GPU, "graph_id": "graphId", "graph_exec_id": "graphExecId"},
+    ),
+    "api_calls": (
+        RUNTIME,
+        {
+            "api_call_id": "rowid",
+            **CPU,
+            "correlation_id": "correlationId",
+            "api": "CASE t.eventClass WHEN 0 THEN 'CUDA runtime' WHEN 1 THEN 'CUDA driver' END",
+            "name": text("nameId"),
+            "name_id": "nameId",
+            "return_value": "returnValue",
+            "callchain_id": "callchainId",
+        },
+    ),
+    "osrt_calls": (
+        "OSRT_API",
+        {
+            "osrt_call_id": "rowid",
+            **CPU,
+            "event_class": "eventClass",
+            "name": text("nameId"),
+            "name_id": "nameId",
+            "return_value": "returnValue",
+            "nesting_level": "nestingLevel",
+            "callchain_id": "callchainId",
+        },
+    ),
+    "nvtx_ranges": (
+        "NVTX_EVENTS",
+        {
+            "range_id": "rowid",
+            "end_ns": "end",
+            "kind": "CASE WHEN t.eventType IN (59, 70) THEN 'push_pop' ELSE 'start_end' END",
+            "end_thread_id": "t.endGlobalTid & 16777215",
+            **EVENT,
+        },
+    ),
+    "nvtx_marks": ("NVTX_EVENTS", {"mark_id": "rowid", "timestamp_ns": "start", **EVENT}),
+    "gpu_metrics": (
+        "GPU_METRICS",
+        {
+            "timestamp_ns": "timestamp",
+            "device_id": "t.typeId & 255",
+            "metric_id": "metricId",
+            "metric": """(SELECT metricName FROM TARGET_INFO_GPU_METRICS m
+                WHERE m.typeId = t.typeId AND m.metricId = t.metricId)""",
+            "value": "value",
+        },
+    ),
+    "devices": (
+        "TARGET_INFO_GPU",
+        {
+            "device_id": "id",
+            "name": "name",
+            "chip": "chipName",
+            "cuda_device_id": "cuDevice",
+            "compute_major": "computeMajor",
+            "compute_minor": "computeMinor",
+            "sm_count": "smCount",
+            "clock_rate_hz": "clockRate",
+            "memory_bytes": "totalMemory",
+            "memory_bandwidth_bytes_per_s": "memoryBandwidth",
+            "l2_cache_bytes": "l2CacheSize",
+            "threads_per_warp": "threadsPerWarp",
+            "max_warps_per_sm": "maxWarpsPerSm",
+            "max_registers_per_sm": "maxRegistersPerSm",
+            "max_shared_memory_per_sm_bytes": "maxShmemPerSm",
+            "uuid": "uuid",
+            "bus_location": "busLocation",
+        },
+    ),
+    "contexts": (
+        "TARGET_INFO_CUDA_CONTEXT_INFO",
+        {
+            "process_id": "processId",
+            "context_id": "contextId",
+            "device_id": "deviceId",
+            "null_stream_id": "nullStreamId",
+            "parent_context_id": "nullif(t.parentContextId, 0)",
+            "is_green": "t.isGreenContext <> 0",
+        },
+    ),
+    "streams": (
+        "TARGET_INFO_CUDA_STREAM",
+        {
+            "process_id": "processId",
+            "context_id": "contextId",
+            "stream_id": "streamId",
+            "priority": "CASE WHEN t.priority >= 2147483648 THEN t.priority - 4294967296 ELSE t.priority END",
+            "stream_type": label("CUPTI_STREAM_TYPE", "flag"),
+            "name": "NULL",
+        },
+    ),
+    "processes": (
+        "PROCESSES",
+        {"process_id": "(t.globalPid >> 24) & 16777215", "name": "CASE WHEN t.name LIKE '/%' THEN '?' ELSE t.name END"},
+    ),
+    "threads": (
+        "ThreadNames",
+        {
+            "process_id": "(t.globalTid >> 24) & 16777215",
+            "thread_id": "t.globalTid & 16777215",
+            "name": text("nameId"),
+            "priority": "priority",
+        },
+    ),
+}
+ONLY = {"nvtx_ranges": "eventType IN (59, 60, 70, 71)", "nvtx_marks": "eventType IN (34, 65)"}
+STREAM_NAME = """(SELECT name FROM TARGET_INFO_NVTX_CUDA_STREAM n WHERE n.processId = t.processId
+    AND n.contextId = t.contextId AND n.streamId = t.streamId)"""
+
+
+def expected(path: Path, name: str) -> list[dict[str, object]]:
+    """The rows of a declared table, read row by row through the standard library."""
+    source, expressions = EXPECTED[name]
+    have = {*columns_of(path, source), "rowid"}
+    if have == {"rowid"}:
+        return []
+    if name == "streams" and columns_of(path, "TARGET_INFO_NVTX_CUDA_STREAM"):
+        expressions = {**expressions, "name": STREAM_NAME}
+    chosen = [
+        e if not e.isidentifier() or e == "NULL" else f't."{e}"' if e in have else "NULL" for e in expressions.values()
+    ]
+    rows = plain(path, f"SELECT {', '.join(chosen)} FROM {source} t WHERE {ONLY.get(name, 1)} ORDER BY t.rowid")
+    return [dict(zip(expressions, r, strict=True)) for r in rows]
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_every_value_is_the_one_of_the_file(capture: Path, name: str) -> None:
+    want = expected(capture, name)
+    with tk.load(capture) as trace:
+        assert set(trace.schema(name).names) == set(EXPECTED[name][1])
+        assert trace[name].to_pylist() == [{c: r[c] for c in trace.schema(name).names} for r in want]
+        assert trace.count(name) == len(want)
+
+
+def test_every_table_but_the_facts_is_compared() -> None:
+    assert {*EXPECTED, "capture_info"} == set(schemas.tables())
+    counts = [tk.load(p).count("streams") for p in sorted(FIXTURES.glob("*.sqlite"))]
+    assert sum(counts) > 500
+    assert tk.load(FIXTURES / "jax_mlp.sqlite").frame("streams").collect()["name"].null_count() < 91
+
+
+def test_facts_are_the_public_ones(capture: Path) -> None:
+    with tk.load(capture) as trace:
+        assert set(trace.info) == {"tool", "tool_version", "schema_version", "origin_utc_ns", "duration_ns"}
+        assert trace.info["tool"] == "NVIDIA Nsight Systems"
+        assert trace.info["schema_version"] == "3.20.3"
+        ((origin,),) = plain(capture, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")
+        ((duration,),) = plain(capture, "SELECT duration FROM ANALYSIS_DETAILS")
+        assert (trace.info["origin_utc_ns"], trace.info["duration_ns"]) == (str(origin), str(duration))
+
+
+def test_dictionaries_hold_only_what_the_column_says(capture: Path) -> None:
+    with tk.load(capture) as trace:
+        for name in trace.tables:
+            for field, column in zip(trace[name].schema, trace[name].columns, strict=True):
+                if pa.types.is_dictionary(field.type):
+                    (chunk,) = column.chunks
+                    used = [v for v in dict.fromkeys(column.to_pylist()) if v is not None]
+                    assert chunk.dictionary.to_pylist() == used, (name, field.name)
+
+
+def test_no_environment_reaches_a_table(tmp_path: Path) -> None:
+    secret = "TOKEN=do-not-tell\0HOME=/home/someone"
+    path = edited(tmp_path, f"INSERT INTO StringIds VALUES (999999, '{secret}')")
+    with tk.load(path) as trace:
+        for name in trace.tables:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, trace[name].schema) as writer:
+                writer.write_table(trace[name])
+            assert b"do-not-tell" not in sink.getvalue().to_pybytes(), name
+
+
+def test_only_the_columns_asked_for_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, list[str]]] = []
+    real = database.Database.slices
+
+    def spy(self: database.Database, table: str, columns: list[str], where: str = ""):
+        asked.append((table, list(columns)))
+        return real(self, table, columns, where)
+
+    with tk.load(FEATURES) as trace:
+        monkeypatch.setattr(database.Database, "slices", spy)
+        trace.table("kernels", ["start_ns", "process_id"])
+        trace.frame("kernels").filter(pl.col("start_ns") > 0).select("end_ns").collect()
+        assert trace.count("kernels") == 22
+    assert asked == [(KERNEL, ["globalPid", "start"]), (KERNEL, ["end"])]
+
+
+def test_loading_reads_no_table_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = database.Database.slices
+
+    def spy(self: database.Database, table: str, *rest: object):
+        asked.append(table)
+        return real(self, table, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(database.Database, "slices", spy)
+    tk.load(FEATURES).close()
+    assert set(asked) == {"META_DATA_EXPORT", "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}
+
+
+def test_the_string_table_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = NsysCapture(Source(FEATURES))
+    assert capture.strings is capture.strings
+    assert capture.labels("ENUM_CUDA_MEM_KIND") is capture.labels("ENUM_CUDA_MEM_KIND")
+    assert capture.small("streams") is capture.small("streams")
+    capture.close()
+
+
+def test_a_capture_is_let_go(tmp_path: Path) -> None:
+    capture = NsysCapture(Source(FEATURES))
+    capture.read("kernels", ["name", "launch_type"])
+    capture.read("nvtx_ranges", ["domain", "category"])
+    gone = weakref.ref(capture)
+    del capture
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100])
+def test_slices_give_the_same_rows_in_order(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    with tk.load(FEATURES) as trace:
+        want = {name: trace[name] for name in trace.tables}
+    monkeypatch.setattr(database, "SLICE_ROWS", rows)
+    with tk.load(FEATURES) as trace:
+        for name in ("kernels", "nvtx_ranges", "nvtx_marks", "threads", "processes"):
+            assert trace[name].equals(want[name]), name
+
+
+def test_connections_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "SLICE_ROWS", 10)
+    capture = NsysCapture(Source(FEATURES))
+    for _ in range(5):
+        capture.read("api_calls", ["start_ns"])
+    assert 1 <= len(capture.db._idle) <= database.MAX_THREADS
+    capture.close()
+    assert capture.db._idle == []
+    assert capture.read("api_calls", ["start_ns"]).num_rows == 1109
+    capture.close()
+
+
+def test_reading_leaves_the_file_as_it_was(capture: Path, tmp_path: Path) -> None:
+    path = tmp_path / "capture.sqlite"
+    shutil.copyfile(capture, path)
+    with untouched(path), tk.load(path) as trace:
+        for name in trace.tables:
+            assert trace[name].num_rows == trace.count(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a b.sqlite", "a#b.sqlite", "a?mode=rwc.sqlite", "50%41.sqlite", "Größe-数.sqlite", "plain", "-.db", "é\udcff"],
+)
+def test_any_name_of_a_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    shutil.copyfile(FEATURES, path)
+    with untouched(path), tk.load(path) as trace:
+        assert trace.count("kernels") == trace["kernels"].num_rows == 22
+
+
+def test_a_link_and_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copyfile(FEATURES, tmp_path / "real.sqlite")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "link.sqlite").symlink_to(tmp_path / "real.sqlite")
+    monkeypatch.chdir(tmp_path / "folder")
+    for path in ("link.sqlite", "../real.sqlite", "./link.sqlite"):
+        with tk.load(path) as trace:
+            assert trace["kernels"].num_rows == 22
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "closed" / "capture.sqlite"
+    path.parent.mkdir()
+    shutil.copyfile(FEATURES, path)
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    with untouched(path), tk.load(path) as trace:
+        assert trace["kernels"].num_rows == 22
+    path.parent.chmod(0o755)
+
+
+OLD_GPU = "CREATE TABLE TARGET_INFO_GPU (vmId INTEGER, deviceId INTEGER, name TEXT, busLocation TEXT)"
+OLD_CUDA_GPU = """CREATE TABLE TARGET_INFO_CUDA_GPU (vmId INTEGER, name TEXT, pciBusId TEXT, globalMemoryBandwidth INTEGER,
+    globalMemorySize INTEGER, l2CacheSize INTEGER, numThreadsPerWarp INTEGER, coreClockRate INTEGER,
+    numMultiprocessors INTEGER, maxWarpsPerMultiprocessor INTEGER, computeCapabilityMajor INTEGER,
+    computeCapabilityMinor INTEGER, deviceId INTEGER)"""
+
+
+def test_devices_of_2020(tmp_path: Path) -> None:
+    cuda = "INSERT INTO TARGET_INFO_CUDA_GPU VALUES (0, 'T4', '0000:01', 320, 15, 4, 32, 1590, 40, 32, 7, 5, 1)"
+    path = edited(
+        tmp_path,
+        "DROP TABLE TARGET_INFO_GPU",
+        OLD_GPU,
+        "INSERT INTO TARGET_INFO_GPU VALUES (0, 1, 'Tesla T4', '0000:00'), (0, 2, 'other', '0000:02')",
+        OLD_CUDA_GPU,
+        cuda,
+        cuda.replace("'T4'", "'repeated'"),
+    )
+    first, second = tk.load(path).devices.to_dicts()
+    assert {k: v for k, v in first.items() if v is not None} == {
+        "device_id": 1,
+        "name": "Tesla T4",
+        "cuda_device_id": 1,
+        "compute_major": 7,
+        "compute_minor": 5,
+        "sm_count": 40,
+        "clock_rate_hz": 1590,
+        "memory_bytes": 15,
+        "memory_bandwidth_bytes_per_s": 320,
+        "l2_cache_bytes": 4,
+        "threads_per_warp": 32,
+        "max_warps_per_sm": 32,
+        "bus_location": "0000:00",
+    }
+    assert (second["device_id"], second["name"], second["sm_count"]) == (2, "other", None)
+
+
+def test_devices_known_from_cuda_only(tmp_path: Path) -> None:
+    row = "INSERT INTO TARGET_INFO_CUDA_GPU VALUES (0, 'T4', '0000:01', 320, 15, 4, 32, 1590, 40, 32, 7, 5, 0)"
+    path = edited(tmp_path, "DROP TABLE TARGET_INFO_GPU", OLD_CUDA_GPU, row)
+    (device,) = tk.load(path).devices.to_dicts()
+    assert (device["device_id"], device["name"], device["bus_location"]) == (0, "T4", "0000:01")
+
+
+def test_contexts_known_from_their_null_streams(tmp_path: Path) -> None:
+    path = edited(
+        tmp_path,
+        "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO",
+        "CREATE TABLE TARGET_INFO_CUDA_NULL_STREAM (streamId INTEGER, hwId INTEGER, vmId INTEGER, processId INTEGER,"
+        " deviceId INTEGER, contextId INTEGER)",
+        "INSERT INTO TARGET_INFO_CUDA_NULL_STREAM VALUES (7, 0, 0, 42, 0, 1)",
+    )
+    want = {"process_id": 42, "context_id": 1, "device_id": None, "null_stream_id": 7}
+    assert tk.load(path)["contexts"].to_pylist() == [{**want, "parent_context_id": None, "is_green": None}]
+
+
+def test_an_export_without_labels_and_newer_columns_reads_alike(tmp_path: Path) -> None:
+    enums = [
+        n for (n,) in plain(FEATURES, "SELECT name FROM sqlite_schema WHERE name LIKE 'ENUM_%' AND type = 'table'")
+    ]
+    old = edited(
+        tmp_path,
+        *(f"DROP TABLE {n}" for n in enums),
+        f"ALTER TABLE {KERNEL} DROP COLUMN greenContextId",
+        f"ALTER TABLE {RUNTIME} DROP COLUMN callchainId",
+        "ALTER TABLE NVTX_EVENTS DROP COLUMN binaryData",
+        "ALTER TABLE NVTX_EVENTS DROP COLUMN text",
+        of="nvtx_features",
+    )
+    with tk.load(FEATURES) as new, tk.load(old) as trace:
+        for name in ("memcpys", "memsets", "syncs", "streams"):
+            assert trace[name].equals(new[name]), name
+        assert trace.table("kernels", ["launch_type"]).equals(new.table("kernels", ["launch_type"]))
+        assert trace["kernels"]["green_context_id"].null_count == 22
+        assert trace["nvtx_ranges"].num_rows == new.count("nvtx_ranges")
+
+
+def test_an_export_without_meta_data(tmp_path: Path) -> None:
+    gone = ("META_DATA_EXPORT", "META_DATA_CAPTURE", "ANALYSIS_DETAILS", "TARGET_INFO_SESSION_START_TIME", "PROCESSES")
+    with tk.load(edited(tmp_path, *(f"DROP TABLE {n}" for n in gone))) as trace:
+        assert trace.format == "nsys-sqlite"
+        assert trace.info == {}
+        assert trace.count("processes") == 0
+
+
+def test_an_export_without_strings_has_no_names(tmp_path: Path) -> None:
+    path = edited(tmp_path, "DROP TABLE StringIds")
+    with tk.load(path, "nsys-sqlite") as trace, pytest.warns(tk.TracekitWarning, match="52 rows of kernels name a str"):
+        assert trace.table("kernels", ["name"])["name"].null_count == 52
+
+
+def test_older_meta_data(tmp_path: Path) -> None:
+    path = edited(tmp_path, "ALTER TABLE META_DATA_EXPORT RENAME TO EXPORT_META_DATA")
+    assert tk.load(path).info["schema_version"] == "3.20.3"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/usr/bin/python3.11", "python3.11"),
+        ("C:\\Users\\someone\\python.exe", "python.exe"),
+        ("\\\\host\\share\\a.exe", "a.exe"),
+        ("./a.out", "a.out"),
+        ("~/bin/x", "x"),
+        ("kworker/0:1H-kblockd", "kworker/0:1H-kblockd"),
+        ("migration/22", "migration/22"),
+        (None, None),
+        ("", ""),
+    ],
+)
+def test_a_process_is_named_without_its_folder(tmp_path: Path, path: str | None, name: str | None) -> None:
+    value = "NULL" if path is None else f"'{path}'"
+    edit = edited(tmp_path, "DELETE FROM PROCESSES", f"INSERT INTO PROCESSES VALUES (NULL, 77, {value})")
+    assert tk.load(edit)["processes"].to_pylist() == [{"process_id": 77, "name": name}]
+
+
+def test_domains_and_categories_belong_to_a_process(tmp_path: Path) -> None:
+    def event(kind: int, process: int, start: int, text: str, category: int | None = None) -> str:
+        tid = (process << 24) + 5
+        number = "NULL" if category is None else category
+        return (
+            "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId, category) "
+            f"VALUES ({start}, {start + 9}, {kind}, '{text}', {tid}, 3, {number})"
+        )
+
+    path = edited(
+        tmp_path,
+        "DELETE FROM NVTX_EVENTS",
+        event(75, 1, 20, "later name"),
+        event(75, 1, 10, "one"),
+        event(75, 2, 10, "two"),
+        event(33, 1, 10, "category of one", 4),
+        event(59, 1, 30, "a", 4),
+        event(59, 2, 30, "b", 4),
+        event(34, 3, 30, "c"),
+        "UPDATE NVTX_EVENTS SET \"end\" = NULL WHERE text = 'a'",
+    )
+    with tk.load(path) as trace:
+        ranges = trace.table("nvtx_ranges", ["name", "domain", "category", "end_ns"]).to_pylist()
+        assert ranges == [
+            {"name": "a", "domain": "one", "category": "category of one", "end_ns": None},
+            {"name": "b", "domain": "two", "category": None, "end_ns": 39},
+        ]
+        assert trace.table("nvtx_marks", ["name", "domain"]).to_pylist() == [{"name": "c", "domain": None}]
+
+
+def test_numbered_rows() -> None:
+    a = pa.chunked_array([pa.array([5, None, 5]), pa.array([5, 6])])
+    b = pa.chunked_array([pa.array([1, 1, 1, 2, None])])
+    numbers, rows = col.number_rows(a, b)
+    assert [rows[n] for n in numbers.to_pylist()] == [(5, 1), (None, 1), (5, 1), (5, 2), (6, None)]
+    assert col.number_rows(pa.chunked_array([pa.array([], pa.int64())]))[1] == []
+
+
+def test_text_of_any_type() -> None:
+    assert col.text(pa.array([1, None]))[0].to_pylist() == ["1", None]
+    assert col.text(pa.array([b"a\0b", None, b"\xff"]))[0].to_pylist() == ["a\0b", None, "�"]
+    assert col.text(pa.array(["�"])) == (pa.array(["�"]), 0)
