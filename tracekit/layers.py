@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tracekit.schemas import TableSchema
 
 
+DERIVED = "nvtx_projections"
+
+
 class Layer:
     """Tables by name; each is read by column, and every declared table exists."""
 
@@ -144,13 +147,15 @@ class Correlated(Layer):
         return schemas.correlated(name)
 
     def count(self, name: str) -> int:
-        """Number of rows; correlation changes none."""
-        return self._base.count(name)
+        """Number of rows; correlation makes those of one table and leaves the others."""
+        return self._projections.num_rows if name == DERIVED else self._base.count(name)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read columns of the file and added ones side by side."""
         import pyarrow as pa
 
+        if name == DERIVED:
+            return self._projections.select(list(columns))
         own = set(schemas.table(name).names)
         self._add(name, columns, [c for c in columns if c not in own and (name, c) not in self._added])
         read = self._base.read(name, [c for c in columns if c in own])
@@ -162,8 +167,8 @@ class Correlated(Layer):
         return self
 
     def only(self, names: Sequence[str]) -> Layer:
-        """Some tables, correlated with one another alone."""
-        return Correlated(self._base.only(names))
+        """Some tables, correlated with one another alone; projections are made of all of them."""
+        return Only(self, frozenset(names)) if DERIVED in names else Correlated(self._base.only(names))
 
     def close(self) -> None:
         """Close the file."""
@@ -174,6 +179,10 @@ class Correlated(Layer):
         from tracekit.core.correlate import Correlation
 
         return Correlation(lambda name: to_frame(self._base, name))
+
+    @functools.cached_property
+    def _projections(self) -> pa.Table:
+        return schemas.conform(self._correlation.projections().to_arrow(), self.schema(DERIVED))
 
     def _add(self, name: str, columns: Sequence[str], added: list[str]) -> None:
         if not added:

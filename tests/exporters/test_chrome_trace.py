@@ -271,14 +271,14 @@ def test_a_view_that_is_not_correlated_has_no_arrows_and_no_projections(tmp_path
     assert [e["ph"] for e in found if e["ph"] != "M"] == ["X", "X", "X"]
 
 
-def test_projections_lie_on_the_only_device_or_beside_all(tmp_path: Path) -> None:
+def test_ranges_are_projected_on_each_stream_that_they_launched_on(tmp_path: Path) -> None:
     calls = [call(0, 4, correlation_id=1), call(6, 8, correlation_id=2)]
-    for second, group in ((0, "GPU 0 · pid 7"), (1, "GPUs · pid 7")):
-        kernels = [kernel(10, 20, correlation_id=1), kernel(30, 40, correlation_id=2, device_id=second)]
-        made = trace(api_calls=calls, kernels=kernels, nvtx_ranges=[push(0, 9, "step")])
-        projected = next(e for e in drawn(made, tmp_path) if e["name"] == "step" and e["ts"] == "0.010")
-        assert projected["dur"] == "0.030"
-        assert names(made, tmp_path, "process_name")[projected["pid"], 0] == group
+    kernels = [kernel(10, 20, correlation_id=1), kernel(30, 40, correlation_id=2, device_id=1)]
+    made = trace(api_calls=calls, kernels=kernels, nvtx_ranges=[push(0, 9, "step")])
+    projected = [e for e in drawn(made, tmp_path) if e["name"] == "step" and e["ts"] != "0.000"]
+    assert [(e["ts"], e["dur"]) for e in projected] == [("0.010", "0.010"), ("0.030", "0.010")]
+    groups = [names(made, tmp_path, "process_name")[e["pid"], 0] for e in projected]
+    assert groups == ["GPU 0 · pid 7", "GPU 1 · pid 7"]
 
 
 def test_copies_tell_their_throughput(tmp_path: Path) -> None:

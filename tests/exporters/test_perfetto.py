@@ -66,10 +66,8 @@ def expected(trace: tk.Trace) -> Counter[Row]:
     for table, key in KEYS.items():
         gpu = table in LAUNCHED or table in ("syncs", "cuda_events")
         slices.update((f"args.{key}", None if gpu else p or 0, *r) for p, *r in drawn(trace, table).rows())
-    length = (pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).alias("dur")
-    projected = (
-        trace.frame("nvtx_ranges").drop_nulls("gpu_start_ns").select("range_id", "gpu_start_ns", length).collect()
-    )
+    length = (pl.col("end_ns") - pl.col("start_ns")).alias("dur")
+    projected = trace.frame("nvtx_projections").select("range_id", "start_ns", length).collect()
     slices.update(("args.range_id", None, *r) for r in projected.rows())
     return slices
 

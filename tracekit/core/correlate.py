@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
 THREAD = ("process_id", "thread_id")
 CALL = ("process_id", "correlation_id")
+STREAM = ("device_id", "context_id", "stream_id")
 DEEPEST_PATH = 256
 _SPARSE = 8
+_LENGTH = pl.col("end_ns") - pl.col("start_ns")
 _PROJECTED = frozenset({"gpu_start_ns", "gpu_end_ns", "gpu_op_count", "gpu_time_ns"})
 _NAMED = frozenset({"range_name", "range_path", "path"})
 _OF_RANGE = {"range_id": "range_id", "range_name": "name", "range_path": "path", "range_depth": "depth"}
@@ -70,6 +72,15 @@ class Correlation:
         """
         part = self.ranges if table == "nvtx_ranges" else self.activities(table)
         return pl.DataFrame([part.column(n).alias(n) for n in names])
+
+    def projections(self) -> pl.DataFrame:
+        """Project each NVTX range on each stream that it launched on: rows of ``nvtx_projections``."""
+        launches = pl.concat([self.activities(t).launches_by_stream() for t in ACTIVITIES])
+        on_streams = pl.concat([self.ranges.push_pop_on_streams(launches), self.ranges.start_end_on_streams(launches)])
+        ordered = on_streams.sort("row", *STREAM)
+        columns = ["range_id", "process_id", "kind", "thread_id", "domain_id", "domain", "name"]
+        described = self.frames("nvtx_ranges").select(columns).collect().with_columns(depth=self.ranges.column("depth"))
+        return ordered.drop("row").hstack(described.select(pl.all().gather(ordered["row"])))
 
     @functools.cached_property
     def ranges(self) -> Ranges:
@@ -157,6 +168,35 @@ class Ranges:
         both = pl.concat(parts).with_columns(row=pl.concat([self.push_pop["row"], self.start_end["row"]]))
         return both.sort("row").with_columns(pl.col("gpu_op_count", "gpu_time_ns").fill_null(0))
 
+    def push_pop_on_streams(self, launches: pl.DataFrame) -> pl.DataFrame:
+        """Sum up launches by push/pop range and stream, from the innermost ranges outwards, a level at a time.
+
+        What lies below the deepest level counts for the ancestor there.
+
+        Returns:
+            ``row`` (of ``nvtx_ranges``), the columns of ``STREAM``, ``start_ns``, ``end_ns``, ``gpu_op_count``,
+            ``gpu_time_ns``.
+        """
+        nearest = _climbed(self.parent, self.depth)
+        inside = launches.drop_nulls("range_row").with_columns(row=nearest.gather(launches["range_row"].drop_nulls()))
+        direct = _by_stream(inside.with_columns(gpu_op_count=pl.lit(1, pl.Int64), gpu_time_ns=_LENGTH))
+        levels = direct.with_columns(depth=self.depth.gather(direct["row"])).partition_by("depth", as_dict=True)
+        done = [direct.clear()]
+        for level in range(_deepest(self.depth), 0, -1):
+            within = done[-1].with_columns(row=self.parent.gather(done[-1]["row"])).drop_nulls("row")
+            here = levels.get((level,), direct.clear().with_columns(depth=pl.lit(0, pl.Int32))).drop("depth")
+            done.append(_by_stream(pl.concat([here, within])))
+        found = pl.concat(done)
+        return found.with_columns(row=self.push_pop["row"].gather(found["row"]))
+
+    def start_end_on_streams(self, launches: pl.DataFrame) -> pl.DataFrame:
+        """Sum up launches by start/end range and stream of its process."""
+        streams = launches.select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
+        spread = self.start_end.join(streams, on="process_id", maintain_order="left")
+        found = project(launches, spread, ["process_id", *STREAM])
+        made = spread.select("row", *STREAM).hstack(found.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}))
+        return made.drop_nulls("start_ns")
+
     def _of_kind(self, kind: str) -> pl.DataFrame:
         columns = ["row", "range_id", *THREAD, "domain_id", "start_ns", "end_ns"]
         return self.frames("nvtx_ranges").with_row_index("row").filter(pl.col("kind") == kind).select(columns).collect()
@@ -208,6 +248,11 @@ class Activities:
         points, spans = self.calls.lazy(), self.ranges.start_end.lazy()
         found = latest_enclosing(points, spans, at="api_start_ns", by=THREAD[:1]).collect()
         return found["range_id"]
+
+    def launches_by_stream(self) -> pl.DataFrame:
+        """The launches, with stream and innermost push/pop range (row of ``push_pop``): n rows in, n rows out."""
+        streams = self.frames(self.table).select(STREAM).collect()
+        return self.launches().hstack(streams).with_columns(range_row=self.range_row)
 
     def launches(self) -> pl.DataFrame:
         """Where and when each activity was launched, and when it ran: n rows in, n rows out."""
@@ -310,10 +355,23 @@ def _cut(nodes: pl.DataFrame, ids: pl.Series, texts: pl.Series) -> tuple[pl.Seri
     deep = nodes["depth"] > DEEPEST_PATH
     if not deep.any():
         return ids, texts
-    up = pl.int_range(nodes.height, eager=True).zip_with(~deep, nodes["up"])
+    nearest = _climbed(nodes["up"], nodes["depth"])
+    return ids.gather(nearest) + deep.cast(pl.Int64) * len(texts), pl.concat([texts, texts + "/…"])
+
+
+def _climbed(parent: pl.Series, depth: pl.Series) -> pl.Series:
+    """Find the nearest ancestor that is not below the deepest level, by doubling; a row above it is its own."""
+    deep = depth > DEEPEST_PATH
+    up = pl.int_range(len(parent), eager=True).zip_with(~deep, parent)
     while deep.gather(up).any():
         up = up.gather(up)
-    return ids.gather(up) + deep.cast(pl.Int64) * len(texts), pl.concat([texts, texts + "/…"])
+    return up
+
+
+def _by_stream(launches: pl.DataFrame) -> pl.DataFrame:
+    return launches.group_by("row", *STREAM).agg(
+        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("gpu_op_count", "gpu_time_ns").sum()
+    )
 
 
 def _slice_sum(values: pl.Series, found: pl.DataFrame) -> pl.Series:

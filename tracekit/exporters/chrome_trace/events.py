@@ -33,13 +33,17 @@ def columns(kind: Kind, names: Collection[str]) -> list[str]:
         kind: A kind of event.
         names: Columns that the table has.
     """
-    vital = dict.fromkeys([*kind.placement.keys, kind.key, *_roots(kind.name, kind.start, kind.end, kind.where)])
-    if kind.phase != kinds.SLICE:
-        vital.pop("end_ns", None)
-    if not vital.keys() <= set(names):
+    needed = [*vital(kind), kind.key, *_roots(kind.name, kind.where)]
+    if not set(needed) <= set(names):
         return []
     args = [column for arg in present(kind.own + kind.shared, names) for column in _roots(arg.value)]
-    return list(dict.fromkeys([*vital, *args, *(["api_call_id"] if kind.launched and "api_call_id" in names else [])]))
+    return list(dict.fromkeys([*needed, *args, *(["api_call_id"] if kind.launched and "api_call_id" in names else [])]))
+
+
+def vital(kind: Kind) -> list[str]:
+    """Return the columns that a kind is placed by: those of its track, and its times."""
+    times = _roots(kind.start, kind.end) if kind.phase == kinds.SLICE else _roots(kind.start)
+    return list(dict.fromkeys([*kind.placement.keys, *times]))
 
 
 def present(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:

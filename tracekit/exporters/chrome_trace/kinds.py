@@ -102,7 +102,6 @@ _NVTX_SHARED = (
     _text("payload_type"),
 )
 _PUSH_POP, _START_END = pl.col("kind") == "push_pop", pl.col("kind") == "start_end"
-_ON_GPU = pl.col("gpu_start_ns").is_not_null()
 
 
 def _range(placement: Placement, where: pl.Expr, *more: Arg) -> Kind:
@@ -110,17 +109,9 @@ def _range(placement: Placement, where: pl.Expr, *more: Arg) -> Kind:
 
 
 def _projection(placement: Placement, where: pl.Expr) -> Kind:
-    return Kind(
-        "nvtx_ranges",
-        placement,
-        "range_id",
-        _NVTX_NAME,
-        _NVTX_OWN,
-        _NVTX_SHARED,
-        start=pl.col("gpu_start_ns"),
-        end=pl.col("gpu_end_ns"),
-        where=where & _ON_GPU,
-    )
+    own = (_number("gpu_op_count"), _number("gpu_time_ns"))
+    shared = (_text("domain"), _number("thread_id"), _number("depth"))
+    return Kind("nvtx_projections", placement, "range_id", _NVTX_NAME, own, shared, where=where)
 
 
 API_CALLS = Kind(
@@ -232,4 +223,4 @@ STAGES: tuple[tuple[Kind, ...], ...] = (
     (GPU_METRICS,),
 )
 """Kinds that are laid out together stand in one stage; the order is that of the file. Arrows need both their ends
-placed, and projections join the GPU tracks of their process: so API calls come first and projections after kernels."""
+placed: so API calls come first."""

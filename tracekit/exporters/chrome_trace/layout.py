@@ -33,15 +33,12 @@ class Layout(NamedTuple):
 
 
 def lay_out(view: View) -> Layout:
-    """Put every event of a trace on a track and a lane.
-
-    Few columns are needed here, but all that will be drawn are read: a trace reads a file once and keeps what it read.
-    """
+    """Put every event of a trace on a track and a lane."""
     book = Book(Machine.of(view))
     places: dict[Kind, pl.Series] = {}
     first, clock = 0, Clock()
     for stage in kinds.STAGES:
-        tables = {kind: rows for kind in stage if (rows := read(view, kind)).height}
+        tables = {kind: rows for kind in stage if (rows := _outline(view, kind)).height}
         for kind, rows in tables.items():
             first = min(first, rows.select(kind.start.min()).item())
             if not clock.end_ns and kind.phase == kinds.SLICE and rows.select(kind.end.is_null().any()).item():
@@ -57,6 +54,14 @@ def read(view: View, kind: Kind) -> pl.DataFrame:
         return pl.DataFrame()
     frame = view.frame(kind.table)
     return (frame if kind.where is None else frame.filter(kind.where)).select(columns).collect()
+
+
+def _outline(view: View, kind: Kind) -> pl.DataFrame:
+    """Read what a kind is placed by: no rows if its table lacks a column that it is drawn from."""
+    if not events.columns(kind, view.schema(kind.table).names):
+        return pl.DataFrame()
+    frame = view.frame(kind.table)
+    return (frame if kind.where is None else frame.filter(kind.where)).select(events.vital(kind)).collect()
 
 
 def place(spans: pl.DataFrame, placement: Placement, book: Book) -> pl.Series:

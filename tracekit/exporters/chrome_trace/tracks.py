@@ -10,7 +10,7 @@ A viewer knows processes (``pid``) with threads (``tid``) in them. Here a viewer
       CUDA API · python 1234           API calls,
       OS runtime · python 1234         calls of the OS runtime
     GPU 0 NVIDIA H200 · pid 1234       what that process did on one device
-      NVTX [domain] · python 1234      ranges, projected on what they launched
+      NVTX · stream 7                  ranges, projected on what they launched there
       stream 7                         kernels, copies, sets and graphs; overlaps on further lanes
       stream 7 · sync                  waits
       stream 7 · CUDA events
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 FIRST_PID = 4_194_305
 """First number of a group that is no process: above the largest that Linux gives (2^22)."""
 AFTER_PROCESSES = 1 << 40
-ALL_DEVICES = -1
 NO_STREAM = (1 << 32) - 1
 """What CUPTI gives where a wait is not for one stream."""
 
@@ -110,12 +109,6 @@ class Machine:
         """Group of what a process did on a device."""
         return self._group(f"{self.device(device)} · pid {process or 0}", (process or 0, 1, device))
 
-    def projection(self, process: int | None) -> Group:
-        """Group of the projected ranges of a process: that of its device, if it used a single one."""
-        pid = process or 0
-        used = [g for order, g in self.groups.items() if order[:2] == (pid, 1) and order[2] >= 0]
-        return used[0] if len(used) == 1 else self._group(f"GPUs · pid {pid}", (pid, 1, ALL_DEVICES))
-
     def metrics(self, device: int) -> Group:
         """Group of the counters of a device."""
         return self._group(f"{self.device(device)} · metrics", (AFTER_PROCESSES, device))
@@ -184,8 +177,7 @@ def _metadata(kind: str, pid: int, tid: int, **args: str | int) -> str:
 
 
 START_END, NVTX, API, OSRT = range(4)
-PROJECTED_START_END, PROJECTED, STREAM = range(3)
-BUSY, SYNC, EVENTS = range(3)
+PROJECTED_START_END, PROJECTED, BUSY, SYNC, EVENTS = range(5)
 
 
 def _range_label(domain_id: int, domain: str | None) -> str:
@@ -211,30 +203,30 @@ def _osrt(machine: Machine, process: int | None, thread: int | None) -> Track:
     return Track(machine.cpu(process), f"OS runtime · {machine.thread(process, thread)}", (1, thread or 0, OSRT))
 
 
-def _projected(machine: Machine, process: int | None, thread: int | None, domain_id: int, domain: str | None) -> Track:
-    name = f"{_range_label(domain_id, domain)} · {machine.thread(process, thread)}"
-    return Track(machine.projection(process), name, (PROJECTED, thread or 0, domain_id))
+def _projected(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
+    name = f"NVTX · {machine.stream(process, context, stream)}"
+    return Track(machine.gpu(process, device), name, (context, stream, PROJECTED))
 
 
-def _projected_start_end(machine: Machine, process: int | None, domain_id: int, domain: str | None) -> Track:
-    name = f"{_range_label(domain_id, domain)} start/end"
-    return Track(machine.projection(process), name, (PROJECTED_START_END, domain_id))
+def _projected_start_end(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
+    name = f"NVTX start/end · {machine.stream(process, context, stream)}"
+    return Track(machine.gpu(process, device), name, (context, stream, PROJECTED_START_END))
 
 
 def _stream(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
     name = machine.stream(process, context, stream)
-    return Track(machine.gpu(process, device), name, (STREAM, context, stream, BUSY))
+    return Track(machine.gpu(process, device), name, (context, stream, BUSY))
 
 
 def _sync(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
     """Waits lie with the device of their context: the one that CUPTI gives them is 0 in processes that use another."""
     group = machine.gpu(process, machine.contexts.get((process or 0, context)) or device)
-    return Track(group, f"{machine.stream(process, context, stream)} · sync", (STREAM, context, stream, SYNC))
+    return Track(group, f"{machine.stream(process, context, stream)} · sync", (context, stream, SYNC))
 
 
 def _events(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
     name = f"{machine.stream(process, context, stream)} · CUDA events"
-    return Track(machine.gpu(process, device), name, (STREAM, context, stream, EVENTS))
+    return Track(machine.gpu(process, device), name, (context, stream, EVENTS))
 
 
 def _metrics(machine: Machine, device: int) -> Track:
@@ -250,8 +242,8 @@ NVTX_TRACKS = Placement((*_THREAD, *_DOMAIN), _nvtx, nests=True)
 START_END_TRACKS = Placement(("process_id", *_DOMAIN), _start_end)
 API_TRACKS = Placement(_THREAD, _api, nests=True)
 OSRT_TRACKS = Placement(_THREAD, _osrt, nests=True)
-PROJECTED_TRACKS = Placement((*_THREAD, *_DOMAIN), _projected, nests=True)
-PROJECTED_START_END_TRACKS = Placement(("process_id", *_DOMAIN), _projected_start_end)
+PROJECTED_TRACKS = Placement(_QUEUE, _projected, nests=True)
+PROJECTED_START_END_TRACKS = Placement(_QUEUE, _projected_start_end)
 STREAM_TRACKS = Placement(_QUEUE, _stream)
 SYNC_TRACKS = Placement(_QUEUE, _sync)
 EVENT_TRACKS = Placement(_QUEUE, _events)

@@ -1,0 +1,166 @@
+"""Write the generated parts of the documentation: ``docs/generate.py``, or ``--check`` that they are up to date.
+
+Between ``<!-- generated: NAME ARGUMENT -->`` and ``<!-- end -->`` stands what the function NAME makes. In blocks marked
+``console``, what follows a line ``$ command`` is what the command prints, run in a folder with the fixtures.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from tracekit import cli, registry, schemas
+from tracekit.core import reports
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+_CONSOLE = re.compile(r"(```console\n)(.*?)(```\n)", re.DOTALL)
+
+
+def tables() -> str:
+    """Describe every declared table."""
+    return "\n".join(_table(schemas.table(name), schemas.correlated(name)) for name in schemas.tables())
+
+
+def _table(schema: schemas.TableSchema, correlated: schemas.TableSchema) -> str:
+    recorded = f" Recorded by `{schema.recorded_by}`." if schema.recorded_by else ""
+    lines = [f"## {schema.name}\n", f"{schema.doc} Key: {', '.join(f'`{k}`' for k in schema.key)}.{recorded}\n"]
+    lines += _columns(schema.columns)
+    added = correlated.columns[len(schema.columns) :]
+    if added:
+        lines += ["\nAdded by correlation:\n", *_columns(added)]
+    return "\n".join([*lines, ""])
+
+
+def _columns(columns: tuple[schemas.Column, ...]) -> list[str]:
+    rows = [(f"`{c.name}`", _type(c), _escaped(c.doc) + _reference(c)) for c in columns]
+    return _grid(("column", "type", "meaning"), rows)
+
+
+def _type(column: schemas.Column) -> str:
+    return f"{column.type}{f', {column.unit}' if column.unit else ''}{' or null' if column.nullable else ''}"
+
+
+def _reference(column: schemas.Column) -> str:
+    return f" → `{column.references}`" if column.references else ""
+
+
+def helps() -> str:
+    """Show what ``--help`` prints, of the program and of every verb."""
+    parent = click.Context(cli.cli, info_name="tracekit", max_content_width=100, terminal_width=100)
+    parts = ["## tracekit\n", f"```text\n{cli.cli.get_help(parent)}\n```\n"]
+    for verb in cli.VERBS:
+        command = cli.cli.get_command(parent, verb)
+        assert command is not None
+        context = click.Context(command, parent=parent, info_name=verb, max_content_width=100, terminal_width=100)
+        parts.append(f"## {verb}\n\n```text\n{command.get_help(context)}\n```\n")
+    return "\n".join(parts)
+
+
+def report_list() -> str:
+    """List the reports."""
+    old = {new: [o for o, n in reports.ALIASES.items() if n == new] for new in reports.REPORTS}
+    rows = [
+        (f"[`{r.name}`](#{r.name})", _escaped(r.doc), _listed(old[r.name]), _listed(r.options))
+        for r in reports.REPORTS.values()
+    ]
+    return "\n".join(_grid(("report", "shows", "old names", "options"), rows)) + "\n"
+
+
+def report_columns() -> str:
+    """Show the columns of every report."""
+    return "\n".join(
+        f"### {r.name}\n\n{_escaped(r.doc)}\n\n{', '.join(f'`{c.title}`' for c in r.columns)}\n"
+        for r in reports.REPORTS.values()
+    )
+
+
+def formats() -> str:
+    """List the formats that are read and written without plug-ins."""
+    read, write = registry.readers(), registry.exporters()
+    rows = []
+    for name in sorted({*read, *write}):
+        parts = [p[name] for p in (read, write) if name in p]
+        marks = ("yes" if name in p else "" for p in (read, write))
+        suffixes = dict.fromkeys(s for p in parts for s in p.suffixes)
+        rows.append((f"`{name}`", *marks, _listed(suffixes), _escaped(parts[0].doc)))
+    return "\n".join(_grid(("format", "read", "written", "suffixes", "what"), rows)) + "\n"
+
+
+def code(path: str) -> str:
+    """Show a file of the repository."""
+    return f"```{Path(path).suffix.removeprefix('.')}\n{(ROOT / path).read_text('utf-8')}```\n"
+
+
+def _grid(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    return [f"| {' | '.join(r)} |" for r in (heads, ("---",) * len(heads), *rows)]
+
+
+def _listed(names: object) -> str:
+    return ", ".join(f"`{n}`" for n in names)  # type: ignore[attr-defined]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+
+
+MAKERS = {f.__name__: f for f in (tables, helps, report_list, report_columns, formats, code)}
+
+
+def _generated(block: re.Match[str]) -> str:
+    name, *arguments = block[2].split()
+    return f"{block[1]}\n{MAKERS[name](*arguments)}\n{block[3]}"
+
+
+def _executed(block: re.Match[str], folder: Path) -> str:
+    commands = [line for line in block[2].splitlines(keepends=True) if line.startswith("$ ")]
+    return block[1] + "".join(c + _printed(c.removeprefix("$ "), folder) for c in commands) + block[3]
+
+
+def _printed(command: str, folder: Path) -> str:
+    """Return what a command prints; blanks at the ends of lines are left out."""
+    shell = f'tracekit() {{ {shlex.quote(sys.executable)} -m tracekit "$@"; }}\n{command}'
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", shell],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    return "".join(line.rstrip() + "\n" for line in done.stdout.decode().splitlines())
+
+
+def fresh(page: Path) -> str:
+    """Return a page with its generated parts made anew."""
+    text = _BLOCK.sub(_generated, page.read_text("utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "fixtures").symlink_to(ROOT / "fixtures")
+        return _CONSOLE.sub(lambda block: _executed(block, Path(folder)), text)
+
+
+def main(*arguments: str) -> int:
+    """Write the pages, or check them."""
+    stale = []
+    for page in PAGES:
+        text = fresh(page)
+        if text != page.read_text("utf-8"):
+            stale.append(page.relative_to(ROOT))
+            if "--check" not in arguments:
+                page.write_text(text, "utf-8")
+    verb = "out of date, run docs/generate.py:" if "--check" in arguments else "written:"
+    if stale:
+        print(verb, *stale)
+    return int(bool(stale) and "--check" in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,184 @@
+"""Raw Sampling Data: headers, compressed blocks of events and strings, thread names, trailer."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tracekit.errors import UnsupportedVersionError
+from tracekit.readers.nsys_rep.container import OFFSETS, RAW
+from tracekit.readers.nsys_rep.wire import DELIMITED, Damage, Message, delimited, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tracekit.readers.nsys_rep.container import Container
+
+MAGIC = b"QDTEXT00"
+MAX_BLOCK = 64 << 20
+MAX_RATIO = 255
+END_LITERALS = 5
+STRING_KEY = 1 << 3 | DELIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One compressed block: where it lies in the section and how large it becomes."""
+
+    at: int
+    packed: int
+    size: int
+
+
+class RawData:
+    """The section that holds the capture itself.
+
+    Attributes:
+        header: What was captured: targets, options, clocks.
+        stream: What follows: counts of events and strings, generic event types.
+        blocks: Compressed blocks of events.
+    """
+
+    def __init__(self, container: Container, count: Callable[[memoryview], int]) -> None:
+        self.path = container.path
+        self.data = container.section(RAW)
+        if self.data[: len(MAGIC)] != MAGIC:
+            raise Damage(f"its section {RAW!r} ({len(self.data)} bytes) does not begin as it should")
+        header, at = delimited(self.data, len(MAGIC))
+        stream, at = delimited(self.data, at)
+        self.header, self.stream = Message(header), Message(stream)
+        self._check_compression()
+        self._offsets = Message(container.section(OFFSETS))
+        self.blocks = list(self._until_offset(at) if self._offsets.number(2) else self._until_count(at, count))
+        self._strings_at = max((b.at + b.packed for b in self.blocks), default=at)
+
+    def unpack(self, block: Block) -> memoryview:
+        """Decompress a block: the message in it.
+
+        The decompressor does not tell how much it wrote. But a block always ends in literal bytes; where those stand at
+        the end of the result, it is whole.
+        """
+        packed = self.data[block.at : block.at + block.packed]
+        try:
+            made = memoryview(_codec().decompress(packed, block.size))
+        except (OSError, pa.ArrowException) as e:
+            raise Damage(f"a block of {block.packed} bytes cannot be decompressed") from e
+        tail = min(END_LITERALS, block.size)
+        if made[-tail:] != packed[-tail:]:
+            raise Damage(f"a block of {block.packed} bytes does not hold the {block.size} bytes it announces")
+        body, end = delimited(made, 0)
+        if end != block.size:
+            raise Damage(f"a block of {block.size} bytes holds a message that ends at byte {end}")
+        return body
+
+    @functools.cached_property
+    def strings(self) -> pa.BinaryArray:
+        """The strings of the report by id, as bytes."""
+        return pa.concat_arrays([pa.array([], pa.binary()), *self._string_blocks[0]])
+
+    @functools.cached_property
+    def threads(self) -> Message:
+        """Names of threads."""
+        return Message(self._rest[0] if self.stream.number(5) else memoryview(b""))
+
+    @functools.cached_property
+    def trailer(self) -> Message:
+        """What the machine was: GPUs, contexts, streams."""
+        rest = self._rest[1:] if self.stream.number(5) else self._rest
+        return Message(rest[0] if rest else memoryview(b""))
+
+    @functools.cached_property
+    def _rest(self) -> list[memoryview]:
+        """The messages after the strings."""
+        schema = self._offsets.number(3)
+        at, end = self._string_blocks[1], len(self.data) if schema is None else schema + len(MAGIC)
+        found = []
+        while at < min(end, len(self.data)):
+            message, at = delimited(self.data, at)
+            found.append(message)
+        return found or [memoryview(b"")]
+
+    @functools.cached_property
+    def _string_blocks(self) -> tuple[list[pa.BinaryArray], int]:
+        """The strings a block at a time, and the place after the last block."""
+        wanted, at = self.stream.number(3) or 0, self._strings_at
+        found: list[pa.BinaryArray] = []
+        have = 0
+        while have < wanted:
+            block = self._block(at)
+            at = block.at + block.packed
+            found.append(_strings(self.unpack(block), wanted - have))
+            have += len(found[-1])
+        return found, at
+
+    def _check_compression(self) -> None:
+        name = self.stream.text(9)
+        if name not in (None, "lz4"):
+            raise UnsupportedVersionError(
+                f"its blocks are compressed with {name!r}; only lz4 is read",
+                path=self.path,
+                hint="export it: nsys export --type sqlite REPORT, and read that",
+            )
+
+    def _block(self, at: int) -> Block:
+        packed, at = varint(self.data, at)
+        size, at = varint(self.data, at)
+        if not 0 < packed <= len(self.data) - at:
+            raise Damage(f"a block at byte {at} announces {packed} bytes, {len(self.data) - at} are left")
+        if not 0 < size <= min(MAX_BLOCK, packed * MAX_RATIO):
+            raise Damage(f"a block of {packed} bytes announces {size} bytes of content")
+        return Block(at, packed, size)
+
+    def _until_offset(self, at: int) -> Iterator[Block]:
+        end = (self._offsets.number(2) or 0) + len(MAGIC)
+        if not at <= end <= len(self.data):
+            raise Damage(f"its strings are said to be at byte {end} of {len(self.data)}")
+        while at < end:
+            block = self._block(at)
+            at = block.at + block.packed
+            yield block
+        if at != end:
+            raise Damage(f"its events end at byte {at}, its strings begin at byte {end}")
+
+    def _until_count(self, at: int, count: Callable[[memoryview], int]) -> Iterator[Block]:
+        """Yield blocks until all events are seen: reports of 2019.5 do not say where the strings begin."""
+        left = (self.stream.number(1) or 0) + (self.stream.number(15) or 0)
+        while left > 0:
+            block = self._block(at)
+            at = block.at + block.packed
+            left -= max(1, count(self.unpack(block)))
+            yield block
+
+
+@functools.cache
+def _codec() -> pa.Codec:
+    return pa.Codec("lz4_raw")
+
+
+def _strings(body: memoryview, most: int) -> pa.BinaryArray:
+    """Take the strings out of a string block, ``most`` at most; streams of processes stand between them."""
+    data = bytes(body)
+    edges: list[int] = []
+    at, end = 0, len(data)
+    while at < end:
+        key = data[at]
+        size, start = (data[at + 1], at + 2) if at + 1 < end and data[at + 1] < 0x80 else varint(body, at + 1)
+        at = start + size
+        if key & 7 != DELIMITED or at > end:
+            raise Damage(f"a block of strings is damaged at byte {start}")
+        if key == STRING_KEY:
+            edges += (start, at)
+    if len(edges) > 2 * most:
+        raise Damage(f"a block holds {len(edges) // 2} strings, {most} are expected")
+    return cut(np.frombuffer(data, np.uint8), np.array(edges, np.int64))
+
+
+def cut(octets: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+    """Cut texts out of bytes: 2n ascending edges (start, end, start, end …) in, n texts out."""
+    offsets = pa.py_buffer(edges.astype(np.int32))
+    between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(octets)])
+    return between.take(pa.array(np.arange(0, len(between), 2)))

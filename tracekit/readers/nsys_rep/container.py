@@ -1,0 +1,115 @@
+"""The report file: a magic text, sections, a table of contents and an end mark.
+
+Nothing is read before its place and size are known to lie within the file, which is mapped into memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import re
+import struct
+from typing import TYPE_CHECKING
+
+from tracekit.errors import CorruptTraceError, TracekitError, warn
+from tracekit.readers.nsys_rep.wire import Damage, Message
+from tracekit.registry import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tracekit.registry import Source
+
+MAGIC = b"NVIDIA Tegra Profiler Report"
+END = b"U3w[END]"
+TAIL = struct.Struct(f"<Q{len(END)}s")
+RAW, OFFSETS, CLOCKS, FACTS = "Raw Sampling Data", "Sampling Data Offsets", "Time Conversion Data", "UI Data"
+OLDEST, NEWEST = (2019, 5), (2026, 2)
+COPY_AGAIN = "copy the report again from where it was recorded, or record it again"
+UNFINISHED = "let nsys finish, or record again; from the .qdstrm beside it: QdstrmImporter -i FILE.qdstrm"
+
+
+@contextlib.contextmanager
+def located(path: Path, table: str | None = None) -> Iterator[None]:
+    """Turn what is found damaged inside into the error that names the file."""
+    try:
+        yield
+    except Damage as e:
+        raise CorruptTraceError(str(e), path=path, table=table, hint=COPY_AGAIN) from e
+
+
+class Container:
+    """An opened report: its sections by name.
+
+    Attributes:
+        path: The file.
+        sections: Bytes of each section, mapped and not yet read.
+        build: Version of the nsys that wrote it, ``2025.3.2.474``; empty if it does not say.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.path = source.path
+        if not source.head.startswith(MAGIC):
+            what, hint = describe(source)
+            raise CorruptTraceError(f"not an Nsight Systems report: {what}", path=self.path, hint=hint)
+        self._data = memoryview(_map(self.path))
+        with located(self.path):
+            self.sections = self._contents()
+            self.build = _build(self.section(FACTS))
+        self._check_build()
+
+    def section(self, name: str) -> memoryview:
+        """Return the bytes of a section; none if there is no such section."""
+        return self.sections.get(name, memoryview(b""))
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """Year and number of the release that wrote the report, ``(2025, 3)``; empty if it does not say."""
+        return tuple(int(n) for n in self.build.split(".")[:2] if n)
+
+    def close(self) -> None:
+        """Forget the sections; the file is unmapped when nothing looks at it any more."""
+        self.sections = {}
+        self._data = memoryview(b"")
+
+    def _contents(self) -> dict[str, memoryview]:
+        size = len(self._data)
+        if size < len(MAGIC) + TAIL.size:
+            raise Damage(f"cut short: {size} bytes")
+        start, end = TAIL.unpack_from(self._data, size - TAIL.size)
+        if end != END:
+            raise CorruptTraceError(
+                f"unfinished: its {size} bytes do not end in the mark of a whole report", path=self.path, hint=UNFINISHED
+            )
+        if not len(MAGIC) <= start <= size - TAIL.size:
+            raise Damage(f"its table of contents is said to be at byte {start} of {size}")
+        listed = Message(self._data[start : size - TAIL.size])
+        return dict(self._entry(entry) for entry in listed.messages(1))
+
+    def _entry(self, entry: Message) -> tuple[str, memoryview]:
+        name, at, size = entry.text(1) or "", entry.number(2) or 0, entry.number(3) or 0
+        if not 0 <= at <= at + size <= len(self._data):
+            raise Damage(f"section {name!r} is said to be at bytes {at} to {at + size} of {len(self._data)}")
+        return name, self._data[at : at + size]
+
+    def _check_build(self) -> None:
+        if not self.release:
+            warn("does not say which nsys wrote it: it is read like the newest known", path=self.path)
+        elif not OLDEST <= self.release <= NEWEST:
+            known = " to ".join(".".join(map(str, r)) for r in (OLDEST, NEWEST))
+            warn(f"written by nsys {self.build}; known are {known}: what is known of it is read", path=self.path)
+
+
+def _map(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as f:
+            return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    except PermissionError as e:
+        raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e
+
+
+def _build(section: memoryview) -> str:
+    facts = Message(section)
+    found = re.match(r"\d{1,9}(\.\d{1,9})*", facts.text(6) or facts.text(21) or "", re.ASCII)
+    return found[0] if found else ""
