@@ -54,12 +54,12 @@ def _reference(column: schemas.Column) -> str:
 
 def helps() -> str:
     """Show what ``--help`` prints, of the program and of every verb."""
-    parent = click.Context(cli.cli, info_name="tracekit", max_content_width=100, terminal_width=100)
+    parent = click.Context(cli.cli, info_name="tracekit", terminal_width=100, **cli.cli.context_settings)
     parts = ["## tracekit\n", f"```text\n{cli.cli.get_help(parent)}\n```\n"]
     for verb in cli.VERBS:
         command = cli.cli.get_command(parent, verb)
         assert command is not None
-        context = click.Context(command, parent=parent, info_name=verb, max_content_width=100, terminal_width=100)
+        context = click.Context(command, parent=parent, info_name=verb, **cli.cli.context_settings)
         parts.append(f"## {verb}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 

@@ -18,7 +18,7 @@ import tracekit as tk
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-DEV_ONLY = ("pytest", "hypothesis", "packaging", "numpy", "hatchling", "mkdocs")
+DEV_ONLY = ("pytest", "hypothesis", "packaging", "hatchling", "mkdocs")
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,10 @@ def test_the_source_distribution_builds_the_same(built: Path) -> None:
 
 
 def run(python: Path, *args: str | Path, cwd: Path) -> str:
-    return subprocess.check_output([python, "-I", *map(str, args)], cwd=cwd, text=True, stderr=subprocess.STDOUT)
+    command = [python, "-I", *map(str, args)]
+    done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 def test_no_development_dependency_is_there(python: Path, tmp_path: Path) -> None:

@@ -56,10 +56,11 @@ class Source:
     @functools.cached_property
     def head(self) -> bytes:
         """The first bytes of a file; empty for a folder, a pipe or a device."""
-        if not self.path.is_file():
-            return b""
-        with self._readable(), self.path.open("rb") as f:
-            return f.read(HEAD_BYTES)
+        with self._readable():
+            if not self.path.is_file():
+                return b""
+            with self.path.open("rb") as f:
+                return f.read(HEAD_BYTES)
 
     @functools.cached_property
     def size(self) -> int:
@@ -72,6 +73,12 @@ class Source:
         """Names of the entries of a folder; empty for a file."""
         with self._readable():
             return frozenset(p.name for p in self.path.iterdir()) if self.path.is_dir() else frozenset()
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a file or folder."""
+        with self._readable():
+            return self.path.exists()
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
@@ -217,7 +224,7 @@ def sniff(source: Source) -> Reader:
         TracekitError: The file may not be read.
         FileNotFoundError: The path does not exist.
     """
-    if not source.path.exists():
+    if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     known = sorted(readers().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
     found = next((r for r in known if _recognises(r, source)), None)

@@ -19,7 +19,7 @@ import pytest
 from tracekit import cli
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 MODULE = [sys.executable, "-m", "tracekit"]
@@ -48,7 +48,7 @@ class Run(Protocol):
 class Spawn(Protocol):
     """Runs the command line in a process of its own."""
 
-    def __call__(self, *args: str | Path, preexec_fn: Callable[[], None] | None = None) -> Result: ...
+    def __call__(self, *args: str | Path) -> Result: ...
 
 
 class Show(Protocol):
@@ -82,9 +82,9 @@ def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
 def spawn() -> Spawn:
     """The command line in a process of its own."""
 
-    def call(*args: str | Path, preexec_fn: Callable[[], None] | None = None) -> Result:
+    def call(*args: str | Path) -> Result:
         command = [*MODULE, *map(str, args)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=False, preexec_fn=preexec_fn)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=False)
         return Result(done.returncode, done.stdout, done.stderr.decode())
 
     return call

@@ -76,8 +76,9 @@ class TestTables:
         assert dict(zip(frame["table"], frame["rows"], strict=True))["kernels"] == 334
 
     def test_is_printed_as_a_table(self, run: Run) -> None:
-        text = run("tables", TRAIN).text
-        assert text.startswith("table            rows  columns  doc\napi_calls         781       1")
+        first, second = run("tables", TRAIN).text.splitlines()[:2]
+        assert first.split() == ["table", "rows", "columns", "doc"]
+        assert second.startswith("api_calls ")
 
 
 class TestRows:

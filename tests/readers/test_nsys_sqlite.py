@@ -244,7 +244,8 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         "PROCESSES",
         {
             "process_id": "(t.globalPid >> 24) & 16777215",
-            "name": "CASE WHEN t.name LIKE '/%' THEN replace(t.name, rtrim(t.name, replace(t.name, '/', '')), '') ELSE t.name END",
+            "name": """CASE WHEN t.name LIKE '/%' THEN replace(t.name, rtrim(t.name, replace(t.name, '/', '')), '')
+                ELSE t.name END""",
         },
     ),
     "threads": (
@@ -287,7 +288,8 @@ def test_every_value_is_the_one_of_the_file(capture: Path, name: str) -> None:
 
 
 def test_every_table_but_the_facts_is_compared() -> None:
-    assert {*EXPECTED, "capture_info"} == set(schemas.tables())
+    recorded = {name for name, schema in schemas.tables().items() if schema.columns[0].source}
+    assert {*EXPECTED, "capture_info"} == recorded
     counts = [tk.load(p).count("streams") for p in sorted(FIXTURES.glob("*.sqlite"))]
     assert sum(counts) > 500
     assert tk.load(FIXTURES / "jax_mlp.sqlite").frame("streams").collect()["name"].null_count() < 91
@@ -326,9 +328,9 @@ def test_only_the_columns_asked_for_are_read(monkeypatch: pytest.MonkeyPatch) ->
     asked: list[tuple[str, list[str]]] = []
     real = database.Database.slices
 
-    def spy(self: database.Database, table: str, columns: list[str], where: str = ""):
+    def spy(self: database.Database, table: str, columns: list[str], *rest: object):
         asked.append((table, list(columns)))
-        return real(self, table, columns, where)
+        return real(self, table, columns, *rest)  # type: ignore[arg-type]
 
     with tk.load(FEATURES) as trace:
         monkeypatch.setattr(database.Database, "slices", spy)

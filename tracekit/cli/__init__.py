@@ -56,12 +56,19 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; our errors end in a message and exit status 1, wrong usage in 2."""
-    for name in _SIGNALS:
-        signal.signal(getattr(signal, name, signal.SIGINT), _interrupt)
+    _watch_signals()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         warnings.simplefilter("always", TracekitWarning)
         sys.exit(_run())
+
+
+def _watch_signals() -> None:
+    """Let what ends a process end it as Ctrl-C does, unless it is ignored, as under nohup."""
+    for name in _SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
 
 
 def _run() -> int:

@@ -72,6 +72,18 @@ def nanoseconds(text: str) -> int:
     return int(value)
 
 
+def split_names(text: str) -> list[str]:
+    """Split a list with commas.
+
+    Raises:
+        click.BadParameter: It is empty.
+    """
+    names = [n.strip() for n in text.split(",") if n.strip()]
+    if not names:
+        raise click.BadParameter(f"{text!r} names nothing")
+    return names
+
+
 def completes(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
     """Let a shell complete one of some names, also the last one of a list with commas."""
 

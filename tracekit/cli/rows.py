@@ -16,6 +16,7 @@ from tracekit.cli.options import (
     printing_options,
     quiet_option,
     selection_options,
+    split_names,
     table_names,
 )
 from tracekit.cli.output import say
@@ -28,8 +29,16 @@ if TYPE_CHECKING:
 @input_argument
 @click.argument("table", metavar="TABLE", shell_complete=completes(table_names))
 @from_option
-@click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), default=20, help="Rows; 0 is all of them. [20]")
-@click.option("--columns", metavar="A,B,…", help="Only these columns.")
+@click.option(
+    "-n",
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="So many rows; 0 is all.",
+)
+@click.option("--columns", metavar="A,B,…", type=split_names, help="Only these columns.")
 @correlated_option
 @selection_options
 @printing_options
@@ -40,7 +49,7 @@ def command(
     table: str,
     from_: str | None,
     limit: int,
-    columns: str | None,
+    columns: list[str] | None,
     correlated: bool,
     select: Select,
     printing: Printing,
@@ -49,10 +58,9 @@ def command(
     """Print rows of TABLE of IN, in the order of the file."""
     import polars as pl
 
-    names = None if columns is None else [c.strip() for c in columns.split(",") if c.strip()]
     with load(path, from_) as trace:
         chosen = select(trace.correlate() if correlated else trace)
-        data = chosen.table(table, names)
+        data = chosen.table(table, columns)
         frame = pl.DataFrame(data.slice(0, limit) if limit else data)
         with printing.page(of=trace) as page:
             page.show(frame, printing.style)

@@ -15,6 +15,7 @@ from tracekit.cli.options import (
     printing_options,
     quiet_option,
     selection_options,
+    split_names,
 )
 from tracekit.cli.output import progress, say
 
@@ -44,6 +45,7 @@ def report_names() -> Iterable[str]:
     "--report",
     "names",
     default=DEFAULT,
+    type=split_names,
     metavar="NAME[,NAME]",
     shell_complete=completes(report_names),
     help="Reports; what nsys prints by default if left out.",
@@ -52,7 +54,9 @@ def report_names() -> Iterable[str]:
 @selection_options
 @printing_options
 @quiet_option
-def command(*, path: Path, names: str, from_: str | None, select: Select, printing: Printing, quiet: bool) -> None:
+def command(
+    *, path: Path, names: list[str], from_: str | None, select: Select, printing: Printing, quiet: bool
+) -> None:
     """Print reports of nsys stats: its names, columns, order and numbers.
 
     With --format csv the output is byte for byte what `nsys stats -f csv -r NAME` prints. Old names (gpukernsum, …)
@@ -61,13 +65,12 @@ def command(*, path: Path, names: str, from_: str | None, select: Select, printi
     """
     from tracekit.trace import report_table
 
-    wanted = [n.strip() for n in names.split(",") if n.strip()]
     with load(path, from_) as trace:
         chosen = select(trace)
         with progress("computing", quiet=quiet) as tell:
             made = []
-            for i, name in enumerate(wanted):
-                tell(i, len(wanted))
+            for i, name in enumerate(names):
+                tell(i, len(names))
                 made.append((name, report_table(chosen, name)))
         with printing.page(of=trace) as page:
             _PRINTERS[printing.style](page, made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,20 +19,53 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.readers.nsys_rep.decoding import Buffer, Mask, Places
+    from tracekit.readers.nsys_rep.events import Chosen
     from tracekit.readers.nsys_rep.layout import Column, Table
 
+ROWID = "rowid"
 
-def columns(buffer: Buffer, starts: Places, stops: Places, table: Table, names: Sequence[str]) -> pa.RecordBatch:
-    """Decode n payloads into columns of a table: one row for each payload that belongs to it, in order."""
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A column that numbers rows through the whole table: n numbers from 1 within a slice, and how many it uses."""
+
+    numbers: pa.Array
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some rows of a table: columns by name, and those that go on counting from slice to slice."""
+
+    columns: dict[str, pa.Array]
+    counted: dict[str, Counted]
+
+    @classmethod
+    def whole(cls, rows: int, columns: dict[str, pa.Array]) -> Slice:
+        """Make a slice whose n rows are all the rows there are."""
+        return cls(columns, {ROWID: Counted(pa.array(np.arange(1, rows + 1)), rows)})
+
+    def filter(self, keep: pa.Array) -> Slice:
+        """Keep some rows; their numbers stay."""
+        counted = {name: Counted(c.numbers.filter(keep), c.total) for name, c in self.counted.items()}
+        return Slice({name: c.filter(keep) for name, c in self.columns.items()}, counted)
+
+
+def columns(chosen: Chosen, table: Table, names: Sequence[str]) -> Slice:
+    """Decode n events into columns of a table: one row for each that belongs to it, in order."""
     wanted = {name: table.columns[name] for name in names}
     paths = [p for c in wanted.values() for p in (c.path, c.otherwise) if p]
     filters = [*table.part, *((CLASS,) if table.classes else ())]
-    top = decode(buffer, starts, stops, {*(p[0] for p in paths), *filters})
-    kept = _kept(top, table, len(starts))
-    parts = Parts(buffer, top, kept, len(starts) if kept is None else len(kept))
+    total = len(chosen.starts)
+    top = decode(chosen.buffer, chosen.starts, chosen.stops, {*(p[0] for p in paths), *filters})
+    kept = _kept(top, table, total)
+    parts = Parts(chosen.buffer, top, kept, total if kept is None else len(kept))
     parts.decode(paths)
-    arrays = {name: _array(parts, column) for name, column in wanted.items()}
-    return pa.RecordBatch.from_pydict({"": pa.nulls(parts.rows), **arrays}).select(names)
+    made = {name: _array(parts, column) for name, column in wanted.items()}
+    chains = {name: _running(made.pop(name)) for name, c in wanted.items() if c.kind is Kind.CHAIN}
+    if filters:
+        return Slice(made, {**Slice.whole(parts.rows, {}).counted, **chains})
+    return Slice(made, {ROWID: Counted(pa.array(chosen.ranks + 1), chosen.total), **chains})
 
 
 class Parts:
@@ -132,6 +166,12 @@ def _plain(parts: Parts, path: tuple[int, ...], kind: Kind) -> pa.Array:
     if kind is Kind.FLOAT:
         return numbers(found.values.astype(np.uint32).view(np.float32).astype(np.float64), found.valid)
     return numbers(found.values.view(np.int64), found.valid)
+
+
+def _running(marks: pa.Array) -> Counted:
+    """Number the rows that are marked."""
+    running = pc.cumulative_sum(pc.fill_null(marks, 0))
+    return Counted(pc.if_else(marks.is_valid(), running, None), len(marks) - marks.null_count)
 
 
 def numbers(values: np.ndarray[tuple[int], np.dtype[np.int64 | np.float64]], valid: Mask | None) -> pa.Array:

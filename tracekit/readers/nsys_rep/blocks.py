@@ -64,7 +64,7 @@ class RawData:
         """
         packed = self.data[block.at : block.at + block.packed]
         try:
-            made = memoryview(_codec().decompress(packed, block.size))
+            made = memoryview(_codec().decompress(packed, block.size)).cast("B")
         except (OSError, pa.ArrowException) as e:
             raise Damage(f"a block of {block.packed} bytes cannot be decompressed") from e
         tail = min(END_LITERALS, block.size)
@@ -177,7 +177,9 @@ def _strings(body: memoryview, most: int) -> pa.BinaryArray:
     return cut(np.frombuffer(data, np.uint8), np.array(edges, np.int64))
 
 
-def cut(octets: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+def cut(
+    octets: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> pa.Array:
     """Cut texts out of bytes: 2n ascending edges (start, end, start, end …) in, n texts out."""
     offsets = pa.py_buffer(edges.astype(np.int32))
     between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(octets)])

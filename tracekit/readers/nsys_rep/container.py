@@ -80,7 +80,9 @@ class Container:
         start, end = TAIL.unpack_from(self._data, size - TAIL.size)
         if end != END:
             raise CorruptTraceError(
-                f"unfinished: its {size} bytes do not end in the mark of a whole report", path=self.path, hint=UNFINISHED
+                f"unfinished: its {size} bytes do not end in the mark of a whole report",
+                path=self.path,
+                hint=UNFINISHED,
             )
         if not len(MAGIC) <= start <= size - TAIL.size:
             raise Damage(f"its table of contents is said to be at byte {start} of {size}")

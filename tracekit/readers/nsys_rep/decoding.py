@@ -219,13 +219,13 @@ def _long_numbers(buffer: Buffer, places: Places) -> tuple[Words, Places]:
     upto = (ends - np.uint64(1)) ^ ends
     values = _folded(words & upto & ~_ENDS, 1 << 63)
     lengths = (np.bitwise_count(upto) >> 3).astype(np.int64)
-    longer = np.flatnonzero(ends == 0)
+    longer = np.flatnonzero(ends == np.uint64(0))
     if len(longer):
         ninth, tenth = buffer.octets[places[longer] + 8], buffer.octets[places[longer] + 9]
-        if (ninth & tenth & 0x80).any():
+        if (ninth & tenth & np.uint8(0x80)).any():
             raise Damage("a number does not end")
         values[longer] |= (ninth & np.uint8(0x7F)).astype(np.uint64) << np.uint64(56)
-        ten = ninth >= 0x80
+        ten = ninth >= np.uint8(0x80)
         values[longer] |= np.where(ten, tenth & np.uint8(1), np.uint8(0)).astype(np.uint64) << np.uint64(63)
         lengths[longer] = np.where(ten, 10, 9)
     return values, lengths

@@ -7,6 +7,7 @@ followed link by link.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,11 @@ from tracekit.readers.nsys_rep.decoding import SLACK, Buffer, varints
 from tracekit.readers.nsys_rep.wire import Damage, varint
 
 if TYPE_CHECKING:
-    from tracekit.readers.nsys_rep.decoding import Places, Words
+    from tracekit.readers.nsys_rep.decoding import Mask, Places, Words
 
 EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08
+_NONE = np.uint64(0)
+_EVENT, _GENERIC, _TYPE = np.uint8(EVENT_TAG), np.uint8(GENERIC_TAG), np.uint8(TYPE_TAG)
 MAX_ENTRIES = 1 << 17
 GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
 FIRST_PAYLOAD, PAYLOADS, TYPES = 96, 64, 256
@@ -42,6 +45,31 @@ class Entries:
     kinds: npt.NDArray[np.uint16]
     counts: dict[int, int]
 
+    def holds(self, payload: int, types: tuple[int, ...] = ()) -> bool:
+        """Whether any of them has a payload and one of some types (any, if none are given)."""
+        return bool(self._kinds(payload, types))
+
+    def total(self, payload: int) -> int:
+        """How many have a payload."""
+        return sum(self.counts[k] for k in self._kinds(payload, ()))
+
+    def rows(self, payload: int, types: tuple[int, ...]) -> Places:
+        """Return which ones have a payload and one of some types."""
+        return np.flatnonzero(self._mask(payload, types))
+
+    def ranks(self, rows: Places, payload: int, types: tuple[int, ...]) -> Places:
+        """Return which of all that have the payload the rows are."""
+        if not types:
+            return np.arange(len(rows))
+        return np.cumsum(self._mask(payload, ()))[rows] - 1
+
+    def _mask(self, payload: int, types: tuple[int, ...]) -> Mask:
+        kinds = self._kinds(payload, types)
+        return self.kinds == np.uint16(kinds[0]) if len(kinds) == 1 else np.isin(self.kinds, np.array(kinds, np.uint16))
+
+    def _kinds(self, payload: int, types: tuple[int, ...]) -> list[int]:
+        return [k for k in self.counts if _is(k, payload, types)]
+
 
 def kind_of(payload: int, event_type: int) -> int:
     """Return the kind of events of a type whose payload is a certain field."""
@@ -52,6 +80,14 @@ def kind_of(payload: int, event_type: int) -> int:
 def parts_of(kind: int) -> tuple[int, int]:
     """Return the payload field and the event type of a kind."""
     return kind // TYPES + FIRST_PAYLOAD, kind % TYPES
+
+
+@functools.cache
+def _is(kind: int, payload: int, types: tuple[int, ...]) -> bool:
+    if GENERIC in (kind, payload):
+        return kind == payload
+    field, event_type = parts_of(kind)
+    return field == payload and (not types or event_type in types)
 
 
 def find(buffer: Buffer, begin: int, end: int) -> Entries:
@@ -85,52 +121,64 @@ def count(body: memoryview) -> int:
     return len(_chain(buffer, 0, len(body))[0])
 
 
-def _chain(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, npt.NDArray[np.bool_]]:
+def _chain(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Mask]:
     """Return where the bodies of the entries begin and end, and which are generic events."""
     heads, bodies, ends = _candidates(buffer, begin, end)
-    whole = len(heads) and heads[0] == begin and ends[-1] == end and bool((heads[1:] == ends[:-1]).all())
-    if not whole:
+    kept = _linked(heads, ends, begin, end)
+    if kept is None:
         heads, bodies, ends = _follow(buffer, begin, end)
+    else:
+        heads, bodies, ends = heads[kept], bodies[kept], ends[kept]
     if len(heads) > MAX_ENTRIES:
         raise Damage(f"a block holds {len(heads)} events, more than {MAX_ENTRIES}")
-    return bodies, ends, buffer.octets[heads] == GENERIC_TAG
+    return bodies, ends, buffer.octets[heads] == _GENERIC
 
 
 def _candidates(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Places]:
-    """Find what looks like an entry, up to 16383 bytes long, whose end looks like the next one's head."""
+    """Find what looks like an entry of up to 16383 bytes: where heads, bodies and ends are."""
     octets = buffer.octets[begin : end + SLACK]
     size = end - begin
-    lead = octets[:size]
-    typed = octets == TYPE_TAG
-    looks = ((lead == EVENT_TAG) | (lead == GENERIC_TAG)) & (typed[2 : size + 2] | typed[3 : size + 3])
-    heads = _positions(looks)
-    words = buffer.words[heads + begin]
-    long = (words & np.uint64(0x8000)) != 0
-    sizes = np.where(long, (words >> np.uint64(8) & np.uint64(0x7F)) | (words >> np.uint64(9) & np.uint64(0x3F80)), 0)
-    sizes = np.where(long, sizes, words >> np.uint64(8) & np.uint64(0x7F)).astype(np.int64)
+    typed = octets == _TYPE
+    looks = typed[2 : size + 2] | typed[3 : size + 3]
+    looks &= (octets[:size] | (_EVENT ^ _GENERIC)) == _EVENT | _GENERIC
+    heads = _positions(looks) + begin
+    words = buffer.words[heads]
+    short = words >> np.uint64(8) & np.uint64(0x7F)
+    long = (words & np.uint64(0x8000)) != _NONE
+    sizes = np.where(long, short | words >> np.uint64(9) & np.uint64(0x3F80), short).view(np.int64)
     bodies = heads + 2 + long
     ends = bodies + sizes
-    fits = (octets[bodies] == TYPE_TAG) & (ends <= size) & ~(long & ((words & np.uint64(0x800000)) != 0))
-    heads, bodies, ends = heads[fits], bodies[fits], ends[fits]
-    meets = np.zeros(size + 1, np.bool_)
-    meets[heads] = True
-    meets[size] = True
-    meeting = meets[ends]
-    heads, bodies, ends = heads[meeting], bodies[meeting], ends[meeting]
-    reached = np.zeros(size + 1, np.bool_)
-    reached[ends] = True
-    reached[0] = True
-    kept = reached[heads]
-    return heads[kept] + begin, bodies[kept] + begin, ends[kept] + begin
+    fits = (buffer.octets[bodies] == _TYPE) & (ends <= end) & ~(long & ((words & np.uint64(0x800000)) != _NONE))
+    tags = buffer.octets[heads]
+    fits &= (tags == _EVENT) | (tags == _GENERIC)
+    kept = np.flatnonzero(fits)
+    return heads[kept], bodies[kept], ends[kept]
 
 
-def _positions(mask: npt.NDArray[np.bool_]) -> Places:
+def _positions(mask: Mask) -> Places:
     """Return where a sparse mask is set: it is looked through eight places at a time."""
     whole = len(mask) // 8 * 8
-    groups = mask[:whole].reshape(-1, 8)
     hit = np.flatnonzero(mask[:whole].view(np.uint64))
-    rows, columns = np.nonzero(groups[hit])
-    return np.concatenate((hit[rows] * 8 + columns, np.flatnonzero(mask[whole:]) + whole))
+    found = np.flatnonzero(mask[:whole].reshape(-1, 8)[hit])
+    return np.concatenate((hit[found >> 3] * 8 + (found & 7), np.flatnonzero(mask[whole:]) + whole))
+
+
+def _linked(heads: Places, ends: Places, begin: int, end: int) -> Places | None:
+    """Choose the candidates that form a chain from begin to end; None if none do."""
+    if not len(heads) or heads[0] != begin:
+        return None
+    keep = np.ones(len(heads), np.bool_)
+    last, checked = len(heads) - 1, 0
+    for link in np.flatnonzero(heads[1:] != ends[:-1]).tolist():
+        if link < checked:
+            continue
+        checked = int(np.searchsorted(heads, ends[link]))
+        keep[link + 1 : checked] = False
+        if checked == len(heads):
+            last = link
+        elif heads[checked] != ends[link]:
+            return None
+    return np.flatnonzero(keep) if ends[last] == end else None
 
 
 def _follow(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Places]:
@@ -151,7 +199,7 @@ def _follow(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Place
 
 
 def _heads(
-    buffer: Buffer, starts: Places, stops: Places, generic: npt.NDArray[np.bool_]
+    buffer: Buffer, starts: Places, stops: Places, generic: Mask
 ) -> tuple[npt.NDArray[np.uint16], Places, Places]:
     """Read the heads of n entries: kinds, and where the payloads begin and end; generic events are all payload."""
     types, lengths = varints(buffer, starts + 1)
@@ -161,7 +209,7 @@ def _heads(
     payloads = at + 2 + lengths
     ends = payloads + np.minimum(sizes, np.uint64(1 << 40)).view(np.int64)
     fields = ((keys & np.uint64(0x7F)) | (keys >> np.uint64(8) << np.uint64(7))) >> np.uint64(3)
-    event = ((keys & np.uint64(0x8087)) == np.uint64(0x82)) & (buffer.octets[starts] == TYPE_TAG) & ~generic
+    event = ((keys & np.uint64(0x8087)) == np.uint64(0x82)) & (buffer.octets[starts] == _TYPE) & ~generic
     if (ends > stops)[event].any():
         raise Damage("an event reaches beyond its end")
     kinds = np.where(event, _kinds(fields, types), np.uint16(UNKNOWN))

@@ -6,7 +6,7 @@ field numbers from the payload; absent fields are null, unless the export writes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -45,13 +45,15 @@ class Table:
         types: Event types; any if empty.
         part: Field of the payload that rows of this table have; of several any one. All rows if empty.
         classes: Values of the field ``CLASS`` that rows of this table have. All rows if empty.
+        typed_by: Column that repeats the event type.
     """
 
     payload: int
     columns: Mapping[str, Column]
     types: tuple[int, ...] = ()
     part: tuple[int, ...] = ()
-    classes: tuple[int, ...] = field(default=())
+    classes: tuple[int, ...] = ()
+    typed_by: str | None = None
 
 
 CLASS = 6
@@ -143,6 +145,7 @@ TABLES: dict[str, Table] = {
             "floatValue": Column((8, 6), Kind.FLOAT),
             "jsonText": Column((8, 8), Kind.TEXT),
         },
+        typed_by="eventType",
     ),
     "PROCESSES": Table(
         PROCESS,

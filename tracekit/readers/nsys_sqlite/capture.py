@@ -49,7 +49,7 @@ class NsysCapture:
 
     def names(self) -> list[str]:
         """Names of the declared tables that nsys records."""
-        return list(schemas.tables())
+        return [name for name, schema in schemas.tables().items() if schema.columns[0].source]
 
     def count(self, name: str) -> int:
         """Number of rows of a table."""
@@ -75,7 +75,8 @@ class NsysCapture:
             return schemas.empty(schema, columns)
         resolvers = resolvers_of(name)
         needs = {c: resolvers[c][0] if c in resolvers else (source_column(schema[c]),) for c in columns}
-        raw = self.fetch(source, sorted({n for names in needs.values() for n in names}), self._where(name))
+        kinds = {needs[c][0]: kind_of_declared(schema[c]) for c in columns if c not in resolvers}
+        raw = self.fetch(source, sorted({n for names in needs.values() for n in names}), self._where(name), kinds)
         made = {c: resolvers[c][1](self, name, raw) if c in resolvers else self.resolve(name, c, raw) for c in columns}
         return self.conform(name, made)
 
@@ -87,23 +88,36 @@ class NsysCapture:
             self._small[name] = self.conform(name, machine.columns(self, name))
         return self._small[name]
 
-    def fetch(self, table: str, wanted: Sequence[str], where: str = "") -> pa.Table:
-        """Read columns of a source table as numbers or text; a column that this version lacks is all null."""
-        have = [c for c in wanted if c == "rowid" or c in self.db.columns[table]]
+    def fetch(
+        self, table: str, wanted: Sequence[str], where: str = "", kinds: Mapping[str, pa.DataType] | None = None
+    ) -> pa.Table:
+        """Read columns of a source table as numbers or text; a column that this version lacks is all null.
+
+        Args:
+            table: Source table.
+            wanted: Its columns; ``rowid`` is the number of the row.
+            where: Condition for the rows.
+            kinds: Narrower types to read some columns as; a value that does not fit leaves its column as it is.
+        """
+        types = {c: kind_of(table, c) for c in wanted} | dict(kinds or {})
+        have = [c for c in wanted if c == "rowid" or c in self.db.columns[table]] or ["rowid"]
         chunks: dict[str, list[pa.Array]] = {c: [] for c in have}
         repaired: Counter[str] = Counter()
-        rows = 0
-        for batch in self.db.slices(table, have, where):
-            rows += batch.num_rows
-            for c, array in zip(have, batch.columns, strict=True):
-                typed, broken = self._typed(table, c, array)
-                chunks[c].append(typed)
+
+        def typed(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:
+            columns = zip(have, batch.columns, strict=True)
+            return [self._typed(table, c, types.get(c, pa.int64()), array) for c, array in columns]
+
+        for made in self.db.slices(table, have, where, typed):
+            for c, (array, broken) in zip(have, made, strict=True):
+                chunks[c].append(array)
                 repaired[c] += broken
+        rows = sum(map(len, chunks[have[0]]))
         for c, broken in (+repaired).items():
             warn(f"{broken} texts of {table}.{c} are not UTF-8: repaired", path=self.path)
         arrays = {c: col.joined(chunks.pop(c)) for c in have}
-        absent = {c: pa.chunked_array([pa.nulls(rows, kind_of(table, c))]) for c in wanted if c not in have}
-        return pa.table(arrays | absent)
+        absent = {c: pa.chunked_array([pa.nulls(rows, types[c])]) for c in wanted if c not in have}
+        return pa.table(arrays | absent).select(list(wanted))
 
     def resolve(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
         """Make one declared column from its source column."""
@@ -193,15 +207,14 @@ class NsysCapture:
         row = None if index is None else self.db.rowid(source, index, self._where(name))
         return CorruptTraceError(what or otherwise, path=self.path, table=source, row=row, hint=EXPORT_AGAIN)
 
-    def _typed(self, table: str, column: str, data: pa.Array) -> tuple[pa.Array, int]:
+    def _typed(self, table: str, column: str, kind: pa.DataType, data: pa.Array) -> tuple[pa.Array, int]:
         """Cast a slice of a column to the type it is read as: n values, and how many texts had to be repaired."""
-        kind = kind_of(table, column)
         if kind in (pa.string(), col.DICTIONARY):
             made, broken = col.text(data)
             return (made.dictionary_encode() if kind == col.DICTIONARY else made), broken
-        if pa.types.is_integer(data.type) or (kind == pa.float64() and pa.types.is_floating(data.type)):
-            return data.cast(kind, safe=False), 0
-        raise self.db.wrong_type(table, column, "integer" if kind == pa.int64() else "number")
+        if not pa.types.is_integer(data.type) and not (kind == pa.float64() and pa.types.is_floating(data.type)):
+            raise self.db.wrong_type(table, column, "number" if kind == pa.float64() else "integer")
+        return col.narrowed(data, kind), 0
 
 
 def kind_of(table: str, column: str) -> pa.DataType:
@@ -211,6 +224,13 @@ def kind_of(table: str, column: str) -> pa.DataType:
     if column in TEXT_COLUMNS or f"{table}.{column}" in TEXT_COLUMNS:
         return pa.string()
     return pa.float64() if column in REAL_COLUMNS else pa.int64()
+
+
+def kind_of_declared(column: schemas.Column) -> pa.DataType:
+    """Return the type that the source of a declared column is best read as: ids few of which differ are numbered."""
+    if column.type == "dictionary" or source_column(column) in PACKED:
+        return col.IDS
+    return pa.int32() if column.type == "int32" else pa.int64()
 
 
 def source_table(name: str) -> str:
@@ -247,9 +267,8 @@ def first_misfit(name: str, data: pa.Table) -> tuple[str | None, str | None, int
 
 def check_version(capture: NsysCapture) -> None:
     """Warn of an export newer than the newest known one; what is known of it is read."""
-    from tracekit.readers.nsys_sqlite.machine import facts
-
-    version = facts(capture).get("schema_version") or ""
+    facts = {r["name"]: r["value"] for r in capture.small("capture_info").to_pylist()}
+    version = facts.get("schema_version", "")
     numbers = tuple(int(n) for n in re.findall(r"\d{1,9}", version)[:2])
     if numbers > NEWEST_SCHEMA:
         newest = ".".join(map(str, NEWEST_SCHEMA))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+IDS = pa.dictionary(pa.int32(), pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Strings:
 
     def look_up(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
         """Resolve ids: n ids in, n texts out (null where the id is null or unknown), and how many are unknown."""
-        used = column.combine_chunks().dictionary_encode()
+        used = numbered(column)
         known = pc.index_in(used.dictionary, self.ids)
         missing = 0
         if known.null_count:
@@ -59,12 +60,33 @@ def compact(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.Dictionary
 
 def process_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Unpack the process number from ids that hold machine, process and thread (``globalTid``, ``globalPid``)."""
-    return pc.bit_wise_and(pc.shift_right(column, ID_BITS), ID_MASK).cast(pa.int32())
+    ids = numbered(column)
+    numbers = pc.bit_wise_and(pc.shift_right(ids.dictionary, ID_BITS), ID_MASK).cast(pa.int32())
+    return pa.chunked_array([numbers.take(ids.indices)])
 
 
 def thread_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Unpack the thread number from ids that hold machine, process and thread."""
-    return pc.bit_wise_and(column, ID_MASK).cast(pa.int32())
+    ids = numbered(column)
+    return pa.chunked_array([pc.bit_wise_and(ids.dictionary, ID_MASK).cast(pa.int32()).take(ids.indices)])
+
+
+def numbered(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Number the distinct values of a column, if it is not read so already."""
+    whole = column.combine_chunks()
+    return whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+
+
+def narrowed(data: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast a slice of numbers to a narrower type; where a value does not fit, it stays as it is."""
+    if kind == IDS:
+        return data.cast(pa.int64()).dictionary_encode()
+    if kind == pa.float64():
+        return data.cast(kind, safe=False)
+    try:
+        return data.cast(kind)
+    except pa.ArrowInvalid:
+        return data.cast(pa.int64())
 
 
 def number_rows(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | None, ...]]]:
@@ -99,7 +121,8 @@ def text(column: pa.Array) -> tuple[pa.Array, int]:
 
 def joined(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
     """Join the slices of a column; numbers and dictionaries become one piece."""
-    column = pa.chunked_array(chunks)
+    wide = len({c.type for c in chunks}) > 1
+    column = pa.chunked_array([c.cast(pa.int64()) for c in chunks] if wide else chunks)
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
     return column if pa.types.is_string(column.type) else pa.chunked_array([column.combine_chunks()])

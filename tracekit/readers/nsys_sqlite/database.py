@@ -11,7 +11,7 @@ import os
 import sqlite3
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -19,9 +19,11 @@ from tracekit.errors import CorruptTraceError, first_line
 from tracekit.readers.sqlite_files import EXPORT_AGAIN, check_whole, connect, quote, read_only_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tracekit.registry import Source
+
+T = TypeVar("T")
 
 SLICE_ROWS = 1 << 16
 MIN_ROW_BYTES = 8
@@ -62,13 +64,19 @@ class Database:
         found = self.query(sql, (index,), table=table)
         return int(found[0][0]) if found else None
 
-    def slices(self, table: str, columns: Sequence[str], where: str = "") -> Iterator[pa.RecordBatch]:
-        """Yield rows of a table in rowid order, a slice of rowids at a time, read by several threads.
+    def slices(
+        self, table: str, columns: Sequence[str], where: str, work: Callable[[pa.RecordBatch], T]
+    ) -> Iterator[T]:
+        """Read rows of a table in rowid order, a slice of rowids at a time, in several threads.
 
         Args:
             table: Name of a table of the catalogue.
             columns: Names of its columns; ``rowid`` is the number of the row.
-            where: Further condition, without ``WHERE``.
+            where: Further condition, without ``WHERE``; empty for all rows.
+            work: What to do with a slice, in the thread that read it.
+
+        Yields:
+            What ``work`` made of each slice.
 
         Raises:
             CorruptTraceError: The table is damaged.
@@ -79,11 +87,11 @@ class Database:
         rest = f" AND ({where or 'TRUE'}) ORDER BY {rowid}"
         queries = [f"{body}{low} AND {high}{rest}" for low, high in self._bounds(table)]
         if len(queries) == 1:
-            yield self._fetch(queries[0], table)
+            yield work(self._fetch(queries[0], table))
             return
         with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
             try:
-                yield from pool.map(lambda q: self._fetch(q, table), queries)
+                yield from pool.map(lambda q: work(self._fetch(q, table)), queries)
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 

@@ -102,8 +102,6 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 def definitions(capture: NsysCapture, types: tuple[int, ...], *keys: str) -> dict[tuple[int | None, ...], str]:
     """Read which names the events of some types gave, by process, domain and further keys; the earliest name counts."""
-    if EVENTS not in capture.db.columns:
-        return {}
     listed = ", ".join(map(str, types))
     raw = capture.fetch(EVENTS, ["start", "globalTid", "textId", "text", *keys], f'"eventType" IN ({listed})')
     named = raw.append_column("name", name(capture, EVENTS, raw).cast(pa.string()))

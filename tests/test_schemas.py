@@ -1,0 +1,174 @@
+"""Declared tables: what follows from them, and what ``conform`` says of data that is not as declared."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pyarrow as pa
+import pytest
+import tracekit as tk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import strategies
+from tracekit import schemas
+from tracekit.errors import SchemaError
+
+NAMES = sorted(schemas.tables())
+KERNELS = schemas.table("kernels")
+RANGES = schemas.table("nvtx_ranges")
+DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+EVERY = [schemas.table(n) for n in NAMES] + [schemas.correlated(n) for n in NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_declaration_is_complete(name: str) -> None:
+    schema = schemas.table(name)
+    assert schema.name == name
+    assert schema.doc.endswith(".")
+    assert set(schema.key) <= set(schema.names)
+    assert len(set(schema.names)) == len(schema.names)
+    for column in schemas.correlated(name).columns:
+        assert column.doc.endswith((".", "…")), column
+        assert column.type in strategies.VALUES, column
+        unit = next((u for u in ("ns", "bytes", "hz", "bytes_per_s") if column.name.endswith(f"_{u}")), None)
+        assert (unit is None) or column.unit is not None, column
+        if column.references:
+            table, _, referenced = column.references.partition(".")
+            assert referenced in schemas.table(table).names, column
+
+
+@pytest.mark.parametrize("schema", EVERY, ids=lambda s: f"{s.name}{len(s.columns)}")
+def test_the_schemas_of_a_table_agree(schema: schemas.TableSchema) -> None:
+    arrow = schemas.arrow_schema(schema)
+    assert arrow.names == schema.names
+    assert arrow.metadata == {b"tracekit.table": schema.name.encode()}
+    empty = schemas.empty(schema)
+    assert empty.num_rows == 0
+    assert empty.schema.equals(arrow, check_metadata=True)
+    assert dict(pl.DataFrame(empty).schema) == schemas.polars_schema(schema)
+    for field, column in zip(arrow, schema.columns, strict=True):
+        assert field.nullable == column.nullable
+        assert field.metadata[b"doc"].decode() == column.doc
+        assert field.metadata.get(b"unit", b"").decode() == (column.unit or "")
+
+
+def test_some_columns() -> None:
+    assert schemas.arrow_schema(KERNELS, ["name", "start_ns"]).names == ["name", "start_ns"]
+    assert schemas.polars_schema(KERNELS, ["name"]) == {"name": pl.Categorical()}
+    assert schemas.empty(KERNELS, ["end_ns"]).column_names == ["end_ns"]
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(SchemaError, match=r"^no table is called 'kernel'\nHint: tables: api_calls, capture_info"):
+        schemas.table("kernel")
+    with pytest.raises(
+        SchemaError, match=r"^table 'kernels' has no column 'start'\nHint: columns: kernel_id, start_ns"
+    ):
+        KERNELS["start"]
+
+
+@pytest.mark.parametrize("schema", EVERY, ids=lambda s: f"{s.name}{len(s.columns)}")
+def test_json_schema(schema: schemas.TableSchema) -> None:
+    made = schemas.json_schema(schema)
+    assert json.loads(json.dumps(made)) == made
+    assert made["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert made["$id"] == f"tracekit:{schema.name}:v1"
+    assert list(made["properties"]) == schema.names
+    assert set(made["required"]) == {c.name for c in schema.columns if not c.nullable}
+    known = {"integer", "number", "boolean", "string", "null"}
+    for column in schema.columns:
+        found = made["properties"][column.name]
+        kinds = found["type"] if isinstance(found["type"], list) else [found["type"]]
+        assert set(kinds) <= known
+        assert ("null" in kinds) == column.nullable
+        if column.values:
+            assert found["enum"] == [*column.values, *([None] if column.nullable else [])]
+
+
+@settings(max_examples=40)
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+def test_conform_keeps_what_is_as_declared(name: str, data: st.DataObject) -> None:
+    schema = schemas.table(name)
+    table = data.draw(strategies.tables(schema))
+    assert schemas.conform(table, schema).equals(table)
+    wide = {"int32": pa.int64(), "dictionary": pa.large_string()}
+    raw = pa.table({c.name: table[c.name].cast(wide.get(c.type, table[c.name].type)) for c in reversed(schema.columns)})
+    again = schemas.conform(raw, schema)
+    assert again.schema.equals(table.schema, check_metadata=True)
+    assert again.to_pylist() == table.to_pylist()
+
+
+@settings(max_examples=40)
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+def test_tables_in_memory_come_back_equal(name: str, data: st.DataObject) -> None:
+    table = data.draw(strategies.tables(schemas.table(name)))
+    trace = tk.Trace.from_tables({name: table})
+    assert trace.count(name) == table.num_rows
+    if name != "nvtx_projections":  # made by correlation
+        assert trace[name].to_pylist() == table.to_pylist()
+        assert trace.frame(name).collect().to_dicts() == table.to_pylist()
+
+
+def kernels(**columns: object) -> pa.Table:
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize(
+    ("data", "columns", "said"),
+    [
+        (kernels(start_ns=[1]), ["start_ns", "end_ns", "name"], "2 missing columns for 'kernels': end_ns, name"),
+        (kernels(start_ns=["x"]), ["start_ns"], "column 'start_ns' of 'kernels' is not int64: Failed to parse"),
+        (kernels(start_ns=[[1]]), ["start_ns"], "column 'start_ns' of 'kernels' is not int64: Unsupported cast"),
+        (kernels(start_ns=[1, None, None]), ["start_ns"], "column 'start_ns' of 'kernels' holds 2 nulls; none are all"),
+        (kernels(device_id=[1 << 40]), ["device_id"], "column 'device_id' of 'kernels' is not int32: Integer value"),
+        (kernels(start_ns=[1.5]), ["start_ns"], "column 'start_ns' of 'kernels' is not int64: Float value 1.5"),
+        (kernels(name=[b"\xff"]), ["name"], "column 'name' of 'kernels' is not dictionary<values=string"),
+        (pa.table([[1], [2]], names=["start_ns", "start_ns"]), ["start_ns"], "1 repeated columns for 'kernels': start"),
+        ({"start_ns": [1]}, ["start_ns"], "'kernels' is a dict, not a pyarrow.Table"),
+        (pl.DataFrame({"start_ns": [1]}), ["start_ns"], "'kernels' is a DataFrame, not a pyarrow.Table"),
+    ],
+)
+def test_what_is_not_as_declared(data: pa.Table, columns: list[str], said: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        schemas.conform(data, KERNELS, columns, path="some.file")
+    assert str(caught.value).startswith(f"some.file: {said}")
+
+
+def test_undeclared_values() -> None:
+    kinds = pa.table({"kind": ["push_pop", "push-pop", "start_end", "range"]})
+    with pytest.raises(SchemaError, match="column 'kind' of 'nvtx_ranges' holds push-pop, range; allowed are push_pop"):
+        schemas.conform(kinds, RANGES, ["kind"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["a", None, "a"]),
+        pa.array(["a", None, "a"], pa.large_string()),
+        pa.array(["a", None, "a"]).dictionary_encode(),
+        pa.array(["a", None, "a"], pa.large_string()).dictionary_encode(),
+        pa.array(["a", None, "a"], pa.dictionary(pa.int8(), pa.string())),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), pa.array(["a", None])),
+        pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.uint16()), pa.array(["a", "a"], pa.large_string())),
+    ],
+)
+def test_texts_of_any_encoding(values: pa.Array) -> None:
+    for table in (pa.table({"name": values}), pa.table({"name": pa.chunked_array([values, values])})):
+        made = schemas.conform(table, KERNELS, ["name"])
+        assert made["name"].type == DICTIONARY
+        assert made["name"].to_pylist() == table["name"].to_pylist()
+        assert made["name"].null_count == table["name"].to_pylist().count(None)
+
+
+def test_no_texts() -> None:
+    for empty in (pa.chunked_array([], pa.string()), pa.chunked_array([], DICTIONARY), pa.chunked_array([pa.nulls(0)])):
+        assert schemas.conform(pa.table({"name": empty}), KERNELS, ["name"]).schema.field("name").type == DICTIONARY
+
+
+def test_nulls_inside_a_dictionary_are_seen() -> None:
+    kinds = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["push_pop", None]))
+    with pytest.raises(SchemaError, match="column 'kind' of 'nvtx_ranges' holds 1 nulls; none are allowed"):
+        schemas.conform(pa.table({"kind": kinds}), RANGES, ["kind"])

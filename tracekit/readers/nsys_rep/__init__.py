@@ -1,0 +1,27 @@
+"""Nsight Systems reports (``.nsys-rep``, ``.qdrep``), 2019.5 to 2026.2, read without nsys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.registry import Reader
+
+if TYPE_CHECKING:
+    from tracekit.registry import Capture, Source
+
+_MAGIC = b"NVIDIA Tegra Profiler Report"
+
+
+def sniff(source: Source) -> bool:
+    """Whether a file begins as a report does."""
+    return source.head.startswith(_MAGIC)
+
+
+def open_(source: Source) -> Capture:
+    """Open a report."""
+    from tracekit.readers.nsys_rep.capture import RepCapture
+
+    return RepCapture(source)
+
+
+READER = Reader("nsys-rep", "Nsight Systems report (.nsys-rep, .qdrep)", (".nsys-rep", ".qdrep"), sniff, open_)

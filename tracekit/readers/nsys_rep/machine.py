@@ -1,0 +1,149 @@
+"""The small tables of a report, as an export of nsys calls them: facts, GPUs, contexts, streams, threads, metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.readers.nsys_rep import clocks, metrics
+from tracekit.readers.nsys_rep.container import CLOCKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tracekit.readers.nsys_rep.report import Report
+    from tracekit.readers.nsys_rep.wire import Message
+
+    Row = dict[str, Any]
+
+CONTEXTS_SINCE = (2023, 4)
+"""Release from which exports list contexts; before they listed null streams."""
+
+_GPU_NUMBERS = {
+    "id": 1,
+    "deviceId": 1,
+    "l2CacheSize": 10,
+    "totalMemory": 11,
+    "memoryBandwidth": 12,
+    "clockRate": 13,
+    "smCount": 14,
+    "cuDevice": 15,
+    "maxRegistersPerSm": 29,
+    "maxShmemPerSm": 28,
+    "threadsPerWarp": 30,
+    "maxWarpsPerSm": 32,
+    "computeMajor": 41,
+    "computeMinor": 42,
+}
+_GPU_TEXTS = {"name": 2, "busLocation": 3, "uuid": 5, "chipName": 7}
+_CUDA_GPU_NUMBERS = {
+    "deviceId": 24,
+    "globalMemoryBandwidth": 2,
+    "globalMemorySize": 3,
+    "l2CacheSize": 5,
+    "numThreadsPerWarp": 6,
+    "coreClockRate": 7,
+    "numMultiprocessors": 9,
+    "maxWarpsPerMultiprocessor": 11,
+    "computeCapabilityMajor": 22,
+    "computeCapabilityMinor": 23,
+    "maxSharedMemoryPerMultiprocessor": 27,
+    "maxRegistersPerMultiprocessor": 28,
+}
+_CUDA_GPU_TEXTS = {"name": 1, "pciBusId": 26}
+_CONTEXT = {"nullStreamId": 1, "processId": 4, "deviceId": 5, "contextId": 6, "parentContextId": 7, "isGreenContext": 8}
+_STREAM = {"streamId": 1, "processId": 4, "contextId": 5, "priority": 6, "flag": 7}
+_NAMED_STREAM = {"processId": 4, "contextId": 6, "streamId": 7}
+_THREAD = {"nameId": 2, "priority": 3, "globalTid": 4}
+
+
+def facts(report: Report) -> Iterable[Row]:
+    """Tool and version. There is no schema version: that is the exporter's."""
+    yield {"name": "EXPORT_PRODUCT_NAME", "value": "NVIDIA Nsight Systems"}
+    if report.container.build:
+        yield {"name": "EXPORT_PRODUCT_VERSION", "value": report.container.build}
+
+
+def session(report: Report) -> Iterable[Row]:
+    """UTC of event time 0."""
+    origin = _extent(report).origin_utc_ns
+    return [] if origin is None else [{"utcEpochNs": origin}]
+
+
+def analysis(report: Report) -> Iterable[Row]:
+    """How long the capture lasted."""
+    duration = _extent(report).duration_ns
+    return [] if duration is None else [{"duration": duration}]
+
+
+def gpus(report: Report) -> Iterable[Row]:
+    """The GPUs of the machine."""
+    return (_row(m, _GPU_NUMBERS, _GPU_TEXTS) for m in _described(report, 7))
+
+
+def cuda_gpus(report: Report) -> Iterable[Row]:
+    """Properties of the GPUs, as reports up to 2021 keep them."""
+    return (_row(m, _CUDA_GPU_NUMBERS, _CUDA_GPU_TEXTS) for m in _described(report, 1))
+
+
+def contexts(report: Report) -> Iterable[Row]:
+    """CUDA contexts."""
+    return (_row(m, _CONTEXT) for m in report.raw.trailer.messages(14))
+
+
+def streams(report: Report) -> Iterable[Row]:
+    """CUDA streams."""
+    return (_row(m, _STREAM) for m in report.raw.trailer.messages(15))
+
+
+def named_streams(report: Report) -> Iterable[Row]:
+    """CUDA streams that NVTX gave a name."""
+    return (_row(m, _NAMED_STREAM, {"name": 1}) for m in report.raw.trailer.messages(13))
+
+
+def threads(report: Report) -> Iterable[Row]:
+    """Names of threads."""
+    return (_row(m, _THREAD) for m in report.raw.threads.messages(1))
+
+
+def metric_names(report: Report) -> Iterable[Row]:
+    """GPU metrics of each type of sample."""
+    names = report.raw.strings
+    for number, listed in report.metrics.items():
+        for i, metric in enumerate(listed):
+            text = names[metric.name].as_py().decode("utf-8", "replace") if 0 <= metric.name < len(names) else None
+            yield {"typeId": number, "metricId": i, "metricName": text}
+
+
+TABLES: dict[str, tuple[tuple[str, ...], Callable[[Report], Iterable[Row]]]] = {
+    "META_DATA_EXPORT": (("name", "value"), facts),
+    "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), session),
+    "ANALYSIS_DETAILS": (("duration",), analysis),
+    "TARGET_INFO_GPU": ((*_GPU_NUMBERS, *_GPU_TEXTS), gpus),
+    "TARGET_INFO_CUDA_GPU": ((*_CUDA_GPU_NUMBERS, *_CUDA_GPU_TEXTS), cuda_gpus),
+    "TARGET_INFO_CUDA_CONTEXT_INFO": (tuple(_CONTEXT), contexts),
+    "TARGET_INFO_CUDA_NULL_STREAM": (tuple(_CONTEXT)[:4], contexts),
+    "TARGET_INFO_CUDA_STREAM": (tuple(_STREAM), streams),
+    "TARGET_INFO_NVTX_CUDA_STREAM": ((*_NAMED_STREAM, "name"), named_streams),
+    "ThreadNames": (tuple(_THREAD), threads),
+    "TARGET_INFO_GPU_METRICS": (("typeId", "metricId", "metricName"), metric_names),
+}
+
+
+def table_names(release: tuple[int, ...]) -> list[str]:
+    """Return the small tables of a release: contexts stand in one of two."""
+    left_out = "TARGET_INFO_CUDA_CONTEXT_INFO" if () < release < CONTEXTS_SINCE else "TARGET_INFO_CUDA_NULL_STREAM"
+    return [name for name in TABLES if name != left_out]
+
+
+def _extent(report: Report) -> clocks.Extent:
+    return clocks.extent(report.raw.header, report.container.section(CLOCKS))
+
+
+def _described(report: Report, field: int) -> list[Message]:
+    targets = (m for machine in report.raw.trailer.messages(1) for m in machine.messages(2))
+    return [m for target in targets for m in target.messages(field)]
+
+
+def _row(message: Message, numbers: dict[str, int], texts: dict[str, int] | None = None) -> Row:
+    row: Row = {name: message.number(n) for name, n in numbers.items()}
+    return row | {name: message.text(n) for name, n in (texts or {}).items()}

@@ -1,0 +1,100 @@
+"""GPU metrics: generic events whose raw bytes hold one sample of every metric, at places that the stream header lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tracekit.readers.nsys_rep.arrays import Slice, numbers
+from tracekit.readers.nsys_rep.decoding import decode
+from tracekit.readers.nsys_rep.wire import Damage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.readers.nsys_rep.blocks import RawData
+    from tracekit.readers.nsys_rep.decoding import Buffer, Mask, Places
+    from tracekit.readers.nsys_rep.wire import Message
+
+SOURCE = b"GpuMetrics"
+SOURCE_MASK = ~0xFFFFFFFF
+SAMPLE_MASK = 0xFF00
+COLUMNS = ("rawTimestamp", "timestamp", "typeId", "metricId", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: id of its name, and where its samples lie in the raw bytes."""
+
+    name: int
+    at: int
+    size: int
+
+
+def types(raw: RawData) -> dict[int, list[Metric]]:
+    """Return the metrics of each type of sample, in order; the lowest byte of a type is the GPU."""
+    sources = {m.number(1) for m in raw.stream.messages(13) if _name(raw, m) == SOURCE}
+    found = {}
+    for listed in raw.stream.messages(14):
+        number = listed.number(1) or 0
+        if number & SOURCE_MASK in sources and not number & SAMPLE_MASK:
+            found[number] = sorted((_metric(m) for m in listed.messages(3)), key=lambda m: m.at)
+    return found
+
+
+def samples(known: Mapping[int, list[Metric]], chosen: Chosen) -> Slice:
+    """Decode n generic events: one row a metric of each that is a sample, in order."""
+    top = decode(chosen.buffer, chosen.starts, chosen.stops, (1, 2, 3))
+    if not {1, 2, 3} <= top.keys() or top[3].stops is None:
+        return Slice.whole(0, dict.fromkeys(COLUMNS, pa.array([], pa.int64())))
+    ids, times, places = (top[f].values.view(np.int64) for f in (1, 2, 3))
+    whole = np.ones(len(ids), np.bool_)
+    for field in top.values():
+        whole &= True if field.valid is None else field.valid
+    at = _Samples(chosen.buffer, np.where(whole, ids, -1), times, places, top[3].stops - places)
+    made = [at.of_type(number, metrics) for number, metrics in known.items()]
+    joined = [np.concatenate([_NONE, *(m[i] for m in made)]) for i in range(5)]
+    order = np.argsort(joined[0], kind="stable")
+    arrays = [numbers(c[order], None) for c in joined[1:]]
+    return Slice.whole(len(order), dict(zip(COLUMNS, (arrays[0], *arrays), strict=True)))
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    """Generic events: types, times, and where their raw bytes lie."""
+
+    buffer: Buffer
+    ids: Places
+    times: Places
+    places: Places
+    sizes: Places
+
+    def of_type(self, number: int, metrics: list[Metric]) -> tuple[Places, Places, Places, Places, Places]:
+        """Decode one type: number of the event, time, type, metric and value, each as long as the rows."""
+        events = np.flatnonzero(self.ids == number)
+        if len(events) and int(self.sizes[events].min()) < max((m.at + m.size for m in metrics), default=0):
+            raise Damage("a sample of GPU metrics is shorter than its metrics")
+        at = self.places[events]
+        words = [self.buffer.words[at + m.at] & np.uint64((1 << 8 * m.size) - 1) for m in metrics]
+        values = np.stack(words, axis=1).reshape(-1).view(np.int64) if metrics else _NONE
+        rows = np.repeat(events, len(metrics))
+        ids = np.tile(np.arange(len(metrics)), len(events))
+        return rows, self.times[rows], np.full(len(rows), number), ids, values
+
+
+def _metric(listed: Message) -> Metric:
+    name, at, size = (listed.number(n) or 0 for n in (1, 2, 3))
+    if not (0 <= at < 1 << 20 and 1 <= size <= 8):
+        raise Damage(f"a GPU metric is said to have {size} bytes at byte {at}")
+    return Metric(name, at, size)
+
+
+def _name(raw: RawData, source: Message) -> bytes:
+    name = source.number(3)
+    return raw.strings[name].as_py() if name is not None and 0 <= name < len(raw.strings) else b""

@@ -1,0 +1,98 @@
+"""Names for what a report records beside the declared tables, so that it can be counted and shown."""
+
+from __future__ import annotations
+
+from tracekit.readers.nsys_rep import entries, layout
+
+EVENT_TYPES = {
+    27: "process",
+    28: "memory map",
+    31: "CPU sample",
+    41: "CPU scheduling",
+    47: "start or finish mark",
+    48: "function call",
+    49: "diagnostic message",
+    50: "OpenGL workload",
+    58: "GPU context switch",
+    77: "graphics command buffer",
+    78: "display refresh",
+    81: "performance counter",
+    88: "NvMedia",
+    89: "OpenACC",
+    91: "Direct3D 12",
+    92: "Direct3D 12 workload",
+    95: "Vulkan",
+    96: "Vulkan workload",
+    100: "system event",
+    101: "GPU memory event",
+    105: "ETW event",
+    108: "CUDA call chain",
+    109: "WDDM event",
+    110: "Direct3D 11",
+    112: "DXGI",
+    113: "CUDA graph node creation",
+    114: "OpenMP",
+    115: "uncore counter",
+    117: "GPU memory usage",
+    118: "ETW graphics kernel event",
+    119: "unified memory CPU page fault",
+    120: "unified memory GPU page fault",
+    121: "network metric",
+    122: "network metric list",
+    123: "interrupt",
+    124: "video encoder",
+    125: "video decoder",
+    126: "JPEG engine",
+    128: "performance counter",
+    129: "GPU memory pool",
+    131: "CUDA executable graph creation",
+    132: "CUDA graph creation",
+    133: "CUDA graph clone",
+    134: "GPU memory transfer",
+    137: "InfiniBand switch metric",
+    141: "InfiniBand switch congestion",
+    143: "performance metric",
+    144: "OpenXR",
+    147: "system call",
+}
+CALL_CLASSES = {
+    2: "OpenGL call",
+    3: "profiler overhead",
+    28: "cuDNN call",
+    29: "cuBLAS call",
+    38: "NvMedia call",
+    41: "Direct3D 12 call",
+    48: "OpenACC",
+    53: "Vulkan call",
+    71: "Direct3D 11 call",
+    78: "OpenMP",
+    83: "video encoder call",
+    86: "video decoder call",
+    89: "JPEG engine call",
+    102: "CUDA just-in-time compilation",
+    103: "CUDA activity overhead",
+    107: "system call",
+}
+DECODED_TYPES = {(p, t) for p, t in ((layout.PROCESS, 27), *((layout.GPU, t) for t in (79, 80, 106, 127, 130, 142)))}
+
+
+def of_kind(kind: int) -> str | None:
+    """Name a kind of events; None if they are decoded, or are function calls, which have names by class."""
+    if kind == entries.GENERIC:
+        return None
+    if kind == entries.UNKNOWN:
+        return "event of unknown kind"
+    payload, event_type = entries.parts_of(kind)
+    decoded = payload == layout.NVTX or (payload, event_type) in DECODED_TYPES
+    if decoded or (payload == layout.API and event_type in (layout.CALL, layout.CALL_MARK)):
+        return None
+    return EVENT_TYPES.get(event_type, f"event of type {event_type}")
+
+
+def of_call(event_type: int, event_class: int) -> str | None:
+    """Name a class of function calls; None if they are decoded."""
+    if event_class in layout.OSRT_CLASSES or (event_type == layout.CALL and event_class in layout.RUNTIME_CLASSES):
+        return None
+    if event_type == layout.CALL_MARK:
+        return EVENT_TYPES[layout.CALL_MARK]
+    return CALL_CLASSES.get(event_class, f"call of class {event_class}")
