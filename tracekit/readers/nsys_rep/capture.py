@@ -41,7 +41,9 @@ class RepCapture(NsysCapture):
         """Read columns of a source table as numbers or text; a column that the report lacks is all null."""
         types = {c: kind_of(table, c) for c in wanted} | dict(kinds or {})
         have = [c for c in wanted if c == "rowid" or c in self.db.columns[table]] or ["rowid"]
-        made = list(self.db.slices(table, have, parsed(where), lambda c, a: self._typed(table, c, types.get(c, pa.int64()), a)))
+        made = list(
+            self.db.slices(table, have, parsed(where), lambda c, a: self._typed(table, c, types.get(c, pa.int64()), a))
+        )
         arrays = {}
         for i, c in enumerate(have):
             if broken := sum(columns[i][1] for columns in made):
