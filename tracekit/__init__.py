@@ -23,7 +23,13 @@ __all__ = [
 
 
 def formats() -> dict[str, tuple[bool, bool]]:
-    """Return every format by name, and whether it can be read and written."""
+    """Return every format by name, and whether it can be read and written.
+
+    Example:
+        >>> import tracekit as tk
+        >>> tk.formats()["nsys-sqlite"]
+        (True, False)
+    """
     from tracekit import registry
 
     read, write = registry.readers(), registry.exporters()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.metadata
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from tracekit.errors import TracekitError, UnknownFormatError, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from importlib.metadata import EntryPoint
 
     import polars as pl
     import pyarrow as pa
@@ -280,11 +280,13 @@ def _recognises(reader: Reader, source: Source) -> bool:
 
 
 def _collect(kind: type[Part], builtins: tuple[str, ...], attribute: str, group: str) -> dict[str, Part]:
+    from importlib import metadata
+
     found: dict[str, Part] = {}
     for module in builtins:
         part: Part = getattr(importlib.import_module(module), attribute)
         found[part.format] = part
-    for entry in importlib.metadata.entry_points(group=group):
+    for entry in metadata.entry_points(group=group):
         plugin = _load(kind, entry)
         if plugin is not None and plugin.format in found:
             warn(f"plug-in {entry.value!r} skipped: the format {plugin.format!r} is taken")
@@ -293,7 +295,7 @@ def _collect(kind: type[Part], builtins: tuple[str, ...], attribute: str, group:
     return found
 
 
-def _load(kind: type[Part], entry: importlib.metadata.EntryPoint) -> Part | None:
+def _load(kind: type[Part], entry: EntryPoint) -> Part | None:
     try:
         part = entry.load()
     except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever a third party's import raises must not break the rest

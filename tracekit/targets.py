@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 import tempfile
 from pathlib import Path
@@ -35,14 +36,27 @@ def fresh(path: str | os.PathLike[str], *, overwrite: bool = False, reading: Pat
         raise ExportError(f"cannot be written: {e.strerror}", path=target, hint="choose another folder") from e
     try:
         yield folder / target.name
-        if target.is_dir():
-            target.rename(folder / "replaced")
-        (folder / target.name).replace(target)
+        _replace(folder / target.name, target)
     except OSError as e:
-        reason = e.strerror or e
-        raise ExportError(f"cannot be written: {reason}", path=target, hint="is there room on the disk?") from e
+        room = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        hint = "make room on the disk, or choose another folder" if room else "choose another name or folder"
+        raise ExportError(f"cannot be written: {e.strerror or e}", path=target, hint=hint) from e
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replace(made: Path, target: Path) -> None:
+    """Put what was made in the place of the target; a folder that was there stays if that fails."""
+    if not target.is_dir():
+        made.replace(target)
+        return
+    old = made.with_name(f"{made.name}.old")
+    target.rename(old)
+    try:
+        made.replace(target)
+    except BaseException:
+        old.rename(target)
+        raise
 
 
 def _check(target: Path, overwrite: bool, reading: Path | None) -> None:  # noqa: FBT001

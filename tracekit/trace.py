@@ -45,7 +45,7 @@ def load(path: str | os.PathLike[str], format: str | None = None) -> Trace:  # n
     """
     source = registry.Source(path)
     found = registry.sniff(source) if format is None else registry.reader(format)
-    if not source.path.exists():
+    if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     return Trace(File(found.open(source), source.path), path=source.path, format=found.format)
 
@@ -133,9 +133,9 @@ class Trace:
 
         Example:
             >>> import tracekit as tk
-            >>> trace = tk.load("fixtures/train_amp.sqlite").correlate()
-            >>> trace.table("kernels", ["range_path"])[0][0].as_py()
-            'Batch 0/Forward pass/layer1/aten::conv2d, seq = 0, op_id = 13, sizes = [[256, 3, 32, 32], [64, 3, 3, 3]]'
+            >>> trace = tk.load("fixtures/graph_node.sqlite").correlate()
+            >>> trace.frame("kernels").group_by("range_name").len().sort("range_name").collect().rows()[:3]
+            [('capture', 2), ('eager', 25), ('replay 0', 5)]
         """
         return self._on(self._layer.correlated())
 
@@ -160,8 +160,17 @@ class Trace:
             min_duration_ns: Rows that last at least so long.
             tables: Only these tables; the others are empty.
 
+        Returns:
+            A new trace.
+
         Raises:
             SchemaError: No such table.
+
+        Example:
+            >>> import tracekit as tk
+            >>> trace = tk.load("fixtures/graph_node.sqlite")
+            >>> trace.count("kernels"), trace.select(time=(40_000_000, 50_000_000)).count("kernels")
+            (52, 28)
         """
         for name in tables or ():
             self.schema(name)
@@ -198,6 +207,12 @@ class Trace:
         Raises:
             UnknownFormatError: No such exporter.
             ExportError: The target exists, or cannot be written.
+
+        Example:
+            >>> import tempfile, tracekit as tk
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     tk.load("fixtures/graph_node.sqlite").export(f"{folder}/trace.json.gz").name
+            'trace.json.gz'
         """
         chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
         trace = self.select(tables=tables)
@@ -236,6 +251,12 @@ def stats(trace: Trace, report: str) -> pl.DataFrame:
 
     Raises:
         UnknownFormatError: No such report.
+
+    Example:
+        >>> import tracekit as tk
+        >>> report = tk.stats(tk.load("fixtures/graph_node.sqlite"), "cuda_gpu_kern_sum")
+        >>> report.columns[:3], report.height
+        (['Time (%)', 'Total Time (ns)', 'Instances'], 5)
     """
     return report_table(trace, report).frame()
 
@@ -269,6 +290,12 @@ def convert(
 
     Raises:
         TracekitError: As ``load`` and ``Trace.export``.
+
+    Example:
+        >>> import tempfile, tracekit as tk
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     tk.convert("fixtures/graph_node.sqlite", f"{folder}/tables", to="parquet").name
+        'tables'
     """
     with load(source, format) as trace:
         return trace.export(target, format=to, overwrite=overwrite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from tracekit.errors import UnsupportedVersionError
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
-from tracekit.readers.nsys_rep.wire import DELIMITED, Damage, Message, delimited, varint
+from tracekit.readers.nsys_rep.wire import DELIMITED, MORE, Damage, Message, delimited, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.container import Container
 
 MAGIC = b"QDTEXT00"
-MAX_BLOCK = 64 << 20
+MAX_BLOCK = 32 << 20
+MAX_STRINGS = 1 << 21
 MAX_RATIO = 255
 END_LITERALS = 5
 STRING_KEY = 1 << 3 | DELIMITED
@@ -162,19 +164,20 @@ def _codec() -> pa.Codec:
 def _strings(body: memoryview, most: int) -> pa.BinaryArray:
     """Take the strings out of a string block, ``most`` at most; streams of processes stand between them."""
     data = bytes(body)
-    edges: list[int] = []
+    edges = array("q")
     at, end = 0, len(data)
     while at < end:
         key = data[at]
-        size, start = (data[at + 1], at + 2) if at + 1 < end and data[at + 1] < 0x80 else varint(body, at + 1)
+        short = at + 1 < end and data[at + 1] < MORE
+        size, start = (data[at + 1], at + 2) if short else varint(body, at + 1)
         at = start + size
         if key & 7 != DELIMITED or at > end:
             raise Damage(f"a block of strings is damaged at byte {start}")
         if key == STRING_KEY:
-            edges += (start, at)
-    if len(edges) > 2 * most:
-        raise Damage(f"a block holds {len(edges) // 2} strings, {most} are expected")
-    return cut(np.frombuffer(data, np.uint8), np.array(edges, np.int64))
+            edges.extend((start, at))
+            if len(edges) > 2 * min(most, MAX_STRINGS):
+                raise Damage(f"a block holds more than {min(most, MAX_STRINGS)} strings")
+    return cut(np.frombuffer(data, np.uint8), np.frombuffer(edges, np.int64))
 
 
 def cut(

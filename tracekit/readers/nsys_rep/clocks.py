@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tracekit.readers.nsys_rep.wire import Message, signed
@@ -51,9 +52,7 @@ def _by_offsets(listed: Message) -> int | None:
 
 def _decimal(text: str | None) -> int:
     """Read an offset: decimal text, of a negative number either signed or wrapped; no text is no offset."""
-    if not text or len(text) > 20 or not text.removeprefix("-").isascii() or not text.removeprefix("-").isdigit():
-        return 0
-    return signed(int(text) & _U64)
+    return signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
 
 
 def _by_segments(conversions: Message) -> tuple[int | None, int | None]:

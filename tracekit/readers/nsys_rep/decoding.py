@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.readers.nsys_rep.wire import DELIMITED, FIXED32, FIXED64, VARINT, Damage
+from tracekit.readers.nsys_rep.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, Damage
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,7 +23,7 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 Places: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-SLACK = 32
+WORD, SLACK = 8, 32
 MAX_STEPS = 4096
 MAX_LENGTH = np.uint64(1 << 40)
 _ENDS = np.uint64(0x8080808080808080)
@@ -93,7 +93,7 @@ def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int
 
 def varints(buffer: Buffer, places: Places) -> tuple[Words, Places | int]:
     """Read numbers: n places in, n values and their n lengths in bytes out (one length if they are equal)."""
-    return _numbers(buffer, buffer.words[places], places, 8)
+    return _numbers(buffer, buffer.words[places], places, WORD)
 
 
 class _Walk:
@@ -125,7 +125,7 @@ class _Walk:
         at, stops = self.at, self.stops
         if chosen is not None:
             at, stops, words = at[chosen], stops[chosen], words[chosen]
-        values, ends, after = self._read(at + width, words >> np.uint64(8 * width), key & 7, 8 - width)
+        values, ends, after = self._read(at + width, words >> np.uint64(8 * width), key & 7, WORD - width)
         if (after > stops).any():
             raise Damage("a field reaches beyond its message")
         if key >> 3 in wanted:
@@ -162,11 +162,11 @@ class _Walk:
             stops = None if ends is None else np.zeros(self.total, np.int64)
             known = self.found[number] = Field(np.zeros(self.total, np.uint64), stops, np.zeros(self.total, np.bool_))
         if (known.stops is None) != (ends is None):
-            raise Damage(f"field {number} holds numbers and bytes")
+            raise Damage(f"field {number} holds both numbers and bytes")
         known.values[rows] = values
         if known.valid is not None:
             known.valid[rows] = True
-        if known.stops is not None:
+        if known.stops is not None and ends is not None:
             known.stops[rows] = ends
 
     def _leave_finished(self) -> None:
@@ -188,7 +188,7 @@ def _next_key(words: Words) -> tuple[int, int, Places | None]:
     lowest = int(keys.min())
     if lowest >> 14:
         raise Damage("a field has a number beyond all known ones")
-    return lowest, 1 + (lowest > 0x7F), np.flatnonzero(keys == np.uint64(lowest))
+    return lowest, 1 + (lowest >= MORE), np.flatnonzero(keys == np.uint64(lowest))
 
 
 def _plain(raw: int) -> int:
@@ -201,13 +201,13 @@ def _plain(raw: int) -> int:
 def _numbers(buffer: Buffer, words: Words, places: Places, have: int) -> tuple[Words, Places | int]:
     """Read numbers whose first ``have`` bytes are in words: n values, n lengths in bytes (one if all are equal)."""
     ends = ~words & _ENDS
-    if have < 8:
+    if have < WORD:
         ends &= np.uint64((1 << 8 * have) - 1)
     if not ends.all():
         return _long_numbers(buffer, places)
     upto = (ends - np.uint64(1)) ^ ends
     top = int(upto.max())
-    if top == 0xFF:
+    if top >> 8 == 0:
         return words & _SEVEN, 1
     return _folded(words & upto & ~_ENDS, top), (np.bitwise_count(upto) >> 3).astype(np.int64)
 

@@ -1,8 +1,8 @@
 """The entries of a block of events: where each one's payload lies, and what kind it is.
 
-A block is a chain: each entry begins where the one before it ends. Instead of following it link by link, all places that
-look like the head of an entry are found at once, and then proved to chain without a gap; a block in which they do not is
-followed link by link.
+A block is a chain: each entry begins where the one before it ends. Instead of following it link by link, all places
+that look like the head of an entry are found at once, and then proved to chain without a gap; a block in which they do
+not is followed link by link.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08
 _NONE = np.uint64(0)
 _EVENT, _GENERIC, _TYPE = np.uint8(EVENT_TAG), np.uint8(GENERIC_TAG), np.uint8(TYPE_TAG)
 MAX_ENTRIES = 1 << 17
+MAX_CANDIDATES = 4 * MAX_ENTRIES
 GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
 FIRST_PAYLOAD, PAYLOADS, TYPES = 96, 64, 256
 """Payload fields 96 to 159 and event types up to 255 have a kind of their own."""
@@ -41,7 +42,7 @@ class Entries:
     """
 
     starts: npt.NDArray[np.uint32]
-    sizes: npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+    sizes: npt.NDArray[np.uint16 | np.uint32]
     kinds: npt.NDArray[np.uint16]
     counts: dict[int, int]
 
@@ -104,11 +105,11 @@ def find(buffer: Buffer, begin: int, end: int) -> Entries:
     starts, stops, generic = _chain(buffer, begin, end)
     kinds, payloads, ends = _heads(buffer, starts, stops, generic)
     sizes = ends - payloads
-    small = not len(sizes) or int(sizes.max()) < 1 << 16
+    narrow: type[np.uint16 | np.uint32] = np.uint32 if len(sizes) and int(sizes.max()) >> 16 else np.uint16
     numbers, counts = np.unique_counts(kinds)
     return Entries(
         (payloads - begin).astype(np.uint32),
-        sizes.astype(np.uint16 if small else np.uint32),
+        sizes.astype(narrow),
         kinds,
         dict(zip(numbers.tolist(), counts.tolist(), strict=True)),
     )
@@ -130,7 +131,7 @@ def _chain(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Mask]:
     else:
         heads, bodies, ends = heads[kept], bodies[kept], ends[kept]
     if len(heads) > MAX_ENTRIES:
-        raise Damage(f"a block holds {len(heads)} events, more than {MAX_ENTRIES}")
+        raise Damage(f"a block holds more than {MAX_ENTRIES} events")
     return bodies, ends, buffer.octets[heads] == _GENERIC
 
 
@@ -142,6 +143,8 @@ def _candidates(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, P
     looks = typed[2 : size + 2] | typed[3 : size + 3]
     looks &= (octets[:size] | (_EVENT ^ _GENERIC)) == _EVENT | _GENERIC
     heads = _positions(looks) + begin
+    if len(heads) > MAX_CANDIDATES:
+        heads = heads[:0]
     words = buffer.words[heads]
     short = words >> np.uint64(8) & np.uint64(0x7F)
     long = (words & np.uint64(0x8000)) != _NONE
@@ -194,6 +197,8 @@ def _follow(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Place
             raise Damage(f"a block of events is damaged at byte {head - begin} of {end - begin}")
         if tag in (EVENT_TAG, GENERIC_TAG):
             links += (head, body, at)
+        if len(links) > 3 * MAX_ENTRIES:
+            raise Damage(f"a block holds more than {MAX_ENTRIES} events")
     found = np.array(links, np.int64).reshape(-1, 3)
     return found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
 

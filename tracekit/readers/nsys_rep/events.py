@@ -77,7 +77,7 @@ class Events:
         return total
 
     def _map(self, job: Callable[[range], Made]) -> Iterator[Made]:
-        if len(self._batches) < 2:
+        if len(self._batches) <= 1:
             yield from map(job, self._batches)
             return
         with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:

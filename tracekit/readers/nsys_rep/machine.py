@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.readers.nsys_rep import clocks, metrics
+from tracekit.readers.nsys_rep import clocks
 from tracekit.readers.nsys_rep.container import CLOCKS
 
 if TYPE_CHECKING:

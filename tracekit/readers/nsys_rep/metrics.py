@@ -1,4 +1,4 @@
-"""GPU metrics: generic events whose raw bytes hold one sample of every metric, at places that the stream header lists."""
+"""GPU metrics: generic events whose raw bytes hold a sample of every metric, where the stream header says."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.readers.nsys_rep.arrays import Slice, numbers
-from tracekit.readers.nsys_rep.decoding import decode
+from tracekit.readers.nsys_rep.decoding import WORD, decode
 from tracekit.readers.nsys_rep.wire import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.readers.nsys_rep.blocks import RawData
-    from tracekit.readers.nsys_rep.decoding import Buffer, Mask, Places
+    from tracekit.readers.nsys_rep.decoding import Buffer, Places
+    from tracekit.readers.nsys_rep.events import Chosen
     from tracekit.readers.nsys_rep.wire import Message
 
 SOURCE = b"GpuMetrics"
@@ -90,7 +91,7 @@ class _Samples:
 
 def _metric(listed: Message) -> Metric:
     name, at, size = (listed.number(n) or 0 for n in (1, 2, 3))
-    if not (0 <= at < 1 << 20 and 1 <= size <= 8):
+    if not (0 <= at < 1 << 20 and 1 <= size <= WORD):
         raise Damage(f"a GPU metric is said to have {size} bytes at byte {at}")
     return Metric(name, at, size)
 

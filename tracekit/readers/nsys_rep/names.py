@@ -73,6 +73,7 @@ CALL_CLASSES = {
     103: "CUDA activity overhead",
     107: "system call",
 }
+MARK_CLASSES = frozenset((*range(6, 12), *range(31, 37)))
 DECODED_TYPES = {(p, t) for p, t in ((layout.PROCESS, 27), *((layout.GPU, t) for t in (79, 80, 106, 127, 130, 142)))}
 
 
@@ -93,6 +94,6 @@ def of_call(event_type: int, event_class: int) -> str | None:
     """Name a class of function calls; None if they are decoded."""
     if event_class in layout.OSRT_CLASSES or (event_type == layout.CALL and event_class in layout.RUNTIME_CLASSES):
         return None
-    if event_type == layout.CALL_MARK:
+    if event_type == layout.CALL_MARK or event_class in MARK_CLASSES:
         return EVENT_TYPES[layout.CALL_MARK]
     return CALL_CLASSES.get(event_class, f"call of class {event_class}")

@@ -87,7 +87,7 @@ class Report:
                 yield [worked[c] for c in columns]
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Number of a row in its table, of the rows that meet a condition the one at ``index``; None if there is none."""
+        """Number of a row in its table: the one at ``index`` of those that meet a condition; None if there is none."""
         for (rows,) in self.slices(table, [ROWID], where, lambda _, array: array):
             if index < len(rows):
                 return int(rows[index].as_py())

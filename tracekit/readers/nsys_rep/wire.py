@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 MAX_VARINT = 10
+MORE = 0x80
 _U64 = (1 << 64) - 1
 
 
@@ -23,8 +24,8 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
     """Read an unsigned number of up to 64 bits: its value and the place after it."""
     value = 0
     for i, octet in enumerate(data[at : at + MAX_VARINT]):
-        value |= (octet & 0x7F) << 7 * i
-        if octet < 0x80:
+        value |= (octet % MORE) << 7 * i
+        if octet < MORE:
             return value & _U64, at + i + 1
     raise Damage(f"a number at byte {at} does not end")
 
