@@ -95,11 +95,11 @@ class TextFile:
         self._append(data, self._packer.pack(data))
 
     def extend(self, jobs: Iterable[Callable[[], pl.Series]]) -> None:
-        """Append the strings that each job makes. Jobs run in threads; no more are in memory than there are threads."""
+        """Append the strings that each job makes. Jobs run in threads; one more than there are threads may be in memory."""
         waiting: deque[Future[tuple[memoryview, memoryview | bytes]]] = deque()
         for job in jobs:
             waiting.append(self._pool.submit(self._make, job))
-            if len(waiting) >= self._threads:
+            if len(waiting) > self._threads:
                 self._append(*waiting.popleft().result())
         while waiting:
             self._append(*waiting.popleft().result())

@@ -99,25 +99,27 @@ class NsysCapture:
             where: Condition for the rows.
             kinds: Narrower types to read some columns as; a value that does not fit leaves its column as it is.
         """
-        types = {c: kind_of(table, c) for c in wanted} | dict(kinds or {})
         have = [c for c in wanted if c == "rowid" or c in self.db.columns[table]] or ["rowid"]
-        chunks: dict[str, list[pa.Array]] = {c: [] for c in have}
+        types = {c: kind_of(table, c) for c in (*wanted, *have)} | dict(kinds or {})
+        at_most = self.db.at_most(table)
+        made = {c: col.Numbers(t, at_most) if is_number(t) else col.Texts() for c, t in types.items() if c in have}
         repaired: Counter[str] = Counter()
 
         def typed(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:
             columns = zip(have, batch.columns, strict=True)
-            return [self._typed(table, c, types.get(c, pa.int64()), array) for c, array in columns]
+            return [self._typed(table, c, types[c], array) for c, array in columns]
 
-        for made in self.db.slices(table, have, where, typed):
-            for c, (array, broken) in zip(have, made, strict=True):
-                chunks[c].append(array)
+        rows = 0
+        for arrays in self.db.slices(table, have, where, typed):
+            rows += len(arrays[0][0])
+            for c, (array, broken) in zip(have, arrays, strict=True):
+                made[c].append(array)
                 repaired[c] += broken
-        rows = sum(map(len, chunks[have[0]]))
         for c, broken in (+repaired).items():
             warn(f"{broken} texts of {table}.{c} are not UTF-8: repaired", path=self.path)
-        arrays = {c: col.joined(chunks.pop(c)) for c in have}
+        read = {c: made[c].finish() for c in have}
         absent = {c: pa.chunked_array([pa.nulls(rows, types[c])]) for c in wanted if c not in have}
-        return pa.table(arrays | absent).select(list(wanted))
+        return pa.table(read | absent).select(list(wanted))
 
     def resolve(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
         """Make one declared column from its source column."""
@@ -227,10 +229,13 @@ def kind_of(table: str, column: str) -> pa.DataType:
 
 
 def kind_of_declared(column: schemas.Column) -> pa.DataType:
-    """Return the type that the source of a declared column is best read as: ids few of which differ are numbered."""
-    if column.type == "dictionary" or source_column(column) in PACKED:
-        return col.IDS
-    return pa.int32() if column.type == "int32" else pa.int64()
+    """Return the type that the source of a declared column is best read as."""
+    return pa.int32() if column.type == "int32" and source_column(column) not in PACKED else pa.int64()
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def source_table(name: str) -> str:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
-IDS = pa.dictionary(pa.int32(), pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Strings:
 
     def look_up(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
         """Resolve ids: n ids in, n texts out (null where the id is null or unknown), and how many are unknown."""
-        used = numbered(column)
+        used = column.combine_chunks().dictionary_encode()
         known = pc.index_in(used.dictionary, self.ids)
         missing = 0
         if known.null_count:
@@ -60,33 +60,83 @@ def compact(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.Dictionary
 
 def process_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Unpack the process number from ids that hold machine, process and thread (``globalTid``, ``globalPid``)."""
-    ids = numbered(column)
+    ids = column.combine_chunks().dictionary_encode()
     numbers = pc.bit_wise_and(pc.shift_right(ids.dictionary, ID_BITS), ID_MASK).cast(pa.int32())
     return pa.chunked_array([numbers.take(ids.indices)])
 
 
 def thread_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Unpack the thread number from ids that hold machine, process and thread."""
-    ids = numbered(column)
+    ids = column.combine_chunks().dictionary_encode()
     return pa.chunked_array([pc.bit_wise_and(ids.dictionary, ID_MASK).cast(pa.int32()).take(ids.indices)])
-
-
-def numbered(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Number the distinct values of a column, if it is not read so already."""
-    whole = column.combine_chunks()
-    return whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
 
 
 def narrowed(data: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast a slice of numbers to a narrower type; where a value does not fit, it stays as it is."""
-    if kind == IDS:
-        return data.cast(pa.int64()).dictionary_encode()
     if kind == pa.float64():
         return data.cast(kind, safe=False)
     try:
         return data.cast(kind)
     except pa.ArrowInvalid:
         return data.cast(pa.int64())
+
+
+class Numbers:
+    """A column of numbers being read: slices are put end to end in one piece of memory, which is taken as it fills.
+
+    A slice of a wider type than the column widens it.
+    """
+
+    def __init__(self, kind: pa.DataType, at_most: int) -> None:
+        self._kind = kind
+        self._values = np.empty(at_most, kind.to_pandas_dtype())
+        self._valid: np.ndarray | None = None
+        self._rows = 0
+
+    def append(self, data: pa.Array) -> None:
+        """Add a slice."""
+        if data.type.bit_width > self._kind.bit_width:
+            self._widen(data.type)
+        data = data.cast(self._kind)
+        rows = slice(self._rows, self._rows + len(data))
+        if data.null_count and self._valid is None:
+            self._valid = np.empty(len(self._values), np.bool_)
+            self._valid[: self._rows] = True
+        if self._valid is not None:
+            self._valid[rows] = data.is_valid().to_numpy(zero_copy_only=False)
+        start = data.offset * self._values.dtype.itemsize
+        self._values[rows] = np.frombuffer(data.buffers()[1], self._values.dtype, len(data), start)
+        self._rows = rows.stop
+
+    def finish(self) -> pa.ChunkedArray:
+        """Return the column."""
+        valid = None if self._valid is None else self._valid[: self._rows]
+        bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        values = pa.py_buffer(self._values[: self._rows])
+        return pa.chunked_array([pa.Array.from_buffers(self._kind, self._rows, [bits, values])])
+
+    def _widen(self, kind: pa.DataType) -> None:
+        wider = np.empty(len(self._values), kind.to_pandas_dtype())
+        wider[: self._rows] = self._values[: self._rows]
+        self._kind, self._values = kind, wider
+
+
+class Texts:
+    """A column of texts being read, slice by slice."""
+
+    def __init__(self) -> None:
+        self._slices: list[pa.Array] = []
+
+    def append(self, data: pa.Array) -> None:
+        """Add a slice."""
+        self._slices.append(data)
+
+    def finish(self) -> pa.ChunkedArray:
+        """Return the column; dictionaries become one piece."""
+        column = pa.chunked_array(self._slices)
+        if not pa.types.is_dictionary(column.type):
+            return column
+        return pa.chunked_array([column.unify_dictionaries().combine_chunks()])
 
 
 def number_rows(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | None, ...]]]:
@@ -117,15 +167,6 @@ def text(column: pa.Array) -> tuple[pa.Array, int]:
     repaired = [None if b is None else b.decode("utf-8", "replace") for b in values]
     broken = sum(r is not None and r.encode() != b for b, r in zip(values, repaired, strict=True))
     return pa.array(repaired, pa.string()), broken
-
-
-def joined(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
-    """Join the slices of a column; numbers and dictionaries become one piece."""
-    wide = len({c.type for c in chunks}) > 1
-    column = pa.chunked_array([c.cast(pa.int64()) for c in chunks] if wide else chunks)
-    if pa.types.is_dictionary(column.type):
-        column = column.unify_dictionaries()
-    return column if pa.types.is_string(column.type) else pa.chunked_array([column.combine_chunks()])
 
 
 def first_of(*columns: pa.DictionaryArray) -> pa.DictionaryArray:

@@ -95,6 +95,10 @@ class Database:
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
+    def at_most(self, table: str) -> int:
+        """More rows than this a table cannot have."""
+        return sum(min(high - low + 1, self.size // MIN_ROW_BYTES) for low, high in self._bounds(table))
+
     def wrong_type(self, table: str, column: str, expected: str) -> CorruptTraceError:
         """Return the error for a column in which SQLite's loose typing let a foreign type in."""
         kinds = {"integer": "'integer', 'null'", "number": "'integer', 'real', 'null'"}[expected]
