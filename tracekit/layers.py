@@ -182,17 +182,22 @@ class Correlated(Layer):
 
     @functools.cached_property
     def _projections(self) -> pa.Table:
+        if not self._base.count("nvtx_ranges"):
+            return schemas.empty(self.schema(DERIVED))
         return schemas.conform(self._correlation.projections().to_arrow(), self.schema(DERIVED))
 
     def _add(self, name: str, columns: Sequence[str], added: list[str]) -> None:
-        if not added:
-            return
+        if added:
+            some = self._base.count(name)
+            fresh = self._made(name, columns, added) if some else schemas.empty(self.schema(name), added)
+            self._added.update({(name, c): fresh[c] for c in added})
+
+    def _made(self, name: str, columns: Sequence[str], added: list[str]) -> pa.Table:
+        """Compute added columns, after all that they need is read, each table in one pass."""
         for table, needed in self._correlation.needs(name, added).items():
             wanted = {*needed, *columns} if table == name else set(needed)
             self._base.read(table, [c for c in schemas.table(table).names if c in wanted])
-        made = self._correlation.columns(name, added).to_arrow()
-        fresh = schemas.conform(made, self.schema(name), added)
-        self._added.update({(name, c): fresh[c] for c in added})
+        return schemas.conform(self._correlation.columns(name, added).to_arrow(), self.schema(name), added)
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,6 +270,8 @@ def first_rows(table: pl.DataFrame, wanted: pl.DataFrame) -> pl.Series:
     Returns:
         n rows of ``table``, null where there is none or a value is null.
     """
+    if not table.height:
+        return pl.repeat(None, wanted.height, dtype=pl.Int64, eager=True)
     process, number = CALL
     low, high = pl.col(number).min(), pl.col(number).max()
     lows = table.drop_nulls().group_by(process).agg(low=low, size=high - low + 1)

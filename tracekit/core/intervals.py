@@ -127,6 +127,8 @@ class Nest:
         Returns:
             n points in, n rows of ``ranges`` out, null where nothing encloses the point.
         """
+        if not self.frame.height:
+            return pl.repeat(None, points.height, dtype=pl.Int64, eager=True)
         now = self.axis.instants(points, at)
         started = self.frame["start"].search_sorted(now, "right").cast(pl.Int64)
         depth = started - self.ends.search_sorted(now, "right").cast(pl.Int64) - 1
