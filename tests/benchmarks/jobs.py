@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import adbc_driver_sqlite.dbapi  # noqa: F401 - imported before the clock starts
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute  # noqa: F401
+import pyarrow.compute
 import tracekit as tk
 from tracekit.core import intervals
 

@@ -89,7 +89,7 @@ class Numbers:
 
     def __init__(self, kind: pa.DataType, at_most: int) -> None:
         self._kind = kind
-        self._values = np.empty(at_most, kind.to_pandas_dtype())
+        self._values = np.empty(at_most, _dtype(kind))
         self._valid: np.ndarray | None = None
         self._rows = 0
 
@@ -116,9 +116,13 @@ class Numbers:
         return pa.chunked_array([pa.Array.from_buffers(self._kind, self._rows, [bits, values])])
 
     def _widen(self, kind: pa.DataType) -> None:
-        wider = np.empty(len(self._values), kind.to_pandas_dtype())
+        wider = np.empty(len(self._values), _dtype(kind))
         wider[: self._rows] = self._values[: self._rows]
         self._kind, self._values = kind, wider
+
+
+def _dtype(kind: pa.DataType) -> np.dtype:
+    return np.dtype(f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}")
 
 
 class Texts:
