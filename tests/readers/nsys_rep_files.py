@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-
-from tracekit.readers.nsys_rep.blocks import Block, RawData
+from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import CLOCKS, FACTS, OFFSETS, RAW, Container
 from tracekit.readers.nsys_rep.entries import count
 from tracekit.readers.nsys_rep.wire import DELIMITED, FIXED64, VARINT
+from tracekit.readers.nsys_rep.wire import delimited as read_delimited
 from tracekit.registry import Source
 
+SHARED = Path(__file__).parents[3] / "shared"
+CAPTURES = SHARED / "captures" / "h200"
 MAGIC = b"NVIDIA Tegra Profiler Report 1."
+RAW_MAGIC = b"QDTEXT00"
 LZ4 = pa.Codec("lz4_raw")
+Value = int | float | bytes | str
 
 
 def varint(value: int) -> bytes:
@@ -28,7 +32,7 @@ def varint(value: int) -> bytes:
     return bytes((*out, value))
 
 
-def message(*fields: tuple[int, int | float | bytes | str]) -> bytes:
+def message(*fields: tuple[int, Value]) -> bytes:
     out = b""
     for number, value in fields:
         if isinstance(value, float):
@@ -36,8 +40,7 @@ def message(*fields: tuple[int, int | float | bytes | str]) -> bytes:
         elif isinstance(value, int):
             out += varint(number << 3 | VARINT) + varint(value)
         else:
-            data = value.encode() if isinstance(value, str) else value
-            out += varint(number << 3 | DELIMITED) + delimited(data)
+            out += varint(number << 3 | DELIMITED) + delimited(value.encode() if isinstance(value, str) else value)
     return out
 
 
@@ -45,11 +48,16 @@ def delimited(data: bytes) -> bytes:
     return varint(len(data)) + data
 
 
-def event(event_type: int, payload: int, *fields: tuple[int, int | float | bytes | str]) -> bytes:
+def event(event_type: int, payload: int, *fields: tuple[int, Value]) -> bytes:
     return message((1, message((1, event_type), (payload, message(*fields)))))
 
 
+def strings(*texts: str | bytes) -> bytes:
+    return message(*((1, t) for t in texts))
+
+
 def packed(body: bytes, *, size: int | None = None) -> bytes:
+    """Pack a block; ``size`` may lie about how large it becomes."""
     whole = delimited(body)
     data = LZ4.compress(whole, asbytes=True)
     return varint(len(data)) + varint(len(whole) if size is None else size) + data
@@ -57,7 +65,7 @@ def packed(body: bytes, *, size: int | None = None) -> bytes:
 
 @dataclass(frozen=True)
 class Parts:
-    """A report in parts: block bodies are unpacked."""
+    """A report in parts; blocks are unpacked."""
 
     blocks: Sequence[bytes] = ()
     strings: Sequence[bytes] = ()
@@ -68,61 +76,59 @@ class Parts:
     offsets: bool = True
     compression: str = "lz4"
 
-    def raw(self, blocks: Iterable[bytes] | None = None) -> tuple[bytes, int]:
-        """The section of raw data, and where its strings begin; ``blocks`` are packed already."""
-        events = list(map(packed, self.blocks) if blocks is None else blocks)
-        stream = self.counts() if self.stream is None else self.stream
-        head = b"QDTEXT00" + delimited(self.header) + delimited(stream) + b"".join(events)
-        tail = b"".join(map(packed, self.strings)) + b"".join(map(delimited, self.rest))
-        return head + tail, len(head)
-
     def counts(self) -> bytes:
+        """A stream header that says how much there is."""
         entries = sum(count(memoryview(b)) for b in self.blocks)
-        strings = sum(b.count(b"\n") for b in self.strings)
-        return message((1, entries), (3, strings), (9, self.compression))
+        texts = sum(len(list(_entries(b))) for b in self.strings)
+        return message((1, entries), (3, texts), (9, self.compression))
+
+    def raw(self, blocks: Iterable[bytes]) -> tuple[bytes, int]:
+        """The section of raw data made of packed blocks, and where its strings begin."""
+        stream = self.counts() if self.stream is None else self.stream
+        head = RAW_MAGIC + delimited(self.header) + delimited(stream) + b"".join(blocks)
+        return head + b"".join(map(packed, self.strings)) + b"".join(map(delimited, self.rest)), len(head)
 
     def pack(self, *, blocks: Iterable[bytes] | None = None) -> bytes:
-        raw, strings_at = self.raw(blocks)
+        """The file; with other (packed) blocks if some are given."""
+        raw, strings_at = self.raw(map(packed, self.blocks) if blocks is None else blocks)
         sections = {RAW: raw, **self.sections}
         if self.offsets:
-            sections[OFFSETS] = message((1, "lz4"), (2, strings_at - len(b"QDTEXT00")))
-        out, contents = MAGIC, b""
-        for name, data in sections.items():
-            contents += message((1, message((1, name), (2, len(out)), (3, len(data)))))
-            out += data
-        return out + contents + struct.pack("<Q", len(out)) + b"U3w[END]"
+            sections[OFFSETS] = message((1, "lz4"), (2, strings_at - len(RAW_MAGIC)))
+        return container(sections)
 
 
-def strings(*texts: str | bytes) -> bytes:
-    return message(*((1, t) for t in texts))
+def container(sections: dict[str, bytes]) -> bytes:
+    out, contents = MAGIC, b""
+    for name, data in sections.items():
+        contents += message((1, message((1, name), (2, len(out)), (3, len(data)))))
+        out += data
+    return out + contents + struct.pack("<Q", len(out)) + b"U3w[END]"
 
 
 def take_apart(path: Path) -> Parts:
     """Take a real report apart; packed again it holds the same."""
-    container = Container(Source(path))
-    raw = RawData(container, count)
-    at, found = raw._strings_at, []
+    opened = Container(Source(path))
+    raw = RawData(opened, count)
+    at, texts = raw._strings_at, []
     while at < raw._string_blocks[1]:
         block = raw._block(at)
         at = block.at + block.packed
-        found.append(bytes(raw.unpack(block)))
-    header, start = _delimited(raw.data, 8)
-    stream, _ = _delimited(raw.data, start)
+        texts.append(bytes(raw.unpack(block)))
+    header, after = read_delimited(raw.data, len(RAW_MAGIC))
     return Parts(
         blocks=[bytes(raw.unpack(b)) for b in raw.blocks],
-        strings=found,
-        header=header,
-        stream=stream,
+        strings=texts,
+        header=bytes(header),
+        stream=bytes(read_delimited(raw.data, after)[0]),
         rest=[bytes(m) for m in raw._rest],
-        sections={n: bytes(container.section(n)) for n in (CLOCKS, FACTS) if n in container.sections},
+        sections={n: bytes(opened.section(n)) for n in (CLOCKS, FACTS) if n in opened.sections},
     )
 
 
-def _delimited(data: memoryview, at: int) -> tuple[bytes, int]:
-    from tracekit.readers.nsys_rep.wire import delimited as read
-
-    body, end = read(data, at)
-    return bytes(body), end
-
-
-__all__ = ["Block", "Parts", "delimited", "event", "message", "packed", "replace", "strings", "take_apart", "varint"]
+def _entries(block: bytes) -> Iterable[bytes]:
+    data, at = memoryview(block), 0
+    while at < len(data):
+        tag = data[at]
+        body, at = read_delimited(data, at + 1)
+        if tag == 1 << 3 | DELIMITED:
+            yield bytes(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -154,7 +155,7 @@ def _array(parts: Parts, column: Column) -> pa.Array:
 def _plain(parts: Parts, path: tuple[int, ...], kind: Kind) -> pa.Array:
     found = parts.field(path)
     if found is None:
-        return pa.nulls(parts.rows, _TYPES[kind])
+        return _nulls(parts.rows, _TYPES[kind])
     if kind is Kind.CHAIN:
         return numbers(np.ones(parts.rows, np.int64), found.valid)
     if kind is Kind.TEXT:
@@ -178,6 +179,18 @@ def numbers(values: np.ndarray[tuple[int], np.dtype[np.int64 | np.float64]], val
     """Wrap n numbers, without a copy; null where they are not valid."""
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bits, pa.py_buffer(values)])
+
+
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """Make a column without values; they all share the same zeros, as most columns of most reports are such."""
+    zeros = _zeros(max(rows, 1).bit_length())
+    buffers = [zeros, zeros, zeros] if kind == pa.binary() else [zeros, zeros]
+    return pa.Array.from_buffers(kind, rows, buffers, null_count=rows)
+
+
+@functools.lru_cache(maxsize=4)
+def _zeros(bits: int) -> pa.Buffer:
+    return pa.py_buffer(np.zeros(8 << bits, np.uint8))
 
 
 def _texts(buffer: Buffer, found: Field, rows: int) -> pa.Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ MAGIC = b"QDTEXT00"
 MAX_BLOCK = 32 << 20
 MAX_STRINGS = 1 << 21
 MAX_RATIO = 255
+FEW_BLOCKS, MIN_MEAN = 1000, 4096
 END_LITERALS = 5
 STRING_KEY = 1 << 3 | DELIMITED
 
@@ -57,6 +57,7 @@ class RawData:
         self._offsets = Message(container.section(OFFSETS))
         self.blocks = list(self._until_offset(at) if self._offsets.number(2) else self._until_count(at, count))
         self._strings_at = max((b.at + b.packed for b in self.blocks), default=at)
+        self._check_sizes()
 
     def unpack(self, block: Block) -> memoryview:
         """Decompress a block: the message in it.
@@ -126,13 +127,19 @@ class RawData:
                 hint="export it: nsys export --type sqlite REPORT, and read that",
             )
 
+    def _check_sizes(self) -> None:
+        """Refuse many tiny blocks: a block is written when thousands of events are there."""
+        number, total = len(self.blocks), sum(b.size for b in self.blocks)
+        if number > FEW_BLOCKS and total < number * MIN_MEAN:
+            raise Damage(f"{number} blocks of events hold only {total} bytes")
+
     def _block(self, at: int) -> Block:
         packed, at = varint(self.data, at)
         size, at = varint(self.data, at)
         if not 0 < packed <= len(self.data) - at:
             raise Damage(f"a block at byte {at} announces {packed} bytes, {len(self.data) - at} are left")
         if not 0 < size <= min(MAX_BLOCK, packed * MAX_RATIO):
-            raise Damage(f"a block of {packed} bytes announces {size} bytes of content")
+            raise Damage(f"a block of {packed} bytes announces {size} bytes")
         return Block(at, packed, size)
 
     def _until_offset(self, at: int) -> Iterator[Block]:
@@ -163,21 +170,22 @@ def _codec() -> pa.Codec:
 
 def _strings(body: memoryview, most: int) -> pa.BinaryArray:
     """Take the strings out of a string block, ``most`` at most; streams of processes stand between them."""
-    data = bytes(body)
-    edges = array("q")
-    at, end = 0, len(data)
-    while at < end:
-        key = data[at]
-        short = at + 1 < end and data[at + 1] < MORE
-        size, start = (data[at + 1], at + 2) if short else varint(body, at + 1)
+    data = bytes(body) + b"\0"
+    limit = min(most, MAX_STRINGS)
+    edges: list[int] = []
+    at, end = 0, len(body)
+    while at < end and len(edges) <= 2 * limit:
+        key, size, start = data[at], data[at + 1], at + 2
+        if size >= MORE:
+            size, start = varint(body, at + 1)
         at = start + size
-        if key & 7 != DELIMITED or at > end:
-            raise Damage(f"a block of strings is damaged at byte {start}")
         if key == STRING_KEY:
-            edges.extend((start, at))
-            if len(edges) > 2 * min(most, MAX_STRINGS):
-                raise Damage(f"a block holds more than {min(most, MAX_STRINGS)} strings")
-    return cut(np.frombuffer(data, np.uint8), np.frombuffer(edges, np.int64))
+            edges += (start, at)
+        elif key % 8 != DELIMITED:
+            break
+    if at != end or len(edges) > 2 * limit:
+        raise Damage(f"a block of strings is damaged at byte {at} of {end}, after {len(edges) // 2} of {limit} strings")
+    return cut(np.frombuffer(data, np.uint8), np.array(edges, np.int64))
 
 
 def cut(

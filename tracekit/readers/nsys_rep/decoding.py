@@ -93,7 +93,7 @@ def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int
 
 def varints(buffer: Buffer, places: Places) -> tuple[Words, Places | int]:
     """Read numbers: n places in, n values and their n lengths in bytes out (one length if they are equal)."""
-    return _numbers(buffer, buffer.words[places], places, WORD)
+    return number_in(buffer, buffer.words[places], places, WORD)
 
 
 class _Walk:
@@ -139,10 +139,10 @@ class _Walk:
     def _read(self, at: Places, words: Words, kind: int, have: int) -> tuple[Words, Places | None, Places]:
         """Read one value of each message: numbers (or places), ends of bytes, and the places after it."""
         if kind == VARINT:
-            values, lengths = _numbers(self.buffer, words, at, have)
+            values, lengths = number_in(self.buffer, words, at, have)
             return values, None, at + lengths
         if kind == DELIMITED:
-            sizes, lengths = _numbers(self.buffer, words, at, have)
+            sizes, lengths = number_in(self.buffer, words, at, have)
             starts = at + lengths
             ends = starts + np.minimum(sizes, MAX_LENGTH).view(np.int64)
             return starts.view(np.uint64), ends, ends
@@ -198,7 +198,7 @@ def _plain(raw: int) -> int:
     return raw & 0x7F | raw >> 8 << 7
 
 
-def _numbers(buffer: Buffer, words: Words, places: Places, have: int) -> tuple[Words, Places | int]:
+def number_in(buffer: Buffer, words: Words, places: Places, have: int) -> tuple[Words, Places | int]:
     """Read numbers whose first ``have`` bytes are in words: n values, n lengths in bytes (one if all are equal)."""
     ends = ~words & _ENDS
     if have < WORD:
@@ -206,7 +206,7 @@ def _numbers(buffer: Buffer, words: Words, places: Places, have: int) -> tuple[W
     if not ends.all():
         return _long_numbers(buffer, places)
     upto = (ends - np.uint64(1)) ^ ends
-    top = int(upto.max())
+    top = int(upto.max(initial=np.uint64(0)))
     if top >> 8 == 0:
         return words & _SEVEN, 1
     return _folded(words & upto & ~_ENDS, top), (np.bitwise_count(upto) >> 3).astype(np.int64)

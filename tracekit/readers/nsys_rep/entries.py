@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.readers.nsys_rep.decoding import SLACK, Buffer, varints
+from tracekit.readers.nsys_rep.decoding import SLACK, Buffer, number_in
 from tracekit.readers.nsys_rep.wire import Damage, varint
 
 if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.decoding import Mask, Places, Words
+
+Kinds: TypeAlias = npt.NDArray[np.uint16]
 
 EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08
 _NONE = np.uint64(0)
@@ -43,7 +45,7 @@ class Entries:
 
     starts: npt.NDArray[np.uint32]
     sizes: npt.NDArray[np.uint16 | np.uint32]
-    kinds: npt.NDArray[np.uint16]
+    kinds: Kinds
     counts: dict[int, int]
 
     def holds(self, payload: int, types: tuple[int, ...] = ()) -> bool:
@@ -65,8 +67,10 @@ class Entries:
         return np.cumsum(self._mask(payload, ()))[rows] - 1
 
     def _mask(self, payload: int, types: tuple[int, ...]) -> Mask:
-        kinds = self._kinds(payload, types)
-        return self.kinds == np.uint16(kinds[0]) if len(kinds) == 1 else np.isin(self.kinds, np.array(kinds, np.uint16))
+        mask = np.zeros(len(self.kinds), np.bool_)
+        for kind in self._kinds(payload, types):
+            mask |= self.kinds == np.uint16(kind)
+        return mask
 
     def _kinds(self, payload: int, types: tuple[int, ...]) -> list[int]:
         return [k for k in self.counts if _is(k, payload, types)]
@@ -161,7 +165,7 @@ def _candidates(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, P
 def _positions(mask: Mask) -> Places:
     """Return where a sparse mask is set: it is looked through eight places at a time."""
     whole = len(mask) // 8 * 8
-    hit = np.flatnonzero(mask[:whole].view(np.uint64))
+    hit = np.flatnonzero(mask[:whole].view(np.uint64) != _NONE)
     found = np.flatnonzero(mask[:whole].reshape(-1, 8)[hit])
     return np.concatenate((hit[found >> 3] * 8 + (found & 7), np.flatnonzero(mask[whole:]) + whole))
 
@@ -203,26 +207,29 @@ def _follow(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Place
     return found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
 
 
-def _heads(
-    buffer: Buffer, starts: Places, stops: Places, generic: Mask
-) -> tuple[npt.NDArray[np.uint16], Places, Places]:
-    """Read the heads of n entries: kinds, and where the payloads begin and end; generic events are all payload."""
-    types, lengths = varints(buffer, starts + 1)
-    at = starts + 1 + lengths
-    keys = buffer.words[np.minimum(at, stops)] & np.uint64(0xFFFF)
-    sizes, lengths = varints(buffer, np.minimum(at + 2, stops))
-    payloads = at + 2 + lengths
+def _heads(buffer: Buffer, starts: Places, stops: Places, generic: Mask) -> tuple[Kinds, Places, Places]:
+    """Read the heads of n entries: kinds, and where the payloads begin and end; generic events are all payload.
+
+    A head is the type (a tag and one or two bytes), the key of the payload (two bytes) and its size.
+    """
+    words = buffer.words[starts]
+    wide = words >> np.uint64(15) & np.uint64(1)
+    types = (words >> np.uint64(8) & np.uint64(0x7F)) | (words >> np.uint64(9) & np.uint64(0x3F80)) * wide
+    words >>= (wide + np.uint64(2)) << np.uint64(3)
+    at = starts + (wide + np.uint64(4)).view(np.int64)
+    sizes, lengths = number_in(buffer, words >> np.uint64(16), np.minimum(at, stops), 3)
+    payloads = at + lengths
     ends = payloads + np.minimum(sizes, np.uint64(1 << 40)).view(np.int64)
-    fields = ((keys & np.uint64(0x7F)) | (keys >> np.uint64(8) << np.uint64(7))) >> np.uint64(3)
-    event = ((keys & np.uint64(0x8087)) == np.uint64(0x82)) & (buffer.octets[starts] == _TYPE) & ~generic
-    if (ends > stops)[event].any():
+    event = ((words & np.uint64(0x8087)) == np.uint64(0x82)) & (buffer.octets[starts] == _TYPE) & ~generic
+    if ((ends > stops) & event).any():
         raise Damage("an event reaches beyond its end")
+    fields = ((words & np.uint64(0x7F)) | (words >> np.uint64(1) & np.uint64(0x3F80))) >> np.uint64(3)
     kinds = np.where(event, _kinds(fields, types), np.uint16(UNKNOWN))
     kinds[generic] = GENERIC
-    return kinds.astype(np.uint16), np.where(event, payloads, starts), np.where(event, ends, stops)
+    return kinds, np.where(event, payloads, starts), np.where(event, ends, stops)
 
 
-def _kinds(fields: Words, types: Words) -> npt.NDArray[np.uint16]:
+def _kinds(fields: Words, types: Words) -> Kinds:
     numbers = fields - np.uint64(FIRST_PAYLOAD)
     known = (numbers < np.uint64(PAYLOADS)) & (types < np.uint64(TYPES))
     return np.where(known, numbers * np.uint64(TYPES) + types, np.uint64(UNKNOWN)).astype(np.uint16)

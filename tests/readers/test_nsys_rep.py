@@ -1,0 +1,416 @@
+"""Reports read like their exports: every table, row by row and column by column."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.readers.nsys_rep_files import CAPTURES, SHARED, Parts, container, event, message, packed, strings, take_apart
+from tracekit import schemas
+from tracekit.errors import CorruptTraceError, TracekitWarning, UnsupportedVersionError
+from tracekit.readers.nsys_rep import READER, events
+from tracekit.readers.nsys_rep.blocks import RawData
+from tracekit.readers.nsys_rep.capture import RepCapture
+from tracekit.readers.nsys_rep.container import FACTS, OFFSETS
+from tracekit.readers.nsys_sqlite.capture import NsysCapture
+from tracekit.registry import Source
+
+CORPUS = SHARED / "corpus"
+needs_captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="no captures beside the checkout")
+needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus beside the checkout")
+AGAIN = "\nHint: copy the report again from where it was recorded, or record it again"
+
+
+def report_of(export: Path) -> Path | None:
+    """The report that an export was made from; none if the two are known not to belong together."""
+    found = (export.with_suffix(s) for s in (".nsys-rep", ".qdrep"))
+    return None if "MISMATCH" in str(export) else next((p for p in found if p.exists()), None)
+
+
+OWN = sorted(p for p in CAPTURES.glob("*.sqlite") if report_of(p))
+PUBLIC = sorted(p for p in CORPUS.glob("nsys_pairs/**/*.sqlite") if report_of(p))
+ALONE = sorted(p for p in CORPUS.glob("nsys_rep_only/**/*") if p.suffix in (".nsys-rep", ".qdrep"))
+
+
+def read(path: Path) -> RepCapture:
+    return RepCapture(Source(path))
+
+
+def written(folder: Path, data: bytes) -> RepCapture:
+    path = folder / "made.nsys-rep"
+    path.write_bytes(data)
+    return read(path)
+
+
+def rows(capture: NsysCapture, table: str, *columns: str) -> list[tuple[object, ...]]:
+    found = capture.read(table, columns or schemas.table(table).names)
+    return list(zip(*(found[c].to_pylist() for c in found.column_names), strict=True))
+
+
+def tables(capture: NsysCapture) -> dict[str, pa.Table]:
+    return {name: capture.read(name, schema.names) for name, schema in schemas.tables().items()}
+
+
+def exported(capture: NsysCapture, table: str, column: str) -> bool:
+    """Whether an export has what a column is made of: a later exporter of the same report writes more."""
+    source, _, name = (schemas.table(table)[column].source or "").partition(".")
+    if table == "devices" and "TARGET_INFO_CUDA_GPU" in capture.db.columns:
+        return column != "uuid"
+    return source in capture.db.columns and (name in (*capture.db.columns[source], "rowid") or not name.isidentifier())
+
+
+def differences(report: NsysCapture, export: NsysCapture) -> list[str]:
+    """Name the columns that differ, of the tables that the export has."""
+    found = []
+    for name, schema in schemas.tables().items():
+        mine, theirs = report.read(name, schema.names), export.read(name, schema.names)
+        if name == "capture_info" or (name == "processes" and "PROCESSES" not in export.db.columns):
+            continue
+        if mine.num_rows != theirs.num_rows or report.count(name) != mine.num_rows:
+            found.append(f"{name}: {mine.num_rows} rows, {report.count(name)} counted, {theirs.num_rows} in the export")
+            continue
+        columns = [c for c in schema.names if plain(mine[c]) != plain(theirs[c])]
+        found += [f"{name}.{c}" for c in columns if exported(export, name, c) or theirs[c].null_count < len(theirs)]
+    return found
+
+
+def plain(column: pa.ChunkedArray) -> list[object]:
+    found = column.to_pylist()
+    return [None if isinstance(v, float) and np.isnan(v) else v for v in found]
+
+
+@needs_captures
+@pytest.mark.parametrize("export", OWN, ids=lambda p: p.stem)
+def test_reads_like_the_export(export: Path) -> None:
+    report = report_of(export)
+    assert report is not None
+    assert differences(read(report), NsysCapture(Source(export))) == []
+
+
+@needs_captures
+@pytest.mark.parametrize("export", OWN, ids=lambda p: p.stem)
+def test_facts_are_those_of_the_export_but_its_own_version(export: Path) -> None:
+    report = report_of(export)
+    assert report is not None
+    mine, theirs = dict(rows(read(report), "capture_info")), dict(rows(NsysCapture(Source(export)), "capture_info"))
+    assert (mine.pop("tool_version"), theirs.pop("tool_version")) == ("2025.3.1.0", "2025.3.2.0")
+    assert theirs.pop("schema_version") == "3.20.3"
+    assert mine == theirs
+
+
+@pytest.mark.corpus
+@needs_corpus
+@pytest.mark.parametrize("number", range(len(PUBLIC)))
+def test_public_pair(number: int) -> None:
+    report = report_of(PUBLIC[number])
+    assert report is not None
+    mine, theirs = read(report), NsysCapture(Source(PUBLIC[number]))
+    assert differences(mine, theirs) == []
+    facts, told = dict(rows(mine, "capture_info")), dict(rows(theirs, "capture_info"))
+    told.pop("schema_version", None)
+    assert {k: facts[k] for k in told} == told
+
+
+@pytest.mark.corpus
+@needs_corpus
+@pytest.mark.parametrize("number", range(len(ALONE)))
+def test_report_without_export_opens(number: int) -> None:
+    capture = read(ALONE[number])
+    for name, found in tables(capture).items():
+        found.validate(full=True)
+        assert capture.count(name) == found.num_rows
+
+
+@needs_captures
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_batches_give_the_same_rows_whatever_their_size(
+    size: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    parts = take_apart(CAPTURES / "train_amp.nsys-rep")
+    path = tmp_path / "many.nsys-rep"
+    path.write_bytes(replace(parts, blocks=[*split(parts.blocks[0], 7)]).pack())
+    monkeypatch.setattr(events, "BATCH_BYTES", size)
+    many, one = read(path), read(CAPTURES / "train_amp.nsys-rep")
+    assert len(many.db.raw.blocks) == 7
+    assert tables(many) == tables(one)
+
+
+def split(block: bytes, number: int) -> list[bytes]:
+    """Cut a block of events between its entries."""
+    from tests.readers.nsys_rep_files import _entries
+
+    found = list(_entries(block))
+    step = -(-len(found) // number)
+    return [message(*((1, e) for e in found[i : i + step])) for i in range(0, len(found), step)]
+
+
+@needs_captures
+def test_only_blocks_that_hold_the_table_are_unpacked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    parts = take_apart(CAPTURES / "train_amp.nsys-rep")
+    path = tmp_path / "many.nsys-rep"
+    path.write_bytes(replace(parts, blocks=[*parts.blocks, *[event(41, 106, (1, 5)) * 100] * 3]).pack())
+    capture = read(path)
+    capture.read("kernels", ["start_ns"])
+    unpacked = []
+    monkeypatch.setattr(
+        RawData, "unpack", lambda self, block, _unpack=RawData.unpack: unpacked.append(block) or _unpack(self, block)
+    )
+    capture.read("memcpys", ["bytes"])
+    assert len(unpacked) == 1
+    assert capture.db.raw.blocks.index(unpacked[0]) == 0
+
+
+@needs_captures
+def test_strings_are_found_by_count_where_no_offset_is_given(tmp_path: Path) -> None:
+    parts = take_apart(CAPTURES / "nvtx_features.nsys-rep")
+    old = written(tmp_path, replace(parts, offsets=False).pack())
+    assert tables(old) == tables(read(CAPTURES / "nvtx_features.nsys-rep"))
+
+
+@needs_captures
+def test_what_is_recorded_beside_the_tables_is_counted_by_name() -> None:
+    assert read(CAPTURES / "osrt_libs.nsys-rep").undecoded == {
+        "CPU sample": 96,
+        "memory map": 89,
+        "CPU scheduling": 58,
+        "CUDA activity overhead": 46,
+        "diagnostic message": 31,
+        "profiler overhead": 5,
+        "start or finish mark": 2,
+    }
+
+
+@needs_captures
+def test_row_numbers_count_all_events_also_where_some_are_left_out() -> None:
+    capture = read(CAPTURES / "nvtx_features.nsys-rep")
+    marks = capture.read("nvtx_marks", ["mark_id"])["mark_id"].to_pylist()
+    ranges = capture.read("nvtx_ranges", ["range_id"])["range_id"].to_pylist()
+    assert marks == [3]
+    assert ranges[:2] == [5, 7]
+    assert capture.db.rowid("NVTX_EVENTS", 1, ("eventType", (59, 60))) == 7
+    assert capture.db.rowid("NVTX_EVENTS", 1000, None) is None
+
+
+def test_payloads_of_every_type(tmp_path: Path) -> None:
+    payloads = [(1, 1 << 63), (2, -5), (3, 0.5), (4, (1 << 32) - 1), (5, -7), (8, "{}")]
+    made = [event(34, 102, (1, 34), (2, i), (8, message(p)), (9, 1 << 48)) for i, p in enumerate(payloads)]
+    single = message((1, 34), (2, 9), (8, b"\x35" + np.float32(1.5).tobytes()), (9, 1 << 48))
+    made.append(message((1, message((1, 34), (102, single)))))
+    made.append(event(34, 102, (1, 34), (2, 9), (8, message((7, 0))), (9, 1 << 48)))
+    capture = written(tmp_path, Parts([b"".join(made)], [strings("registered")]).pack())
+    assert rows(capture, "nvtx_marks", "payload_text")[-1] == ("registered",)
+    found = rows(capture, "nvtx_marks", "payload_type", "payload_int", "payload_float", "payload_text")[:-1]
+    assert found == [
+        ("uint64", -(1 << 63), None, None),
+        ("int64", -5, None, None),
+        ("double", None, 0.5, None),
+        ("uint32", (1 << 32) - 1, None, None),
+        ("int32", -7, None, None),
+        ("json", None, None, "{}"),
+        ("float", None, 1.5, None),
+    ]
+
+
+def test_call_chains_are_numbered_from_block_to_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "BATCH_BYTES", 1)
+    call = ((1, 1), (2, 2), (3, 0), (6, 27), (7, 0), (8, 0), (13, 1 << 48))
+    block = event(48, 108, *call, (15, b"")) + event(48, 108, *call) + event(48, 108, *call, (15, b""), (15, b""))
+    capture = written(tmp_path, Parts([block, block], [strings("poll")]).pack())
+    assert rows(capture, "osrt_calls", "osrt_call_id", "callchain_id") == [
+        (1, 1), (2, 0), (3, 2), (4, 3), (5, 0), (6, 4),
+    ]  # fmt: skip
+
+
+def test_repeated_fields_and_any_order_are_understood(tmp_path: Path) -> None:
+    fields = [(10, 9), (9, 1 << 48), (2, 3), (7, "first"), (1, 59), (7, "last"), (1900, 1)]
+    capture = written(tmp_path, Parts([event(59, 102, *fields)]).pack())
+    assert rows(capture, "nvtx_ranges", "start_ns", "end_ns", "name") == [(3, 9, "last")]
+
+
+def test_text_that_is_not_utf8_is_repaired_and_counted(tmp_path: Path) -> None:
+    made = event(59, 102, (1, 59), (2, 1), (7, b"caf\xe9"), (9, 1 << 48), (10, 2))
+    capture = written(tmp_path, Parts([made]).pack())
+    with pytest.warns(TracekitWarning, match="1 texts of NVTX_EVENTS.text are not UTF-8: repaired"):
+        assert rows(capture, "nvtx_ranges", "name") == [("caf\ufffd",)]
+
+
+def test_empty_report_has_every_table(tmp_path: Path) -> None:
+    found = tables(written(tmp_path, Parts().pack()))
+    assert {name for name, table in found.items() if table.num_rows} == {"capture_info"}
+
+
+def test_reader_recognises_the_content(tmp_path: Path) -> None:
+    path = tmp_path / "unknown"
+    path.write_bytes(Parts().pack())
+    assert READER.sniff(Source(path))
+    path.write_bytes(b"SQLite format 3\0")
+    assert not READER.sniff(Source(path))
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (b"version https://git-lfs.github.com/", "a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
+        (
+            b"QUADD",
+            "a .qdstrm stream, which only Nsight Systems can turn into a report\nHint: run: QdstrmImporter -i FILE",
+        ),
+        (b"", "the file is empty (0 bytes)\nHint: export or copy it again"),
+    ],
+)
+def test_other_files_are_named(head: bytes, said: str, tmp_path: Path) -> None:
+    with pytest.raises(CorruptTraceError) as caught:
+        written(tmp_path, head)
+    assert str(caught.value) == f"{tmp_path / 'made.nsys-rep'}: not an Nsight Systems report: {said}"
+
+
+def test_unfinished_report_says_what_to_do(tmp_path: Path) -> None:
+    data = Parts().pack()[:-1]
+    with pytest.raises(CorruptTraceError) as caught:
+        written(tmp_path, data)
+    assert str(caught.value) == (
+        f"{tmp_path / 'made.nsys-rep'}: unfinished: its {len(data)} bytes do not end in the mark of a whole report\n"
+        "Hint: let nsys finish, or record again; from the .qdstrm beside it: QdstrmImporter -i FILE.qdstrm"
+    )
+
+
+def test_other_compression_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedVersionError) as caught:
+        written(tmp_path, Parts(compression="zstd").pack())
+    assert str(caught.value) == (
+        f"{tmp_path / 'made.nsys-rep'}: its blocks are compressed with 'zstd'; only lz4 is read\n"
+        "Hint: export it: nsys export --type sqlite REPORT, and read that"
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        ("2031.1.2.3-9", "written by nsys 2031.1.2.3; known are 2019.5 to 2026.2: what is known of it is read"),
+        ("", "does not say which nsys wrote it: it is read like the newest known"),
+    ],
+)
+def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Path) -> None:
+    block = event(59, 102, (1, 59), (2, 1), (9, 1 << 48), (10, 2))
+    with pytest.warns(TracekitWarning, match=said):
+        capture = written(tmp_path, Parts([block], sections={FACTS: message((6, build))}).pack())
+    assert capture.count("nvtx_ranges") == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"NVIDIA Tegra Profiler Report 1.", "cut short: 31 bytes"),
+        (
+            Parts().pack()[:-16] + b"\xff" * 8 + b"U3w[END]",
+            "its table of contents is said to be at byte 18446744073709551615 of {size}",
+        ),
+        (container(Parts().sections), "its section 'Raw Sampling Data' (0 bytes) does not begin as it should"),
+        (Parts().pack(blocks=[packed(b"x", size=1 << 40)]), "a block of 3 bytes announces 1099511627776 bytes"),
+        (Parts().pack(blocks=[b"\x7f\x7f"]), "a block at byte {block} announces 127 bytes, 0 are left"),
+        (Parts().pack(blocks=[packed(event(59, 102))] * 1001), "1001 blocks of events hold only 8008 bytes"),
+    ],
+    ids=["short", "contents", "sections", "ratio", "block", "tiny"],
+)  # fmt: skip
+def test_damage_is_found_when_opened(data: bytes, said: str, tmp_path: Path) -> None:
+    with pytest.raises(CorruptTraceError) as caught:
+        written(tmp_path, data)
+    block = 8 + len(b"\0") + 1 + len(Parts().counts()) + 2
+    expected = said.format(size=len(data), block=block)
+    assert str(caught.value) == f"{tmp_path / 'made.nsys-rep'}: {expected}{AGAIN}"
+
+
+RANGE = event(59, 102, (1, 59), (2, 1), (9, 1 << 48), (10, 2))
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        (packed(RANGE, size=200), "a block of {packed} bytes does not hold the 200 bytes it announces"),
+        (packed(RANGE[:-1]), "a block of events is damaged at byte 0 of {left}"),
+        (packed(b"\x08\x01"), "a block of events is damaged at byte 0 of 2"),
+        (packed(event(59, 102, (7, b"")).replace(b"\x3a\0", b"\x3a\7")), "a field reaches beyond its message"),
+        (packed(event(59, 102, (1, 59)) + message((1, b"\x08\x3b\xb2\x06\x7f"))), "an event reaches beyond its end"),
+        (packed(event(59, 102, (5, 1)).replace(b"\x28\1", b"\x2b\1")), "no field is of kind 3"),
+        (packed(event(59, 102, *[(2, 1)] * 5000)), "messages of more than 4096 fields"),
+        (packed(b"\x0a\0" * 200_000), "a block holds more than 131072 events"),
+    ],
+    ids=["tail", "cut", "tag", "field", "event", "kind", "steps", "entries"],
+)  # fmt: skip
+def test_damage_is_found_when_read(block: bytes, said: str, tmp_path: Path) -> None:
+    capture = written(tmp_path, Parts().pack(blocks=[block]))
+    with pytest.raises(CorruptTraceError) as caught:
+        tables(capture)
+    expected = said.format(packed=block[0], left=len(RANGE) - 1)
+    place, _, rest = str(caught.value).partition(": table ")
+    assert place == str(tmp_path / "made.nsys-rep")
+    assert rest.partition(": ")[2] == f"{expected}{AGAIN}"
+
+
+FACTS_ONLY = Parts().sections
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (
+            Parts(sections=FACTS_ONLY | {OFFSETS: message((2, 1 << 20))}, offsets=False),
+            "are said to be at byte 1048584",
+        ),
+        (
+            Parts([RANGE], sections=FACTS_ONLY | {OFFSETS: message((2, 13))}, offsets=False),
+            "its strings begin at byte 21",
+        ),
+        (
+            Parts([RANGE], [b"\x0a\x05abc"], stream=message((1, 1), (3, 1), (9, "lz4"))),
+            "block of strings is damaged at byte 7",
+        ),
+        (Parts([], [strings("a", "b")], stream=message((1, 0), (3, 1), (9, "lz4"))), "after 2 of 1 strings"),
+        (
+            Parts(stream=message((1, 0), (9, "lz4"), (13, message((1, 1 << 32), (3, 0))), (14, b"\x0b"))),
+            "no field is of kind 3",
+        ),
+    ],
+    ids=["beyond", "between", "strings", "more", "types"],
+)
+def test_parts_that_do_not_fit_together(parts: Parts, said: str, tmp_path: Path) -> None:
+    with pytest.raises(CorruptTraceError, match=said):
+        tables(written(tmp_path, parts.pack()))
+
+
+def test_reader_opens_a_capture(tmp_path: Path) -> None:
+    path = tmp_path / "made.nsys-rep"
+    path.write_bytes(Parts([RANGE]).pack())
+    capture = READER.open(Source(path))
+    assert isinstance(capture, RepCapture)
+    assert capture.count("nvtx_ranges") == 1
+    assert capture.count("kernels") == 0
+    capture.close()
+
+
+def test_metrics_of_two_gpus_keep_the_order_of_the_file(tmp_path: Path) -> None:
+    source, first = 1 << 48 | 1 << 32, message((1, 2), (2, 0), (3, 4))
+    listed = [message((1, source | gpu), (3, first), (3, message((1, 1), (2, 4), (3, 1)))) for gpu in (0, 1)]
+    stream = message((1, 0), (3, 3), (9, "lz4"), (13, message((1, source), (3, 0))), (14, listed[0]), (14, listed[1]))
+    sample = lambda gpu, time: message((2, message((1, source | gpu), (2, time), (3, b"\1\0\0\xff\xff"))))  # noqa: E731
+    other = message((2, message((1, 7), (2, 0), (3, b""))))
+    parts = Parts(
+        [sample(1, 10) + sample(0, 11) + other + sample(1, 12)], [strings("GpuMetrics", "A [%]", "B")], stream=stream
+    )
+    capture = written(tmp_path, parts.pack())
+    big, names = 0xFF000001, ("B", "A [%]")
+    expected = [(t, g, i, names[i], (big, 255)[i]) for t, g in ((10, 1), (11, 0), (12, 1)) for i in (0, 1)]
+    assert rows(capture, "gpu_metrics") == expected
+    assert capture.undecoded == {"generic event": 1}
+
+
+def test_nothing_is_warned_of_in_a_whole_report(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = tables(written(tmp_path, Parts([RANGE]).pack()))
+    assert pc.sum(found["nvtx_ranges"]["end_ns"]).as_py() == 2
