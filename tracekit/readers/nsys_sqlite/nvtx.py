@@ -62,10 +62,9 @@ def category(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
 
 def payload_type(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
     """Which of the payload columns is filled; the first if several are."""
-    sources = {**_INTS, **_FLOATS, "json": "jsonTextId", **_TEXTS}
-    codes = [pc.if_else(raw[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, c in enumerate(sources.values())]
-    codes.append(pc.if_else(raw["jsonText"].is_valid(), pa.scalar(list(sources).index("json"), pa.int32()), None))
-    return col.compact(pc.coalesce(*codes), pa.array(sources))
+    sources = [*_INTS.items(), *_FLOATS.items(), ("json", "jsonTextId"), *_TEXTS.items()]
+    codes = [pc.if_else(raw[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
+    return col.compact(pc.coalesce(*codes), pa.array([name for name, _ in sources]))
 
 
 def payload_int(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
