@@ -171,3 +171,17 @@ def test_no_points_and_no_ranges(count: int) -> None:
     asked = pl.DataFrame(schema={"thread": pl.Int32, "at": pl.Int64})
     assert nest.innermost(asked, "at").to_list() == []
     assert nest.parents().to_list() == [None] * count
+
+
+def test_many_values_are_sought_in_parts() -> None:
+    ordered = pl.int_range(0, 1000, eager=True) * 3
+    wanted = pl.int_range(0, 300_000, eager=True) % 3100
+    for side in ("left", "right"):
+        assert intervals.search(ordered, wanted, side).equals(ordered.search_sorted(wanted, side).cast(pl.Int64))
+
+
+def test_an_ancestor_many_levels_up_is_found() -> None:
+    rows = [(0, 0, 0, 1000), *((0, 0, i, 200 - i) for i in range(1, 60))]
+    asked = pl.DataFrame({"thread": [0, 0], "at": [500, 150]}, schema={"thread": pl.Int32, "at": pl.Int64})
+    found = intervals.Nest.of(frame(rows), ["thread"]).innermost(asked, "at").to_list()
+    assert found == [innermost_by_hand(rows, 0, 500), innermost_by_hand(rows, 0, 150)]

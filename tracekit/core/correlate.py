@@ -332,8 +332,8 @@ def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> 
     spans = axis.spans(ranges)
     found = spans.select(
         "row",
-        first=ordered["at"].search_sorted(spans["start"], "left").cast(pl.Int64),
-        stop=ordered["at"].search_sorted(spans["end"], "left").cast(pl.Int64),
+        first=intervals.search(ordered["at"], spans["start"], "left"),
+        stop=intervals.search(ordered["at"], spans["end"], "left"),
     ).filter(pl.col("first") < pl.col("stop"))
     made = found.select(
         "row",

@@ -10,8 +10,10 @@ The functions are eager: every one of them needs its whole columns, sorted.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMIT = 1 << 62
+_STEPS = 8
+_MANY = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +67,12 @@ class Axis:
         """Place intervals: n rows in, at most n rows out, without empty ones and those on no track.
 
         Returns:
-            ``row`` (in ``ranges``), ``track``, ``start``, ``end`` (on the axis), in the order of ``ranges``.
+            ``row`` (in ``ranges``), ``track``, ``start``, ``end`` (on the axis).
         """
         closed = ranges.select(
             *self.by, "start_ns", pl.col("end_ns").fill_null(self.never), row=pl.int_range(pl.len())
         ).filter(pl.col("start_ns") < pl.col("end_ns"))
-        placed = closed.join(self.tracks, on=self.by, maintain_order="left")
+        placed = closed.join(self.tracks, on=self.by)
         start, end = (self._number(placed["track"], placed[c]) for c in ("start_ns", "end_ns"))
         return placed.select("row", "track", start=start, end=end)
 
@@ -112,7 +116,7 @@ class Nest:
         spans = axis.spans(ranges).sort("start", "end", "row", descending=[False, True, False])
         ends = spans["end"].sort()
         row = pl.int_range(spans.height, eager=True)
-        depth = row - ends.search_sorted(spans["start"], "right").cast(pl.Int64)
+        depth = row - search(ends, spans["start"], "right")
         ladder = (depth * spans.height + row).sort()
         frame = spans.with_columns(depth=depth, parent=_climb(ladder, depth - 1, row))
         return cls(ranges, axis, frame, ends, ladder, _crossing(frame, axis))
@@ -130,15 +134,30 @@ class Nest:
         if not self.frame.height:
             return pl.repeat(None, points.height, dtype=pl.Int64, eager=True)
         now = self.axis.instants(points, at)
-        started = self.frame["start"].search_sorted(now, "right").cast(pl.Int64)
-        depth = started - self.ends.search_sorted(now, "right").cast(pl.Int64) - 1
-        found = self.frame["row"].gather(_climb(self.ladder, _where(now.is_not_null(), depth), started))
+        started = search(self.frame["start"], now, "right")
+        found = self.frame["row"].gather(self._enclosing(now, _where(now.is_not_null() & (started > 0), started - 1)))
         if not self.crossing.height:
             return found
         asked = points.select(*self.axis.by, at).with_row_index("point").join(self.crossing, on=self.axis.by)
         knots = self._knots().select(*self.axis.by, "start_ns", "end_ns", range_id="row")
         redone = latest_enclosing(asked.lazy(), knots.lazy(), at=at, by=self.axis.by).collect()
         return found.scatter(redone["point"], redone["range_id"])
+
+    def _enclosing(self, now: pl.Series, row: pl.Series) -> pl.Series:
+        """Climb from the interval that started last to the one that is still open; both are rows of ``frame``.
+
+        Most are there at once or a few steps up; those that are not are found by their depth.
+        """
+        ends, parents = self.frame["end"], self.frame["parent"]
+        left = pl.DataFrame({"at": now, "row": row}).with_row_index("point").filter(ends.gather(row) <= now)
+        row = row.clone()
+        for _ in range(_STEPS):
+            left = left.with_columns(row=parents.gather(left["row"]))
+            row = row.scatter(left["point"], left["row"])
+            left = left.filter((ends.gather(left["row"]) <= left["at"]).fill_null(False))  # noqa: FBT003
+        started = search(self.frame["start"], left["at"], "right")
+        depth = started - search(self.ends, left["at"], "right") - 1
+        return row.scatter(left["point"], _climb(self.ladder, depth, started))
 
     def parents(self, within: Sequence[str] = ()) -> pl.Series:
         """Find the interval one level up from each.
@@ -169,6 +188,20 @@ class Nest:
         """Intervals of the crossing tracks, with their ``row``."""
         numbered = self.ranges.with_columns(row=pl.int_range(pl.len()))
         return numbered.join(self.crossing, on=self.axis.by, how="semi", maintain_order="left")
+
+
+def search(ordered: pl.Series, wanted: pl.Series, side: Literal["left", "right"]) -> pl.Series:
+    """Find where values belong in an ordered column, in several threads if they are many: n values in, n rows out."""
+    if len(wanted) < _MANY:
+        return ordered.search_sorted(wanted, side).cast(pl.Int64)
+    part = -(-len(wanted) // (os.cpu_count() or 1))
+    parts = [wanted.slice(at, part) for at in range(0, len(wanted), part)]
+
+    def found(values: pl.Series) -> pl.Series:
+        return ordered.search_sorted(values, side).cast(pl.Int64)
+
+    with ThreadPoolExecutor() as pool:
+        return pl.concat(list(pool.map(found, parts)))
 
 
 def depths(parents: pl.Series) -> pl.Series:
@@ -251,7 +284,7 @@ def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl
 
 def _climb(ladder: pl.Series, depth: pl.Series, before: pl.Series) -> pl.Series:
     """Find the last row before a row that has a depth; null where the depth is null or negative, or has no such row."""
-    rung = ladder.search_sorted(depth * len(ladder) + before, "left").cast(pl.Int64) - 1
+    rung = search(ladder, depth * len(ladder) + before, "left") - 1
     return ladder.gather(_where((depth >= 0) & (rung >= 0), rung)) % max(len(ladder), 1)
 
 
