@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
     from tracekit.schemas import TableSchema
 
-BUILTIN_READERS = ("tracekit.readers.nsys_sqlite", "tracekit.readers.nsys_rep", "tracekit.readers.parquet", "tracekit.readers.arrow")
+BUILTIN_READERS = (
+    "tracekit.readers.nsys_sqlite",
+    "tracekit.readers.nsys_rep",
+    "tracekit.readers.parquet",
+    "tracekit.readers.arrow",
+)
 BUILTIN_EXPORTERS = (
     "tracekit.exporters.chrome_trace",
     "tracekit.exporters.csv",

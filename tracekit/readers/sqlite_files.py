@@ -36,6 +36,12 @@ def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def page_size(head: bytes) -> int:
+    """Return the size of a page, in bytes, that the head of a file gives."""
+    size = int(_HEADER.unpack_from(head)[1])
+    return 1 << 16 if size == 1 else size
+
+
 def check_whole(source: Source) -> None:
     """Check that the file is whole: as long as its header says, and not in the middle of being written.
 
@@ -49,8 +55,8 @@ def check_whole(source: Source) -> None:
         raise CorruptTraceError(f"not a SQLite database: {what}", path=source.path, hint=hint)
     if len(head) < _HEADER.size:
         raise CorruptTraceError(f"cut short: {len(head)} bytes", path=source.path, hint=EXPORT_AGAIN)
-    _, page, changes, pages, valid_for = _HEADER.unpack_from(head)
-    page = 65536 if page == 1 else page
+    _, _, changes, pages, valid_for = _HEADER.unpack_from(head)
+    page = page_size(head)
     if changes == valid_for and pages * page > source.size:
         raise CorruptTraceError(
             f"cut short: its header counts {pages} pages of {page} bytes, the file holds {source.size // page}",

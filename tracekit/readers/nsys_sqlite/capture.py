@@ -101,25 +101,37 @@ class NsysCapture:
         """
         have = [c for c in wanted if c == "rowid" or c in self.db.columns[table]] or ["rowid"]
         types = {c: kind_of(table, c) for c in (*wanted, *have)} | dict(kinds or {})
+        plain = [c for c in have if types[c] in (pa.int64(), pa.int32()) and self.db.decodes(table, c)]
+        other = [c for c in have if c not in plain]
+        read: dict[str, pa.ChunkedArray] = {}
+        for columns in filter(None, (plain, other)):
+            read |= self._columns(table, columns, where, types)
+        rows = len(read[have[0]])
+        if any(len(column) != rows for column in read.values()):
+            counts = sorted({len(column) for column in read.values()})
+            raise CorruptTraceError(f"holds {counts} rows at once", path=self.path, table=table, hint=EXPORT_AGAIN)
+        absent = {c: pa.chunked_array([pa.nulls(rows, types[c])]) for c in wanted if c not in have}
+        return pa.table(read | absent).select(list(wanted))
+
+    def _columns(
+        self, table: str, columns: list[str], where: str, types: Mapping[str, pa.DataType]
+    ) -> dict[str, pa.ChunkedArray]:
+        """Read columns of a source table in one pass."""
         at_most = self.db.at_most(table)
-        made = {c: col.Numbers(t, at_most) if is_number(t) else col.Texts() for c, t in types.items() if c in have}
+        made = {c: col.Numbers(types[c], at_most) if is_number(types[c]) else col.Texts() for c in columns}
         repaired: Counter[str] = Counter()
 
         def typed(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:
-            columns = zip(have, batch.columns, strict=True)
-            return [self._typed(table, c, types[c], array) for c, array in columns]
+            arrays = zip(columns, batch.columns, strict=True)
+            return [self._typed(table, c, types[c], array) for c, array in arrays]
 
-        rows = 0
-        for arrays in self.db.slices(table, have, where, typed):
-            rows += len(arrays[0][0])
-            for c, (array, broken) in zip(have, arrays, strict=True):
+        for arrays in self.db.slices(table, columns, where, typed):
+            for c, (array, broken) in zip(columns, arrays, strict=True):
                 made[c].append(array)
                 repaired[c] += broken
         for c, broken in (+repaired).items():
             warn(f"{broken} texts of {table}.{c} are not UTF-8: repaired", path=self.path)
-        read = {c: made[c].finish() for c in have}
-        absent = {c: pa.chunked_array([pa.nulls(rows, types[c])]) for c in wanted if c not in have}
-        return pa.table(read | absent).select(list(wanted))
+        return {c: made[c].finish() for c in columns}
 
     def resolve(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
         """Make one declared column from its source column."""

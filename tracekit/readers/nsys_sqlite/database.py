@@ -7,25 +7,34 @@ of rowids by several connections at once; ADBC's SQLite driver fills Arrow array
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import re
 import sqlite3
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracekit.errors import CorruptTraceError, first_line
-from tracekit.readers.sqlite_files import EXPORT_AGAIN, check_whole, connect, quote, read_only_uri
+from tracekit.readers.nsys_sqlite import pages
+from tracekit.readers.sqlite_files import EXPORT_AGAIN, check_whole, connect, page_size, quote, read_only_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tracekit.readers.nsys_sqlite.pages import Layout, Run
     from tracekit.registry import Source
 
 T = TypeVar("T")
+_LISTED = re.compile(r'"(\w+)" IN \((\d+(?:, \d+)*)\)')
 
 SLICE_ROWS = 1 << 16
+LARGE_SLICES = 1
+RUN_BYTES = 1 << 22
+RESERVED_AT = 20
 MIN_ROW_BYTES = 8
 MAX_THREADS = 8
 
@@ -37,6 +46,8 @@ class Database:
         self.path = source.path
         check_whole(source)
         self.size = source.size
+        self._head = source.head
+        self._layouts: dict[str, Layout | None] = {}
         self.uri = read_only_uri(source)
         self._idle: list[Any] = []
         self._finalizer = weakref.finalize(self, _close_all, self._idle)
@@ -81,19 +92,22 @@ class Database:
         Raises:
             CorruptTraceError: The table is damaged.
         """
-        rowid = self._rowid(table)
-        select = ", ".join(f"{rowid if c == 'rowid' else quote(c)} AS {quote(c)}" for c in columns)
-        body = f"SELECT {select} FROM {quote(table)} WHERE {rowid} BETWEEN "  # noqa: S608 - quoted
-        rest = f" AND ({where or 'TRUE'}) ORDER BY {rowid}"
-        queries = [f"{body}{low} AND {high}{rest}" for low, high in self._bounds(table)]
-        if len(queries) == 1:
-            yield work(self._fetch(queries[0], table))
+        jobs = self._decoding(table, columns, where) or [
+            functools.partial(self._fetch, table, columns, where, low, high) for low, high in self._bounds(table)
+        ]
+        if len(jobs) == 1:
+            yield work(jobs[0]())
             return
         with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
             try:
-                yield from pool.map(lambda q: work(self._fetch(q, table)), queries)
+                yield from pool.map(lambda job: work(job()), jobs)
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
+
+    def decodes(self, table: str, column: str) -> bool:
+        """Whether a column of integers is read from the pages themselves, which pays for large tables."""
+        layout = self._layout(table)
+        return layout is not None and (column == "rowid" or column in layout.columns)
 
     def at_most(self, table: str) -> int:
         """More rows than this a table cannot have."""
@@ -143,9 +157,58 @@ class Database:
             return [(low, high)]
         return [(a, min(a + SLICE_ROWS - 1, high)) for a in range(low, high + 1, SLICE_ROWS)]
 
-    def _fetch(self, sql: str, table: str) -> pa.RecordBatch:
+    def _layout(self, table: str) -> Layout | None:
+        """Return where a large table lies in the file; None if it is not to be read from there."""
+        if table not in self._layouts:
+            xinfo = 'SELECT cid, name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid'
+            master = "SELECT rootpage, sql FROM sqlite_schema WHERE type = 'table' AND name = ?"
+            large = len(self._bounds(table)) > LARGE_SLICES
+            found = self.query(master, (table,)) if large else []
+            columns: list[Any] = self.query(xinfo, (table,)) if found else []
+            self._layouts[table] = pages.layout(found[0][0], found[0][1] or "", columns) if columns else None
+        return self._layouts[table]
+
+    def _decoding(self, table: str, columns: Sequence[str], where: str) -> list[Callable[[], pa.RecordBatch]]:
+        """Return the jobs that decode the columns run by run; none if that is not how they are to be read."""
+        listed = _LISTED.fullmatch(where)
+        layout = self._layout(table)
+        needed = [*columns, listed[1]] if listed else list(columns)
+        if layout is None or (where and not listed) or not all(self.decodes(table, c) for c in needed):
+            return []
+        numbers = [pages.ROWID if c == "rowid" else layout.columns[c] for c in needed]
+        values = pa.array([int(v) for v in listed[2].split(",")], pa.int64()) if listed else None
+        whole = functools.partial(self._fetch, table, columns, where)
+        runs = self._pages.runs(layout.root, RUN_BYTES) or []
+        return [functools.partial(self._decode, run, numbers, columns, values, whole) for run in runs]
+
+    def _decode(
+        self,
+        run: Run,
+        numbers: list[int],
+        columns: Sequence[str],
+        values: pa.Array | None,
+        whole: Callable[[int, int], pa.RecordBatch],
+    ) -> pa.RecordBatch:
+        """Decode a run of pages; of its rows keep those whose last column is one of some values."""
+        found = self._pages.decode(run, numbers)
+        if found is None:
+            return whole(run.low, run.high)
+        arrays = [pa.array(v, mask=None if valid is None else ~valid) for v, valid in found[1]]
+        batch = pa.RecordBatch.from_arrays(arrays[: len(columns)], list(columns))
+        return batch if values is None else batch.filter(pc.is_in(arrays[-1], values))
+
+    @functools.cached_property
+    def _pages(self) -> pages.Pages:
+        return pages.Pages(self.path, page_size(self._head), self._head[RESERVED_AT])
+
+    def _fetch(self, table: str, columns: Sequence[str], where: str, low: int, high: int) -> pa.RecordBatch:
+        """Let SQLite read a range of rowids, both ends included."""
         from adbc_driver_manager import Error
 
+        rowid = self._rowid(table)
+        select = ", ".join(f"{rowid if c == 'rowid' else quote(c)} AS {quote(c)}" for c in columns)
+        limits = f"{rowid} BETWEEN {low} AND {high} AND ({where or 'TRUE'}) ORDER BY {rowid}"
+        sql = f"SELECT {select} FROM {quote(table)} WHERE {limits}"  # noqa: S608 - quoted
         try:
             with self._connection() as connection, connection.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(1 << 30)})
