@@ -188,9 +188,19 @@ class Correlated(Layer):
 
     def _add(self, name: str, columns: Sequence[str], added: list[str]) -> None:
         if added:
-            some = self._base.count(name)
-            fresh = self._made(name, columns, added) if some else schemas.empty(self.schema(name), added)
+            linked = self._base.count(name) and (name == "nvtx_ranges" or self._base.count("api_calls"))
+            fresh = self._made(name, columns, added) if linked else self._unlinked(name, added)
             self._added.update({(name, c): fresh[c] for c in added})
+
+    def _unlinked(self, name: str, added: list[str]) -> pa.Table:
+        """Give added columns where there is nothing to correlate with."""
+        import pyarrow as pa
+
+        schema, rows = schemas.arrow_schema(self.schema(name), added), self._base.count(name)
+        zero = {f.name: pa.array([0], f.type) for f in schema if not f.nullable}
+        first = pa.nulls(rows, pa.int32()).fill_null(0)
+        arrays = [zero[f.name].take(first) if f.name in zero else pa.nulls(rows, f.type) for f in schema]
+        return pa.table(arrays, schema=schema)
 
     def _made(self, name: str, columns: Sequence[str], added: list[str]) -> pa.Table:
         """Compute added columns, after all that they need is read, each table in one pass."""

@@ -592,3 +592,11 @@ def test_text_of_any_type() -> None:
     assert col.text(pa.array([1, None]))[0].to_pylist() == ["1", None]
     assert col.text(pa.array([b"a\0b", None, b"\xff"]))[0].to_pylist() == ["a\0b", None, "�"]
     assert col.text(pa.array(["�"])) == (pa.array(["�"]), 0)
+
+
+def test_tables_decoded_from_their_pages_are_the_same(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tk.load(capture) as trace:
+        expected = {name: trace[name] for name in trace.tables}
+    monkeypatch.setattr(database, "LARGE_SLICES", 0)
+    with tk.load(capture) as trace:
+        assert {name: trace[name] for name in trace.tables} == expected

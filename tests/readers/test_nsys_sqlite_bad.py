@@ -59,7 +59,10 @@ def error_of(path: Path, table: str = "kernels", format: str | None = None) -> T
         (b"\x1f\x8b" + b"\1" * 200, "a gzip file\nHint: unpack it first"),
         (b"PK\x03\x04" + b"\1" * 200, "a zip file\nHint: unpack it first"),
         (b"\x28\xb5\x2f\xfd" + b"\1" * 200, "a zstd file\nHint: unpack it first"),
-        (b'{"traceEvents": []}' * 20, "no reader recognises the content\nHint: formats: nsys-sqlite, nsys-rep, parquet, arrow"),
+        (
+            b'{"traceEvents": []}' * 20,
+            "no reader recognises the content\nHint: formats: nsys-sqlite, nsys-rep, parquet, arrow",
+        ),
         (os.urandom(16) + b"x" * 5000, "no reader recognises the content\nHint: formats: "),
     ],
 )

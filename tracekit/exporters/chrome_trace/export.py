@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.exporters.chrome_trace.layout import Layout
     from tracekit.registry import Progress, View
 
-CHUNK_ROWS = 1 << 15
+CHUNK_ROWS = 1 << 14
 
 
 def write(view: View, path: Path, progress: Progress) -> None:

@@ -95,7 +95,7 @@ class TextFile:
         self._append(data, self._packer.pack(data))
 
     def extend(self, jobs: Iterable[Callable[[], pl.Series]]) -> None:
-        """Append the strings that each job makes. Jobs run in threads; one more than there are threads may be in memory."""
+        """Append the strings that each job makes. Jobs run in threads; one more than these may be in memory."""
         waiting: deque[Future[tuple[memoryview, memoryview | bytes]]] = deque()
         for job in jobs:
             waiting.append(self._pool.submit(self._make, job))

@@ -57,11 +57,9 @@ def read(view: View, kind: Kind) -> pl.DataFrame:
 
 
 def _outline(view: View, kind: Kind) -> pl.DataFrame:
-    """Read what a kind is placed by: no rows if its table lacks a column that it is drawn from."""
-    if not events.columns(kind, view.schema(kind.table).names):
-        return pl.DataFrame()
-    frame = view.frame(kind.table)
-    return (frame if kind.where is None else frame.filter(kind.where)).select(events.vital(kind)).collect()
+    """Read what a kind is placed by; all that it is drawn from is read along, for a trace keeps what it read."""
+    rows = read(view, kind)
+    return rows.select(events.vital(kind)) if rows.width else rows
 
 
 def place(spans: pl.DataFrame, placement: Placement, book: Book) -> pl.Series:
@@ -72,18 +70,39 @@ def place(spans: pl.DataFrame, placement: Placement, book: Book) -> pl.Series:
         placement: How tracks are told apart.
         book: Numbers the places.
     """
-    crowded = lanes.crowded(pl.col("start"), pl.col("end"))
-    grouped = spans.with_row_index("row").group_by(placement.keys).agg("row", crowded=crowded)
+    numbered = spans.select("start", "end", *placement.keys, row=pl.int_range(pl.len(), dtype=pl.UInt32))
+    grouped = numbered.group_by(_numbers(spans.select(placement.keys)).alias("track")).agg(
+        "row", pl.col(placement.keys).first()
+    )
     tracks = grouped.with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(placement.keys)
-    numbers = []
-    for rows, (*keys, overlaps) in zip(tracks["row"], tracks.drop("row").iter_rows(), strict=True):
+    placed = pl.zeros(spans.height, pl.Int32, eager=True)
+    for rows, keys in zip(tracks["row"], tracks.select(placement.keys).iter_rows(), strict=True):
         track = placement.track(book.machine, *keys)
-        if overlaps:
-            lane = lanes.assign(spans["start"].gather(rows), spans["end"].gather(rows), nests=placement.nests)
-            numbers.append(pl.Series(book.places(track, lane.n_unique()), dtype=pl.Int32).gather(lane))
-        else:
-            numbers.append(pl.repeat(book.places(track, 1)[0], len(rows), dtype=pl.Int32, eager=True))
-    return pl.zeros(spans.height, pl.Int32, eager=True).scatter(tracks["row"].explode(), pl.concat(numbers))
+        lane = _lanes(spans.select(pl.col("start", "end").gather(rows)), placement)
+        here = pl.Series(book.places(track, lane.n_unique() if lane.len() else 1), dtype=pl.Int32)
+        placed = placed.scatter(rows, here.gather(lane) if lane.len() else here.new_from_index(0, len(rows)))
+    return placed
+
+
+def _lanes(slices: pl.DataFrame, placement: Placement) -> pl.Series:
+    """Spread the slices of a track that overlap: n slices in, n lanes out; none if one lane is enough."""
+    if not slices.select(lanes.crowded(pl.col("start"), pl.col("end"))).item():
+        return pl.Series([], dtype=pl.UInt32)
+    return lanes.assign(slices["start"], slices["end"], nests=placement.nests)
+
+
+def _numbers(keys: pl.DataFrame) -> pl.Series:
+    """Number the combinations of some columns: n rows in, n numbers out; numbers take less room than the keys."""
+    numbers = pl.zeros(keys.height, pl.Int64, eager=True)
+    for key in keys.iter_columns():
+        dense = _dense(key.to_physical())
+        numbers = _dense(numbers * (key.n_unique() + 1) + dense)
+    return numbers
+
+
+def _dense(values: pl.Series) -> pl.Series:
+    distinct = values.unique()
+    return values.replace_strict(distinct, pl.int_range(len(distinct), eager=True), return_dtype=pl.Int64)
 
 
 def _place_stage(tables: dict[Kind, pl.DataFrame], book: Book, clock: Clock) -> dict[Kind, pl.Series]:
