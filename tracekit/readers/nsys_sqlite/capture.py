@@ -242,7 +242,8 @@ def kind_of(table: str, column: str) -> pa.DataType:
 
 def kind_of_declared(column: schemas.Column) -> pa.DataType:
     """Return the type that the source of a declared column is best read as."""
-    return pa.int32() if column.type == "int32" and source_column(column) not in PACKED else pa.int64()
+    narrow = column.type in ("int32", "dictionary") and source_column(column) not in PACKED
+    return pa.int32() if narrow else pa.int64()
 
 
 def is_number(kind: pa.DataType) -> bool:

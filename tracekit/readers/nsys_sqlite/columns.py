@@ -36,7 +36,7 @@ class Strings:
     def look_up(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
         """Resolve ids: n ids in, n texts out (null where the id is null or unknown), and how many are unknown."""
         used = column.combine_chunks().dictionary_encode()
-        known = pc.index_in(used.dictionary, self.ids)
+        known = pc.index_in(used.dictionary.cast(pa.int64()), self.ids)
         missing = 0
         if known.null_count:
             missing = pc.sum(known.is_null().take(used.indices)).as_py()

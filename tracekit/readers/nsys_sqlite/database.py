@@ -12,6 +12,7 @@ import os
 import re
 import sqlite3
 import weakref
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +25,7 @@ from tracekit.readers.sqlite_files import EXPORT_AGAIN, check_whole, connect, pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from tracekit.readers.nsys_sqlite.pages import Layout, Run
     from tracekit.registry import Source
@@ -98,9 +100,16 @@ class Database:
         if len(jobs) == 1:
             yield work(jobs[0]())
             return
-        with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
+        threads = min(MAX_THREADS, os.cpu_count() or 1)
+        with ThreadPoolExecutor(threads) as pool:
+            waiting: deque[Future[T]] = deque()
             try:
-                yield from pool.map(lambda job: work(job()), jobs)
+                for job in jobs:
+                    waiting.append(pool.submit(lambda job: work(job()), job))
+                    if len(waiting) > 2 * threads:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
