@@ -193,3 +193,14 @@ def test_both_processes_of_a_capture_keep_their_own_kernels() -> None:
     joined = kernels.join(owners, on="api_call_id")
     assert joined.height == kernels.height
     assert (joined["process_id"] == joined["owner"]).all()
+
+
+def test_each_column_needs_only_the_tables_that_it_is_made_of() -> None:
+    assert list(Correlation.needs("nvtx_ranges", ["depth"])) == ["nvtx_ranges"]
+    assert list(Correlation.needs("kernels", ["api_start_ns"])) == ["kernels", "api_calls"]
+    assert list(Correlation.needs("kernels", ["range_path"])) == ["kernels", "api_calls", "nvtx_ranges"]
+    assert set(Correlation.needs("nvtx_ranges", ["gpu_time_ns"])) == {*ACTIVITIES, "api_calls", "nvtx_ranges"}
+    with tk.load("fixtures/graph_node.sqlite") as trace:
+        linked = trace.correlate()
+        assert linked.table("nvtx_ranges", ["depth"])["depth"].to_pylist() == [1] * 11
+        assert linked.table("kernels", ["api_start_ns"])["api_start_ns"].null_count == 0
