@@ -35,7 +35,7 @@ _LISTED = re.compile(r'"(\w+)" IN \((\d+(?:, \d+)*)\)')
 
 SLICE_ROWS = 1 << 16
 LARGE_SLICES = 1
-RUN_BYTES = 1 << 20
+RUN_BYTES = 1 << 21
 RESERVED_AT = 20
 MIN_ROW_BYTES = 8
 MAX_THREADS = 8
