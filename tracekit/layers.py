@@ -64,17 +64,19 @@ class File(Layer):
         self._capture = capture
         self._columns: dict[str, dict[str, pa.ChunkedArray]] = {}
         self._names = frozenset(capture if isinstance(capture, Mapping) else capture.names())
+        self._counts: dict[str, int] = {}
         self._checked: set[str] = set()
 
     def count(self, name: str) -> int:
         """Number of rows, without reading them where the format can tell."""
-        schemas.table(name)
+        schema = schemas.table(name)
         if name not in self._names:
             return 0
-        if isinstance(self._capture, Mapping):
-            key = self.schema(name).names[:1]
-            return int(schemas.conform(self._capture[name], self.schema(name), key, path=self.path).num_rows)
-        return self._capture.count(name)
+        if kept := self._columns.get(name):
+            return len(next(iter(kept.values())))
+        if name not in self._counts:
+            self._counts[name] = self._count(schema)
+        return self._counts[name]
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read what is not read yet; hold it against the declaration."""
@@ -94,6 +96,12 @@ class File(Layer):
     def close(self) -> None:
         """Close the file, if its reader keeps it open."""
         getattr(self._capture, "close", lambda: None)()
+
+    def _count(self, schema: TableSchema) -> int:
+        if not isinstance(self._capture, Mapping):
+            return self._capture.count(schema.name)
+        key = schema.names[:1]
+        return int(schemas.conform(self._capture[schema.name], schema, key, path=self.path).num_rows)
 
     def _fetch(self, name: str, columns: list[str]) -> pa.Table:
         if name not in self._names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -39,18 +40,30 @@ KEYS = {
     "nvtx_marks": "mark_id",
     "cuda_events": "cuda_event_id",
 }
+TRACKS = """
+select p.pid, p.name as process, t.name as thread, count(*) as n, sum(s.dur) as total
+from slice s
+join thread_track k on s.track_id = k.id join thread t using (utid) join process p using (upid)
+group by utid
+"""
+THREAD = re.compile(r"(NVTX(?: \[.*?\])?|CUDA API|OS runtime) · .*?(\d+)?", re.DOTALL)
+STREAM = re.compile(r"(NVTX · |NVTX start/end · )?(?:stream (\d+)|context)\b.*?( · sync| · CUDA events)?", re.DOTALL)
+DEVICE = re.compile(r"GPU (\d+)\b.* · pid (\d+)", re.DOTALL)
+NO_STREAM = (1 << 32) - 1
+ON_STREAMS = {"syncs": " · sync", "cuda_events": " · CUDA events"}
+ON_THREADS = {"api_calls": "CUDA API", "osrt_calls": "OS runtime"}
 LAUNCHED = ["kernels", "memcpys", "memsets", "graph_launches"]
 Row = tuple[int | None, ...]
 
 
 def drawn(trace: tk.Trace, table: str) -> pl.DataFrame:
     """What is to be seen of a table: id, start, duration; moments last 0 ns."""
-    key = KEYS[table]
+    key = KEYS.get(table, "range_id")
     if "timestamp_ns" in trace.schema(table).names:
         rows = trace.frame(table).drop_nulls("timestamp_ns")
-        return rows.select("process_id", id=key, ts="timestamp_ns", dur=pl.lit(0, pl.Int64)).collect()
+        return rows.with_columns(id=key, ts="timestamp_ns", dur=pl.lit(0, pl.Int64)).collect()
     length = (pl.col("end_ns").fill_null(last_moment(trace)) - pl.col("start_ns")).clip(0)
-    return trace.frame(table).select("process_id", id=key, ts="start_ns", dur=length).collect()
+    return trace.frame(table).with_columns(id=key, ts="start_ns", dur=length).collect()
 
 
 def last_moment(trace: tk.Trace) -> int:
@@ -65,7 +78,10 @@ def expected(trace: tk.Trace) -> Counter[Row]:
     slices: Counter[Row] = Counter()
     for table, key in KEYS.items():
         gpu = table in LAUNCHED or table in ("syncs", "cuda_events")
-        slices.update((f"args.{key}", None if gpu else p or 0, *r) for p, *r in drawn(trace, table).rows())
+        slices.update(
+            (f"args.{key}", None if gpu else p or 0, *r)
+            for p, *r in drawn(trace, table).select("process_id", "id", "ts", "dur").rows()
+        )
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("dur")
     projected = trace.frame("nvtx_projections").select("range_id", "start_ns", length).collect()
     slices.update(("args.range_id", None, *r) for r in projected.rows())
@@ -78,6 +94,57 @@ def shown(perfetto: Any) -> Counter[Row]:
     return Counter(
         (r["key"], None if r["pid"] >= FIRST_GPU_PID else r["pid"], r["id"], r["ts"], r["dur"]) for r in rows
     )
+
+
+def on_tracks(trace: tk.Trace) -> Counter[tuple[Any, ...]]:
+    """Slices and their summed duration by what the name of a track tells: what, where, which."""
+    domain = pl.when(pl.col("domain") != "").then("domain")
+    domain = pl.coalesce(domain, pl.when(pl.col("domain_id") != 0).then(pl.format("domain {}", "domain_id")))
+    nvtx = pl.coalesce(pl.format("NVTX [{}]", domain), pl.lit("NVTX"))
+    crossing = pl.when(pl.col("kind") == "start_end")
+    process, stream = pl.col("process_id").fill_null(0), pl.col("stream_id").replace(NO_STREAM, None)
+    found: Counter[tuple[Any, ...]] = Counter()
+    for table in [*KEYS, "nvtx_projections"]:
+        if table == "nvtx_projections":
+            keys = [
+                crossing.then(pl.lit("NVTX start/end · ")).otherwise(pl.lit("NVTX · ")),
+                "device_id",
+                process,
+                stream,
+            ]
+        elif table == "nvtx_ranges":
+            keys = [nvtx, process, crossing.then(pl.lit("start/end")).otherwise(pl.col("thread_id").cast(pl.String))]
+        elif table == "nvtx_marks" or table in ON_THREADS:
+            label = pl.lit(ON_THREADS[table]) if table in ON_THREADS else nvtx
+            keys = [label, process, pl.col("thread_id").cast(pl.String)]
+        else:
+            device = pl.lit(None) if table == "syncs" else "device_id"
+            keys = [pl.lit(ON_STREAMS.get(table)), device, process, stream]
+        named = {f"key_{n}": key for n, key in enumerate(keys)}
+        rows = drawn(trace, table).select("dur", **named).group_by(*named).agg(pl.len(), pl.col("dur").sum())
+        for *key, n, total in rows.rows():
+            found[*key, "slices"] += n
+            found[*key, "ns"] += total
+    return found
+
+
+def shown_tracks(perfetto: Any) -> Counter[tuple[Any, ...]]:
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in perfetto.query(TRACKS):
+        name = re.sub(r" · lane \d+$", "", row["thread"])
+        key: tuple[Any, ...]
+        if row["pid"] >= FIRST_GPU_PID:
+            device, process = map(int, DEVICE.fullmatch(row["process"]).groups())
+            before, stream, after = STREAM.fullmatch(name).groups()
+            key = (before or after, None if after == " · sync" else device, process, stream and int(stream))
+        elif name.endswith(" start/end"):
+            key = (name.removesuffix(" start/end"), row["pid"], "start/end")
+        else:
+            label, thread = THREAD.fullmatch(name).groups()
+            key = (label, row["pid"], thread)
+        found[*key, "slices"] += row["n"]
+        found[*key, "ns"] += row["total"]
+    return found
 
 
 def expected_flows(trace: tk.Trace) -> Counter[Row]:
@@ -106,6 +173,8 @@ def check(path: Path, target: Path, perfetto: Any) -> None:
         if first < 0:
             wanted = Counter({(*row[:3], row[3] - first, row[4]): n for row, n in wanted.items()})
         assert len(list((wanted - got).elements())) == len(list((got - wanted).elements())) == 0
+        wanted_sums, sums = on_tracks(trace), shown_tracks(perfetto)
+        assert len(wanted_sums - sums) == len(sums - wanted_sums) == 0
         assert expected_flows(trace) == shown_flows(perfetto)
         metrics = trace.frame("gpu_metrics").select(n=pl.len(), total=pl.col("value").sum().cast(pl.Float64)).collect()
         counters = perfetto.query("select count(*) as n, ifnull(sum(value), 0.0) as total from counter")

@@ -13,14 +13,16 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import polars as pl
 
 from tracekit.core.containment import latest_enclosing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+Rows = TypeVar("Rows", pl.DataFrame, pl.Series)
 
 _LIMIT = 1 << 62
 _STEPS = 8
@@ -133,15 +135,18 @@ class Nest:
         """
         if not self.frame.height:
             return pl.repeat(None, points.height, dtype=pl.Int64, eager=True)
-        now = self.axis.instants(points, at)
-        started = search(self.frame["start"], now, "right")
-        found = self.frame["row"].gather(self._enclosing(now, _where(now.is_not_null() & (started > 0), started - 1)))
+        found = _in_slices(lambda some: self._found(self.axis.instants(some, at)), points)
         if not self.crossing.height:
             return found
         asked = points.select(*self.axis.by, at).with_row_index("point").join(self.crossing, on=self.axis.by)
         knots = self._knots().select(*self.axis.by, "start_ns", "end_ns", range_id="row")
         redone = latest_enclosing(asked.lazy(), knots.lazy(), at=at, by=self.axis.by).collect()
         return found.scatter(redone["point"], redone["range_id"])
+
+    def _found(self, now: pl.Series) -> pl.Series:
+        """Find the innermost interval at places of the axis, as on nested tracks: n places in, n rows of ranges out."""
+        started = search(self.frame["start"], now, "right")
+        return self.frame["row"].gather(self._enclosing(now, _where(started > 0, started - 1)))
 
     def _enclosing(self, now: pl.Series, row: pl.Series) -> pl.Series:
         """Climb from the interval that started last to the one that is still open; both are rows of ``frame``.
@@ -191,17 +196,16 @@ class Nest:
 
 
 def search(ordered: pl.Series, wanted: pl.Series, side: Literal["left", "right"]) -> pl.Series:
-    """Find where values belong in an ordered column, in several threads if they are many: n values in, n rows out."""
-    if len(wanted) < _MANY:
-        return ordered.search_sorted(wanted, side).cast(pl.Int64)
-    part = -(-len(wanted) // (os.cpu_count() or 1))
-    parts = [wanted.slice(at, part) for at in range(0, len(wanted), part)]
+    """Find where values belong in an ordered column: n values in, n rows out; null comes first."""
+    return _in_slices(lambda some: ordered.search_sorted(some, side).cast(pl.Int64), wanted)
 
-    def found(values: pl.Series) -> pl.Series:
-        return ordered.search_sorted(values, side).cast(pl.Int64)
 
-    with ThreadPoolExecutor() as pool:
-        return pl.concat(list(pool.map(found, parts)))
+def _in_slices(work: Callable[[Rows], pl.Series], rows: Rows) -> pl.Series:
+    """Work on slices of rows in several threads, if there are many: n rows in, n values out."""
+    if len(rows) <= _MANY:
+        return work(rows)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return pl.concat(pool.map(work, [rows.slice(at, _MANY) for at in range(0, len(rows), _MANY)]))
 
 
 def depths(parents: pl.Series) -> pl.Series:

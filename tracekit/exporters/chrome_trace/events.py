@@ -124,9 +124,10 @@ def _shared(kind: Kind, rows: pl.DataFrame, places: pl.Series) -> pl.Series:
     members = [text.join([f',"{arg.key}":', arg.value]).fill_null("") for arg in args]
     place = pl.lit(places).gather("place")
     line = text.join([*members, "},", place, ',"name":', text.quote(kind.name), "},\n"])
-    combinations = rows.select(keys).unique()
-    written = combinations.with_columns(shared=line)
-    return rows.select(keys).join(written, on=keys, how="left", nulls_equal=True, maintain_order="left")["shared"]
+    repeated = [key for key in keys if rows[key].null_count() < rows.height]
+    combinations = rows.with_row_index("row").group_by(repeated).agg("row", pl.col(set(keys) - set(repeated)).first())
+    written = combinations.select("row", shared=line).explode("row").sort("row")
+    return written["shared"]
 
 
 def arrows(links: pl.DataFrame, places: pl.Series, clock: Clock, first_id: int) -> pl.Series:

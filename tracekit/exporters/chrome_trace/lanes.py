@@ -15,8 +15,11 @@ import polars as pl
 
 
 def crowded(start: pl.Expr, end: pl.Expr) -> pl.Expr:
-    """Say whether the slices of a track may overlap: false only if each starts when the one before has ended."""
-    return (end.shift(1) > start).any()
+    """Say whether the slices of a track may overlap: false only if each starts when the one before has ended.
+
+    Slices of no length count as 1 ns.
+    """
+    return (pl.max_horizontal(end, start + 1).shift(1) > start).any()
 
 
 def assign(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False) -> pl.Series:

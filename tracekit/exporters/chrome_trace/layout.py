@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from tracekit import schemas
 from tracekit.exporters.chrome_trace import events, kinds, lanes
 from tracekit.exporters.chrome_trace.events import Clock
 from tracekit.exporters.chrome_trace.tracks import Book, Machine
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tracekit.exporters.chrome_trace.tracks import Placement
     from tracekit.registry import View
 
+_MAX_SPAN = 1 << 30
+_MAX_NUMBER = 1 << 62
 _TIMES = ("start_ns", "end_ns", "timestamp_ns")
 
 
@@ -49,7 +52,8 @@ def lay_out(view: View) -> Layout:
 
 def read(view: View, kind: Kind) -> pl.DataFrame:
     """Read what a kind is drawn from: no rows if its table lacks a column for it."""
-    columns = events.columns(kind, view.schema(kind.table).names)
+    schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
+    columns = events.columns(kind, schema.names)
     if not columns:
         return pl.DataFrame()
     frame = view.frame(kind.table)
@@ -66,18 +70,17 @@ def place(spans: pl.DataFrame, placement: Placement, book: Book) -> pl.Series:
     """Put events on tracks and, where they overlap, on lanes: n rows in, n places of the book out.
 
     Args:
-        spans: The keys of the placement, ``start``, ``end``; no slice is empty.
+        spans: The keys of the placement, ``start``, ``end``.
         placement: How tracks are told apart.
         book: Numbers the places.
     """
-    numbered = spans.select("start", "end", *placement.keys, row=pl.int_range(pl.len(), dtype=pl.UInt32))
-    grouped = numbered.group_by(_numbers(spans.select(placement.keys)).alias("track")).agg(
-        "row", pl.col(placement.keys).first()
-    )
-    tracks = grouped.with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(placement.keys)
+    numbered = pl.DataFrame({"track": _numbers(spans.select(placement.keys))}).with_row_index("row")
+    grouped = numbered.group_by("track").agg("row", first=pl.col("row").first())
+    keys = spans.select(pl.col(placement.keys).gather(grouped["first"])).with_columns(grouped["row"])
+    tracks = keys.with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(placement.keys)
     placed = pl.zeros(spans.height, pl.Int32, eager=True)
-    for rows, keys in zip(tracks["row"], tracks.select(placement.keys).iter_rows(), strict=True):
-        track = placement.track(book.machine, *keys)
+    for rows, key in zip(tracks["row"], tracks.select(placement.keys).iter_rows(), strict=True):
+        track = placement.track(book.machine, *key)
         lane = _lanes(spans.select(pl.col("start", "end").gather(rows)), placement)
         here = pl.Series(book.places(track, lane.n_unique() if lane.len() else 1), dtype=pl.Int32)
         placed = placed.scatter(rows, here.gather(lane) if lane.len() else here.new_from_index(0, len(rows)))
@@ -93,16 +96,36 @@ def _lanes(slices: pl.DataFrame, placement: Placement) -> pl.Series:
 
 def _numbers(keys: pl.DataFrame) -> pl.Series:
     """Number the combinations of some columns: n rows in, n numbers out; numbers take less room than the keys."""
-    numbers = pl.zeros(keys.height, pl.Int64, eager=True)
+    numbers, room = pl.zeros(keys.height, pl.Int32, eager=True), 1
     for key in keys.iter_columns():
-        dense = _dense(key.to_physical())
-        numbers = _dense(numbers * (key.n_unique() + 1) + dense)
+        values, low, count = _small(key.to_physical())
+        if room * count > _MAX_NUMBER:
+            numbers, room = _dense(numbers), numbers.n_unique()
+        room *= count
+        dtype = pl.Int32 if room < _MAX_SPAN else pl.Int64
+        column, so_far = pl.col("key").cast(dtype), pl.col("number").cast(dtype)
+        both = pl.DataFrame({"key": values, "number": numbers})
+        numbers = both.select(so_far * count + (column - low).fill_null(count - 1)).to_series()
     return numbers
 
 
+def _small(values: pl.Series) -> tuple[pl.Series, int, int]:
+    """Return integers that tell the values apart, the least of them, and how many there may be, null included."""
+    if not values.dtype.is_integer():
+        return _small(_dense(values))
+    low, high = (
+        values.to_frame("key").select(pl.col("key").min().alias("low"), pl.col("key").max().alias("high")).row(0)
+    )
+    if low is None:
+        return values, 0, 1
+    if not -_MAX_SPAN < low <= high < _MAX_SPAN:
+        return _small(_dense(values))
+    return values, low, high - low + 2
+
+
 def _dense(values: pl.Series) -> pl.Series:
-    distinct = values.unique()
-    return values.replace_strict(distinct, pl.int_range(len(distinct), eager=True), return_dtype=pl.Int64)
+    distinct = values.drop_nulls().unique()
+    return values.replace_strict(distinct, pl.int_range(len(distinct), eager=True), default=None, return_dtype=pl.Int64)
 
 
 def _place_stage(tables: dict[Kind, pl.DataFrame], book: Book, clock: Clock) -> dict[Kind, pl.Series]:
@@ -122,8 +145,7 @@ def _spans(kind: Kind, rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
     keys = kind.placement.keys
     if kind.phase != kinds.SLICE:
         return rows.select(*keys, start=kind.start, end=kind.start)
-    length = events.duration(kind, clock).clip(lower_bound=1)
-    return rows.select(*keys, start=kind.start, end=kind.start + length)
+    return rows.select(*keys, start=kind.start, end=kind.end.fill_null(clock.end_ns))
 
 
 def _last_moment(view: View) -> int:
