@@ -13,11 +13,13 @@ import pytest
 from tests.readers.nsys_rep_files import CAPTURES, SHARED, Parts, container, event, message, packed, strings, take_apart
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnsupportedVersionError
+from tracekit.readers.nsys.tables import Where
 from tracekit.readers.nsys_rep import READER, events
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.capture import RepCapture
 from tracekit.readers.nsys_rep.container import FACTS, OFFSETS
-from tracekit.readers.nsys_sqlite.capture import NsysCapture
+from tracekit.readers.nsys.capture import NsysCapture
+from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry import Source
 
 CORPUS = SHARED / "corpus"
@@ -59,9 +61,11 @@ def tables(capture: NsysCapture) -> dict[str, pa.Table]:
 def exported(capture: NsysCapture, table: str, column: str) -> bool:
     """Whether an export has what a column is made of: a later exporter of the same report writes more."""
     source, _, name = (schemas.table(table)[column].source or "").partition(".")
-    if table == "devices" and "TARGET_INFO_CUDA_GPU" in capture.db.columns:
+    if table == "devices" and "TARGET_INFO_CUDA_GPU" in capture.tables.columns:
         return column != "uuid"
-    return source in capture.db.columns and (name in (*capture.db.columns[source], "rowid") or not name.isidentifier())
+    return source in capture.tables.columns and (
+        name in (*capture.tables.columns[source], "rowid") or not name.isidentifier()
+    )
 
 
 def differences(report: NsysCapture, export: NsysCapture) -> list[str]:
@@ -69,7 +73,7 @@ def differences(report: NsysCapture, export: NsysCapture) -> list[str]:
     found = []
     for name, schema in schemas.tables().items():
         mine, theirs = report.read(name, schema.names), export.read(name, schema.names)
-        if name == "capture_info" or (name == "processes" and "PROCESSES" not in export.db.columns):
+        if name == "capture_info" or (name == "processes" and "PROCESSES" not in export.tables.columns):
             continue
         if mine.num_rows != theirs.num_rows or report.count(name) != mine.num_rows:
             found.append(f"{name}: {mine.num_rows} rows, {report.count(name)} counted, {theirs.num_rows} in the export")
@@ -89,7 +93,7 @@ def plain(column: pa.ChunkedArray) -> list[object]:
 def test_reads_like_the_export(export: Path) -> None:
     report = report_of(export)
     assert report is not None
-    assert differences(read(report), NsysCapture(Source(export))) == []
+    assert differences(read(report), ExportCapture(Source(export))) == []
 
 
 @needs_captures
@@ -97,7 +101,7 @@ def test_reads_like_the_export(export: Path) -> None:
 def test_facts_are_those_of_the_export_but_its_own_version(export: Path) -> None:
     report = report_of(export)
     assert report is not None
-    mine, theirs = dict(rows(read(report), "capture_info")), dict(rows(NsysCapture(Source(export)), "capture_info"))
+    mine, theirs = dict(rows(read(report), "capture_info")), dict(rows(ExportCapture(Source(export)), "capture_info"))
     assert (mine.pop("tool_version"), theirs.pop("tool_version")) == ("2025.3.1.0", "2025.3.2.0")
     assert theirs.pop("schema_version") == "3.20.3"
     assert mine == theirs
@@ -109,7 +113,7 @@ def test_facts_are_those_of_the_export_but_its_own_version(export: Path) -> None
 def test_public_pair(number: int) -> None:
     report = report_of(PUBLIC[number])
     assert report is not None
-    mine, theirs = read(report), NsysCapture(Source(PUBLIC[number]))
+    mine, theirs = read(report), ExportCapture(Source(PUBLIC[number]))
     assert differences(mine, theirs) == []
     facts, told = dict(rows(mine, "capture_info")), dict(rows(theirs, "capture_info"))
     told.pop("schema_version", None)
@@ -136,7 +140,7 @@ def test_batches_give_the_same_rows_whatever_their_size(
     path.write_bytes(replace(parts, blocks=[*split(parts.blocks[0], 7)]).pack())
     monkeypatch.setattr(events, "BATCH_BYTES", size)
     many, one = read(path), read(CAPTURES / "train_amp.nsys-rep")
-    assert len(many.db.raw.blocks) == 7
+    assert len(many.report.raw.blocks) == 7
     assert tables(many) == tables(one)
 
 
@@ -162,7 +166,7 @@ def test_only_blocks_that_hold_the_table_are_unpacked_again(monkeypatch: pytest.
     )
     capture.read("memcpys", ["bytes"])
     assert len(unpacked) == 1
-    assert capture.db.raw.blocks.index(unpacked[0]) == 0
+    assert capture.report.raw.blocks.index(unpacked[0]) == 0
 
 
 @needs_captures
@@ -192,8 +196,8 @@ def test_row_numbers_count_all_events_also_where_some_are_left_out() -> None:
     ranges = capture.read("nvtx_ranges", ["range_id"])["range_id"].to_pylist()
     assert marks == [3]
     assert ranges[:2] == [5, 7]
-    assert capture.db.rowid("NVTX_EVENTS", 1, ("eventType", (59, 60))) == 7
-    assert capture.db.rowid("NVTX_EVENTS", 1000, None) is None
+    assert capture.report.rowid("NVTX_EVENTS", 1, Where("eventType", (59, 60))) == 7
+    assert capture.report.rowid("NVTX_EVENTS", 1000, None) is None
 
 
 def test_payloads_of_every_type(tmp_path: Path) -> None:

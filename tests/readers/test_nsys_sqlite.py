@@ -13,9 +13,10 @@ import pytest
 import tracekit as tk
 from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, untouched
 from tracekit import schemas
-from tracekit.readers.nsys_sqlite import columns as col
+from tracekit.readers.nsys import columns as col
+from tracekit.readers import threads
 from tracekit.readers.nsys_sqlite import database
-from tracekit.readers.nsys_sqlite.capture import NsysCapture
+from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry import Source
 
 FEATURES = FIXTURES / "nvtx_features.sqlite"
@@ -329,7 +330,7 @@ def test_only_the_columns_asked_for_are_read(monkeypatch: pytest.MonkeyPatch) ->
     real = database.Database.slices
 
     def spy(self: database.Database, table: str, columns: list[str], *rest: object):
-        asked.append((table, list(columns)))
+        asked.append((table, sorted(columns)))
         return real(self, table, columns, *rest)  # type: ignore[arg-type]
 
     with tk.load(FEATURES) as trace:
@@ -354,7 +355,7 @@ def test_loading_reads_no_table_of_events(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_string_table_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    capture = NsysCapture(Source(FEATURES))
+    capture = ExportCapture(Source(FEATURES))
     assert capture.strings is capture.strings
     assert capture.labels("ENUM_CUDA_MEM_KIND") is capture.labels("ENUM_CUDA_MEM_KIND")
     assert capture.small("streams") is capture.small("streams")
@@ -362,7 +363,7 @@ def test_the_string_table_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_capture_is_let_go(tmp_path: Path) -> None:
-    capture = NsysCapture(Source(FEATURES))
+    capture = ExportCapture(Source(FEATURES))
     capture.read("kernels", ["name", "launch_type"])
     capture.read("nvtx_ranges", ["domain", "category"])
     gone = weakref.ref(capture)
@@ -383,12 +384,12 @@ def test_slices_give_the_same_rows_in_order(monkeypatch: pytest.MonkeyPatch, row
 
 def test_connections_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "SLICE_ROWS", 10)
-    capture = NsysCapture(Source(FEATURES))
+    capture = ExportCapture(Source(FEATURES))
     for _ in range(5):
         capture.read("api_calls", ["start_ns"])
-    assert 1 <= len(capture.db._idle) <= database.MAX_THREADS
+    assert 1 <= len(capture.tables._idle) <= threads.MAX_THREADS
     capture.close()
-    assert capture.db._idle == []
+    assert capture.tables._idle == []
     assert capture.read("api_calls", ["start_ns"]).num_rows == 1109
     capture.close()
 

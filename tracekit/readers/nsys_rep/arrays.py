@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep.blocks import cut
 from tracekit.readers.nsys_rep.decoding import Field, decode
 from tracekit.readers.nsys_rep.layout import CLASS, Kind
@@ -23,38 +23,10 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.events import Chosen
     from tracekit.readers.nsys_rep.layout import Column, Table
 
-ROWID = "rowid"
 
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A column that numbers rows through the whole table: n numbers from 1 within a slice, and how many it uses."""
-
-    numbers: pa.Array
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Some rows of a table: columns by name, and those that go on counting from slice to slice."""
-
-    columns: dict[str, pa.Array]
-    counted: dict[str, Counted]
-
-    @classmethod
-    def whole(cls, rows: int, columns: dict[str, pa.Array]) -> Slice:
-        """Make a slice whose n rows are all the rows there are."""
-        return cls(columns, {ROWID: Counted(pa.array(np.arange(1, rows + 1)), rows)})
-
-    def filter(self, keep: pa.Array) -> Slice:
-        """Keep some rows; their numbers stay."""
-        counted = {name: Counted(c.numbers.filter(keep), c.total) for name, c in self.counted.items()}
-        return Slice({name: c.filter(keep) for name, c in self.columns.items()}, counted)
-
-
-def columns(chosen: Chosen, table: Table, names: Sequence[str]) -> Slice:
+def columns(chosen: Chosen, table: Table, names: Sequence[str]) -> dict[str, pa.Array]:
     """Decode n events into columns of a table: one row for each that belongs to it, in order."""
-    wanted = {name: table.columns[name] for name in names}
+    wanted = {name: table.columns[name] for name in names if name != ROWID}
     paths = [p for c in wanted.values() for p in (c.path, c.otherwise) if p]
     filters = [*table.part, *((CLASS,) if table.classes else ())]
     total = len(chosen.starts)
@@ -63,10 +35,16 @@ def columns(chosen: Chosen, table: Table, names: Sequence[str]) -> Slice:
     parts = Parts(chosen.buffer, top, kept, total if kept is None else len(kept))
     parts.decode(paths)
     made = {name: _array(parts, column) for name, column in wanted.items()}
-    chains = {name: _running(made.pop(name)) for name, c in wanted.items() if c.kind is Kind.CHAIN}
-    if filters:
-        return Slice(made, {**Slice.whole(parts.rows, {}).counted, **chains})
-    return Slice(made, {ROWID: Counted(pa.array(chosen.ranks + 1), chosen.total), **chains})
+    chains = {name: c for name, c in wanted.items() if c.kind is Kind.CHAIN}
+    totals = {name: len(made[name]) - made[name].null_count for name in chains}
+    if ROWID in names:
+        ranks = np.arange(parts.rows) if filters else chosen.ranks
+        made[ROWID] = pa.array(ranks + 1)
+        totals[ROWID] = parts.rows if filters else chosen.total
+    if totals:
+        before = chosen.hand_on(totals)
+        made |= {name: pc.add(made[name], before[name]) for name in totals}
+    return made | {n: pc.fill_null(made[n], c.missing) for n, c in chains.items() if c.missing is not None}
 
 
 class Parts:
@@ -155,9 +133,9 @@ def _array(parts: Parts, column: Column) -> pa.Array:
 def _plain(parts: Parts, path: tuple[int, ...], kind: Kind) -> pa.Array:
     found = parts.field(path)
     if found is None:
-        return _nulls(parts.rows, _TYPES[kind])
+        return nulls(parts.rows, _TYPES[kind])
     if kind is Kind.CHAIN:
-        return numbers(np.ones(parts.rows, np.int64), found.valid)
+        return _running(found.valid, parts.rows)
     if kind is Kind.TEXT:
         return _texts(parts.buffer, found, parts.rows)
     if found.stops is not None:
@@ -169,10 +147,9 @@ def _plain(parts: Parts, path: tuple[int, ...], kind: Kind) -> pa.Array:
     return numbers(found.values.view(np.int64), found.valid)
 
 
-def _running(marks: pa.Array) -> Counted:
-    """Number the rows that are marked."""
-    running = pc.cumulative_sum(pc.fill_null(marks, 0))
-    return Counted(pc.if_else(marks.is_valid(), running, None), len(marks) - marks.null_count)
+def _running(marks: Mask | None, rows: int) -> pa.Array:
+    """Number the rows that are marked, all if there are no marks, from 1; the others are null."""
+    return numbers(np.arange(1, rows + 1) if marks is None else np.cumsum(marks), marks)
 
 
 def numbers(values: np.ndarray[tuple[int], np.dtype[np.int64 | np.float64]], valid: Mask | None) -> pa.Array:
@@ -181,10 +158,12 @@ def numbers(values: np.ndarray[tuple[int], np.dtype[np.int64 | np.float64]], val
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bits, pa.py_buffer(values)])
 
 
-def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+def nulls(rows: int, kind: pa.DataType) -> pa.Array:
     """Make a column without values; they all share the same zeros, as most columns of most reports are such."""
+    if pa.types.is_dictionary(kind):
+        return pa.nulls(rows, kind)
     zeros = _zeros(max(rows, 1).bit_length())
-    buffers = [zeros, zeros, zeros] if kind == pa.binary() else [zeros, zeros]
+    buffers = [zeros] * (3 if kind in (pa.binary(), pa.string()) else 2)
     return pa.Array.from_buffers(kind, rows, buffers, null_count=rows)
 
 
@@ -194,13 +173,17 @@ def _zeros(bits: int) -> pa.Buffer:
 
 
 def _texts(buffer: Buffer, found: Field, rows: int) -> pa.Array:
-    starts, stops = found.spans()
+    if found.stops is None:
+        raise Damage("a field holds a number instead of bytes")
+    starts, stops = found.values.view(np.int64), found.stops
+    if found.valid is not None:
+        stops = np.maximum.accumulate(np.where(found.valid, stops, 0))
+        starts = np.where(found.valid, starts, stops)
     made = cut(buffer.octets, np.stack((starts, stops), axis=1).reshape(-1))
     if found.valid is None:
         return made
-    places = np.full(rows, -1)
-    places[found.valid] = np.arange(len(made))
-    return made.take(pa.array(places, mask=~found.valid))
+    bits = pa.py_buffer(np.packbits(found.valid, bitorder="little"))
+    return pa.Array.from_buffers(made.type, rows, [bits, *made.buffers()[1:]])
 
 
 _TYPES = {

@@ -24,6 +24,7 @@ MAX_STRINGS = 1 << 21
 MAX_RATIO = 255
 FEW_BLOCKS, MIN_MEAN = 1000, 4096
 END_LITERALS = 5
+MIN_EVENT = 4
 STRING_KEY = 1 << 3 | DELIMITED
 
 
@@ -77,6 +78,12 @@ class RawData:
         if end != block.size:
             raise Damage(f"a block of {block.size} bytes holds a message that ends at byte {end}")
         return body
+
+    @property
+    def events(self) -> int:
+        """Number of events that the report says it has; no more than its blocks have room for."""
+        said = (self.stream.number(1) or 0) + (self.stream.number(15) or 0)
+        return max(0, min(said, sum(b.size for b in self.blocks) // MIN_EVENT))
 
     @functools.cached_property
     def strings(self) -> pa.BinaryArray:

@@ -110,13 +110,14 @@ def find(buffer: Buffer, begin: int, end: int) -> Entries:
     kinds, payloads, ends = _heads(buffer, starts, stops, generic)
     sizes = ends - payloads
     narrow: type[np.uint16 | np.uint32] = np.uint32 if len(sizes) and int(sizes.max()) >> 16 else np.uint16
-    numbers, counts = np.unique_counts(kinds)
-    return Entries(
-        (payloads - begin).astype(np.uint32),
-        sizes.astype(narrow),
-        kinds,
-        dict(zip(numbers.tolist(), counts.tolist(), strict=True)),
-    )
+    return Entries((payloads - begin).astype(np.uint32), sizes.astype(narrow), kinds, _counts(kinds))
+
+
+def _counts(kinds: Kinds) -> dict[int, int]:
+    """Count each kind; a radix sort, as ``stable`` is for 16 bits, is several times faster than ``np.unique``."""
+    ordered = np.sort(kinds, kind="stable")
+    lasts = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1) if len(ordered) else ordered
+    return dict(zip(ordered[lasts].tolist(), np.diff(lasts, prepend=-1).tolist(), strict=True))
 
 
 def count(body: memoryview) -> int:

@@ -5,9 +5,8 @@ The first pass over a block keeps where its events lie (8 bytes an event); later
 
 from __future__ import annotations
 
-import os
+import functools
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,9 +14,10 @@ import numpy as np
 
 from tracekit.readers.nsys_rep import entries
 from tracekit.readers.nsys_rep.decoding import Buffer
+from tracekit.readers.threads import Relay, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tracekit.readers.nsys_rep.blocks import Block, RawData
     from tracekit.readers.nsys_rep.decoding import Places
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 BATCH_BYTES = 6 << 20
-MAX_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,7 @@ class Chosen:
         stops: n places where they end.
         ranks: n numbers: of all events of that payload in the batch, which one it is.
         total: How many there are.
+        hand_on: Takes totals of this batch and returns those of all batches before; may be called once.
     """
 
     buffer: Buffer
@@ -46,6 +46,7 @@ class Chosen:
     stops: Places
     ranks: Places
     total: int
+    hand_on: Callable[[Mapping[str, int]], Mapping[str, int]]
 
 
 class Events:
@@ -65,26 +66,23 @@ class Events:
             work: Is given the events of a batch; runs on several threads at once.
 
         Yields:
-            What the work makes of each batch, in the order of the file.
+            What the work makes of each batch, in the order of the file; without any, of no events.
         """
-        yield from self._map(lambda batch: work(self._choose(batch, payload, types)))
+        relay = Relay()
+
+        def job(nth: int) -> Made:
+            with relay.holding():
+                return work(self._choose(batches[nth], payload, types, functools.partial(relay.hand_on, nth)))
+
+        batches = self._batches or [range(0)]
+        yield from in_order(job, range(len(batches)))
 
     def counts(self) -> Counter[int]:
         """Number of events of each kind."""
         total: Counter[int] = Counter()
-        for counted in self._map(self._count):
+        for counted in in_order(self._count, self._batches):
             total.update(counted)
         return total
-
-    def _map(self, job: Callable[[range], Made]) -> Iterator[Made]:
-        if len(self._batches) <= 1:
-            yield from map(job, self._batches)
-            return
-        with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-            try:
-                yield from pool.map(job, self._batches)
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
 
     def _count(self, batch: range) -> Counter[int]:
         total: Counter[int] = Counter()
@@ -95,7 +93,13 @@ class Events:
             total.update({} if found is None else found.counts)
         return total
 
-    def _choose(self, batch: range, payload: int, types: tuple[int, ...]) -> Chosen:
+    def _choose(
+        self,
+        batch: range,
+        payload: int,
+        types: tuple[int, ...],
+        hand_on: Callable[[Mapping[str, int]], Mapping[str, int]],
+    ) -> Chosen:
         blocks = [i for i in batch if self._may_hold(i, payload, types)]
         buffer, bases = self._load(blocks)
         base_of = dict(zip(blocks, bases, strict=True))
@@ -108,7 +112,7 @@ class Events:
                 stops.append(starts[-1] + found.sizes[rows])
                 ranks.append(found.ranks(rows, payload, types) + total)
             total += 0 if found is None else found.total(payload)
-        return Chosen(buffer, np.concatenate(starts), np.concatenate(stops), np.concatenate(ranks), total)
+        return Chosen(buffer, np.concatenate(starts), np.concatenate(stops), np.concatenate(ranks), total, hand_on)
 
     def _may_hold(self, block: int, payload: int, types: tuple[int, ...]) -> bool:
         found = self._known[block]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tracekit.readers.nsys_rep.arrays import Slice, numbers
+from tracekit.readers.nsys.tables import ROWID
+from tracekit.readers.nsys_rep.arrays import numbers
 from tracekit.readers.nsys_rep.decoding import WORD, decode
 from tracekit.readers.nsys_rep.wire import Damage
 
@@ -46,11 +47,18 @@ def types(raw: RawData) -> dict[int, list[Metric]]:
     return found
 
 
-def samples(known: Mapping[int, list[Metric]], chosen: Chosen) -> Slice:
-    """Decode n generic events: one row a metric of each that is a sample, in order."""
+def samples(known: Mapping[int, list[Metric]], chosen: Chosen) -> dict[str, pa.Array]:
+    """Decode n generic events: one row a metric of each that is a sample, in order; all columns and ``rowid``."""
+    found = _samples(known, chosen)
+    rows = len(found["value"])
+    before = chosen.hand_on({ROWID: rows})
+    return {ROWID: pa.array(np.arange(1, rows + 1) + before[ROWID])} | found
+
+
+def _samples(known: Mapping[int, list[Metric]], chosen: Chosen) -> dict[str, pa.Array]:
     top = decode(chosen.buffer, chosen.starts, chosen.stops, (1, 2, 3))
     if not {1, 2, 3} <= top.keys() or top[3].stops is None:
-        return Slice.whole(0, dict.fromkeys(COLUMNS, pa.array([], pa.int64())))
+        return dict.fromkeys(COLUMNS, pa.array([], pa.int64()))
     ids, times, places = (top[f].values.view(np.int64) for f in (1, 2, 3))
     whole = np.ones(len(ids), np.bool_)
     for field in top.values():
@@ -60,7 +68,7 @@ def samples(known: Mapping[int, list[Metric]], chosen: Chosen) -> Slice:
     joined = [np.concatenate([_NONE, *(m[i] for m in made)]) for i in range(5)]
     order = np.argsort(joined[0], kind="stable")
     arrays = [numbers(c[order], None) for c in joined[1:]]
-    return Slice.whole(len(order), dict(zip(COLUMNS, (arrays[0], *arrays), strict=True)))
+    return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
 
 
 _NONE = np.zeros(0, np.int64)

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.errors import CorruptTraceError
+from tracekit.errors import warn
+from tracekit.readers.nsys import columns as col
+from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep import arrays, entries, layout, machine, metrics, names
-from tracekit.readers.nsys_rep.arrays import ROWID, Slice
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import COPY_AGAIN, Container, located
 from tracekit.readers.nsys_rep.decoding import decode
 from tracekit.readers.nsys_rep.events import Events
-from tracekit.readers.nsys_rep.layout import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
+    from tracekit.readers.nsys.tables import Made, Where
     from tracekit.readers.nsys_rep.events import Chosen
     from tracekit.readers.nsys_rep.metrics import Metric
     from tracekit.registry import Source
 
-    Where = tuple[str, tuple[int, ...]]
-    """Rows in which a column has one of some values; with no values, rows in which it is not null."""
-
-Made = TypeVar("Made")
 STRINGS, SAMPLES = "StringIds", "GPU_METRICS"
 
 
@@ -39,64 +36,69 @@ class Report:
     Attributes:
         path: The file.
         columns: Columns of each source table, whether it has rows or not.
+        hint: What to do about a damaged report.
     """
+
+    hint = COPY_AGAIN
 
     def __init__(self, source: Source) -> None:
         self.path = source.path
         self.container = Container(source)
         with located(self.path):
             self.raw = RawData(self.container, entries.count)
-        self.columns = self._catalogue()
+        self.columns: Mapping[str, tuple[str, ...]] = self._catalogue()
 
     def count(self, table: str, where: Where | None = None) -> int:
         """Number of rows of a table that meet a condition; 0 if there is no such table."""
         if table not in self.columns:
             return 0
-        return sum(size for (size,) in self.slices(table, [ROWID], where, lambda _, array: len(array)))
+        return sum(self.pieces(table, {ROWID: pa.int64()}, where, lambda piece: int(piece.num_rows)))
 
-    def slices(
-        self, table: str, columns: Sequence[str], where: Where | None, work: Callable[[str, pa.Array], Made]
-    ) -> Iterator[list[Made]]:
-        """Read rows of a table in the order of the file, some megabytes of the report at a time, in several threads.
+    def at_most(self, table: str) -> int:
+        """About how many rows a table has at most: the report has that many events."""
+        if table == SAMPLES:
+            return self.raw.events * max((len(listed) for listed in self.metrics.values()), default=0)
+        return self.raw.events if table in layout.TABLES else 0
 
-        Args:
-            table: Name of a table of ``columns``.
-            columns: Names of its columns: integers and reals in 64 bits, texts as bytes; ``rowid`` counts rows from 1.
-            where: Only rows that meet this condition.
-            work: What to do with a column of a slice, in the thread that read it.
+    def pieces(
+        self,
+        table: str,
+        types: Mapping[str, pa.DataType],
+        where: Where | None,
+        work: Callable[[pa.Table], Made],
+    ) -> Iterator[Made]:
+        """Read columns of a table in the order of the file, some megabytes of the report at a time, in several threads.
 
-        Yields:
-            What ``work`` made of each column.
+        A column that the report lacks is null; ``rowid`` counts rows from 1.
 
         Raises:
             CorruptTraceError: The report is damaged there.
         """
-        missing = self._counting(table)
-        plain = [c for c in dict.fromkeys([*columns, *([where[0]] if where else [])]) if c != ROWID]
+        have = [c for c in types if c == ROWID or c in self.columns[table]] or [ROWID]
+        needed = list(dict.fromkeys([*have, *([where.column] if where else [])]))
+        repaired: Counter[str] = Counter()
 
-        def convert(made: Slice) -> tuple[Slice, dict[str, Made]]:
-            kept = made if where is None else made.filter(_condition(made.columns[where[0]], where[1]))
-            return kept, {c: work(c, a) for c, a in kept.columns.items() if c in columns}
+        def piece(made: dict[str, pa.Array]) -> tuple[Made, Counter[str]]:
+            kept = _met(made, where)
+            rows = len(kept[have[0]])
+            columns = {c: col.typed(kept[c], t) if c in kept else (arrays.nulls(rows, t), 0) for c, t in types.items()}
+            broken = Counter({c: n for c, (_, n) in columns.items() if n})
+            return work(pa.table({c: array for c, (array, _) in columns.items()})), broken
 
-        done: Counter[str] = Counter()
         with located(self.path, table):
-            for made, worked in self._each(table, plain, where, convert):
-                for name in made.counted.keys() & set(columns):
-                    worked[name] = work(name, _from(made.counted[name].numbers, done[name], missing[name]))
-                done.update({name: c.total for name, c in made.counted.items()})
-                yield [worked[c] for c in columns]
+            for done, broken in self._each(table, needed, where, piece):
+                repaired += broken
+                yield done
+        for name, number in repaired.items():
+            warn(f"{number} texts of {table}.{name} are not UTF-8: repaired", path=self.path)
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Number of a row in its table: the one at ``index`` of those that meet a condition; None if there is none."""
-        for (rows,) in self.slices(table, [ROWID], where, lambda _, array: array):
+        for rows in self.pieces(table, {ROWID: pa.int64()}, where, lambda piece: piece[ROWID]):
             if index < len(rows):
                 return int(rows[index].as_py())
             index -= len(rows)
         return None
-
-    def wrong_type(self, table: str, column: str, expected: str) -> CorruptTraceError:
-        """Return the error for a column of a foreign type."""
-        return CorruptTraceError(f"column {column} is not {expected}", path=self.path, table=table, hint=COPY_AGAIN)
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
@@ -118,7 +120,8 @@ class Report:
     @functools.cached_property
     def metrics(self) -> dict[int, list[Metric]]:
         """GPU metrics of each type of sample."""
-        return metrics.types(self.raw)
+        with located(self.path):
+            return metrics.types(self.raw)
 
     def close(self) -> None:
         """Close the file."""
@@ -134,7 +137,7 @@ class Report:
         return {**known, **small, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
 
     def _each(
-        self, table: str, columns: list[str], where: Where | None, work: Callable[[Slice], Made]
+        self, table: str, columns: list[str], where: Where | None, work: Callable[[dict[str, pa.Array]], Made]
     ) -> Iterator[Made]:
         """Do some work on slices of a table; of rows that cannot meet a condition some are left out."""
         if table == SAMPLES:
@@ -142,21 +145,15 @@ class Report:
             yield from self.events.each(entries.GENERIC, (), lambda chosen: work(metrics.samples(known, chosen)))
         elif table in layout.TABLES:
             at = layout.TABLES[table]
-            types = where[1] if where and where[0] == at.typed_by else at.types
+            types = where.values if where and where.column == at.typed_by else at.types
             yield from self.events.each(at.payload, types, lambda chosen: work(arrays.columns(chosen, at, columns)))
         elif table == STRINGS:
-            strings = self.raw.strings
-            ids = pa.array(np.arange(len(strings)))
-            yield work(Slice.whole(len(strings), {"id": ids, "value": strings}))
+            ids = np.arange(len(self.raw.strings))
+            yield work({ROWID: pa.array(ids + 1), "id": pa.array(ids), "value": self.raw.strings})
         else:
             rows = list(machine.TABLES[table][1](self))
-            yield work(Slice.whole(len(rows), {c: _listed([r[c] for r in rows]) for c in columns}))
-
-    def _counting(self, table: str) -> dict[str, int | None]:
-        """Columns of a table that number rows, and what stands where there is nothing to number."""
-        declared = layout.TABLES.get(table)
-        listed = {} if declared is None else declared.columns
-        return {ROWID: None} | {name: c.missing for name, c in listed.items() if c.kind is Kind.CHAIN}
+            listed = {c: _listed([r[c] for r in rows]) for c in columns if c != ROWID}
+            yield work({ROWID: pa.array(np.arange(1, len(rows) + 1)), **listed})
 
     def _other_calls(self) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -185,15 +182,14 @@ def _counted(chosen: Chosen, field: int) -> dict[int, int]:
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
-def _from(numbers: pa.Array, before: int, missing: int | None) -> pa.Array:
-    """Count on from the slices before; rows without a number get what stands for it."""
-    counted = pc.add(numbers, before)
-    return counted if missing is None else pc.fill_null(counted, missing)
-
-
 def _listed(values: list[int | str | None]) -> pa.Array:
     return pa.array(values, pa.string() if any(isinstance(v, str) for v in values) else pa.int64())
 
 
-def _condition(column: pa.Array, values: tuple[int, ...]) -> pa.Array:
-    return pc.is_in(column, pa.array(values, pa.int64())) if values else column.is_valid()
+def _met(made: dict[str, pa.Array], where: Where | None) -> dict[str, pa.Array]:
+    """Keep the rows of some columns that meet a condition."""
+    if where is None:
+        return made
+    column = made[where.column]
+    keep = pc.is_in(column, pa.array(where.values, pa.int64())) if where.values else column.is_valid()
+    return made if keep.true_count == len(keep) else {name: c.filter(keep) for name, c in made.items()}

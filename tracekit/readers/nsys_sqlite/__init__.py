@@ -29,9 +29,9 @@ def sniff(source: Source) -> bool:
 
 def open_(source: Source) -> Capture:
     """Open an export."""
-    from tracekit.readers.nsys_sqlite.capture import NsysCapture
+    from tracekit.readers.nsys_sqlite.capture import ExportCapture
 
-    return NsysCapture(source)
+    return ExportCapture(source)
 
 
 READER = Reader(

@@ -8,37 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import re
 import sqlite3
 import weakref
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.errors import CorruptTraceError, first_line
+from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_sqlite import pages
 from tracekit.readers.sqlite_files import EXPORT_AGAIN, check_whole, connect, page_size, quote, read_only_uri
+from tracekit.readers.threads import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tracekit.readers.nsys.tables import Where
     from tracekit.readers.nsys_sqlite.pages import Layout, Run
     from tracekit.registry import Source
 
 T = TypeVar("T")
-_LISTED = re.compile(r'"(\w+)" IN \((\d+(?:, \d+)*)\)')
 
 SLICE_ROWS = 1 << 16
 LARGE_SLICES = 1
 RUN_BYTES = 1 << 21
 RESERVED_AT = 20
 MIN_ROW_BYTES = 8
-MAX_THREADS = 8
 
 
 class Database:
@@ -53,7 +49,7 @@ class Database:
         self.uri = read_only_uri(source)
         self._idle: list[Any] = []
         self._finalizer = weakref.finalize(self, _close_all, self._idle)
-        self.columns = self._catalogue()
+        self.columns: Mapping[str, tuple[str, ...]] = self._catalogue()
 
     def query(self, sql: str, parameters: Sequence[Any] = (), *, table: str | None = None) -> list[tuple[Any, ...]]:
         """Run a small query; text comes as ``str``, with bytes that are not UTF-8 replaced."""
@@ -63,29 +59,31 @@ class Database:
         except sqlite3.Error as e:
             raise CorruptTraceError(f"cannot be read: {e}", path=self.path, table=table, hint=EXPORT_AGAIN) from e
 
-    def count(self, table: str, where: str = "") -> int:
+    def count(self, table: str, where: Where | None = None) -> int:
         """Number of rows of a table that meet a condition; 0 if there is no such table."""
         if table not in self.columns:
             return 0
-        sql = f"SELECT count(*) FROM {quote(table)} WHERE {where or 'TRUE'}"  # noqa: S608 - quoted
-        return int(self.query(sql, table=table)[0][0])
+        condition, values = _condition(where)
+        sql = f"SELECT count(*) FROM {quote(table)} WHERE {condition}"  # noqa: S608 - quoted
+        return int(self.query(sql, values, table=table)[0][0])
 
-    def rowid(self, table: str, index: int, where: str = "") -> int | None:
+    def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Number of the row at ``index`` among the rows of a table that meet a condition; None if there is none."""
         name = self._rowid(table)
-        sql = f"SELECT {name} FROM {quote(table)} WHERE {where or 'TRUE'} ORDER BY {name} LIMIT 1 OFFSET ?"  # noqa: S608
-        found = self.query(sql, (index,), table=table)
+        condition, values = _condition(where)
+        sql = f"SELECT {name} FROM {quote(table)} WHERE {condition} ORDER BY {name} LIMIT 1 OFFSET ?"  # noqa: S608
+        found = self.query(sql, (*values, index), table=table)
         return int(found[0][0]) if found else None
 
     def slices(
-        self, table: str, columns: Sequence[str], where: str, work: Callable[[pa.RecordBatch], T]
+        self, table: str, columns: Sequence[str], where: Where | None, work: Callable[[pa.RecordBatch], T]
     ) -> Iterator[T]:
         """Read rows of a table in rowid order, a slice of rowids at a time, in several threads.
 
         Args:
             table: Name of a table of the catalogue.
             columns: Names of its columns; ``rowid`` is the number of the row.
-            where: Further condition, without ``WHERE``; empty for all rows.
+            where: Condition for the rows.
             work: What to do with a slice, in the thread that read it.
 
         Yields:
@@ -94,29 +92,15 @@ class Database:
         Raises:
             CorruptTraceError: The table is damaged.
         """
-        jobs = self._decoding(table, columns, where) or [
+        jobs: list[Callable[[], pa.RecordBatch]] = self._decoding(table, columns, where) or [
             functools.partial(self._fetch, table, columns, where, low, high) for low, high in self._bounds(table)
         ]
-        if len(jobs) == 1:
-            yield work(jobs[0]())
-            return
-        threads = min(MAX_THREADS, os.cpu_count() or 1)
-        with ThreadPoolExecutor(threads) as pool:
-            waiting: deque[Future[T]] = deque()
-            try:
-                for job in jobs:
-                    waiting.append(pool.submit(lambda job: work(job()), job))
-                    if len(waiting) > 2 * threads:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+        return in_order(lambda job: work(job()), jobs)
 
     def decodes(self, table: str, column: str) -> bool:
         """Whether a column of integers is read from the pages themselves, which pays for large tables."""
         layout = self._layout(table)
-        return layout is not None and (column == "rowid" or column in layout.columns)
+        return layout is not None and (column == ROWID or column in layout.columns)
 
     def at_most(self, table: str) -> int:
         """More rows than this a table cannot have."""
@@ -177,15 +161,14 @@ class Database:
             self._layouts[table] = pages.layout(found[0][0], found[0][1] or "", columns) if columns else None
         return self._layouts[table]
 
-    def _decoding(self, table: str, columns: Sequence[str], where: str) -> list[Callable[[], pa.RecordBatch]]:
+    def _decoding(self, table: str, columns: Sequence[str], where: Where | None) -> list[Callable[[], pa.RecordBatch]]:
         """Return the jobs that decode the columns run by run; none if that is not how they are to be read."""
-        listed = _LISTED.fullmatch(where)
         layout = self._layout(table)
-        needed = [*columns, listed[1]] if listed else list(columns)
-        if layout is None or (where and not listed) or not all(self.decodes(table, c) for c in needed):
+        needed = list(columns) if where is None else [*columns, where.column]
+        if layout is None or (where and not where.values) or not all(self.decodes(table, c) for c in needed):
             return []
-        numbers = [pages.ROWID if c == "rowid" else layout.columns[c] for c in needed]
-        values = pa.array([int(v) for v in listed[2].split(",")], pa.int64()) if listed else None
+        numbers = [pages.ROWID if c == ROWID else layout.columns[c] for c in needed]
+        values = None if where is None else pa.array(where.values, pa.int64())
         whole = functools.partial(self._fetch, table, columns, where)
         runs = self._pages.runs(layout.root, RUN_BYTES) or []
         return [functools.partial(self._decode, run, numbers, columns, values, whole) for run in runs]
@@ -210,18 +193,19 @@ class Database:
     def _pages(self) -> pages.Pages:
         return pages.Pages(self.path, page_size(self._head), self._head[RESERVED_AT])
 
-    def _fetch(self, table: str, columns: Sequence[str], where: str, low: int, high: int) -> pa.RecordBatch:
+    def _fetch(self, table: str, columns: Sequence[str], where: Where | None, low: int, high: int) -> pa.RecordBatch:
         """Let SQLite read a range of rowids, both ends included."""
         from adbc_driver_manager import Error
 
         rowid = self._rowid(table)
         select = ", ".join(f"{rowid if c == 'rowid' else quote(c)} AS {quote(c)}" for c in columns)
-        limits = f"{rowid} BETWEEN {low} AND {high} AND ({where or 'TRUE'}) ORDER BY {rowid}"
+        condition, values = _condition(where)
+        limits = f"{rowid} BETWEEN {low} AND {high} AND {condition} ORDER BY {rowid}"
         sql = f"SELECT {select} FROM {quote(table)} WHERE {limits}"  # noqa: S608 - quoted
         try:
             with self._connection() as connection, connection.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(1 << 30)})
-                cursor.execute(sql)
+                cursor.execute(sql, values or None)
                 data = cursor.fetch_arrow_table().combine_chunks()
         except (Error, pa.ArrowException, OSError) as e:
             raise CorruptTraceError(
@@ -248,6 +232,15 @@ class Database:
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA trusted_schema = OFF")
         return connection
+
+
+def _condition(where: Where | None) -> tuple[str, tuple[int, ...]]:
+    """Return a condition in SQL and its parameters."""
+    if where is None:
+        return "TRUE", ()
+    if not where.values:
+        return f"{quote(where.column)} IS NOT NULL", ()
+    return f"{quote(where.column)} IN ({', '.join('?' * len(where.values))})", where.values
 
 
 def _close_all(connections: list[Any]) -> None:

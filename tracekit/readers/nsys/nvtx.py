@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.nsys_sqlite import columns as col
+from tracekit.readers.nsys import columns as col
+from tracekit.readers.nsys.tables import Where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.readers.nsys_sqlite.capture import NsysCapture, Resolver
+    from tracekit.readers.nsys.capture import NsysCapture, Resolver
 
 EVENTS = "NVTX_EVENTS"
 PUSH_POP, START_END = (59, 70), (60, 71)
@@ -24,19 +25,20 @@ MARKS = (34, 65)
 CATEGORY, DOMAIN_CREATE = (33, 64), (75,)
 
 FILTERS = {
-    "nvtx_ranges": ("eventType", f'"eventType" IN {PUSH_POP + START_END}'),
-    "nvtx_marks": ("eventType", f'"eventType" IN {MARKS}'),
+    "nvtx_ranges": Where("eventType", PUSH_POP + START_END),
+    "nvtx_marks": Where("eventType", MARKS),
 }
 _INTS = {"uint64": "uint64Value", "int64": "int64Value", "uint32": "uint32Value", "int32": "int32Value"}
 _FLOATS = {"double": "doubleValue", "float": "floatValue"}
 _TEXTS = {"json": "jsonText", "binary": "binaryData"}
+_SOURCES = (*_INTS.items(), *_FLOATS.items(), ("json", "jsonTextId"), *_TEXTS.items())
 _PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_TEXTS.values())
 
 
 def name(capture: NsysCapture, table: str, raw: pa.Table) -> pa.Array:
     """The registered text where there is one, else the inline text."""
     registered = capture.look_up(table, "name", raw["textId"], capture.strings)
-    return col.first_of(registered, raw["text"].combine_chunks())
+    return col.first_of(registered, col.whole(raw["text"]))
 
 
 def kind(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
@@ -47,7 +49,8 @@ def kind(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
 
 def domain_id(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
     """The domain; an event without one is in the default domain."""
-    return pc.fill_null(raw["domainId"], 0)
+    domains = raw["domainId"]
+    return pc.fill_null(domains, 0) if domains.null_count else domains
 
 
 def domain(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
@@ -62,25 +65,26 @@ def category(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
 
 def payload_type(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
     """Which of the payload columns is filled; the first if several are."""
-    sources = [*_INTS.items(), *_FLOATS.items(), ("json", "jsonTextId"), *_TEXTS.items()]
+    sources = [(name, c) for name, c in _SOURCES if not col.is_empty(raw[c])]
     codes = [pc.if_else(raw[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
-    return col.compact(pc.coalesce(*codes), pa.array([name for name, _ in sources]))
+    names = pa.array([name for name, _ in sources], pa.string())
+    return col.compact(pc.coalesce(*codes), names) if codes else pa.nulls(len(raw), col.DICTIONARY)
 
 
 def payload_int(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
     """The integer payload."""
-    return pc.coalesce(*(raw[c] for c in _INTS.values()))
+    return col.coalesced(*(raw[c] for c in _INTS.values()))
 
 
 def payload_float(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
     """The floating point payload."""
-    return pc.coalesce(*(raw[c] for c in _FLOATS.values()))
+    return col.coalesced(*(raw[c] for c in _FLOATS.values()))
 
 
 def payload_text(capture: NsysCapture, table: str, raw: pa.Table) -> pa.Array:
     """The JSON payload, inline or registered, else the binary payload as it was encoded."""
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
-    return pc.coalesce(registered.cast(pa.string()), *(raw[c] for c in _TEXTS.values()))
+    return col.coalesced(registered.cast(pa.string()), *(raw[c] for c in _TEXTS.values()))
 
 
 _COMMON: dict[str, Resolver] = {
@@ -101,8 +105,7 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 def definitions(capture: NsysCapture, types: tuple[int, ...], *keys: str) -> dict[tuple[int | None, ...], str]:
     """Read which names the events of some types gave, by process, domain and further keys; the earliest name counts."""
-    listed = ", ".join(map(str, types))
-    raw = capture.fetch(EVENTS, ["start", "globalTid", "textId", "text", *keys], f'"eventType" IN ({listed})')
+    raw = capture.fetch(EVENTS, ["start", "globalTid", "textId", "text", *keys], Where("eventType", types))
     named = raw.append_column("name", name(capture, EVENTS, raw).cast(pa.string()))
     named = named.append_column("process", col.process_id(raw["globalTid"])).sort_by("start")
     found: dict[tuple[int | None, ...], str] = {}
@@ -115,6 +118,8 @@ def definitions(capture: NsysCapture, types: tuple[int, ...], *keys: str) -> dic
 
 def _named(names: Mapping[tuple[int | None, ...], str], *ids: pa.ChunkedArray) -> pa.Array:
     """Resolve ids that events of their own have named: n rows in, n names out."""
+    if not names:
+        return pa.nulls(len(ids[0]), col.DICTIONARY)
     threads, domains, *rest = ids
     numbers, keys = col.number_rows(col.process_id(threads), pc.fill_null(domains, 0), *rest)
     return col.named(numbers, pa.array([names.get(k) for k in keys], pa.string()))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.nsys_sqlite import columns as col
+from tracekit.readers.nsys import columns as col
 
 if TYPE_CHECKING:
-    from tracekit.readers.nsys_sqlite.capture import NsysCapture, Resolver
+    from tracekit.readers.nsys.capture import NsysCapture, Resolver
 
 GPU_MASK = 0xFF
 
@@ -22,7 +22,7 @@ def device_id(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
 
 def metric(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
     """Name of the metric, by type and metric id."""
-    from tracekit.readers.nsys_sqlite.machine import rows
+    from tracekit.readers.nsys.machine import rows
 
     listed = rows(capture, "TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
     names: dict[tuple[int | None, ...], str] = {(r["typeId"], r["metricId"]): r["metricName"] for r in listed}

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.readers.nsys_sqlite import columns as col
+from tracekit.readers.nsys import columns as col
+from tracekit.readers.nsys.tables import Where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tracekit.readers.nsys_sqlite.capture import NsysCapture, Resolver
+    from tracekit.readers.nsys.capture import NsysCapture, Resolver
 
     Row = dict[str, Any]
 
@@ -123,7 +124,7 @@ def process_name(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
 
 def rows(capture: NsysCapture, table: str, *wanted: str) -> list[Row]:
     """Read columns of a small source table as dictionaries; none if it is absent, null where a column is."""
-    if table not in capture.db.columns:
+    if table not in capture.tables.columns:
         return []
     found: list[Row] = capture.fetch(table, wanted).to_pylist()
     return found
@@ -143,7 +144,7 @@ TABLES: dict[str, Callable[[NsysCapture], Iterable[Row]]] = {
     "contexts": contexts,
     "streams": streams,
 }
-FILTERS = {"threads": ("globalTid", '"globalTid" IS NOT NULL')}
+FILTERS = {"threads": Where("globalTid")}
 RESOLVERS: dict[str, dict[str, Resolver]] = {
     "processes": {"process_id": (("globalPid", "pid"), process_id), "name": (("name",), process_name)}
 }

@@ -6,6 +6,7 @@ and of no other: the string table of an export holds environments and command li
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1
@@ -35,7 +36,9 @@ class Strings:
 
     def look_up(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
         """Resolve ids: n ids in, n texts out (null where the id is null or unknown), and how many are unknown."""
-        used = column.combine_chunks().dictionary_encode()
+        if is_empty(column):
+            return pa.nulls(len(column), DICTIONARY), 0
+        used = whole(column).dictionary_encode()
         known = pc.index_in(used.dictionary.cast(pa.int64()), self.ids)
         missing = 0
         if known.null_count:
@@ -53,26 +56,27 @@ def named(numbers: pa.Array, names: pa.Array) -> pa.DictionaryArray:
 
 def compact(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.DictionaryArray:
     """Name codes, whatever their order: a dictionary of the names that occur, in order of first use, each once."""
-    whole = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
-    used = whole.dictionary_encode()
+    used = whole(codes).dictionary_encode()
     return named(used.indices, names.take(used.dictionary))
 
 
 def process_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Unpack the process number from ids that hold machine, process and thread (``globalTid``, ``globalPid``)."""
-    ids = column.combine_chunks().dictionary_encode()
+    ids = whole(column).dictionary_encode()
     numbers = pc.bit_wise_and(pc.shift_right(ids.dictionary, ID_BITS), ID_MASK).cast(pa.int32())
     return pa.chunked_array([numbers.take(ids.indices)])
 
 
 def thread_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Unpack the thread number from ids that hold machine, process and thread."""
-    ids = column.combine_chunks().dictionary_encode()
+    ids = whole(column).dictionary_encode()
     return pa.chunked_array([pc.bit_wise_and(ids.dictionary, ID_MASK).cast(pa.int32()).take(ids.indices)])
 
 
-def narrowed(data: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a slice of numbers to a narrower type; where a value does not fit, it stays as it is."""
+def fitted(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Cast numbers to the type they are wanted in; where a value does not fit, integers stay as they are."""
+    if data.type == kind or not is_number(kind) or not is_number(data.type):
+        return data
     if kind == pa.float64():
         return data.cast(kind, safe=False)
     try:
@@ -81,15 +85,43 @@ def narrowed(data: pa.Array, kind: pa.DataType) -> pa.Array:
         return data.cast(pa.int64())
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def joined(
+    pieces: Iterable[Mapping[str, pa.Array | pa.ChunkedArray]], at_most: int
+) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """Put the pieces of columns together: numbers in one piece of memory, dictionaries with one dictionary.
+
+    Args:
+        pieces: Columns by name, the same ones in each piece.
+        at_most: Rows to set memory aside for; it is taken as they come.
+    """
+    rest = iter(pieces)
+    first, second = next(rest), next(rest, None)
+    if second is None:
+        return dict(first)
+    made = {
+        name: Numbers(data.type, at_most) if is_number(data.type) else Texts(data.type) for name, data in first.items()
+    }
+    for piece in itertools.chain((first, second), rest):
+        for name, data in piece.items():
+            for array in data.chunks if isinstance(data, pa.ChunkedArray) else (data,):
+                made[name].append(array)
+    return {name: column.finish() for name, column in made.items()}
+
+
 class Numbers:
     """A column of numbers being read: slices are put end to end in one piece of memory, which is taken as it fills.
 
-    A slice of a wider type than the column widens it.
+    A slice of a wider type than the column widens it. What is null takes no memory until a value comes.
     """
 
     def __init__(self, kind: pa.DataType, at_most: int) -> None:
         self._kind = kind
-        self._values = np.empty(at_most, _dtype(kind))
+        self._values = np.zeros(at_most, _dtype(kind))
         self._valid: np.ndarray | None = None
         self._rows = 0
 
@@ -97,16 +129,20 @@ class Numbers:
         """Add a slice."""
         if data.type.bit_width > self._kind.bit_width:
             self._widen(data.type)
-        data = data.cast(self._kind)
         rows = slice(self._rows, self._rows + len(data))
+        if rows.stop > len(self._values):
+            self._grow(2 * rows.stop)
         if data.null_count and self._valid is None:
-            self._valid = np.empty(len(self._values), np.bool_)
+            self._valid = np.zeros(len(self._values), np.bool_)
             self._valid[: self._rows] = True
+        self._rows = rows.stop
+        if data.null_count == len(data):
+            return
+        data = data.cast(self._kind)
         if self._valid is not None:
-            self._valid[rows] = data.is_valid().to_numpy(zero_copy_only=False)
+            self._valid[rows] = data.is_valid().to_numpy(zero_copy_only=False) if data.null_count else True
         start = data.offset * self._values.dtype.itemsize
         self._values[rows] = np.frombuffer(data.buffers()[1], self._values.dtype, len(data), start)
-        self._rows = rows.stop
 
     def finish(self) -> pa.ChunkedArray:
         """Return the column."""
@@ -115,8 +151,15 @@ class Numbers:
         values = pa.py_buffer(self._values[: self._rows])
         return pa.chunked_array([pa.Array.from_buffers(self._kind, self._rows, [bits, values])])
 
+    def _grow(self, size: int) -> None:
+        values, valid, self._values = self._values, self._valid, np.zeros(size, self._values.dtype)
+        self._values[: self._rows] = values[: self._rows]
+        if valid is not None:
+            self._valid = np.zeros(size, np.bool_)
+            self._valid[: self._rows] = valid[: self._rows]
+
     def _widen(self, kind: pa.DataType) -> None:
-        wider = np.empty(len(self._values), _dtype(kind))
+        wider = np.zeros(len(self._values), _dtype(kind))
         wider[: self._rows] = self._values[: self._rows]
         self._kind, self._values = kind, wider
 
@@ -128,7 +171,8 @@ def _dtype(kind: pa.DataType) -> np.dtype:
 class Texts:
     """A column of texts being read, slice by slice."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
         self._slices: list[pa.Array] = []
 
     def append(self, data: pa.Array) -> None:
@@ -137,10 +181,17 @@ class Texts:
 
     def finish(self) -> pa.ChunkedArray:
         """Return the column; dictionaries become one piece."""
-        column = pa.chunked_array(self._slices)
+        column = pa.chunked_array(self._slices, self._kind)
         if not pa.types.is_dictionary(column.type):
             return column
         return pa.chunked_array([column.unify_dictionaries().combine_chunks()])
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def number_rows(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | None, ...]]]:
@@ -148,7 +199,7 @@ def number_rows(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | N
     numbers = pa.array([0] * len(columns[0]), pa.int32())
     rows: list[tuple[int | None, ...]] = [()]
     for column in columns:
-        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        encoded = whole(column).dictionary_encode(null_encoding="encode")
         values = encoded.dictionary.to_pylist()
         pairs = pc.add(pc.multiply(numbers.cast(pa.int64()), len(values)), encoded.indices)
         dense = pairs.dictionary_encode()
@@ -156,6 +207,20 @@ def number_rows(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | N
         rows = [(*rows[row], values[value]) for row, value in split]
         numbers = dense.indices
     return numbers, rows
+
+
+def typed(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
+    """Take a slice of a source column as numbers or texts: n values in, n out, and how many texts had to be repaired.
+
+    Raises:
+        TypeError: The slice holds no numbers, but numbers are wanted.
+    """
+    if kind in (pa.string(), DICTIONARY):
+        made, broken = text(column)
+        return (made.dictionary_encode() if kind == DICTIONARY else made), broken
+    if not pa.types.is_integer(column.type) and not (kind == pa.float64() and pa.types.is_floating(column.type)):
+        raise TypeError("number" if kind == pa.float64() else "integer")
+    return fitted(column, kind), 0
 
 
 def text(column: pa.Array) -> tuple[pa.Array, int]:
@@ -175,6 +240,20 @@ def text(column: pa.Array) -> tuple[pa.Array, int]:
 
 def first_of(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
     """Take, row by row, the first column that is not null; all of them dictionaries of n rows."""
-    values = pa.concat_arrays([c.dictionary for c in columns]).unique()
-    codes = [pc.index_in(c.dictionary, values).take(c.indices) for c in columns]
+    filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
+    if len(filled) == 1:
+        return filled[0]
+    values = pa.concat_arrays([c.dictionary for c in filled]).unique()
+    codes = [pc.index_in(c.dictionary, values).take(c.indices) for c in filled]
     return compact(pc.coalesce(*codes), values)
+
+
+def coalesced(*columns: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Take, row by row, the first column that is not null; most are often empty, and then cost nothing."""
+    filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
+    return filled[0] if len(filled) == 1 else pc.coalesce(*filled)
+
+
+def is_empty(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether all values are null."""
+    return bool(column.null_count == len(column))

@@ -1,0 +1,70 @@
+"""An export as source tables: integers of large tables decoded from their pages, the rest read by SQLite."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tracekit.errors import CorruptTraceError, warn
+from tracekit.readers.nsys import columns as col
+from tracekit.readers.nsys.tables import ROWID
+from tracekit.readers.nsys_sqlite.database import Database
+from tracekit.readers.sqlite_files import EXPORT_AGAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tracekit.readers.nsys.tables import Made, Where
+
+
+class ExportTables(Database):
+    """The tables of an export; each is read in one piece."""
+
+    hint = EXPORT_AGAIN
+
+    def pieces(
+        self,
+        table: str,
+        types: Mapping[str, pa.DataType],
+        where: Where | None,
+        work: Callable[[pa.Table], Made],
+    ) -> Iterator[Made]:
+        """Read columns of a table in one piece; a column that the export lacks is null."""
+        have = [c for c in types if c == ROWID or c in self.columns[table]] or [ROWID]
+        kinds = {ROWID: pa.int64(), **types}
+        plain = [c for c in have if kinds[c] in (pa.int64(), pa.int32()) and self.decodes(table, c)]
+        other = [c for c in have if c not in plain]
+        read: dict[str, pa.ChunkedArray] = {}
+        for columns in filter(None, (plain, other)):
+            read |= self._columns(table, {c: kinds[c] for c in columns}, where)
+        rows = len(read[have[0]])
+        if any(len(column) != rows for column in read.values()):
+            counts = sorted({len(column) for column in read.values()})
+            raise CorruptTraceError(f"holds {counts} rows at once", path=self.path, table=table, hint=self.hint)
+        absent = {c: pa.chunked_array([pa.nulls(rows, kind)]) for c, kind in types.items() if c not in have}
+        yield work(pa.table(read | absent).select(list(types)))
+
+    def _columns(self, table: str, types: Mapping[str, pa.DataType], where: Where | None) -> dict[str, pa.ChunkedArray]:
+        """Read columns in one pass."""
+        at_most = self.at_most(table)
+        made = {c: col.Numbers(t, at_most) if col.is_number(t) else col.Texts(t) for c, t in types.items()}
+        repaired: Counter[str] = Counter()
+
+        def typed(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:
+            return [self._typed(table, c, array, types[c]) for c, array in zip(types, batch.columns, strict=True)]
+
+        for arrays in self.slices(table, list(types), where, typed):
+            for c, (array, broken) in zip(types, arrays, strict=True):
+                made[c].append(array)
+                repaired[c] += broken
+        for c, broken in (+repaired).items():
+            warn(f"{broken} texts of {table}.{c} are not UTF-8: repaired", path=self.path)
+        return {c: column.finish() for c, column in made.items()}
+
+    def _typed(self, table: str, column: str, data: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
+        try:
+            return col.typed(data, kind)
+        except TypeError as e:
+            raise self.wrong_type(table, column, str(e)) from None

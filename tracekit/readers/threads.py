@@ -1,0 +1,83 @@
+"""Work in several threads: results come in order, few of them at a time in memory, and totals go on from job to job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
+
+Job = TypeVar("Job")
+Made = TypeVar("Made")
+
+MAX_THREADS = 8
+
+
+def in_order(work: Callable[[Job], Made], jobs: Iterable[Job]) -> Iterator[Made]:
+    """Do some work on each job, in as many threads as there are cores: n jobs in, n results out, in their order.
+
+    Results wait to be taken: at most two a thread are done or under way. A single job is done where it is asked for.
+    """
+    listed = list(jobs)
+    if len(listed) <= 1:
+        yield from map(work, listed)
+        return
+    threads = min(MAX_THREADS, os.cpu_count() or 1)
+    waiting: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(threads, "tracekit-read") as pool:
+        try:
+            for job in listed:
+                waiting.append(pool.submit(work, job))
+                if len(waiting) > 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Relay:
+    """Totals that numbered jobs hand on to each other, from the first to the last, while they run in threads."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Condition()
+        self._next = 0
+        self._totals: Counter[str] = Counter()
+        self._broken = False
+
+    def hand_on(self, job: int, added: Mapping[str, int]) -> Counter[str]:
+        """Wait for the jobs before this one; return what they added up to, and add to it.
+
+        Raises:
+            BrokenRelayError: One of them failed.
+        """
+        with self._turn:
+            self._turn.wait_for(lambda: self._broken or self._next == job)
+            if self._broken:
+                raise BrokenRelayError
+            before = self._totals.copy()
+            self._totals.update(added)
+            self._next += 1
+            self._turn.notify_all()
+            return before
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """Let no later job wait for one that fails."""
+        try:
+            yield
+        except BaseException:
+            with self._turn:
+                self._broken = True
+                self._turn.notify_all()
+            raise
+
+
+class BrokenRelayError(Exception):
+    """A job did not get its totals, because an earlier one failed; that one's error comes first."""
