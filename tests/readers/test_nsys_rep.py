@@ -13,12 +13,12 @@ import pytest
 from tests.readers.nsys_rep_files import CAPTURES, SHARED, Parts, container, event, message, packed, strings, take_apart
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnsupportedVersionError
+from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.readers.nsys.tables import Where
 from tracekit.readers.nsys_rep import READER, events
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.capture import RepCapture
 from tracekit.readers.nsys_rep.container import FACTS, OFFSETS
-from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry import Source
 
