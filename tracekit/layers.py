@@ -44,6 +44,10 @@ class Layer:
         """Read some columns of a table: all rows, in the order of the file."""
         raise NotImplementedError
 
+    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Read columns of several tables now, in as few passes over the file as its format allows."""
+        raise NotImplementedError
+
     def correlated(self) -> Layer:
         """This layer with the columns that correlation adds."""
         return Correlated(self)
@@ -82,20 +86,40 @@ class File(Layer):
         """Read what is not read yet; hold it against the declaration."""
         import pyarrow as pa
 
-        schema = self.schema(name)
-        kept = self._columns.setdefault(name, {})
-        missing = [c for c in dict.fromkeys(columns) if c not in kept]
+        missing = self._missing(name, columns)
         if missing:
-            fresh = schemas.conform(self._fetch(name, missing), schema, missing, path=self.path)
-            if kept and fresh.num_rows != (rows := len(next(iter(kept.values())))):
-                raise SchemaError(f"{name} had {rows} rows and now {fresh.num_rows}", path=self.path)
-            kept.update(zip(missing, fresh.columns, strict=True))
-            self._check_ends(name, kept)
+            self._keep(name, missing, self._fetch(name, missing))
+        kept, schema = self._columns.setdefault(name, {}), self.schema(name)
         return pa.table([kept[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
+
+    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Read what is not read yet of several tables."""
+        known = {n: self._missing(n, columns) for n, columns in wanted.items() if n in self._names}
+        missing = {name: columns for name, columns in known.items() if columns}
+        read_many = getattr(self._capture, "read_many", None)
+        if read_many is None:
+            for name, columns in missing.items():
+                self.read(name, columns)
+        elif missing:
+            for name, data in read_many(missing).items():
+                self._keep(name, missing[name], data)
 
     def close(self) -> None:
         """Close the file, if its reader keeps it open."""
         getattr(self._capture, "close", lambda: None)()
+
+    def _missing(self, name: str, columns: Sequence[str]) -> list[str]:
+        kept = self._columns.get(name, {})
+        return [c for c in dict.fromkeys(columns) if c not in kept]
+
+    def _keep(self, name: str, columns: list[str], data: pa.Table) -> None:
+        """Hold what was read against its declaration, and keep it."""
+        kept = self._columns.setdefault(name, {})
+        fresh = schemas.conform(data, self.schema(name), columns, path=self.path)
+        if kept and fresh.num_rows != (rows := len(next(iter(kept.values())))):
+            raise SchemaError(f"{name} had {rows} rows and now {fresh.num_rows}", path=self.path)
+        kept.update(zip(columns, fresh.columns, strict=True))
+        self._check_ends(name, kept)
 
     def _count(self, schema: TableSchema) -> int:
         if not isinstance(self._capture, Mapping):
@@ -138,6 +162,10 @@ class Only(Layer):
         """Read some columns of a table that is kept."""
         return self._base.read(name, columns) if name in self._names else schemas.empty(self.schema(name), columns)
 
+    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Read columns of the tables that are kept."""
+        self._base.prefetch({name: columns for name, columns in wanted.items() if name in self._names})
+
     def close(self) -> None:
         """Close the file."""
         self._base.close()
@@ -169,6 +197,14 @@ class Correlated(Layer):
         read = self._base.read(name, [c for c in columns if c in own])
         arrays = [read[c] if c in own else self._added[name, c] for c in columns]
         return pa.table(arrays, schema=schemas.arrow_schema(self.schema(name), columns))
+
+    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Read columns of the file, also those that added columns will be computed from."""
+        needed: dict[str, set[str]] = {}
+        for name, columns in wanted.items():
+            for table, names in self._needs(name, columns).items():
+                needed.setdefault(table, set()).update(names)
+        self._base.prefetch({n: [c for c in schemas.table(n).names if c in names] for n, names in needed.items()})
 
     def correlated(self) -> Layer:
         """This layer."""
@@ -210,11 +246,19 @@ class Correlated(Layer):
         arrays = [zero[f.name].take(first) if f.name in zero else pa.nulls(rows, f.type) for f in schema]
         return pa.table(arrays, schema=schema)
 
+    def _needs(self, name: str, columns: Sequence[str]) -> dict[str, list[str]]:
+        """Say which columns of which tables of the file go into some columns of a table."""
+        if name == DERIVED:
+            described = ["process_id", "domain", "name"]
+            needed = self._correlation.needs("nvtx_ranges", ["gpu_op_count", "depth"])
+            return needed | {"nvtx_ranges": [*needed["nvtx_ranges"], *described]}
+        own = set(schemas.table(name).names)
+        needed = self._correlation.needs(name, [c for c in columns if c not in own])
+        return needed | {name: [*needed.get(name, ()), *(c for c in columns if c in own)]}
+
     def _made(self, name: str, columns: Sequence[str], added: list[str]) -> pa.Table:
         """Compute added columns, after all that they need is read, each table in one pass."""
-        for table, needed in self._correlation.needs(name, added).items():
-            wanted = {*needed, *columns} if table == name else set(needed)
-            self._base.read(table, [c for c in schemas.table(table).names if c in wanted])
+        self.prefetch({name: [*columns, *added]})
         return schemas.conform(self._correlation.columns(name, added).to_arrow(), self.schema(name), added)
 
 
@@ -259,6 +303,10 @@ class Selected(Layer):
         mask = self._mask(name)
         table = self._base.read(name, columns)
         return table if mask is None else _used(table.filter(mask))
+
+    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Read columns of all rows."""
+        self._base.prefetch(wanted)
 
     def correlated(self) -> Layer:
         """The same rows, correlated with all that was there before the selection."""

@@ -118,7 +118,11 @@ class Capture(Protocol):
         ...
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read some columns of one table."""
+        """Read some columns of one table.
+
+        A capture may also have ``read_many``, which takes columns by table and returns tables by name, if that is
+        faster than one after the other.
+        """
         ...
 
 
@@ -128,6 +132,10 @@ class View(Protocol):
     @property
     def info(self) -> Mapping[str, str]:
         """Facts about the capture."""
+        ...
+
+    def prefetch(self, wanted: Mapping[str, Sequence[str] | None]) -> None:
+        """Read columns by table, all of them if None, now and together; those asked for later are there."""
         ...
 
     def frame(self, name: str) -> pl.LazyFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +100,7 @@ ENTRIES = st.lists(
 def test_entries(listed: list[tuple[int, int, bytes, int]]) -> None:
     block = b"".join(message((tag, message((1, t), (field, data)))) for t, field, data, tag in listed)
     begin = 3
-    found = entries.find(buffer_of(b"\x0a\1\x08" + block + b"\x0a\2"), begin, begin + len(block))
+    found = entries.find(buffer_of(b"\x0a\1\x08" + block + b"\x0a\2"), [begin, begin + len(block)])
     kept = [(t, field, data, tag) for t, field, data, tag in listed if tag != 3]
     expected = [
         message((1, t), (field, data)) if tag == 2 else data for t, field, data, tag in kept
@@ -111,9 +113,23 @@ def test_entries(listed: list[tuple[int, int, bytes, int]]) -> None:
     assert sum(found.counts.values()) == len(kept) == entries.count(memoryview(block))
 
 
+@given(st.lists(ENTRIES, min_size=1, max_size=4))
+def test_blocks_end_to_end_are_found_like_each_alone(listed: list[list[tuple[int, int, bytes, int]]]) -> None:
+    blocks = [b"".join(message((tag, message((1, t), (f, data)))) for t, f, data, tag in block) for block in listed]
+    edges = [0, *itertools.accumulate(map(len, blocks))]
+    found = entries.find(buffer_of(b"".join(blocks)), edges)
+    alone = [entries.find(buffer_of(block), [0, len(block)]) for block in blocks]
+    assert found.bounds.tolist() == [0, *itertools.accumulate(len(a.kinds) for a in alone)]
+    for name in ("starts", "sizes", "kinds"):
+        assert getattr(found, name).tolist() == [n for a in alone for n in getattr(a, name).tolist()]
+    assert found.counts == sum((Counter(a.counts) for a in alone), Counter())
+    gpu = entries.Wanted(107)
+    assert found.by_block(found.mask(gpu)).tolist() == [a.total(107) for a in alone]
+
+
 def test_long_events_are_followed_link_by_link() -> None:
     block = message((1, message((1, 59), (102, b"x" * 70_000))), (1, b""), (1, b"\x12\0"))
-    found = entries.find(buffer_of(block), 0, len(block))
+    found = entries.find(buffer_of(block), [0, len(block)])
     assert found.sizes.tolist() == [70_000, 0, 2]
     assert found.counts == {entries.kind_of(102, 59): 1, entries.UNKNOWN: 2}
 

@@ -37,6 +37,7 @@ class Layout(NamedTuple):
 
 def lay_out(view: View) -> Layout:
     """Put every event of a trace on a track and a lane."""
+    view.prefetch(_columns_by_table(view))
     book = Book(Machine.of(view))
     places: dict[Kind, pl.Series] = {}
     first, clock = 0, Clock()
@@ -52,12 +53,23 @@ def lay_out(view: View) -> Layout:
 
 def read(view: View, kind: Kind) -> pl.DataFrame:
     """Read what a kind is drawn from: no rows if its table lacks a column for it."""
-    schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
-    columns = events.columns(kind, schema.names)
+    columns = _columns(view, kind)
     if not columns:
         return pl.DataFrame()
     frame = view.frame(kind.table)
     return (frame if kind.where is None else frame.filter(kind.where)).select(columns).collect()
+
+
+def _columns(view: View, kind: Kind) -> list[str]:
+    schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
+    return events.columns(kind, schema.names)
+
+
+def _columns_by_table(view: View) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for kind in (kind for stage in kinds.STAGES for kind in stage):
+        found.setdefault(kind.table, []).extend(_columns(view, kind))
+    return found
 
 
 def _outline(view: View, kind: Kind) -> pl.DataFrame:

@@ -19,7 +19,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line, warn
 from tracekit.readers.nsys import columns as col
 from tracekit.readers.nsys.labels import ENUM_OF_COLUMN, LABELS
-from tracekit.readers.nsys.tables import ROWID
+from tracekit.readers.nsys.tables import ROWID, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,23 +64,40 @@ class NsysCapture:
         Raises:
             CorruptTraceError: The file cannot be read there, or holds a value that its format does not allow.
         """
+        return self.read_many({name: columns})[name]
+
+    def read_many(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
+        """Read some columns of several tables, in as few passes over the file as its format allows."""
         from tracekit.readers.nsys import machine
 
-        if name in machine.TABLES:
-            return self.small(name).select(list(columns))
+        events = [n for n in wanted if n not in machine.TABLES and source_table(n) in self.tables.columns]
+        requests = [self._request(n, wanted[n]) for n in events]
+        made = self._joined(requests)
+        self._tell_unknown()
+        found = {name: self.conform(name, columns) for name, columns in zip(events, made, strict=True)}
+        for name, columns in wanted.items():
+            if name in machine.TABLES:
+                found[name] = self.small(name).select(list(columns))
+            elif name not in found:
+                found[name] = schemas.empty(schemas.table(name), columns)
+        return found
+
+    def _request(self, name: str, columns: Sequence[str]) -> Request[dict[str, pa.Array]]:
+        """Ask for what columns of a declared table are made of, and for them to be made."""
         schema = schemas.table(name)
-        source = source_table(name)
-        if source not in self.tables.columns:
-            return schemas.empty(schema, columns)
         declared = {f.name: f.type for f in schemas.arrow_schema(schema, columns)}
 
         def work(raw: pa.Table) -> dict[str, pa.Array]:
             return {c: col.fitted(self._make(name, c, raw), kind) for c, kind in declared.items()}
 
-        pieces = self.tables.pieces(source, read_as(schema, columns), self._where(name), work)
-        made = col.joined(pieces, self.tables.at_most(source))
-        self._tell_unknown()
-        return self.conform(name, made)
+        return Request(source_table(name), read_as(schema, columns), self._where(name), work)
+
+    def _joined(self, requests: Sequence[Request[dict[str, pa.Array]]]) -> list[dict[str, pa.Array]]:
+        """Put the pieces of each request together."""
+        made = [col.Joined(self.tables.at_most(r.table)) for r in requests]
+        for nth, piece in self.tables.pieces(requests):
+            made[nth].append(piece)
+        return [m.finish() for m in made]
 
     def small(self, name: str) -> pa.Table:
         """Return a table about the machine; it is read whole, and once."""
@@ -93,8 +110,11 @@ class NsysCapture:
     def fetch(self, table: str, wanted: Sequence[str], where: Where | None = None) -> pa.Table:
         """Read columns of a source table as numbers or text; a column that this version lacks is all null."""
         types = {c: kind_of(table, c) for c in wanted}
-        pieces = self.tables.pieces(table, types, where, lambda raw: dict(zip(wanted, raw.columns, strict=True)))
-        return pa.table(col.joined(pieces, self.tables.at_most(table)))
+
+        def work(raw: pa.Table) -> dict[str, pa.Array]:
+            return dict(zip(wanted, raw.columns, strict=True))
+
+        return pa.table(self._joined([Request(table, types, where, work)])[0])
 
     def _make(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
         """Make one declared column from what it is made of: n rows in, n out."""

@@ -6,7 +6,6 @@ and of no other: the string table of an export holds environments and command li
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1
@@ -90,27 +89,43 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def joined(
-    pieces: Iterable[Mapping[str, pa.Array | pa.ChunkedArray]], at_most: int
-) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Put the pieces of columns together: numbers in one piece of memory, dictionaries with one dictionary.
+class Joined:
+    """Columns being read piece by piece: numbers in one piece of memory, dictionaries with one dictionary."""
 
-    Args:
-        pieces: Columns by name, the same ones in each piece.
-        at_most: Rows to set memory aside for; it is taken as they come.
-    """
-    rest = iter(pieces)
-    first, second = next(rest), next(rest, None)
-    if second is None:
-        return dict(first)
-    made = {
-        name: Numbers(data.type, at_most) if is_number(data.type) else Texts(data.type) for name, data in first.items()
-    }
-    for piece in itertools.chain((first, second), rest):
+    def __init__(self, at_most: int) -> None:
+        """Begin without a piece.
+
+        Args:
+            at_most: Rows to set memory aside for, should there be several pieces; it is taken as they come.
+        """
+        self._at_most = at_most
+        self._first: Mapping[str, pa.Array | pa.ChunkedArray] | None = None
+        self._made: dict[str, Numbers | Texts] = {}
+
+    def append(self, piece: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+        """Add a piece: the same columns each time. A single one is kept as it is."""
+        if self._first is None:
+            self._first = piece
+            return
+        if not self._made:
+            self._made = {name: self._column(data.type) for name, data in self._first.items()}
+            self._put(self._first)
+            self._first = {}
+        self._put(piece)
+
+    def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
+        """Return the columns; what they were made of is let go one by one."""
+        if not self._made:
+            return dict(self._first or {})
+        return {name: self._made.pop(name).finish() for name in list(self._made)}
+
+    def _column(self, kind: pa.DataType) -> Numbers | Texts:
+        return Numbers(kind, self._at_most) if is_number(kind) else Texts(kind)
+
+    def _put(self, piece: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         for name, data in piece.items():
             for array in data.chunks if isinstance(data, pa.ChunkedArray) else (data,):
-                made[name].append(array)
-    return {name: column.finish() for name, column in made.items()}
+                self._made[name].append(array)
 
 
 class Numbers:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -21,6 +22,24 @@ class Where(NamedTuple):
 
     column: str
     values: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[Made]):
+    """Columns of a table that are wanted.
+
+    Attributes:
+        table: One of the source tables.
+        types: Columns and what they are read as: integers, reals, texts. A number that its type cannot hold leaves its
+            column of the piece wider; a column that the file lacks is null.
+        where: Condition for the rows.
+        work: What to do with a piece; runs in several threads at once where there are several pieces.
+    """
+
+    table: str
+    types: Mapping[str, pa.DataType]
+    where: Where | None
+    work: Callable[[pa.Table], Made]
 
 
 class Tables(Protocol):
@@ -44,24 +63,12 @@ class Tables(Protocol):
         """Number of the row at ``index`` among the rows of a table that meet a condition; None if there is none."""
         ...
 
-    def pieces(
-        self,
-        table: str,
-        types: Mapping[str, pa.DataType],
-        where: Where | None,
-        work: Callable[[pa.Table], Made],
-    ) -> Iterator[Made]:
-        """Read columns of a table, a piece of its rows at a time, in order.
-
-        Args:
-            table: One of the source tables.
-            types: Columns and what they are read as: integers, reals, texts. A number that its type cannot hold leaves
-                its column of the piece wider; a column that the file lacks is null.
-            where: Condition for the rows.
-            work: What to do with a piece; runs in several threads at once where there are several pieces.
+    def pieces(self, requests: Sequence[Request[Made]]) -> Iterator[tuple[int, Made]]:
+        """Read columns of tables, a piece of their rows at a time.
 
         Yields:
-            What the work made of each piece; at least one, which may have no rows.
+            Which request it is, and what its work made of a piece: those of one request in order, at least one, which
+            may have no rows.
 
         Raises:
             CorruptTraceError: The file is damaged there.

@@ -41,6 +41,7 @@ class RawData:
     """The section that holds the capture itself.
 
     Attributes:
+        unload: Takes what was read of the file out of memory.
         header: What was captured: targets, options, clocks.
         stream: What follows: counts of events and strings, generic event types.
         blocks: Compressed blocks of events.
@@ -48,6 +49,7 @@ class RawData:
 
     def __init__(self, container: Container, count: Callable[[memoryview], int]) -> None:
         self.path = container.path
+        self.unload = container.unload
         self.data = container.section(RAW)
         if self.data[: len(MAGIC)] != MAGIC:
             raise Damage(f"its section {RAW!r} ({len(self.data)} bytes) does not begin as it should")

@@ -53,7 +53,8 @@ class Container:
         if not source.head.startswith(MAGIC):
             what, hint = describe(source)
             raise CorruptTraceError(f"not an Nsight Systems report: {what}", path=self.path, hint=hint)
-        self._data = memoryview(_map(self.path))
+        self._map = _map(self.path)
+        self._data = memoryview(self._map)
         with located(self.path):
             self.sections = self._contents()
             self.build = _build(self.section(FACTS))
@@ -67,6 +68,11 @@ class Container:
     def release(self) -> tuple[int, ...]:
         """Year and number of the release that wrote the report, ``(2025, 3)``; empty if it does not say."""
         return tuple(int(n) for n in self.build.split(".")[:2] if n)
+
+    def unload(self) -> None:
+        """Take what was read of the file out of memory; it is read again when looked at."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         """Forget the sections; the file is unmapped when nothing looks at it any more."""

@@ -8,8 +8,9 @@ not is followed link by link.
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,62 +19,81 @@ from tracekit.readers.nsys_rep.decoding import SLACK, Buffer, number_in
 from tracekit.readers.nsys_rep.wire import Damage, varint
 
 if TYPE_CHECKING:
-    from tracekit.readers.nsys_rep.decoding import Mask, Places, Words
+    from collections.abc import Sequence
+
+    from tracekit.readers.nsys_rep.decoding import Mask, Octets, Places, Words
 
 Kinds: TypeAlias = npt.NDArray[np.uint16]
 
 EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08
 _NONE = np.uint64(0)
+_FIRST = np.zeros(1, np.int64)
 _EVENT, _GENERIC, _TYPE = np.uint8(EVENT_TAG), np.uint8(GENERIC_TAG), np.uint8(TYPE_TAG)
 MAX_ENTRIES = 1 << 17
 MAX_CANDIDATES = 4 * MAX_ENTRIES
+WINDOW = 1 << 17
+"""Bytes looked through at a time, so that what is made of them stays in the processor's cache."""
 GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
 FIRST_PAYLOAD, PAYLOADS, TYPES = 96, 64, 256
 """Payload fields 96 to 159 and event types up to 255 have a kind of their own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """The entries of one block, in order.
+class Wanted(NamedTuple):
+    """Which entries.
 
     Attributes:
-        starts: n places where payloads begin, from the start of the block.
+        payload: Field that holds the payload; ``GENERIC`` for generic events.
+        types: Event types; any if empty.
+    """
+
+    payload: int
+    types: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of some blocks, in order.
+
+    Attributes:
+        starts: n places where payloads begin, from the start of their block.
         sizes: n sizes of payloads in bytes.
         kinds: n kinds.
+        bounds: Number of the first entry of each block, and n.
         counts: Entries of each kind.
     """
 
     starts: npt.NDArray[np.uint32]
     sizes: npt.NDArray[np.uint16 | np.uint32]
     kinds: Kinds
+    bounds: Places
     counts: dict[int, int]
 
-    def holds(self, payload: int, types: tuple[int, ...] = ()) -> bool:
-        """Whether any of them has a payload and one of some types (any, if none are given)."""
-        return bool(self._kinds(payload, types))
-
-    def total(self, payload: int) -> int:
-        """How many have a payload."""
-        return sum(self.counts[k] for k in self._kinds(payload, ()))
-
-    def rows(self, payload: int, types: tuple[int, ...]) -> Places:
-        """Return which ones have a payload and one of some types."""
-        return np.flatnonzero(self._mask(payload, types))
-
-    def ranks(self, rows: Places, payload: int, types: tuple[int, ...]) -> Places:
-        """Return which of all that have the payload the rows are."""
-        if not types:
-            return np.arange(len(rows))
-        return np.cumsum(self._mask(payload, ()))[rows] - 1
-
-    def _mask(self, payload: int, types: tuple[int, ...]) -> Mask:
+    def mask(self, wanted: Wanted) -> Mask:
+        """Say of each entry whether it is wanted."""
         mask = np.zeros(len(self.kinds), np.bool_)
-        for kind in self._kinds(payload, types):
+        for kind in self._kinds(wanted):
             mask |= self.kinds == np.uint16(kind)
         return mask
 
-    def _kinds(self, payload: int, types: tuple[int, ...]) -> list[int]:
-        return [k for k in self.counts if _is(k, payload, types)]
+    def by_block(self, mask: Mask) -> Places:
+        """Count the entries of each block where a mask is set."""
+        return np.diff(np.concatenate((_FIRST, np.cumsum(mask)))[self.bounds])
+
+    def ranks(self, rows: Places, wanted: Wanted) -> Places:
+        """Return which of all that have the payload the rows are; they are those that are wanted."""
+        if not wanted.types:
+            return np.arange(len(rows))
+        return np.cumsum(self.mask(Wanted(wanted.payload)))[rows] - 1
+
+    def total(self, payload: int) -> int:
+        """How many have a payload."""
+        return sum(self.counts[k] for k in self._kinds(Wanted(payload)))
+
+    def _kinds(self, wanted: Wanted) -> list[int]:
+        return [k for k in self.counts if _is(k, *wanted)]
+
+
+NONE = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint16), _FIRST, {})
 
 
 def kind_of(payload: int, event_type: int) -> int:
@@ -95,22 +115,23 @@ def _is(kind: int, payload: int, types: tuple[int, ...]) -> bool:
     return field == payload and (not types or event_type in types)
 
 
-def find(buffer: Buffer, begin: int, end: int) -> Entries:
-    """Find the entries of a block.
+def find(buffer: Buffer, edges: Sequence[int]) -> Entries:
+    """Find the entries of blocks that lie end to end.
 
     Args:
-        buffer: Holds the block.
-        begin: Where its message begins.
-        end: Where it ends.
+        buffer: Holds the blocks.
+        edges: Where each block begins, and where the last one ends.
 
     Raises:
-        Damage: The chain breaks.
+        Damage: The chain of a block breaks.
     """
-    starts, stops, generic = _chain(buffer, begin, end)
-    kinds, payloads, ends = _heads(buffer, starts, stops, generic)
+    chain = _chain_through(buffer, edges) or _chain_of_chains(buffer, edges)
+    kinds, payloads, ends = _heads(buffer, chain)
+    bounds = np.searchsorted(chain.bodies, edges)
+    starts = payloads - np.repeat(np.array(edges[:-1]), np.diff(bounds))
     sizes = ends - payloads
     narrow: type[np.uint16 | np.uint32] = np.uint32 if len(sizes) and int(sizes.max()) >> 16 else np.uint16
-    return Entries((payloads - begin).astype(np.uint32), sizes.astype(narrow), kinds, _counts(kinds))
+    return Entries(starts.astype(np.uint32), sizes.astype(narrow), kinds, bounds, _counts(kinds))
 
 
 def _counts(kinds: Kinds) -> dict[int, int]:
@@ -124,11 +145,39 @@ def count(body: memoryview) -> int:
     """Return the number of entries of a block."""
     buffer = Buffer(len(body))
     buffer.octets[: len(body)] = np.frombuffer(body, np.uint8)
-    return len(_chain(buffer, 0, len(body))[0])
+    return len(_chain(buffer, 0, len(body)).bodies)
 
 
-def _chain(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Mask]:
-    """Return where the bodies of the entries begin and end, and which are generic events."""
+class Chain(NamedTuple):
+    """Entries found: where their bodies begin and end, and which are generic events."""
+
+    bodies: Places
+    ends: Places
+    generic: Mask
+
+
+def _chain_through(buffer: Buffer, edges: Sequence[int]) -> Chain | None:
+    """Find the entries of several blocks at once; None if no chain of them goes through every edge."""
+    heads, bodies, ends = _candidates(buffer, edges[0], edges[-1])
+    kept = _linked(heads, ends, edges[0], edges[-1])
+    if kept is None:
+        return None
+    heads = heads[kept]
+    inner = np.array(edges[1:-1], np.int64)
+    if not np.isin(inner, heads).all():
+        return None
+    return Chain(bodies[kept], ends[kept], buffer.octets[heads] == _GENERIC)
+
+
+def _chain_of_chains(buffer: Buffer, edges: Sequence[int]) -> Chain:
+    """Find the entries block by block."""
+    chains = [_chain(buffer, begin, end) for begin, end in itertools.pairwise(edges)]
+    bodies, ends, generic = (np.concatenate(parts) for parts in zip(*chains, strict=True))
+    return Chain(bodies, ends, generic)
+
+
+def _chain(buffer: Buffer, begin: int, end: int) -> Chain:
+    """Find the entries of one block."""
     heads, bodies, ends = _candidates(buffer, begin, end)
     kept = _linked(heads, ends, begin, end)
     if kept is None:
@@ -137,17 +186,13 @@ def _chain(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Mask]:
         heads, bodies, ends = heads[kept], bodies[kept], ends[kept]
     if len(heads) > MAX_ENTRIES:
         raise Damage(f"a block holds more than {MAX_ENTRIES} events")
-    return bodies, ends, buffer.octets[heads] == _GENERIC
+    return Chain(bodies, ends, buffer.octets[heads] == _GENERIC)
 
 
 def _candidates(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Places]:
     """Find what looks like an entry of up to 16383 bytes: where heads, bodies and ends are."""
-    octets = buffer.octets[begin : end + SLACK]
-    size = end - begin
-    typed = octets == _TYPE
-    looks = typed[2 : size + 2] | typed[3 : size + 3]
-    looks &= (octets[:size] | (_EVENT ^ _GENERIC)) == _EVENT | _GENERIC
-    heads = _positions(looks) + begin
+    windows = (_looks(buffer.octets, at, min(at + WINDOW, end)) for at in range(begin, end, WINDOW))
+    heads = np.concatenate([np.zeros(0, np.int64), *windows])
     if len(heads) > MAX_CANDIDATES:
         heads = heads[:0]
     words = buffer.words[heads]
@@ -161,6 +206,16 @@ def _candidates(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, P
     fits &= (tags == _EVENT) | (tags == _GENERIC)
     kept = np.flatnonzero(fits)
     return heads[kept], bodies[kept], ends[kept]
+
+
+def _looks(octets: Octets, begin: int, end: int) -> Places:
+    """Find where an entry may begin: at its tag, two or three bytes before the tag of its type."""
+    size = end - begin
+    near = octets[begin : end + SLACK]
+    typed = near == _TYPE
+    looks = typed[2 : size + 2] | typed[3 : size + 3]
+    looks &= (near[:size] | (_EVENT ^ _GENERIC)) == _EVENT | _GENERIC
+    return _positions(looks) + begin
 
 
 def _positions(mask: Mask) -> Places:
@@ -208,11 +263,12 @@ def _follow(buffer: Buffer, begin: int, end: int) -> tuple[Places, Places, Place
     return found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
 
 
-def _heads(buffer: Buffer, starts: Places, stops: Places, generic: Mask) -> tuple[Kinds, Places, Places]:
+def _heads(buffer: Buffer, chain: Chain) -> tuple[Kinds, Places, Places]:
     """Read the heads of n entries: kinds, and where the payloads begin and end; generic events are all payload.
 
     A head is the type (a tag and one or two bytes), the key of the payload (two bytes) and its size.
     """
+    starts, stops, generic = chain
     words = buffer.words[starts]
     wide = words >> np.uint64(15) & np.uint64(1)
     types = (words >> np.uint64(8) & np.uint64(0x7F)) | (words >> np.uint64(9) & np.uint64(0x3F80)) * wide

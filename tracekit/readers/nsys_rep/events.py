@@ -5,23 +5,26 @@ The first pass over a block keeps where its events lie (8 bytes an event); later
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from tracekit.readers.nsys_rep import entries
-from tracekit.readers.nsys_rep.decoding import Buffer
+from tracekit.readers.nsys_rep.decoding import SLACK, Buffer
 from tracekit.readers.threads import Relay, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tracekit.readers.nsys_rep.blocks import Block, RawData
-    from tracekit.readers.nsys_rep.decoding import Places
-    from tracekit.readers.nsys_rep.entries import Entries
+    from tracekit.readers.nsys_rep.decoding import Mask, Places
+    from tracekit.readers.nsys_rep.entries import Entries, Wanted
+
+    HandOn = Callable[[Mapping[str, int]], Mapping[str, int]]
 
 Made = TypeVar("Made")
 
@@ -46,7 +49,7 @@ class Chosen:
     stops: Places
     ranks: Places
     total: int
-    hand_on: Callable[[Mapping[str, int]], Mapping[str, int]]
+    hand_on: HandOn
 
 
 class Events:
@@ -54,86 +57,121 @@ class Events:
 
     def __init__(self, raw: RawData) -> None:
         self._raw = raw
-        self._known: list[Entries | None] = [None] * len(raw.blocks)
-        self._batches = list(_batches(raw.blocks))
+        self._batches = list(_batches(raw.blocks)) or [range(0)]
+        self._known: list[Entries | None] = [None] * len(self._batches)
+        self._buffers = _Buffers()
 
-    def each(self, payload: int, types: tuple[int, ...], work: Callable[[Chosen], Made]) -> Iterator[Made]:
-        """Do some work on the events of a payload, a batch of blocks at a time.
+    def each(self, wanted: Sequence[Wanted], work: Callable[[list[Chosen]], Made]) -> Iterator[Made]:
+        """Do some work on events, a batch of blocks at a time; what is wanted of a batch is unpacked once.
 
         Args:
-            payload: Field that holds the payload; ``entries.GENERIC`` for generic events.
-            types: Event types; any if empty.
-            work: Is given the events of a batch; runs on several threads at once.
+            wanted: Which events; for each there is one item in what the work is given.
+            work: Is given the events of a batch; runs on several threads at once. Keeps nothing of the buffer.
 
         Yields:
             What the work makes of each batch, in the order of the file; without any, of no events.
         """
-        relay = Relay()
+        relays = [Relay() for _ in wanted]
 
         def job(nth: int) -> Made:
-            with relay.holding():
-                return work(self._choose(batches[nth], payload, types, functools.partial(relay.hand_on, nth)))
+            with contextlib.ExitStack() as stack:
+                for relay in relays:
+                    stack.enter_context(relay.holding())
+                hands = [functools.partial(relay.hand_on, nth) for relay in relays]
+                with self._chosen(nth, wanted, hands) as chosen:
+                    return work(chosen)
 
-        batches = self._batches or [range(0)]
-        yield from in_order(job, range(len(batches)))
+        yield from in_order(job, range(len(self._batches)))
 
     def counts(self) -> Counter[int]:
         """Number of events of each kind."""
         total: Counter[int] = Counter()
-        for counted in in_order(self._count, self._batches):
+        for counted in in_order(self._count, range(len(self._batches))):
             total.update(counted)
         return total
 
-    def _count(self, batch: range) -> Counter[int]:
-        total: Counter[int] = Counter()
-        unknown = [i for i in batch if self._known[i] is None]
-        self._load(unknown)
-        for i in batch:
-            found = self._known[i]
-            total.update({} if found is None else found.counts)
-        return total
+    def _count(self, nth: int) -> dict[int, int]:
+        found = self._known[nth]
+        if found is None:
+            buffer, found, _ = self._look(nth)
+            self._buffers.give(buffer)
+        return found.counts
 
-    def _choose(
-        self,
-        batch: range,
-        payload: int,
-        types: tuple[int, ...],
-        hand_on: Callable[[Mapping[str, int]], Mapping[str, int]],
-    ) -> Chosen:
-        blocks = [i for i in batch if self._may_hold(i, payload, types)]
-        buffer, bases = self._load(blocks)
-        base_of = dict(zip(blocks, bases, strict=True))
-        starts, stops, ranks, total = [_NOWHERE], [_NOWHERE], [_NOWHERE], 0
-        for i in batch:
-            found = self._known[i]
-            if found is not None and i in base_of:
-                rows = found.rows(payload, types)
-                starts.append(found.starts[rows] + np.int64(base_of[i]))
-                stops.append(starts[-1] + found.sizes[rows])
-                ranks.append(found.ranks(rows, payload, types) + total)
-            total += 0 if found is None else found.total(payload)
-        return Chosen(buffer, np.concatenate(starts), np.concatenate(stops), np.concatenate(ranks), total, hand_on)
+    @contextlib.contextmanager
+    def _chosen(self, nth: int, wanted: Sequence[Wanted], hands: Sequence[HandOn]) -> Iterator[list[Chosen]]:
+        """Unpack what is wanted of a batch; the buffer is used again afterwards."""
+        found = self._known[nth]
+        if found is None:
+            buffer, found, bases = self._look(nth)
+            masks = [found.mask(w) for w in wanted]
+        else:
+            masks = [found.mask(w) for w in wanted]
+            needed = sum(found.by_block(mask) for mask in masks)
+            buffer, bases = self._load(nth, np.flatnonzero(needed))
+        chosen = zip(wanted, masks, hands, strict=True)
+        yield [_choose(_Loaded(buffer, bases, found), w, mask, hand_on) for w, mask, hand_on in chosen]
+        self._buffers.give(buffer)
 
-    def _may_hold(self, block: int, payload: int, types: tuple[int, ...]) -> bool:
-        found = self._known[block]
-        return found is None or found.holds(payload, types)
+    def _look(self, nth: int) -> tuple[Buffer, Entries, Places]:
+        """Unpack a whole batch and see what is in it."""
+        batch = self._batches[nth]
+        buffer, bases = self._load(nth, np.arange(len(batch)))
+        found = entries.find(buffer, bases.tolist()) if batch else entries.NONE
+        self._known[nth] = found
+        return buffer, found, bases
 
-    def _load(self, blocks: list[int]) -> tuple[Buffer, list[int]]:
-        """Unpack blocks end to end into one buffer, and see what is in them: the buffer and where each begins."""
-        buffer = Buffer(sum(self._raw.blocks[i].size for i in blocks))
-        edges = [0]
-        for i in blocks:
-            body = self._raw.unpack(self._raw.blocks[i])
-            edges.append(edges[-1] + len(body))
-            buffer.octets[edges[-2] : edges[-1]] = body
-        buffer.octets[edges[-1] :] = 0
-        for i, base, stop in zip(blocks, edges[:-1], edges[1:], strict=True):
-            if self._known[i] is None:
-                self._known[i] = entries.find(buffer, base, stop)
-        return buffer, edges[:-1]
+    def _load(self, nth: int, which: Places) -> tuple[Buffer, Places]:
+        """Unpack some blocks of a batch end to end: the buffer, and where each block begins and the last one ends."""
+        blocks = [self._raw.blocks[i] for i in self._batches[nth]]
+        buffer = self._buffers.take(sum(blocks[i].size for i in which))
+        bases = np.zeros(len(blocks) + 1, np.int64)
+        at = 0
+        for i in which.tolist():
+            body = self._raw.unpack(blocks[i])
+            bases[i] = at
+            buffer.octets[at : at + len(body)] = body
+            at += len(body)
+        bases[-1] = at
+        buffer.octets[at : at + SLACK] = 0
+        self._raw.unload()
+        return buffer, bases
 
 
-_NOWHERE = np.zeros(0, np.int64)
+class _Loaded(NamedTuple):
+    """A batch of blocks: those that are unpacked, where each begins, and all their entries."""
+
+    buffer: Buffer
+    bases: Places
+    entries: Entries
+
+
+def _choose(batch: _Loaded, wanted: Wanted, mask: Mask, hand_on: HandOn) -> Chosen:
+    buffer, bases, found = batch
+    rows = np.flatnonzero(mask)
+    starts = np.repeat(bases[:-1], found.by_block(mask))
+    starts += found.starts[rows]
+    stops = starts.copy()
+    stops += found.sizes[rows]
+    return Chosen(buffer, starts, stops, found.ranks(rows, wanted), found.total(wanted.payload), hand_on)
+
+
+class _Buffers:
+    """Buffers that are used again: memory that is new to a process is slow to write to."""
+
+    def __init__(self) -> None:
+        self._idle: list[Buffer] = []
+
+    def take(self, size: int) -> Buffer:
+        """Return a buffer with room for so many bytes."""
+        try:
+            buffer = self._idle.pop()
+        except IndexError:
+            return Buffer(size)
+        return buffer if len(buffer.octets) >= size + SLACK else Buffer(size)
+
+    def give(self, buffer: Buffer) -> None:
+        """Give a buffer back: nothing looks at it any more."""
+        self._idle.append(buffer)
 
 
 def _batches(blocks: Sequence[Block]) -> Iterator[range]:

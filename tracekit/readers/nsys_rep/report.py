@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,16 @@ import pyarrow.compute as pc
 
 from tracekit.errors import warn
 from tracekit.readers.nsys import columns as col
-from tracekit.readers.nsys.tables import ROWID
+from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys_rep import arrays, entries, layout, machine, metrics, names
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import COPY_AGAIN, Container, located
 from tracekit.readers.nsys_rep.decoding import decode
+from tracekit.readers.nsys_rep.entries import Wanted
 from tracekit.readers.nsys_rep.events import Events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tracekit.readers.nsys.tables import Made, Where
     from tracekit.readers.nsys_rep.events import Chosen
@@ -52,7 +54,8 @@ class Report:
         """Number of rows of a table that meet a condition; 0 if there is no such table."""
         if table not in self.columns:
             return 0
-        return sum(self.pieces(table, {ROWID: pa.int64()}, where, lambda piece: int(piece.num_rows)))
+        request = Request(table, {ROWID: pa.int64()}, where, lambda piece: int(piece.num_rows))
+        return sum(number for _, number in self.pieces([request]))
 
     def at_most(self, table: str) -> int:
         """About how many rows a table has at most: the report has that many events."""
@@ -60,41 +63,55 @@ class Report:
             return self.raw.events * max((len(listed) for listed in self.metrics.values()), default=0)
         return self.raw.events if table in layout.TABLES else 0
 
-    def pieces(
-        self,
-        table: str,
-        types: Mapping[str, pa.DataType],
-        where: Where | None,
-        work: Callable[[pa.Table], Made],
-    ) -> Iterator[Made]:
-        """Read columns of a table in the order of the file, some megabytes of the report at a time, in several threads.
+    def pieces(self, requests: Sequence[Request[Made]]) -> Iterator[tuple[int, Made]]:
+        """Read columns of tables in the order of the file; those of events together, in one pass over its blocks.
 
-        A column that the report lacks is null; ``rowid`` counts rows from 1.
+        A pass takes some megabytes of the report at a time, in several threads. A column that the report lacks is null;
+        ``rowid`` counts rows from 1.
 
         Raises:
             CorruptTraceError: The report is damaged there.
         """
-        have = [c for c in types if c == ROWID or c in self.columns[table]] or [ROWID]
-        needed = list(dict.fromkeys([*have, *([where.column] if where else [])]))
-        repaired: Counter[str] = Counter()
-
-        def piece(made: dict[str, pa.Array]) -> tuple[Made, Counter[str]]:
-            kept = _met(made, where)
-            rows = len(kept[have[0]])
-            columns = {c: col.typed(kept[c], t) if c in kept else (arrays.nulls(rows, t), 0) for c, t in types.items()}
-            broken = Counter({c: n for c, (_, n) in columns.items() if n})
-            return work(pa.table({c: array for c, (array, _) in columns.items()})), broken
-
-        with located(self.path, table):
-            for done, broken in self._each(table, needed, where, piece):
-                repaired += broken
-                yield done
-        for name, number in repaired.items():
+        repaired: Counter[tuple[str, str]] = Counter()
+        of_events = [nth for nth, r in enumerate(requests) if r.table in layout.TABLES or r.table == SAMPLES]
+        for nth, request in enumerate(requests):
+            if nth not in of_events:
+                with located(self.path, request.table):
+                    yield nth, self._work(request, self._small(request.table), repaired)
+        if of_events:
+            asked = [requests[nth] for nth in of_events]
+            with located(self.path, asked[0].table if len(asked) == 1 else None):
+                for made in self._pass(asked, repaired):
+                    yield from zip(of_events, made, strict=True)
+        for (table, name), number in repaired.items():
             warn(f"{number} texts of {table}.{name} are not UTF-8: repaired", path=self.path)
+
+    def _pass(self, requests: Sequence[Request[Made]], repaired: Counter[tuple[str, str]]) -> Iterator[list[Made]]:
+        """Read tables of events: what the works make of each batch."""
+        lock = threading.Lock()
+
+        def work(batch: list[Chosen]) -> list[Made]:
+            broken: Counter[tuple[str, str]] = Counter()
+            done = [self._work(r, self._rows(r, c), broken) for r, c in zip(requests, batch, strict=True)]
+            with lock:
+                repaired.update(broken)
+            return done
+
+        yield from self.events.each([_wanted(r) for r in requests], work)
+
+    def _work(self, request: Request[Made], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]]) -> Made:
+        """Give a piece of a table to the work: rows that meet the condition, in the types asked for."""
+        kept = _met(made, request.where)
+        rows = len(next(iter(kept.values())))
+        columns: dict[str, pa.Array] = {}
+        for name, kind in request.types.items():
+            columns[name], broken = col.typed(kept[name], kind) if name in kept else (arrays.nulls(rows, kind), 0)
+            repaired.update({(request.table, name): broken} if broken else {})
+        return request.work(pa.table(columns))
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Number of a row in its table: the one at ``index`` of those that meet a condition; None if there is none."""
-        for rows in self.pieces(table, {ROWID: pa.int64()}, where, lambda piece: piece[ROWID]):
+        for _, rows in self.pieces([Request(table, {ROWID: pa.int64()}, where, lambda piece: piece[ROWID])]):
             if index < len(rows):
                 return int(rows[index].as_py())
             index -= len(rows)
@@ -136,29 +153,28 @@ class Report:
         small = {name: machine.TABLES[name][0] for name in machine.table_names(release)}
         return {**known, **small, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
 
-    def _each(
-        self, table: str, columns: list[str], where: Where | None, work: Callable[[dict[str, pa.Array]], Made]
-    ) -> Iterator[Made]:
-        """Do some work on slices of a table; of rows that cannot meet a condition some are left out."""
-        if table == SAMPLES:
-            known = self.metrics
-            yield from self.events.each(entries.GENERIC, (), lambda chosen: work(metrics.samples(known, chosen)))
-        elif table in layout.TABLES:
-            at = layout.TABLES[table]
-            types = where.values if where and where.column == at.typed_by else at.types
-            yield from self.events.each(at.payload, types, lambda chosen: work(arrays.columns(chosen, at, columns)))
-        elif table == STRINGS:
+    def _rows(self, request: Request[Made], chosen: Chosen) -> dict[str, pa.Array]:
+        """Decode the columns of a table that a request needs, of a batch of events."""
+        if request.table == SAMPLES:
+            return metrics.samples(self.metrics, chosen)
+        needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
+        have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
+        return arrays.columns(chosen, layout.TABLES[request.table], have or [ROWID])
+
+    def _small(self, table: str) -> dict[str, pa.Array]:
+        """Return a whole table that is not one of events."""
+        if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
-            yield work({ROWID: pa.array(ids + 1), "id": pa.array(ids), "value": self.raw.strings})
-        else:
-            rows = list(machine.TABLES[table][1](self))
-            listed = {c: _listed([r[c] for r in rows]) for c in columns if c != ROWID}
-            yield work({ROWID: pa.array(np.arange(1, len(rows) + 1)), **listed})
+            return {ROWID: pa.array(ids + 1), "id": pa.array(ids), "value": self.raw.strings}
+        rows = list(machine.TABLES[table][1](self))
+        listed = {c: _listed([r[c] for r in rows]) for c in self.columns[table]}
+        return {ROWID: pa.array(np.arange(1, len(rows) + 1)), **listed}
 
     def _other_calls(self) -> Counter[str]:
         found: Counter[str] = Counter()
         for event_type in (layout.CALL, layout.CALL_MARK):
-            for counted in self.events.each(layout.API, (event_type,), lambda chosen: _counted(chosen, layout.CLASS)):
+            calls = [Wanted(layout.API, (event_type,))]
+            for counted in self.events.each(calls, lambda chosen: _counted(chosen[0], layout.CLASS)):
                 for event_class, number in counted.items():
                     name = names.of_call(event_type, event_class)
                     found.update({} if name is None else {name: number})
@@ -166,7 +182,7 @@ class Report:
 
     def _other_generic(self) -> Counter[str]:
         found: Counter[str] = Counter()
-        for counted in self.events.each(entries.GENERIC, (), lambda chosen: _counted(chosen, 1)):
+        for counted in self.events.each([Wanted(entries.GENERIC)], lambda chosen: _counted(chosen[0], 1)):
             other = sum(n for number, n in counted.items() if number not in self.metrics)
             found.update({"generic event": other} if other else {})
         return found
@@ -180,6 +196,14 @@ def _counted(chosen: Chosen, field: int) -> dict[int, int]:
     values = found.values if found.valid is None else found.values[found.valid]
     numbers, counts = np.unique_counts(values)
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def _wanted(request: Request[Made]) -> Wanted:
+    """Return the events that a request needs; of those that cannot meet its condition some are left out."""
+    if request.table == SAMPLES:
+        return Wanted(entries.GENERIC)
+    table, where = layout.TABLES[request.table], request.where
+    return Wanted(table.payload, where.values if where and where.column == table.typed_by else table.types)
 
 
 def _listed(values: list[int | str | None]) -> pa.Array:

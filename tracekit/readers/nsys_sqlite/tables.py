@@ -14,9 +14,9 @@ from tracekit.readers.nsys_sqlite.database import Database
 from tracekit.readers.sqlite_files import EXPORT_AGAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from tracekit.readers.nsys.tables import Made, Where
+    from tracekit.readers.nsys.tables import Made, Request, Where
 
 
 class ExportTables(Database):
@@ -24,14 +24,13 @@ class ExportTables(Database):
 
     hint = EXPORT_AGAIN
 
-    def pieces(
-        self,
-        table: str,
-        types: Mapping[str, pa.DataType],
-        where: Where | None,
-        work: Callable[[pa.Table], Made],
-    ) -> Iterator[Made]:
-        """Read columns of a table in one piece; a column that the export lacks is null."""
+    def pieces(self, requests: Sequence[Request[Made]]) -> Iterator[tuple[int, Made]]:
+        """Read columns of tables, each in one piece."""
+        for nth, wanted in enumerate(requests):
+            yield nth, wanted.work(self._whole(wanted.table, wanted.types, wanted.where))
+
+    def _whole(self, table: str, types: Mapping[str, pa.DataType], where: Where | None) -> pa.Table:
+        """Read columns of a table; a column that the export lacks is null."""
         have = [c for c in types if c == ROWID or c in self.columns[table]] or [ROWID]
         kinds = {ROWID: pa.int64(), **types}
         plain = [c for c in have if kinds[c] in (pa.int64(), pa.int32()) and self.decodes(table, c)]
@@ -44,7 +43,7 @@ class ExportTables(Database):
             counts = sorted({len(column) for column in read.values()})
             raise CorruptTraceError(f"holds {counts} rows at once", path=self.path, table=table, hint=self.hint)
         absent = {c: pa.chunked_array([pa.nulls(rows, kind)]) for c, kind in types.items() if c not in have}
-        yield work(pa.table(read | absent).select(list(types)))
+        return pa.table(read | absent).select(list(types))
 
     def _columns(self, table: str, types: Mapping[str, pa.DataType], where: Where | None) -> dict[str, pa.ChunkedArray]:
         """Read columns in one pass."""
