@@ -73,6 +73,12 @@ def test_messages(messages: list[list[tuple[int, int | bytes | float]]]) -> None
                 assert at == (value if isinstance(value, int) else int.from_bytes(value, "little"))
 
 
+def test_ends_of_bytes_stay_when_only_some_messages_go_on() -> None:
+    buffer, starts, stops = placed([message((1, b"ab"), (3, 1)), message((1, b"cd"), (2, b"later"), (3, 1))])
+    first, last = decode(buffer, starts, stops, {1, 2})[1].spans()
+    assert [buffer.octets[a:b].tobytes() for a, b in zip(first, last, strict=True)] == [b"ab", b"cd"]
+
+
 @pytest.mark.parametrize(
     "data", [b"\xff" * 11, b"\x80\x80\x80", b"\x0d\1\2", b"\x09\1", b"\x12\x7f", b"\x88\x80\x01\x01"]
 )

@@ -131,7 +131,7 @@ class _Walk:
         if key >> 3 in wanted:
             self._keep(key >> 3, values, ends, chosen)
         if chosen is None:
-            self.at = after
+            self.at = after if ends is None else after.copy()
         else:
             self.at[chosen] = after
         self._leave_finished()
