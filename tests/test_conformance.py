@@ -1,4 +1,4 @@
-"""What must hold of every real capture, whatever it contains."""
+"""What must hold of every real capture in both of its forms, report and SQLite export, whatever it contains."""
 
 from __future__ import annotations
 
@@ -17,9 +17,19 @@ import tracekit as tk
 from tracekit import registry, schemas
 
 ROOT = Path(__file__).parents[1]
-GOLDEN = ROOT / "fixtures" / "golden"
+FIXTURES = ROOT / "fixtures"
+GOLDEN = FIXTURES / "golden"
+EXPORTS = sorted(FIXTURES.glob("*.sqlite"))
+REPORTS = sorted(FIXTURES.glob("*.nsys-rep"))
 WHOLE = ["chrome-trace"]
 BY_TABLE = ["csv", "parquet", "arrow"]
+
+
+@pytest.fixture(params=[*EXPORTS, *REPORTS], ids=lambda p: p.name)
+def capture(request: pytest.FixtureRequest) -> Path:
+    """Each real capture in turn, in both forms."""
+    path: Path = request.param
+    return path
 
 
 def digest(table: pa.Table) -> str:
@@ -45,7 +55,7 @@ def test_tables_are_as_declared(capture: Path) -> None:
 
 
 def test_tables_are_golden(capture: Path, request: pytest.FixtureRequest) -> None:
-    path = GOLDEN / f"{capture.stem}.json"
+    path = GOLDEN / f"{capture.stem if capture in EXPORTS else capture.name}.json"
     with tk.load(capture) as trace:
         made = described(trace)
     if request.config.getoption("--golden"):
@@ -58,7 +68,7 @@ def test_same_under_an_unknown_name(capture: Path, tmp_path: Path) -> None:
     unknown = tmp_path / "unknown"
     shutil.copyfile(capture, unknown)
     with tk.load(capture) as trace, tk.load(unknown) as other:
-        assert other.format == trace.format == "nsys-sqlite"
+        assert other.format == trace.format == ("nsys-rep" if capture in REPORTS else "nsys-sqlite")
         assert described(other) == described(trace)
 
 
@@ -99,9 +109,9 @@ def test_exported_twice_it_is_the_same_bytes(capture: Path, tmp_path: Path, form
 @pytest.mark.parametrize("keep", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
 def test_cut_short_it_is_our_error(capture: Path, tmp_path: Path, keep: float) -> None:
     data = capture.read_bytes()
-    cut = tmp_path / "cut.sqlite"
+    cut = tmp_path / f"cut{capture.suffix}"
     cut.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(tk.TracekitError, match=r"cut\.sqlite: .*\nHint: "):
+    with pytest.raises(tk.TracekitError, match=rf"cut{capture.suffix}: .*\nHint: "):
         tk.load(cut)
 
 
@@ -114,7 +124,8 @@ def test_the_input_is_not_touched(capture: Path, tmp_path: Path) -> None:
 
 def private_strings(capture: Path) -> set[str]:
     """Values of environments, command lines, hosts and users that the capture recorded."""
-    with sqlite3.connect(f"file:{capture}?mode=ro&immutable=1", uri=True) as db:
+    export = capture.with_suffix(".sqlite")
+    with sqlite3.connect(f"file:{export}?mode=ro&immutable=1", uri=True) as db:
         rows = db.execute("SELECT name, value FROM META_DATA_CAPTURE").fetchall()
         rows += db.execute("SELECT name, value FROM TARGET_INFO_SYSTEM_ENV").fetchall()
     marks = ("ENVIRONMENT", "ARGUMENT", "WORKING_DIR", "Hostname", "DISPLAY_NAME", "USER_NAME", "CommandLine")

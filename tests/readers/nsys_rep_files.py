@@ -16,7 +16,7 @@ from tracekit.readers.nsys_rep.wire import delimited as read_delimited
 from tracekit.registry import Source
 
 SHARED = Path(__file__).parents[3] / "shared"
-CAPTURES = SHARED / "captures" / "h200"
+CAPTURES = Path(__file__).parents[2] / "fixtures"
 MAGIC = b"NVIDIA Tegra Profiler Report 1."
 RAW_MAGIC = b"QDTEXT00"
 LZ4 = pa.Codec("lz4_raw")
