@@ -55,6 +55,27 @@ def test_a_column_is_read_once() -> None:
     assert first.indices.buffers()[1].address == second.indices.buffers()[1].address
 
 
+class Undecoding(Counted):
+    """A capture that holds more than its tables."""
+
+    undecoded = {"CPU sample": 2, "OpenACC": 7, "MPI": 2}  # noqa: RUF012
+
+
+def test_every_layer_tells_what_is_not_decoded() -> None:
+    file = File(Undecoding(), Path("file"))
+    layers = [file, Correlated(file), file.only(["kernels"]), Selected(file, Selection(min_duration_ns=1))]
+    assert [layer.undecoded for layer in layers] == [Undecoding.undecoded] * 4
+    assert list(tk.Trace(file).correlate().select(tables=["memcpys"]).undecoded.items()) == [
+        ("OpenACC", 7), ("CPU sample", 2), ("MPI", 2),
+    ]  # fmt: skip
+
+
+def test_a_reader_need_not_tell_what_is_not_decoded() -> None:
+    assert File(Counted(), Path("file")).undecoded == {}
+    assert tk.Trace.from_tables({}).undecoded == {}
+    assert Layer().undecoded == {}
+
+
 def test_a_table_that_the_file_lacks_is_empty() -> None:
     layer = File(Counted(), Path("file"))
     assert layer.read("memcpys", ["bytes"]).num_rows == layer.count("memcpys") == 0

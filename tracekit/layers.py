@@ -32,6 +32,11 @@ DERIVED = "nvtx_projections"
 class Layer:
     """Tables by name; each is read by column, and every declared table exists."""
 
+    @property
+    def undecoded(self) -> Mapping[str, int]:
+        """What the file holds beside the tables: number of events by name, as far as its reader tells."""
+        return {}
+
     def schema(self, name: str) -> TableSchema:
         """Declared schema of a table."""
         return schemas.table(name)
@@ -70,6 +75,11 @@ class File(Layer):
         self._names = frozenset(capture if isinstance(capture, Mapping) else capture.names())
         self._counts: dict[str, int] = {}
         self._checked: set[str] = set()
+
+    @property
+    def undecoded(self) -> Mapping[str, int]:
+        """What the reader counts of that which it does not decode."""
+        return dict(getattr(self._capture, "undecoded", {}))
 
     def count(self, name: str) -> int:
         """Number of rows, without reading them where the format can tell."""
@@ -150,6 +160,11 @@ class Only(Layer):
         self._base = base
         self._names = names
 
+    @property
+    def undecoded(self) -> Mapping[str, int]:
+        """What the file holds beside the tables."""
+        return self._base.undecoded
+
     def schema(self, name: str) -> TableSchema:
         """Declared schema."""
         return self._base.schema(name)
@@ -177,6 +192,11 @@ class Correlated(Layer):
     def __init__(self, base: Layer) -> None:
         self._base = base
         self._added: dict[tuple[str, str], pa.ChunkedArray] = {}
+
+    @property
+    def undecoded(self) -> Mapping[str, int]:
+        """What the file holds beside the tables."""
+        return self._base.undecoded
 
     def schema(self, name: str) -> TableSchema:
         """Declared schema, with the added columns."""
@@ -286,6 +306,11 @@ class Selected(Layer):
         self._base = base
         self._selection = selection
         self._masks: dict[str, pa.ChunkedArray | None] = {}
+
+    @property
+    def undecoded(self) -> Mapping[str, int]:
+        """What the file holds beside the tables."""
+        return self._base.undecoded
 
     def schema(self, name: str) -> TableSchema:
         """Declared schema."""

@@ -107,7 +107,10 @@ class Progress(Protocol):
 
 @runtime_checkable
 class Capture(Protocol):
-    """An opened file, as a reader hands it over: tables by name, read on demand."""
+    """An opened file, as a reader hands it over: tables by name, read on demand.
+
+    It may also have ``close()``, and ``undecoded``: how many events of which name the file holds beside these tables.
+    """
 
     def names(self) -> Collection[str]:
         """Names of the declared tables that the file may hold rows for."""

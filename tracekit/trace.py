@@ -80,6 +80,23 @@ class Trace:
         rows = self._layer.read("capture_info", ["name", "value"]).to_pylist()
         return {r["name"]: r["value"] for r in rows if r["value"] is not None}
 
+    @functools.cached_property
+    def undecoded(self) -> dict[str, int]:
+        """What the file holds and no table does: number of events by name, the most frequent first.
+
+        A selection does not change it. Empty if all is decoded, or if the reader of the format does not count.
+
+        Raises:
+            CorruptTraceError: The file is damaged there.
+
+        Example:
+            >>> import tracekit as tk
+            >>> tk.load("fixtures/osrt_libs.nsys-rep").undecoded["CPU sample"]
+            96
+        """
+        found = self._layer.undecoded
+        return {name: found[name] for name in sorted(found, key=lambda n: (-found[n], n))}
+
     @property
     def devices(self) -> pl.DataFrame:
         """The GPUs of the machine, one row each."""

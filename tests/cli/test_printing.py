@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
+from tests.readers.nsys_rep_files import message, take_apart
 from tracekit import schemas
 from tracekit.cli.info import lines, summary
+from tracekit.readers.nsys_rep.container import FACTS
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run, Spawn
@@ -47,6 +50,34 @@ class TestInfo:
 
     def test_every_capture(self, run: Run, capture: Path) -> None:
         assert "nsys-sqlite" in run("info", capture).text
+
+    def test_counts_what_is_not_decoded(self, run: Run) -> None:
+        text = run("info", "fixtures/graph_node.nsys-rep").text
+        assert text.endswith(
+            "  recorded, but not decoded:\n"
+            "    CUDA graph node creation  16\n"
+            "    diagnostic message        14\n"
+            "    profiler overhead          4\n"
+            "    start or finish mark       2\n"
+            "    CUDA activity overhead     1\n"
+        )
+        assert "not decoded" not in run("info", "fixtures/graph_node.sqlite").text
+
+    def test_json_counts_what_is_not_decoded(self, run: Run) -> None:
+        printed = run("info", "fixtures/graph_node.nsys-rep", TRAIN, "--json").text.splitlines()
+        counts = [json.loads(line)["undecoded"] for line in printed]
+        assert counts[0]["CUDA graph node creation"] == 16
+        assert list(counts[0].values()) == sorted(counts[0].values(), reverse=True)
+        assert counts[1] == {}
+
+    @pytest.mark.parametrize("verb", [("info",), ("tables",), ("rows", "nvtx_ranges")])
+    def test_a_newer_build_is_warned_of_and_read(self, run: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:
+        parts = take_apart(ROOT / "fixtures" / "cpu_only.nsys-rep")
+        path = tmp_path / "newer.nsys-rep"
+        path.write_bytes(replace(parts, sections={FACTS: message((6, "2031.1.2.3-9"))}).pack())
+        result = run(verb[0], path, *verb[1:])
+        assert "written by nsys 2031.1.2.3; known are 2019.5 to 2026.2: what is known of it is read" in result.stderr
+        assert "nvtx_ranges" in result.text or "only cpu" in result.text
 
     def test_little_is_known_of_tables_in_memory(self) -> None:
         assert list(lines(summary(tk.Trace.from_tables({})))) == ["None", "  format  memory"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @from_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object an input.")
 def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
-    """Show format, version, devices, time span and row counts of each IN."""
+    """Show format, version, devices, time span and row counts of each IN, and what it holds that is not decoded."""
     for path in paths:
         with load(path, from_) as trace:
             facts = summary(trace)
@@ -44,6 +44,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "span_ns": _span(trace),
         "devices": devices.sort("device_id").to_dicts(),
         "rows": counts,
+        "undecoded": trace.undecoded,
     }
 
 
@@ -75,6 +76,16 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     known = {name: text for name, text in named.items() if text}
     width = max(map(len, known))
     yield from (f"  {name:<{width}}  {text}" for name, text in known.items())
+    if facts["undecoded"]:
+        yield from _aside(facts["undecoded"])
+
+
+def _aside(counts: dict[str, int]) -> Iterator[str]:
+    """List what is recorded and in no table."""
+    yield "  recorded, but not decoded:"
+    width = max(map(len, counts))
+    digits = max(len(f"{n:,}") for n in counts.values())
+    yield from (f"    {name:<{width}}  {n:>{digits},}" for name, n in counts.items())
 
 
 def _utc(ns: int) -> str:
