@@ -15,12 +15,12 @@ setup: .venv/.ready
 	touch $@
 
 demo: setup
-	$(BIN)/tracekit info fixtures/train_amp.sqlite
-	$(BIN)/tracekit stats fixtures/train_amp.sqlite --report cuda_gpu_kern_sum --min-dur 5us
+	$(BIN)/tracekit info fixtures/train_amp.nsys-rep
+	$(BIN)/tracekit stats fixtures/train_amp.nsys-rep --report cuda_gpu_kern_sum --min-dur 5us
 	mkdir -p out
-	$(BIN)/tracekit correlate fixtures/train_amp.sqlite -o out/train_amp.parquet --force
-	$(BIN)/tracekit rows fixtures/train_amp.sqlite kernels --correlated --columns kernel_id,short_name,range_path -n 5
-	$(BIN)/tracekit convert fixtures/train_amp.sqlite out/train_amp.json.gz --to chrome-trace --force
+	$(BIN)/tracekit correlate fixtures/train_amp.nsys-rep -o out/train_amp.parquet --force
+	$(BIN)/tracekit rows fixtures/train_amp.nsys-rep kernels --correlated --columns kernel_id,short_name,range_path -n 5
+	$(BIN)/tracekit convert fixtures/train_amp.nsys-rep out/train_amp.json.gz --to chrome-trace --force
 	@echo "Open out/train_amp.json.gz in https://ui.perfetto.dev or chrome://tracing."
 
 test: setup

@@ -39,7 +39,7 @@ def load(path: str | os.PathLike[str], format: str | None = None) -> Trace:  # n
 
     Example:
         >>> import tracekit as tk
-        >>> trace = tk.load("fixtures/train_amp.sqlite")
+        >>> trace = tk.load("fixtures/train_amp.nsys-rep")
         >>> trace.count("kernels")
         334
     """
