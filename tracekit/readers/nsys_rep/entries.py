@@ -158,13 +158,14 @@ class Chain(NamedTuple):
 
 def _chain_through(buffer: Buffer, edges: Sequence[int]) -> Chain | None:
     """Find the entries of several blocks at once; None if no chain of them goes through every edge."""
-    heads, bodies, ends = _candidates(buffer, edges[0], edges[-1])
-    kept = _linked(heads, ends, edges[0], edges[-1])
+    begin, end = edges[0], edges[-1]
+    heads, bodies, ends = _candidates(buffer, begin, end)
+    kept = _linked(heads, ends, begin, end)
     if kept is None:
         return None
     heads = heads[kept]
     inner = np.array(edges[1:-1], np.int64)
-    if not np.isin(inner, heads).all():
+    if not np.array_equal(np.append(heads, end)[np.searchsorted(heads, inner)], inner):
         return None
     return Chain(bodies[kept], ends[kept], buffer.octets[heads] == _GENERIC)
 
