@@ -19,16 +19,22 @@ Made = TypeVar("Made")
 MAX_THREADS = 8
 
 
-def in_order(work: Callable[[Job], Made], jobs: Iterable[Job]) -> Iterator[Made]:
+def in_order(work: Callable[[Job], Made], jobs: Iterable[Job], most: int = MAX_THREADS) -> Iterator[Made]:
     """Do some work on each job, in as many threads as there are cores: n jobs in, n results out, in their order.
 
     Results wait to be taken: at most two a thread are done or under way. A single job is done where it is asked for.
+
+    Args:
+        work: What to do.
+        jobs: What to do it on.
+        most: Threads at most; work made of many short steps in numpy gains little from more than two, for each step
+            takes and gives back the interpreter's lock.
     """
     listed = list(jobs)
     if len(listed) <= 1:
         yield from map(work, listed)
         return
-    threads = min(MAX_THREADS, os.cpu_count() or 1)
+    threads = min(most, MAX_THREADS, cores())
     waiting: deque[Future[Made]] = deque()
     with ThreadPoolExecutor(threads, "tracekit-read") as pool:
         try:
@@ -40,6 +46,11 @@ def in_order(work: Callable[[Job], Made], jobs: Iterable[Job]) -> Iterator[Made]
                 yield waiting.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def cores() -> int:
+    """Number of cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Relay:

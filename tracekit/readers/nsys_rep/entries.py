@@ -31,8 +31,8 @@ _FIRST = np.zeros(1, np.int64)
 _EVENT, _GENERIC, _TYPE = np.uint8(EVENT_TAG), np.uint8(GENERIC_TAG), np.uint8(TYPE_TAG)
 MAX_ENTRIES = 1 << 17
 MAX_CANDIDATES = 4 * MAX_ENTRIES
-WINDOW = 1 << 17
-"""Bytes looked through at a time, so that what is made of them stays in the processor's cache."""
+WINDOW = 1 << 20
+"""Bytes looked through at a time: what is made of them stays in the processor's cache, and steps are not too short."""
 GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
 FIRST_PAYLOAD, PAYLOADS, TYPES = 96, 64, 256
 """Payload fields 96 to 159 and event types up to 255 have a kind of their own."""

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
-BATCH_BYTES = 6 << 20
+BATCH_BYTES = 24 << 20
+THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,12 @@ class Events:
                 with self._chosen(nth, wanted, hands) as chosen:
                     return work(chosen)
 
-        yield from in_order(job, range(len(self._batches)))
+        yield from in_order(job, range(len(self._batches)), THREADS)
 
     def counts(self) -> Counter[int]:
         """Number of events of each kind."""
         total: Counter[int] = Counter()
-        for counted in in_order(self._count, range(len(self._batches))):
+        for counted in in_order(self._count, range(len(self._batches)), THREADS):
             total.update(counted)
         return total
 
