@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
@@ -40,7 +41,6 @@ BUILTIN_EXPORTERS = (
 HEAD_BYTES = 4096
 _FOREIGN = (
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run: git lfs pull"),
-    (b"QUADD", "a .qdstrm stream, which only Nsight Systems can turn into a report", "run: QdstrmImporter -i FILE"),
     (b"\x1f\x8b", "a gzip file", "unpack it first"),
     (b"PK\x03\x04", "a zip file", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
@@ -50,6 +50,10 @@ _FOREIGN = (
         "run: nsys export --type sqlite",
     ),
 )
+
+
+_STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9}){0,3})")
+_STREAM_WRITTEN = b"U3w[END]"
 
 
 class Source:
@@ -275,10 +279,27 @@ def describe(source: Source) -> tuple[str, str]:
         return "the file is empty (0 bytes)", "export or copy it again"
     if not source.head.strip(b"\0"):
         return "begins with zeros only: an interrupted export", "export it again"
+    return _describe_content(source)
+
+
+def _describe_content(source: Source) -> tuple[str, str]:
     for magic, what, hint in _FOREIGN:
         if source.head.startswith(magic):
             return what, hint
+    stream = _STREAM.match(source.head)
+    if stream or source.path.suffix.lower() == ".qdstrm":
+        return _describe_stream(source, stream)
     return "no reader recognises the content", f"formats: {_formats()}; or name one with format= or --from"
+
+
+def _describe_stream(source: Source, found: re.Match[bytes] | None) -> tuple[str, str]:
+    """Describe what nsys writes while it records, and imports into a report when it has finished."""
+    begun = ", perhaps an unfinished one" if found and not source.head.startswith(_STREAM_WRITTEN) else ""
+    version = "the Nsight Systems that recorded it" if found is None else f"Nsight Systems {found[1].decode()}"
+    return (
+        f"a .qdstrm stream{begun}, which only Nsight Systems can turn into a report",
+        f"with the QdstrmImporter of {version}, run: QdstrmImporter -i FILE.qdstrm",
+    )
 
 
 def _formats() -> str:

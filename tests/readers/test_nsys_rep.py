@@ -261,8 +261,11 @@ def test_reader_recognises_the_content(tmp_path: Path) -> None:
     [
         (b"version https://git-lfs.github.com/", "a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
         (
-            b"QUADD",
-            "a .qdstrm stream, which only Nsight Systems can turn into a report\nHint: run: QdstrmImporter -i FILE",
+            b"U3w[END]NVIDIA Nsight Systems Stream 2025.3.1.0!\n",
+            (
+                "a .qdstrm stream, which only Nsight Systems can turn into a report\n"
+                "Hint: with the QdstrmImporter of Nsight Systems 2025.3.1.0, run: QdstrmImporter -i FILE.qdstrm"
+            ),
         ),
         (b"", "the file is empty (0 bytes)\nHint: export or copy it again"),
     ],
@@ -278,8 +281,10 @@ def test_unfinished_report_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CorruptTraceError) as caught:
         written(tmp_path, data)
     assert str(caught.value) == (
-        f"{tmp_path / 'made.nsys-rep'}: unfinished: its {len(data)} bytes do not end in the mark of a whole report\n"
-        "Hint: let nsys finish, or record again; from the .qdstrm beside it: QdstrmImporter -i FILE.qdstrm"
+        f"{tmp_path / 'made.nsys-rep'}: unfinished or cut short: "
+        f"its {len(data)} bytes do not end in the mark of a whole report\n"
+        "Hint: copy it again; if it ends so where it was recorded, let nsys finish, or record again; "
+        "from the .qdstrm beside it: QdstrmImporter -i FILE.qdstrm"
     )
 
 

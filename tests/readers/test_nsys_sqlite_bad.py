@@ -55,7 +55,7 @@ def error_of(path: Path, table: str = "kernels", format: str | None = None) -> T
             b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234567\n",
             "a Git LFS pointer, not the file itself\nHint: run: git lfs pull",
         ),
-        (b"QUADD" + b"\1" * 200, "a .qdstrm stream, which only Nsight Systems can turn into a report\nHint: run"),
+        (b"U3w[END]NVIDIA Nsight Systems Stream 2", "a .qdstrm stream, which only Nsight Systems can turn into a re"),
         (b"\x1f\x8b" + b"\1" * 200, "a gzip file\nHint: unpack it first"),
         (b"PK\x03\x04" + b"\1" * 200, "a zip file\nHint: unpack it first"),
         (b"\x28\xb5\x2f\xfd" + b"\1" * 200, "a zstd file\nHint: unpack it first"),

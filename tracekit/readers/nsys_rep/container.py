@@ -27,7 +27,10 @@ TAIL = struct.Struct(f"<Q{len(END)}s")
 RAW, OFFSETS, CLOCKS, FACTS = "Raw Sampling Data", "Sampling Data Offsets", "Time Conversion Data", "UI Data"
 OLDEST, NEWEST = (2019, 5), (2026, 2)
 COPY_AGAIN = "copy the report again from where it was recorded, or record it again"
-UNFINISHED = "let nsys finish, or record again; from the .qdstrm beside it: QdstrmImporter -i FILE.qdstrm"
+UNFINISHED = (
+    "copy it again; if it ends so where it was recorded, let nsys finish, or record again; "
+    "from the .qdstrm beside it: QdstrmImporter -i FILE.qdstrm"
+)
 
 
 @contextlib.contextmanager
@@ -86,7 +89,7 @@ class Container:
         start, end = TAIL.unpack_from(self._data, size - TAIL.size)
         if end != END:
             raise CorruptTraceError(
-                f"unfinished: its {size} bytes do not end in the mark of a whole report",
+                f"unfinished or cut short: its {size} bytes do not end in the mark of a whole report",
                 path=self.path,
                 hint=UNFINISHED,
             )

@@ -1,0 +1,110 @@
+"""Files that cannot be read: the command line says what each is and exactly what to do."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.readers.nsys_rep_files import Parts, container
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 145693\n"
+STREAM = b"NVIDIA Nsight Systems Stream 2025.3.1.0!\n" + bytes(range(256))
+WRITTEN, WRITING = b"U3w[END]", b"\0\xff" * 4
+REPORT = (FIXTURES / "cpu_only.nsys-rep").read_bytes()
+IMPORT = "Hint: with the QdstrmImporter of Nsight Systems 2025.3.1.0, run: QdstrmImporter -i FILE.qdstrm"
+UNFINISHED = (
+    "Hint: copy it again; if it ends so where it was recorded, let nsys finish, or record again; "
+    "from the .qdstrm beside it: QdstrmImporter -i FILE.qdstrm"
+)
+COPY = "Hint: copy the report again from where it was recorded, or record it again"
+CASES = {
+    "stream": (WRITTEN + STREAM, "a .qdstrm stream, which only Nsight Systems can turn into a report", IMPORT),
+    "stream being written": (
+        WRITING + STREAM,
+        "a .qdstrm stream, perhaps an unfinished one, which only Nsight Systems can turn into a report",
+        IMPORT,
+    ),
+    "pointer": (POINTER, "a Git LFS pointer, not the file itself", "Hint: run: git lfs pull"),
+    "empty": (b"", "the file is empty (0 bytes)", "Hint: export or copy it again"),
+    "gzip": (gzip.compress(REPORT), "a gzip file", "Hint: unpack it first"),
+}
+REPORTS = {
+    "unfinished": (
+        REPORT[:-1],
+        f"unfinished or cut short: its {len(REPORT) - 1} bytes do not end in the mark of a whole report",
+        UNFINISHED,
+    ),
+    "compression": (
+        Parts(compression="zstd").pack(),
+        "its blocks are compressed with 'zstd'; only lz4 is read",
+        "Hint: export it: nsys export --type sqlite REPORT, and read that",
+    ),
+    "head": (REPORT[:40], "cut short: 40 bytes", COPY),
+    "sections": (
+        container(Parts().sections),
+        "its section 'Raw Sampling Data' (0 bytes) does not begin as it should",
+        COPY,
+    ),
+}
+
+
+def said(run: Run, path: Path, *options: str) -> list[str]:
+    result = run("info", path, *options, status=1)
+    assert result.text == ""
+    return result.stderr.splitlines()
+
+
+@pytest.mark.parametrize("suffix", [".nsys-rep", ".sqlite", ".qdstrm", ""])
+@pytest.mark.parametrize("case", CASES)
+def test_another_file(run: Run, tmp_path: Path, case: str, suffix: str) -> None:
+    data, what, hint = CASES[case]
+    path = tmp_path / f"file{suffix}"
+    path.write_bytes(data)
+    assert said(run, path) == [f"tracekit: {path}: {what}", hint]
+
+
+@pytest.mark.parametrize(
+    ("reader", "kind"), [("nsys-rep", "not an Nsight Systems report"), ("nsys-sqlite", "not a SQLite database")]
+)
+@pytest.mark.parametrize("case", CASES)
+def test_another_file_for_a_named_reader(run: Run, tmp_path: Path, case: str, reader: str, kind: str) -> None:
+    data, what, hint = CASES[case]
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    assert said(run, path, "--from", reader) == [f"tracekit: {path}: {kind}: {what}", hint]
+
+
+@pytest.mark.parametrize("name", ["report.nsys-rep", "unknown"])
+@pytest.mark.parametrize("case", REPORTS)
+def test_a_report_that_is_not_whole(run: Run, tmp_path: Path, case: str, name: str) -> None:
+    data, what, hint = REPORTS[case]
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert said(run, path) == [f"tracekit: {path}: {what}", hint]
+
+
+def test_a_stream_with_an_unknown_head_goes_by_its_name(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "old.QDSTRM"
+    path.write_bytes(b"\1\2\3" * 100)
+    assert said(run, path) == [
+        f"tracekit: {path}: a .qdstrm stream, which only Nsight Systems can turn into a report",
+        "Hint: with the QdstrmImporter of the Nsight Systems that recorded it, run: QdstrmImporter -i FILE.qdstrm",
+    ]
+
+
+@pytest.mark.parametrize("keep", [0.02, 0.5, 0.98])
+@pytest.mark.parametrize("form", ["nsys-rep", "sqlite"])
+def test_a_part_of_a_capture(run: Run, tmp_path: Path, form: str, keep: float) -> None:
+    data = (FIXTURES / f"graph_node.{form}").read_bytes()
+    path = tmp_path / f"part.{form}"
+    path.write_bytes(data[: int(len(data) * keep)])
+    what, hint = said(run, path)
+    assert re.match(rf"tracekit: {re.escape(str(path))}: (unfinished or )?cut short: ", what)
+    assert hint in (UNFINISHED, "Hint: export it again: nsys export --type sqlite REPORT")
