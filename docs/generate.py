@@ -6,6 +6,7 @@ Between ``<!-- generated: NAME ARGUMENT -->`` and ``<!-- end -->`` stands what t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,13 +14,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 from tracekit import cli, registry, schemas
 from tracekit.core import reports
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 _CONSOLE = re.compile(r"(```console\n)(.*?)(```\n)", re.DOTALL)
 
@@ -94,6 +96,46 @@ def formats() -> str:
     return "\n".join(_grid(("format", "read", "written", "suffixes", "what"), rows)) + "\n"
 
 
+def support(path: str) -> str:
+    """Show what of each build was compared with an export, and each column that is not equal."""
+    listed: dict[str, list[dict[str, Any]]] = json.loads((ROOT / path).read_text("utf-8"))
+    rows = [_supported(row, origin) for origin, found in listed.items() for row in found]
+    heads = ("build", "captures", "pairs", "tables", "rows", "columns", "with values", "equal", "not equal, and why")
+    builds = {row["build"] for found in listed.values() for row in found}
+    pairs, values = (sum(_number(r[i]) for _, r in rows) for i in (2, 4))
+    total = f"\n{pairs} pairs of {len(builds)} builds, {values:,} rows.\n"
+    return "\n".join([*_grid(heads, [r for _, r in sorted(rows)]), total])
+
+
+def _supported(row: dict[str, Any], origin: str) -> tuple[list[int], tuple[str, ...]]:
+    unequal = "; ".join(f"{_by_table(columns)}: {reason}" for reason, columns in row["unequal"].items())
+    counts = (str(row["pairs"]), str(len(row["tables"])), f"{sum(row['tables'].values()):,}")
+    columns = (str(row["columns"]), str(row["filled"]), str(row["equal"]))
+    return [int(n) for n in row["build"].split(".")], (row["build"], origin, *counts, *columns, unequal)
+
+
+def _by_table(columns: list[str]) -> str:
+    tables = dict.fromkeys(c.partition(".")[0] for c in columns)
+    listed = {t: ", ".join(f"`{c.partition('.')[2]}`" for c in columns if c.startswith(f"{t}.")) for t in tables}
+    return ", ".join(f"{names} of `{table}`" for table, names in listed.items())
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def support_by_table(path: str) -> str:
+    """Show how many rows of each table were compared, of how many builds."""
+    listed: dict[str, list[dict[str, Any]]] = json.loads((ROOT / path).read_text("utf-8"))
+    found = [row for rows in listed.values() for row in rows]
+    rows = []
+    for name in schemas.tables():
+        have = [row for row in found if row["tables"].get(name)]
+        compared = sum(row["tables"][name] for row in have)
+        rows.append((f"`{name}`", f"{compared:,}", str(len({row["build"] for row in have}))))
+    return "\n".join([*_grid(("table", "rows compared", "of builds"), [r for r in rows if r[1] != "0"]), ""])
+
+
 def code(path: str) -> str:
     """Show a file of the repository."""
     return f"```{Path(path).suffix.removeprefix('.')}\n{(ROOT / path).read_text('utf-8')}```\n"
@@ -111,7 +153,7 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
 
 
-MAKERS = {f.__name__: f for f in (tables, helps, report_list, report_columns, formats, code)}
+MAKERS = {f.__name__: f for f in (tables, helps, report_list, report_columns, formats, support, support_by_table, code)}
 
 
 def _generated(block: re.Match[str]) -> str:

@@ -1,0 +1,156 @@
+"""What is known of reports by build: each is compared, value by value, with the export that nsys made of it.
+
+``python tests/support_matrix.py`` writes ``docs/formats/nsys-rep-support.json`` anew; it needs the public captures
+beside the checkout. Of these nothing but counts by build gets into the file.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import tracekit as tk
+from tracekit import schemas
+from tracekit.errors import TracekitWarning
+from tracekit.readers.nsys_sqlite.capture import ExportCapture
+from tracekit.registry import Source
+
+ROOT = Path(__file__).parents[1]
+FIXTURES = ROOT / "fixtures"
+CORPUS = ROOT.parent / "shared" / "corpus" / "nsys_pairs"
+DATA = ROOT / "docs" / "formats" / "nsys-rep-support.json"
+REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
+FACTS = "capture_info"
+
+NO_TABLE = "the export has no such table"
+NO_COLUMN = "the export has no such column"
+NO_FACT = "the export does not say"
+OTHER_NSYS = "recorded by one nsys, exported by another"
+ONLY_EXPORTS = "only exports have one"
+DIFFERS = "differs"
+REASONS = (NO_TABLE, NO_COLUMN, NO_FACT, OTHER_NSYS, ONLY_EXPORTS)
+
+Pair = tuple[Path, Path]
+
+
+@dataclass
+class Support:
+    """What was compared of the reports of one build."""
+
+    pairs: int = 0
+    tables: Counter[str] = field(default_factory=Counter)
+    columns: set[str] = field(default_factory=set)
+    filled: set[str] = field(default_factory=set)
+    unequal: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def row(self, build: str) -> dict[str, Any]:
+        """Return it as JSON."""
+        unequal = {reason: sorted(columns) for reason, columns in sorted(self.unequal.items())}
+        return {
+            "build": build,
+            "pairs": self.pairs,
+            "tables": dict(sorted(self.tables.items())),
+            "columns": len(self.columns),
+            "filled": len(self.filled),
+            "equal": len(self.columns.difference(*self.unequal.values())),
+            "unequal": unequal,
+        }
+
+
+def own_pairs() -> list[Pair]:
+    """The captures of this repository: report and export."""
+    return list(_pairs(FIXTURES.glob("*.sqlite")))
+
+
+def public_pairs() -> list[Pair]:
+    """Public captures, but those whose report and export are known not to belong together."""
+    return list(_pairs(p for p in CORPUS.glob("**/*.sqlite") if "MISMATCH" not in str(p)))
+
+
+def _pairs(exports: Iterable[Path]) -> Iterator[Pair]:
+    for export in sorted(exports):
+        report = next((p for s in REPORT_SUFFIXES if (p := export.with_suffix(s)).exists()), None)
+        if report is not None:
+            yield report, export
+
+
+def matrix(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
+    """Compare pairs of report and export: one row a build, oldest first."""
+    found: defaultdict[tuple[int, ...], Support] = defaultdict(Support)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TracekitWarning)
+        for report, export in pairs:
+            with tk.load(report) as mine, tk.load(export) as theirs:
+                build = tuple(int(n) for n in mine.info["tool_version"].split(".")[:3])
+                _compare(mine, theirs, found[build])
+    return [found[build].row(".".join(map(str, build))) for build in sorted(found)]
+
+
+def _compare(mine: tk.Trace, theirs: tk.Trace, support: Support) -> None:
+    assert theirs.path is not None
+    sources = ExportCapture(Source(theirs.path)).tables.columns
+    support.pairs += 1
+    for name in schemas.tables():
+        if name == FACTS:
+            differing = _facts(mine.info, theirs.info)
+            columns = {f"{name}.{fact}" for fact in mine.info.keys() | theirs.info.keys()}
+            filled = {f"{name}.{fact}" for fact in theirs.info}
+        else:
+            a, b = plain(mine, name), plain(theirs, name)
+            if not (a.height or b.height):
+                continue
+            support.tables[name] += b.height
+            differing = {f"{name}.{c}": reason(name, c, b, sources) for c in a.columns if not equal(a, b, c)}
+            columns = {f"{name}.{c}" for c in a.columns}
+            filled = {f"{name}.{c}" for c in b.columns if b[c].count()}
+        support.columns |= columns
+        support.filled |= filled
+        for column, why in differing.items():
+            support.unequal[why].add(column)
+
+
+def plain(trace: tk.Trace, name: str) -> pl.DataFrame:
+    """Return a table with texts instead of dictionaries."""
+    return trace.frame(name).with_columns(pl.col(pl.Categorical).cast(pl.String)).collect()
+
+
+def equal(a: pl.DataFrame, b: pl.DataFrame, column: str) -> bool:
+    """Whether a column is the same on every row."""
+    return a.height == b.height and a[column].equals(b[column], null_equal=True)
+
+
+def reason(table: str, column: str, export: pl.DataFrame, sources: dict[str, tuple[str, ...]]) -> str:
+    """Say why a column of an export is not that of the report: it has none, or it has another."""
+    source, _, name = str(schemas.table(table)[column].source).partition(".")
+    if source not in sources and not export.height:
+        return NO_TABLE
+    absent = source not in sources or (name.isidentifier() and name not in (*sources[source], "rowid"))
+    return NO_COLUMN if absent and not export[column].count() else DIFFERS
+
+
+def _facts(mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
+    """Name the facts that differ, and why."""
+    found = {}
+    for fact in mine.keys() | theirs.keys():
+        if mine.get(fact) != theirs.get(fact):
+            known = {"tool_version": OTHER_NSYS, "schema_version": ONLY_EXPORTS}.get(fact, DIFFERS)
+            found[f"{FACTS}.{fact}"] = known if fact in theirs else NO_FACT
+    return found
+
+
+def main() -> None:
+    """Write the data of the documentation anew."""
+    public = public_pairs()
+    assert public, f"no captures in {CORPUS.relative_to(ROOT.parent)}"
+    made = {"fixtures": matrix(own_pairs()), "public": matrix(public)}
+    DATA.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

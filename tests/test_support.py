@@ -1,0 +1,106 @@
+"""What the documentation says of supported builds is what a comparison finds; the comparison finds what differs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import support_matrix as support
+from tracekit import schemas
+from tracekit.readers.nsys_rep.container import NEWEST, OLDEST
+
+WRITTEN: dict[str, list[dict[str, Any]]] = json.loads(support.DATA.read_text("utf-8"))
+PAGE = support.ROOT / "docs" / "formats" / "nsys-rep.md"
+PUBLIC = support.public_pairs()
+
+
+def edited(folder: Path, *statements: str) -> support.Pair:
+    """A report, and its export with changes."""
+    report = Path(shutil.copyfile(support.FIXTURES / "graph_node.nsys-rep", folder / "a.nsys-rep"))
+    export = Path(shutil.copyfile(support.FIXTURES / "graph_node.sqlite", folder / "a.sqlite"))
+    with sqlite3.connect(export) as db:
+        for statement in statements:
+            db.execute(statement)
+    db.close()
+    return report, export
+
+
+def test_the_rows_of_our_captures_are_up_to_date() -> None:
+    assert support.matrix(support.own_pairs()) == WRITTEN["fixtures"], "run: python tests/support_matrix.py"
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not PUBLIC, reason="no corpus beside the checkout")
+def test_the_rows_of_public_captures_are_up_to_date() -> None:
+    found = support.matrix(PUBLIC)
+    stale = [row["build"] for row in found if row not in WRITTEN["public"]]
+    assert stale == [], "run: python tests/support_matrix.py"
+    assert len(found) == len(WRITTEN["public"])
+
+
+def test_every_column_that_is_not_equal_has_a_reason() -> None:
+    for row in (row for rows in WRITTEN.values() for row in rows):
+        assert set(row["unequal"]) <= set(support.REASONS), row["build"]
+        assert row["equal"] + sum(map(len, row["unequal"].values())) == row["columns"]
+        assert row["filled"] <= row["columns"]
+        assert set(row["tables"]) <= set(schemas.tables())
+
+
+def test_only_counts_are_told_of_public_captures() -> None:
+    names = {*schemas.tables(), *support.REASONS}
+    columns = {f"{t}.{c}" for t, schema in schemas.tables().items() for c in schema.names}
+    facts = {f"capture_info.{f}" for f in ("tool", "tool_version", "schema_version", "origin_utc_ns", "duration_ns")}
+    for row in WRITTEN["public"]:
+        assert all(isinstance(row[k], int) for k in ("pairs", "columns", "filled", "equal"))
+        assert all(n.isdigit() for n in row["build"].split("."))
+        assert {*row["tables"], *row["unequal"]} <= names
+        assert {c for listed in row["unequal"].values() for c in listed} <= columns | facts
+
+
+def test_builds_lie_between_the_oldest_and_the_newest_known() -> None:
+    builds = [tuple(map(int, row["build"].split("."))) for rows in WRITTEN.values() for row in rows]
+    assert len(builds) == len(set(builds)) == 22
+    assert all(OLDEST <= build[:2] <= NEWEST for build in builds)
+    known = " to ".join(".".join(map(str, release)) for release in (OLDEST, NEWEST))
+    assert f"Builds {known}." in PAGE.read_text("utf-8")
+
+
+def test_an_equal_pair_has_reasons_only_for_what_its_export_lacks(tmp_path: Path) -> None:
+    (row,) = support.matrix([edited(tmp_path)])
+    assert row["unequal"] == {
+        support.NO_COLUMN: ["kernels.cluster_x", "kernels.cluster_y", "kernels.cluster_z", "kernels.graph_id"],
+        support.OTHER_NSYS: ["capture_info.tool_version"],
+        support.ONLY_EXPORTS: ["capture_info.schema_version"],
+    }
+    assert (row["build"], row["pairs"], row["tables"]["kernels"]) == ("2025.3.1", 1, 52)
+
+
+@pytest.mark.parametrize(
+    ("change", "differing"),
+    [
+        ("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = start - 1 WHERE rowid = 52", {"kernels.start_ns"}),
+        ("UPDATE NVTX_EVENTS SET text = 'x' WHERE rowid = 1 AND text IS NOT NULL", {"nvtx_ranges.name"}),
+        ("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET bytes = 1 WHERE rowid = 1", {"memcpys.bytes"}),
+        ("UPDATE ANALYSIS_DETAILS SET duration = 5", {"capture_info.duration_ns"}),
+    ],
+)
+def test_a_changed_value_is_found(tmp_path: Path, change: str, differing: set[str]) -> None:
+    (row,) = support.matrix([edited(tmp_path, change)])
+    assert set(row["unequal"].get(support.DIFFERS, ())) == differing
+
+
+def test_a_missing_row_makes_every_column_differ(tmp_path: Path) -> None:
+    (row,) = support.matrix([edited(tmp_path, "DELETE FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE rowid = 1")])
+    assert row["unequal"][support.DIFFERS] == sorted(f"memcpys.{c}" for c in schemas.table("memcpys").names)
+
+
+def test_a_missing_table_and_a_missing_column_are_no_difference(tmp_path: Path) -> None:
+    gone = ("DROP TABLE PROCESSES", "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN mangledName")
+    (row,) = support.matrix([edited(tmp_path, *gone)])
+    assert "kernels.mangled_name" in row["unequal"][support.NO_COLUMN]
+    assert row["unequal"][support.NO_TABLE] == ["processes.name", "processes.process_id"]
+    assert support.DIFFERS not in row["unequal"]
