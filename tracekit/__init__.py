@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracekit import errors
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.registry import Exporter, Reader
-from tracekit.trace import Trace, convert, load, stats
+from tracekit.trace import Trace, convert, load, redact, stats
 
 __version__ = "0.1.0"
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "errors",
     "formats",
     "load",
+    "redact",
     "stats",
 ]
 

@@ -173,6 +173,8 @@ class Reader:
         suffixes: File suffixes; they only order the attempts.
         sniff: Whether the content of a source looks like this format. Must not raise on foreign content.
         open: Opens the source: a ``Capture``, or simply a mapping of table names to Arrow tables.
+        redact: Writes a copy of the source to a path (which does not exist yet) without what identifies people and
+            machines, and returns how many values it emptied, by kind. None if the format cannot be redacted.
     """
 
     format: str
@@ -180,6 +182,7 @@ class Reader:
     suffixes: tuple[str, ...]
     sniff: Callable[[Source], bool]
     open: Callable[[Source], Capture | Mapping[str, pa.Table]]
+    redact: Callable[[Source, Path], Mapping[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tracekit import registry, schemas, targets
-from tracekit.errors import ExportError, UnknownFormatError
+from tracekit.errors import ExportError, TracekitError, UnknownFormatError
 from tracekit.layers import File, Layer, Selected, Selection, to_frame
 
 if TYPE_CHECKING:
@@ -19,21 +20,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.core.reports import ReportTable
-    from tracekit.registry import Exporter, Progress
+    from tracekit.registry import Exporter, Progress, Reader, Source
 
 
-def load(path: str | os.PathLike[str], format: str | None = None) -> Trace:  # noqa: A002 - the word of the API
+def load(
+    path: str | os.PathLike[str],
+    format: str | None = None,  # noqa: A002 - the word of the API
+    *,
+    via: str | None = None,
+) -> Trace:
     """Open a profile; its tables are read when they are asked for.
 
     Args:
         path: File or folder.
         format: Name of a reader, ``nsys-sqlite``; None recognises the content.
+        via: ``nsys`` lets the nsys on the PATH export a report to a temporary SQLite file, which is read and, when the
+            trace is closed, deleted. Unless asked to, tracekit never runs nsys.
 
     Returns:
         The trace.
 
     Raises:
         UnknownFormatError: No reader has that name, or none recognises the file.
+        TracekitError: The file cannot be read, or there is no nsys, or it fails.
         CorruptTraceError: The file is damaged.
         FileNotFoundError: There is no such file.
 
@@ -47,6 +56,7 @@ def load(path: str | os.PathLike[str], format: str | None = None) -> Trace:  # n
     found = registry.sniff(source) if format is None else registry.reader(format)
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
+    found = found if via is None else _through(via, found, source)
     return Trace(File(found.open(source), source.path), path=source.path, format=found.format)
 
 
@@ -341,6 +351,42 @@ def convert(
         return trace.export(target, format=to, overwrite=overwrite)
 
 
+def redact(path: str | os.PathLike[str], target: str | os.PathLike[str], *, overwrite: bool = False) -> dict[str, int]:
+    """Copy a profile without what identifies people and machines, so that it can be shared.
+
+    Environments, command lines, host and user names are emptied, and where these names stand in other texts they are
+    overwritten. Everything else is as it was.
+
+    Args:
+        path: File to read.
+        target: File to write.
+        overwrite: Replace what is there.
+
+    Returns:
+        How many values were emptied, by kind.
+
+    Raises:
+        UnknownFormatError: No reader recognises the file.
+        TracekitError: Files of its format cannot be redacted.
+        CorruptTraceError: The file is damaged.
+        ExportError: The target exists, or cannot be written.
+        FileNotFoundError: There is no such file.
+
+    Example:
+        >>> import tempfile, tracekit as tk
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     tk.redact("fixtures/graph_node.sqlite", f"{folder}/shared.sqlite")["host name"]
+        3
+    """
+    source = registry.Source(path)
+    found = registry.sniff(source)
+    if found.redact is None:
+        able = ", ".join(r.format for r in registry.readers().values() if r.redact is not None)
+        raise TracekitError(f"{found.format} files cannot be redacted", path=source.path, hint=f"formats: {able}")
+    with targets.fresh(target, overwrite=overwrite, reading=source.path) as fresh:
+        return dict(found.redact(source, fresh))
+
+
 def write_table(
     trace: Trace,
     name: str,
@@ -356,6 +402,18 @@ def write_table(
     with targets.fresh(path, overwrite=overwrite, reading=trace.path) as fresh:
         chosen.write_table(trace, name, fresh, _untold)
     return Path(path)
+
+
+def _through(via: str, found: Reader, source: Source) -> Reader:
+    """Return the reader that lets another program read first."""
+    from tracekit.readers import by_nsys, nsys_rep, nsys_sqlite
+
+    if via != by_nsys.TOOL:
+        raise UnknownFormatError(f"nothing is read via {via!r}", hint=f"via: {by_nsys.TOOL}")
+    if found.format != nsys_rep.READER.format:
+        hint = "read it without via=, or --via"
+        raise TracekitError(f"nsys exports its reports only, and this is {found.format}", path=source.path, hint=hint)
+    return dataclasses.replace(nsys_sqlite.READER, open=by_nsys.open_)
 
 
 def _write(trace: Trace, to: Exporter, path: Path, tables: Sequence[str] | None, progress: Progress) -> None:

@@ -19,6 +19,7 @@ VERBS = {
     "correlate": "Write which NVTX range each kernel belongs to.",
     "formats": "List the formats that can be read and written.",
     "info": "Show what a profile holds.",
+    "redact": "Copy a profile without what identifies people and machines.",
     "rows": "Print rows of a table.",
     "schema": "Show the declared tables and columns.",
     "stats": "Print the reports of nsys stats.",

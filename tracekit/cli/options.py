@@ -24,6 +24,7 @@ Verb = TypeVar("Verb", bound="Callable[..., Any]")
 
 _UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _LIMIT = 1 << 62
+_VIA = "tracekit.via"
 
 
 def times(text: str) -> tuple[int | None, int | None]:
@@ -114,16 +115,34 @@ def table_names() -> Iterable[str]:
 
 
 input_argument = click.argument("path", metavar="IN", type=click.Path(path_type=Path))
-from_option = click.option(
-    "--from",
-    "from_",
-    metavar="FORMAT",
-    shell_complete=completes(_readers),
-    help="Format of IN; recognised if left out.",
-)
 force_option = click.option("-f", "--force", is_flag=True, help="Replace the output if it exists.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress, no remarks.")
 correlated_option = click.option("--correlated", is_flag=True, help="With the columns that correlation adds.")
+
+
+def from_option(verb: Verb) -> Verb:
+    """Add --from, which the verb is given as ``from_``, and --via, which ``load`` finds by itself."""
+    options = (
+        click.option(
+            "--from",
+            "from_",
+            metavar="FORMAT",
+            shell_complete=completes(_readers),
+            help="Format of IN; recognised if left out.",
+        ),
+        click.option(
+            "--via",
+            type=click.Choice(["nsys"]),
+            expose_value=False,
+            callback=_remember_via,
+            help="Let nsys on the PATH export the report IN, and read the export.",
+        ),
+    )
+    return _with(options, verb)
+
+
+def _remember_via(context: click.Context, _: click.Parameter, via: str | None) -> None:
+    context.meta[_VIA] = via
 
 
 def to_option(text: str) -> Callable[[Verb], Verb]:
@@ -197,7 +216,7 @@ def _with(options: Iterable[Callable[[Verb], Verb]], verb: Callable[..., Any]) -
 
 
 def load(path: Path, from_: str | None) -> Trace:
-    """Open the input of a verb."""
+    """Open the input of a verb, by way of --via if it was given."""
     from tracekit.trace import load as load_trace
 
-    return load_trace(path, from_)
+    return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA))

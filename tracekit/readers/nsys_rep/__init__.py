@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from tracekit.registry import Reader
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tracekit.registry import Capture, Source
 
 _MAGIC = b"NVIDIA Tegra Profiler Report"
@@ -24,4 +26,11 @@ def open_(source: Source) -> Capture:
     return RepCapture(source)
 
 
-READER = Reader("nsys-rep", "Nsight Systems report (.nsys-rep, .qdrep)", (".nsys-rep", ".qdrep"), sniff, open_)
+def redact(source: Source, target: Path) -> dict[str, int]:
+    """Write a copy without environments, command lines, host and user names."""
+    from tracekit.readers.nsys_rep.redact import redacted
+
+    return redacted(source, target)
+
+
+READER = Reader("nsys-rep", "Nsight Systems report (.nsys-rep, .qdrep)", (".nsys-rep", ".qdrep"), sniff, open_, redact)

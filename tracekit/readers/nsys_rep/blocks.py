@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tracekit.errors import UnsupportedVersionError
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
+from tracekit.readers.nsys_rep.rewriting import counted, encoded
 from tracekit.readers.nsys_rep.wire import DELIMITED, MORE, Damage, Message, delimited, varint
 
 if TYPE_CHECKING:
@@ -86,6 +87,15 @@ class RawData:
         """Number of events that the report says it has; no more than its blocks have room for."""
         said = (self.stream.number(1) or 0) + (self.stream.number(15) or 0)
         return max(0, min(said, sum(b.size for b in self.blocks) // MIN_EVENT))
+
+    @property
+    def strings_at(self) -> int:
+        """Where the blocks of strings begin."""
+        return self._strings_at
+
+    def block(self, at: int) -> Block:
+        """Return the block that begins at a place."""
+        return self._block(at)
 
     @functools.cached_property
     def strings(self) -> pa.BinaryArray:
@@ -170,6 +180,13 @@ class RawData:
             at = block.at + block.packed
             left -= max(1, count(self.unpack(block)))
             yield block
+
+
+def packed(body: bytes) -> bytes:
+    """Compress a message to a block."""
+    whole = counted(body)
+    data: bytes = _codec().compress(whole, asbytes=True)
+    return encoded(len(data)) + encoded(len(whole)) + data
 
 
 @functools.cache

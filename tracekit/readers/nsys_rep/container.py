@@ -48,6 +48,7 @@ class Container:
     Attributes:
         path: The file.
         sections: Bytes of each section, mapped and not yet read.
+        places: Where each section begins in the file.
         build: Version of the nsys that wrote it, ``2025.3.2.474``; empty if it does not say.
     """
 
@@ -58,6 +59,7 @@ class Container:
             raise CorruptTraceError(f"not an Nsight Systems report: {what}", path=self.path, hint=hint)
         self._map = _map(self.path)
         self._data = memoryview(self._map)
+        self.places: dict[str, int] = {}
         with located(self.path):
             self.sections = self._contents()
             self.build = _build(self.section(FACTS))
@@ -102,6 +104,7 @@ class Container:
         name, at, size = entry.text(1) or "", entry.number(2) or 0, entry.number(3) or 0
         if not 0 <= at <= at + size <= len(self._data):
             raise Damage(f"section {name!r} is said to be at bytes {at} to {at + size} of {len(self._data)}")
+        self.places[name] = at
         return name, self._data[at : at + size]
 
     def _check_build(self) -> None:

@@ -10,6 +10,8 @@ from tracekit.readers.sqlite_files import MAGIC, connect, read_only_uri
 from tracekit.registry import Reader
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tracekit.registry import Capture, Source
 
 _MARKS = ("CUPTI_ACTIVITY_KIND_RUNTIME", "META_DATA_EXPORT", "EXPORT_META_DATA", "ProcessStreams", "ThreadNames")
@@ -34,10 +36,18 @@ def open_(source: Source) -> Capture:
     return ExportCapture(source)
 
 
+def redact(source: Source, target: Path) -> dict[str, int]:
+    """Write a copy without environments, command lines, host and user names."""
+    from tracekit.readers.nsys_sqlite.redact import redacted
+
+    return redacted(source, target)
+
+
 READER = Reader(
     "nsys-sqlite",
     "Nsight Systems SQLite export (nsys export --type sqlite)",
     (".sqlite", ".sqlite3", ".db"),
     sniff,
     open_,
+    redact,
 )

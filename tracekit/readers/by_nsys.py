@@ -1,0 +1,89 @@
+"""Reports read through Nsight Systems itself: ``nsys export`` makes a temporary SQLite export, and that is read."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import TracekitError, shown
+from tracekit.registry import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    import pyarrow as pa
+
+    from tracekit.registry import Capture
+
+TOOL = "nsys"
+
+
+class Exported:
+    """A capture whose file is temporary: it is deleted when the capture is closed, or given up."""
+
+    def __init__(self, capture: Capture, folder: Path) -> None:
+        self._capture = capture
+        self._delete = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    def names(self) -> Collection[str]:
+        """Names of the declared tables that the export may hold rows for."""
+        return self._capture.names()
+
+    def count(self, name: str) -> int:
+        """Number of rows of one table."""
+        return self._capture.count(name)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read some columns of one table."""
+        return self._capture.read(name, columns)
+
+    def close(self) -> None:
+        """Close the export and delete it."""
+        getattr(self._capture, "close", lambda: None)()
+        self._delete()
+
+
+def open_(source: Source) -> Exported:
+    """Let nsys export a report, and open the export.
+
+    Raises:
+        TracekitError: There is no nsys on the PATH, or it fails.
+    """
+    from tracekit.readers.nsys_sqlite.capture import NsysCapture
+
+    tool = shutil.which(TOOL)
+    if tool is None:
+        raise TracekitError(
+            f"there is no {TOOL} on the PATH to export it",
+            path=source.path,
+            hint="install Nsight Systems, or add the folder of nsys to PATH; tracekit reads reports without it, too",
+        )
+    folder = Path(tempfile.mkdtemp(prefix="tracekit-"))
+    try:
+        return Exported(NsysCapture(Source(_export(tool, source, folder))), folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _export(tool: str, source: Source, folder: Path) -> Path:
+    """Run the export; what nsys prints goes nowhere, as it may tell of the machine."""
+    target = folder / "export.sqlite"
+    command = [tool, "export", "--type=sqlite", f"--output={target}", str(source.path.absolute())]
+    nowhere = subprocess.DEVNULL
+    hint = f"run it to see why: nsys export --type sqlite {shown(source.path)}"
+    try:
+        done = subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, check=False)  # noqa: S603
+    except OSError as e:
+        raise TracekitError(f"{TOOL} cannot be run: {e.strerror}", path=source.path, hint=hint) from e
+    status = done.returncode
+    if status:
+        ended = f"was ended by signal {-status}" if status < 0 else f"failed with exit status {status}"
+        raise TracekitError(f"nsys export {ended}", path=source.path, hint=hint)
+    if not target.is_file():
+        raise TracekitError("nsys export wrote no file, and says that all went well", path=source.path, hint=hint)
+    return target

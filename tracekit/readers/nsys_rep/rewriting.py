@@ -1,0 +1,107 @@
+"""Messages changed in a few fields: all others stay as they are, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from tracekit.readers.nsys_rep.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, Damage, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Edit: TypeAlias = Callable[[bytes], bytes]
+"""What is to become of the value of a field; of a number, of the bytes that encode it."""
+
+MAX_PARTS = 1 << 21
+_SIZES = {FIXED64: 8, FIXED32: 4}
+
+
+class Part(NamedTuple):
+    """A field of a message: its number and kind, where it begins, and where its value begins and ends."""
+
+    number: int
+    kind: int
+    begin: int
+    start: int
+    end: int
+
+
+def encoded(value: int) -> bytes:
+    """Encode a number."""
+    out = bytearray()
+    while value >= MORE:
+        out.append(value % MORE | MORE)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def counted(data: bytes) -> bytes:
+    """Put the length before bytes."""
+    return encoded(len(data)) + data
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """Encode a field."""
+    if isinstance(value, int):
+        return encoded(number << 3 | VARINT) + encoded(value)
+    return encoded(number << 3 | DELIMITED) + counted(value)
+
+
+def parts(data: bytes) -> Iterator[Part]:
+    """Yield the fields of a message in order.
+
+    Raises:
+        Damage: It is none.
+    """
+    view = memoryview(data)
+    at, end = 0, len(data)
+    for _ in range(MAX_PARTS):
+        if at >= end:
+            return
+        key, start = _number(data, view, at)
+        kind = key & 7
+        if kind == VARINT:
+            stop = _number(data, view, start)[1]
+        elif kind == DELIMITED:
+            size, start = _number(data, view, start)
+            stop = start + size
+        elif kind in _SIZES:
+            stop = start + _SIZES[kind]
+        else:
+            raise Damage(f"no field is of kind {kind}")
+        if stop > end:
+            raise Damage(f"a field at byte {at} reaches beyond its message of {end} bytes")
+        yield Part(key >> 3, kind, at, start, stop)
+        at = stop
+    raise Damage(f"a message of more than {MAX_PARTS} fields")
+
+
+def within(edits: Mapping[int, Edit]) -> Edit:
+    """Return the edit of a message that edits some of its fields; numbers stay."""
+
+    def edit(part: Part, value: bytes) -> bytes:
+        return edits[part.number](value) if part.kind == DELIMITED and part.number in edits else value
+
+    return lambda data: edited(data, edit)
+
+
+def edited(data: bytes, edit: Callable[[Part, bytes], bytes]) -> bytes:
+    """Edit the fields of a message; what becomes no other value is not encoded anew."""
+    out: list[bytes] = []
+    kept = 0
+    for part in parts(data):
+        value = data[part.start : part.end]
+        made = edit(part, value)
+        if made != value:
+            head = field(part.number, made) if part.kind == DELIMITED else data[part.begin : part.start] + made
+            out += (data[kept : part.begin], head)
+            kept = part.end
+    return b"".join((*out, data[kept:])) if out else data
+
+
+def _number(data: bytes, view: memoryview, at: int) -> tuple[int, int]:
+    """Read a number; most are of one byte."""
+    if at < len(data) and data[at] < MORE:
+        return data[at], at + 1
+    return varint(view, at)
