@@ -31,6 +31,7 @@ NAMES = [
     "errors",
     "formats",
     "load",
+    "redact",
     "stats",
 ]
 
@@ -43,7 +44,7 @@ def public(owner: type | Any) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield f"{owner.__name__}.{name}", function
 
 
-FUNCTIONS = dict([*public(tk.Trace), *((n, getattr(tk, n)) for n in ("convert", "formats", "load", "stats"))])
+FUNCTIONS = dict([*public(tk.Trace), *((n, getattr(tk, n)) for n in ("convert", "formats", "load", "redact", "stats"))])
 ERRORS = [e for e in vars(errors).values() if inspect.isclass(e) and issubclass(e, (errors.TracekitError, UserWarning))]
 
 
@@ -58,7 +59,9 @@ def test_the_package_stays_short() -> None:
 
 def test_signatures_are_the_contract() -> None:
     written = {name: str(inspect.signature(f)) for name, f in FUNCTIONS.items()}
-    assert written["load"] == "(path: 'str | os.PathLike[str]', format: 'str | None' = None) -> 'Trace'"
+    assert written["load"] == (
+        "(path: 'str | os.PathLike[str]', format: 'str | None' = None, *, via: 'str | None' = None) -> 'Trace'"
+    )
     assert written["stats"] == "(trace: 'Trace', report: 'str') -> 'pl.DataFrame'"
     assert list(inspect.signature(tk.convert).parameters)[:3] == ["source", "target", "to"]
     assert {"Trace.correlate", "Trace.export", "Trace.frame", "Trace.select", "Trace.table"} <= FUNCTIONS.keys()
@@ -139,7 +142,7 @@ def test_examples_in_docstrings(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_verbs_of_the_interface_have_an_example() -> None:
-    for name in ("load", "stats", "convert", "formats", "Trace.correlate", "Trace.select", "Trace.export"):
+    for name in ("load", "stats", "convert", "redact", "formats", "Trace.correlate", "Trace.select", "Trace.export"):
         assert ">>> " in (inspect.getdoc(FUNCTIONS[name]) or ""), f"{name} has no example"
 
 

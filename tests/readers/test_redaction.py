@@ -78,10 +78,9 @@ def test_names_are_looked_for_as_written_in_small_and_in_capital_letters() -> No
 
 
 def test_more_names_than_a_capture_can_tell_are_refused() -> None:
-    redaction = Redaction(Path("made"))
+    environment = b"\0".join(b"USER=name%d" % i for i in range(MOST_NAMES))
     with pytest.raises(CorruptTraceError, match=f"^made: tells more than {MOST_NAMES} names of hosts and users$"):
-        for i in range(MOST_NAMES):
-            redaction.learn(USER, b"name%d" % i)
+        Redaction(Path("made")).learn(ENVIRONMENT, environment)
 
 
 @given(st.sets(st.text("ab_1", min_size=1, max_size=3).map(str.encode), min_size=1), texts)

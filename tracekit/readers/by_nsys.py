@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tracekit.registry import Capture
 
 TOOL = "nsys"
+MOMENT_S = 1.0
 
 
 class Exported:
@@ -71,19 +73,34 @@ def open_(source: Source) -> Exported:
 
 
 def _export(tool: str, source: Source, folder: Path) -> Path:
-    """Run the export; what nsys prints goes nowhere, as it may tell of the machine."""
+    """Run the export."""
     target = folder / "export.sqlite"
-    command = [tool, "export", "--type=sqlite", f"--output={target}", str(source.path.absolute())]
-    nowhere = subprocess.DEVNULL
     hint = f"run it to see why: nsys export --type sqlite {shown(source.path)}"
     try:
-        done = subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, check=False)  # noqa: S603
+        status = _run([tool, "export", "--type=sqlite", f"--output={target}", str(source.path.absolute())])
     except OSError as e:
         raise TracekitError(f"{TOOL} cannot be run: {e.strerror}", path=source.path, hint=hint) from e
-    status = done.returncode
     if status:
         ended = f"was ended by signal {-status}" if status < 0 else f"failed with exit status {status}"
         raise TracekitError(f"nsys export {ended}", path=source.path, hint=hint)
     if not target.is_file():
         raise TracekitError("nsys export wrote no file, and says that all went well", path=source.path, hint=hint)
     return target
+
+
+def _run(command: list[str]) -> int:
+    """Run a command to its end, or end it; what it prints goes nowhere, as it may tell of the machine.
+
+    It is waited for a moment at a time: once polars has run, an interruption does not end a longer wait.
+    """
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:  # noqa: S603
+        try:
+            while process.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(MOMENT_S)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        return process.returncode

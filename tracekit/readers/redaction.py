@@ -36,11 +36,11 @@ MOST_NAMES = 1 << 12
 _SHORTEST, _LONGEST = 2, 255
 _MANY = (
     b"root user users admin administrator guest nobody default public shared system local localhost localdomain "
-    b"localhost.localdomain host ubuntu debian centos fedora ec2-user vagrant docker jovyan vscode runner jenkins build builder "
-    b"conda linuxbrew git nvidia cuda gpu cpu python torch train test main work workspace home data project projects opt "
-    b"usr tmp daemon bin mail lp gdm sddm lightdm dbus messagebus syslog systemd sshd avahi colord rtkit cups "
-    b"munge slurm mysql postgres redis nginx www-data polkitd geoclue whoopsie kernoops chrony ntp rpc rpcuser "
-    b"statd libvirt-qemu"
+    b"localhost.localdomain host ubuntu debian centos fedora ec2-user vagrant docker jovyan vscode runner jenkins "
+    b"build builder conda linuxbrew git nvidia cuda gpu cpu python torch train test main work workspace home data "
+    b"project projects opt usr tmp daemon bin mail lp gdm sddm lightdm dbus messagebus syslog systemd sshd avahi "
+    b"colord rtkit cups munge slurm mysql postgres redis nginx www-data polkitd geoclue whoopsie kernoops chrony "
+    b"ntp rpc rpcuser statd libvirt-qemu"
 )
 COMMON = frozenset(_MANY.split())
 """Names that so many accounts and machines have that they say nothing; all else has them too."""
