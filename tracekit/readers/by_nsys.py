@@ -14,7 +14,7 @@ from tracekit.errors import TracekitError, shown
 from tracekit.registry import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -43,6 +43,11 @@ class Exported:
         """Read some columns of one table."""
         return self._capture.read(name, columns)
 
+    @property
+    def undecoded(self) -> Mapping[str, int]:
+        """What the export holds beside these tables, counted by name."""
+        return dict(getattr(self._capture, "undecoded", {}))
+
     def close(self) -> None:
         """Close the export and delete it."""
         getattr(self._capture, "close", lambda: None)()
@@ -55,7 +60,7 @@ def open_(source: Source) -> Exported:
     Raises:
         TracekitError: There is no nsys on the PATH, or it fails.
     """
-    from tracekit.readers.nsys_sqlite.capture import NsysCapture
+    from tracekit.readers import nsys_sqlite
 
     tool = shutil.which(TOOL)
     if tool is None:
@@ -66,7 +71,7 @@ def open_(source: Source) -> Exported:
         )
     folder = Path(tempfile.mkdtemp(prefix="tracekit-"))
     try:
-        return Exported(NsysCapture(Source(_export(tool, source, folder))), folder)
+        return Exported(nsys_sqlite.open_(Source(_export(tool, source, folder))), folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

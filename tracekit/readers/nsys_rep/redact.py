@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 EVENT = 1
 STRING, STREAM = 1, 2
 DEEPEST = 24
+MAX_READ = 32 << 20
 
 
 def redacted(source: Source, target: Path) -> dict[str, int]:
@@ -58,6 +59,7 @@ class _Report:
     def __init__(self, container: Container, source: Source) -> None:
         self.container = container
         self.raw = RawData(container, count)
+        self.read = 0
         self.redaction = Redaction(source.path)
         self.lead = source.head[: min(container.places[n] for n, data in container.sections.items() if data)]
         if not self.lead.startswith(FILE_MAGIC):
@@ -117,18 +119,26 @@ class _Report:
 
     def _repacked(self, block: Block, edit: Edit) -> bytes:
         """Return a block with its message edited; if nothing becomes other, as it was."""
-        body = bytes(self.raw.unpack(block))
+        body = self._body(block)
         made = edit(body)
         if made != body:
             return packed(made)
         head = encoded(block.packed) + encoded(block.size)
         return head + bytes(self.raw.data[block.at : block.at + block.packed])
 
+    def _body(self, block: Block) -> bytes:
+        """Unpack a block; of what was read of the file, little stays in memory."""
+        self.read += block.packed
+        if self.read > MAX_READ:
+            self.raw.unload()
+            self.read = 0
+        return bytes(self.raw.unpack(block))
+
     def _environments(self) -> set[int]:
         """Return which strings are the environments of processes."""
         found: set[int] = set()
         for block in self.raw.blocks:
-            body = bytes(self.raw.unpack(block))
+            body = self._body(block)
             for part in parts(body) if private.PROCESS_MARK in body else ():
                 event = body[part.start : part.end]
                 if part.number == EVENT and private.PROCESS_MARK in event:
@@ -146,7 +156,7 @@ class _Report:
         while have < wanted:
             block = self.raw.block(at)
             found.append((block, have))
-            body = bytes(self.raw.unpack(block))
+            body = self._body(block)
             for part in parts(body):
                 value = body[part.start : part.end]
                 if part.number == STREAM:
