@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BUILTIN_READERS = (
     "tracekit.readers.nsys_sqlite",
     "tracekit.readers.nsys_rep",
+    "tracekit.readers.ncu_csv",
     "tracekit.readers.parquet",
     "tracekit.readers.arrow",
 )

@@ -15,6 +15,9 @@ from typing import Literal, TypeAlias
 import polars as pl
 
 Form: TypeAlias = Literal["push_pop", "start_end", "summary"]
+PUSH_POP: Form = "push_pop"
+START_END: Form = "start_end"
+SUMMARY: Form = "summary"
 
 DEFAULT_DOMAIN = "<default domain>"
 _SEPARATOR = "\0"

@@ -1,0 +1,47 @@
+"""Devices: columns of the table ``devices`` from the attributes that Nsight Compute records of a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "device__attribute_"
+_NUMBERS = {
+    "compute_major": ("compute_capability_major", 1),
+    "compute_minor": ("compute_capability_minor", 1),
+    "sm_count": ("multiprocessor_count", 1),
+    "clock_rate_hz": ("clock_rate", 1000),
+    "memory_bytes": ("total_memory", 1),
+    "l2_cache_bytes": ("l2_cache_size", 1),
+    "threads_per_warp": ("warp_size", 1),
+    "max_warps_per_sm": ("max_warps_per_multiprocessor", 1),
+    "max_registers_per_sm": ("max_registers_per_multiprocessor", 1),
+    "max_shared_memory_per_sm_bytes": ("max_shared_memory_per_multiprocessor", 1),
+}
+
+
+def columns(attributes: Mapping[str, float | str | None]) -> dict[str, int | str | None]:
+    """Return what a device's attributes say of the columns of ``devices``.
+
+    Args:
+        attributes: By name, without the prefix ``device__attribute_``; numbers or texts in base units.
+
+    Returns:
+        Columns by name, but the device's number; null where an attribute is missing or no number that fits.
+    """
+    name = attributes.get("display_name")
+    found: dict[str, int | str | None] = {"name": name if isinstance(name, str) else None}
+    for column, (key, factor) in _NUMBERS.items():
+        bits = 63 if column.endswith(("_hz", "_bytes")) else 31
+        found[column] = _whole(attributes.get(key), factor, 1 << bits)
+    return found
+
+
+def _whole(value: float | str | None, factor: int, limit: int) -> int | None:
+    try:
+        number = float("nan" if value is None else value)
+    except ValueError:
+        return None
+    return int(number) * factor if number.is_integer() and abs(number) * factor < limit else None

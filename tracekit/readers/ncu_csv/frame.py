@@ -1,0 +1,259 @@
+"""The lines around the tables of a CSV: what ncu and the program print besides, and where each table begins and ends.
+
+A file is taken in blocks that end with a line. In a block headers are searched for as bytes; between them the lines
+that are no rows are found by their first byte and their number of quotes, all at once. Only those are looked at.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.errors import CorruptTraceError, TracekitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+BLOCK_BYTES = 1 << 24
+LONGEST_LINE = 1 << 26
+LONGEST_RECORD_LINES = 1000
+NEWLINE = "\x1e"
+"""Stands for a newline inside a cell, so that a row is a line."""
+
+_HEADER = re.compile(
+    rb'"ID","Process ID","|"Process ID","Process Name","|"Domain","Range:|^"(?:Launch|Session|Device) Attribute","'
+    rb'|^"Process Id","Process Name"|^"Device(?: Id)?","|^"Kernel Name","|^"(?:#",")?Address","',
+    re.MULTILINE,
+)
+_REMARK = re.compile(rb"^==(PROF|WARNING|ERROR)==([^\n]*)", re.MULTILINE)
+_PROSE = re.compile(rb"^ {4}Section: \S", re.MULTILINE)
+PERMISSION = "ERR_NVGPUCTRPERM"
+NOTHING = "No kernels were profiled"
+EXIT = "The application returned an error code"
+KINDS = ("PROF", "WARNING", "ERROR")
+_SESSION = {"Launch Attribute", "Session Attribute", "Device Attribute", "Process Id"}
+
+
+@dataclass(slots=True)
+class Page:
+    """One table of a file, from its header on.
+
+    Attributes:
+        dialect: ``details``, ``raw``, ``per-kernel``, ``per-nvtx``, ``per-gpu``, ``session`` or ``source``.
+        header: Names of the columns.
+        number: How many tables of the same dialect and header came before.
+        units: Printed units of the columns of a raw page, once they are read.
+    """
+
+    dialect: str
+    header: list[str]
+    number: int = 0
+    units: list[str] | None = None
+
+    @property
+    def launches(self) -> bool:
+        """Whether its rows are of single results, numbered by ncu."""
+        return self.dialect in ("details", "raw")
+
+
+@dataclass(slots=True)
+class Remarks:
+    """What was found besides tables."""
+
+    lines: Counter[str] = field(default_factory=Counter)
+    prose: bool = False
+    cut: int = 0
+
+    def note(self, text: bytes) -> None:
+        """Take note of the remarks of ncu among some lines, and whether they are a page printed for people."""
+        self.prose = self.prose or _PROSE.search(text) is not None
+        for kind, rest in _REMARK.findall(text):
+            self.lines[kind.decode()] += 1
+            for known in (PERMISSION, NOTHING, EXIT):
+                self.lines[known] += known.encode() in rest
+
+
+def classify(header: list[str]) -> str | None:
+    """Return the dialect of a table by its header; None if it is no header of ncu."""
+    names = set(header)
+    if {"Metric Name", "Minimum", "Maximum", "Average"} <= names:
+        return "per-nvtx" if header[0] == "Domain" else "per-kernel" if "Kernel Name" in names else "per-gpu"
+    if {"ID", "Kernel Name", "Metric Name", "Metric Value"} <= names:
+        return "details"
+    if header[0] == "ID" and "Kernel Name" in names and "Metric Name" not in names:
+        return "raw"
+    if header[0] in _SESSION and len(header) > 1:
+        return "session"
+    return "source" if header[0] in ("Kernel Name", "#", "Address") else None
+
+
+def cells(line: str) -> list[str]:
+    """Part one line into its cells."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
+
+
+def blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """Read a file as UTF-8 with plain newlines, in blocks that end with a line.
+
+    Raises:
+        CorruptTraceError: A line is longer than any of ncu.
+        TracekitError: The file cannot be read.
+    """
+    rest = b""
+    try:
+        with path.open("rb") as file:
+            decode = _decoder(file.read(4))
+            file.seek(0)
+            while data := file.read(size):
+                rest += decode(data)
+                whole, newline, rest = rest.rpartition(b"\n")
+                if len(rest) > LONGEST_LINE:
+                    raise CorruptTraceError(
+                        f"has a line of more than {LONGEST_LINE >> 20} MiB", path=path, hint="print it again with ncu"
+                    )
+                if newline:
+                    yield _utf8(whole) + b"\n"
+    except OSError as e:
+        raise TracekitError(f"cannot be read: {e.strerror or e}", path=path, hint="copy it again") from e
+    if rest:
+        yield _utf8(rest) + b"\n"
+
+
+def _decoder(head: bytes) -> Callable[[bytes], bytes]:
+    """Return what makes the bytes of a file that begins so UTF-8, without a byte order mark."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        return lambda data: decoder.decode(data).encode("utf-8", "replace")
+    marks = iter([len(codecs.BOM_UTF8)] if head.startswith(codecs.BOM_UTF8) else [])
+    return lambda data: data[next(marks, 0) :]
+
+
+def _utf8(block: bytes) -> bytes:
+    """Give text as UTF-8 with plain newlines; what is not UTF-8 comes from a Windows console."""
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n")
+    try:
+        block.decode("utf-8")
+    except UnicodeDecodeError:
+        return block.decode("cp1252", "replace").encode("utf-8")
+    return block
+
+
+def tables(path: Path, remarks: Remarks) -> Iterator[tuple[Page, bytes]]:
+    """Give the tables of a file piece by piece, each piece some whole rows, a line each.
+
+    Args:
+        path: The file.
+        remarks: Takes what is found besides.
+    """
+    seen: Counter[str] = Counter()
+    page: Page | None = None
+    rest = b""
+    for block in blocks(path):
+        text, start = rest + block, 0
+        for match in _HEADER.finditer(text):
+            end = text.find(b"\n", match.start())
+            header = cells(text[match.start() : end].decode("utf-8", "replace"))
+            dialect = classify(header) if header else None
+            if dialect is None or match.start() < start:
+                continue
+            rows, _ = _rows(text[start : match.start()], page, remarks, final=True)
+            if page is not None and rows:
+                yield page, rows
+            page, start = Page(dialect, header, seen[dialect]), end + 1
+            seen[dialect] += dialect != "session"
+            yield page, b""
+        rows, rest = _rows(text[start:], page, remarks, final=False)
+        if page is not None and rows:
+            yield page, rows
+    rows, _ = _rows(rest, page, remarks, final=True)
+    if page is not None and rows:
+        yield page, rows
+
+
+def _rows(text: bytes, page: Page | None, remarks: Remarks, *, final: bool) -> tuple[bytes, bytes]:
+    """Leave of some lines the rows of a table; return them and, unless it is final, a last row that goes on."""
+    if page is None:
+        remarks.note(text)
+        return b"", b""
+    if not text:
+        return b"", b""
+    data = np.frombuffer(text, np.uint8)
+    starts = np.concatenate(([0], np.flatnonzero(data == ord("\n")) + 1))
+    starts = starts[starts < len(data)]
+    odd = np.bitwise_xor.reduceat((data == ord('"')).view(np.uint8), starts).astype(bool)
+    strange = np.flatnonzero(odd | (data[starts] != ord('"')))
+    if not len(strange):
+        return text, b""
+    return _Sieve(text, starts, odd, page, remarks).sift(strange, final=final)
+
+
+class _Sieve:
+    """Takes rows out of lines where some are none, or part of a row."""
+
+    def __init__(self, text: bytes, starts: np.ndarray, odd: np.ndarray, page: Page, remarks: Remarks) -> None:
+        self._text = text
+        self._ends = np.append(starts[1:], len(text)).tolist()
+        self._starts = starts.tolist()
+        self._odd = odd.tolist()
+        self._remarks = remarks
+        self._fresh = re.compile(rb'"[^"\n]+","' if page.dialect in ("per-nvtx", "session") else rb'"\d*","')
+        self._least = max(len(page.header) // 2, 1) if page.dialect != "session" else 1
+
+    def sift(self, strange: np.ndarray, *, final: bool) -> tuple[bytes, bytes]:
+        """Return the rows, and what is to be read with the next block unless this is the final one."""
+        kept: list[bytes] = []
+        line = 0
+        for k in strange.tolist():
+            if k < line:
+                continue
+            kept.append(self._text[self._starts[line] : self._starts[k]])
+            if not self._odd[k] or self._text[self._starts[k]] != ord('"'):
+                kept.append(self._row_after(k))
+                line = k + 1
+                continue
+            after = self._closing(k)
+            if after == len(self._starts) and not final:
+                return b"".join(kept), self._text[self._starts[k] :]
+            if after is None or after == len(self._starts):
+                self._remarks.cut += 1
+                line = k + 1
+                continue
+            record = self._text[self._starts[k] : self._ends[after] - 1]
+            kept.append(record.replace(b"\n", NEWLINE.encode()) + b"\n")
+            line = after + 1
+        if line < len(self._starts):
+            kept.append(self._text[self._starts[line] :])
+        return b"".join(kept), b""
+
+    def _closing(self, line: int) -> int | None:
+        """Return the line that closes the quote that a line leaves open.
+
+        None if a row begins before, or none is near; one past the last line if that may come yet.
+        """
+        for k in range(line + 1, min(line + LONGEST_RECORD_LINES, len(self._starts))):
+            if self._fresh.match(self._text, self._starts[k]):
+                return None
+            if self._odd[k]:
+                return k
+        return len(self._starts) if line + LONGEST_RECORD_LINES > len(self._starts) else None
+
+    def _row_after(self, line: int) -> bytes:
+        """Return the row that follows a program's print on the same line; nothing if none does."""
+        text = self._text[self._starts[line] : self._ends[line]]
+        fresh = self._fresh.search(text)
+        row = text[fresh.start() :] if fresh is not None and not text.startswith(b"==") else b""
+        if row.count(b'","') >= self._least and row.count(b'"') % 2 == 0:
+            return row
+        self._remarks.note(text)
+        return b""
