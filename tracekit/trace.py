@@ -185,6 +185,24 @@ class Trace:
         """
         return self._on(self._layer.correlated())
 
+    def wide(self) -> pl.DataFrame:
+        """Put the metrics of Nsight Compute side by side.
+
+        Returns:
+            One row a row of ``ncu_launches``: its columns, and one a metric of ``ncu_metrics`` with its values in base
+            units (texts, of a metric that has no number). A column whose metric is not known is called
+            ``section: label``.
+
+        Example:
+            >>> import tracekit as tk
+            >>> wide = tk.load("fixtures/ncu/ncu_details.csv").wide()
+            >>> wide.select("launch_id", "duration_ns", "dram__bytes.sum").rows()[:2]
+            [(0, 2370, 5380.0), (1, 2300, 12030.0)]
+        """
+        from tracekit.core import ncu
+
+        return ncu.wide(self.frame("ncu_launches"), self.frame("ncu_metrics"))
+
     def select(
         self,
         *,

@@ -20,9 +20,13 @@ from tracekit.cli.options import (
     table_names,
 )
 from tracekit.cli.output import say
+from tracekit.errors import SchemaError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tracekit.cli.options import Printing, Select
+    from tracekit.trace import Trace
 
 
 @click.command("rows")
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     help="So many rows; 0 is all.",
 )
 @click.option("--columns", metavar="A,B,…", type=split_names, help="Only these columns.")
+@click.option("--wide", is_flag=True, help="Metrics side by side: TABLE ncu_metrics with a row a launch.")
 @correlated_option
 @selection_options
 @printing_options
@@ -50,6 +55,7 @@ def command(
     from_: str | None,
     limit: int,
     columns: list[str] | None,
+    wide: bool,
     correlated: bool,
     select: Select,
     printing: Printing,
@@ -58,11 +64,21 @@ def command(
     """Print rows of TABLE of IN, in the order of the file."""
     import polars as pl
 
+    if wide and table != "ncu_metrics":
+        raise click.UsageError("--wide is for the table ncu_metrics")
     with load(path, from_) as trace:
         chosen = select(trace.correlate() if correlated else trace)
-        data = chosen.table(table, columns)
+        data = _wide(chosen, columns).to_arrow() if wide else chosen.table(table, columns)
         frame = pl.DataFrame(data.slice(0, limit) if limit else data)
         with printing.page(of=trace) as page:
             page.show(frame, printing.style)
     if len(frame) < data.num_rows:
         say(f"{len(frame):,} of {data.num_rows:,} rows; -n 0 prints all", quiet=quiet)
+
+
+def _wide(trace: Trace, columns: list[str] | None) -> pl.DataFrame:
+    """Put metrics side by side; only some columns of it."""
+    data = trace.wide()
+    if missing := [c for c in columns or () if c not in data.columns]:
+        raise SchemaError(f"no such columns: {', '.join(missing)}", path=trace.path, hint="leave out --columns to see")
+    return data if columns is None else data.select(columns)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit import schemas
+from tracekit.errors import ExportError
 from tracekit.exporters.chrome_trace import events, kinds
 from tracekit.exporters.chrome_trace.file import TextFile
 from tracekit.exporters.chrome_trace.layout import lay_out, read
@@ -29,8 +30,16 @@ def write(view: View, path: Path, progress: Progress) -> None:
 
     Times are ns since the trace origin; if some lie before it, which viewers cannot show, all are shifted so that the
     first event is at 0.
+
+    Raises:
+        ExportError: It is a trace of Nsight Compute.
     """
     layout = lay_out(view)
+    if not layout.places and view.count("ncu_launches"):
+        raise ExportError(
+            "nothing to draw: results of Nsight Compute have durations, but no place in time",
+            hint="export tables: --to csv, parquet or arrow",
+        )
     total = sum(map(len, layout.places.values()))
     done = 0
     arrows = _Arrows(layout)

@@ -27,11 +27,14 @@ LONGEST_RECORD_LINES = 1000
 NEWLINE = "\x1e"
 """Stands for a newline inside a cell, so that a row is a line."""
 
+_PRINTED_AFTER = re.compile(rb'"ID","Process ID","|"Process ID","Process Name","|"Domain","Range:')
 _HEADER = re.compile(
-    rb'"ID","Process ID","|"Process ID","Process Name","|"Domain","Range:|^"(?:Launch|Session|Device) Attribute","'
-    rb'|^"Process Id","Process Name"|^"Device(?: Id)?","|^"Kernel Name","|^"(?:#",")?Address","',
-    re.MULTILINE,
+    _PRINTED_AFTER.pattern + rb'|"(?:Launch|Session|Device) Attribute","|"Process Id","Process Name"'
+    rb'|"Device(?: Id)?","|"Kernel Name","|"(?:#",")?Address","'
 )
+_INITIALS = np.frombuffer(b"IPDLSKA#", np.uint8)
+"""Second bytes of headers; rows begin with a number, or a domain."""
+
 _REMARK = re.compile(rb"^==(PROF|WARNING|ERROR)==([^\n]*)", re.MULTILINE)
 _PROSE = re.compile(rb"^ {4}Section: \S", re.MULTILINE)
 PERMISSION = "ERR_NVGPUCTRPERM"
@@ -161,16 +164,11 @@ def tables(path: Path, remarks: Remarks) -> Iterator[tuple[Page, bytes]]:
     rest = b""
     for block in blocks(path):
         text, start = rest + block, 0
-        for match in _HEADER.finditer(text):
-            end = text.find(b"\n", match.start())
-            header = cells(text[match.start() : end].decode("utf-8", "replace"))
-            dialect = classify(header) if header else None
-            if dialect is None or match.start() < start:
-                continue
-            rows, _ = _rows(text[start : match.start()], page, remarks, final=True)
+        for at, header, dialect in _headers(text):
+            rows, _ = _rows(text[start:at], page, remarks, final=True)
             if page is not None and rows:
                 yield page, rows
-            page, start = Page(dialect, header, seen[dialect]), end + 1
+            page, start = Page(dialect, header, seen[dialect]), text.find(b"\n", at) + 1
             seen[dialect] += dialect != "session"
             yield page, b""
         rows, rest = _rows(text[start:], page, remarks, final=False)
@@ -181,6 +179,27 @@ def tables(path: Path, remarks: Remarks) -> Iterator[tuple[Page, bytes]]:
         yield page, rows
 
 
+def _headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
+    """Find the headers among some lines, also after a program's print: where, the columns, the dialect."""
+    data, starts = _lines(text)
+    quoted = data[starts] == ord('"')
+    maybe = ~quoted | np.isin(data[np.minimum(starts + 1, len(data) - 1)], _INITIALS)
+    for at in starts[maybe].tolist():
+        end = text.find(b"\n", at)
+        found = _HEADER.match(text, at, end) or (text[at] != ord('"') and _PRINTED_AFTER.search(text, at, end))
+        header = cells(text[found.start() : end].decode("utf-8", "replace")) if found else []
+        dialect = classify(header) if header else None
+        if found and dialect is not None:
+            yield found.start(), header, dialect
+
+
+def _lines(text: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bytes of a text and where its lines start."""
+    data = np.frombuffer(text, np.uint8)
+    starts = np.concatenate(([0], np.flatnonzero(data == ord("\n")) + 1))
+    return data, starts[starts < len(data)]
+
+
 def _rows(text: bytes, page: Page | None, remarks: Remarks, *, final: bool) -> tuple[bytes, bytes]:
     """Leave of some lines the rows of a table; return them and, unless it is final, a last row that goes on."""
     if page is None:
@@ -188,9 +207,7 @@ def _rows(text: bytes, page: Page | None, remarks: Remarks, *, final: bool) -> t
         return b"", b""
     if not text:
         return b"", b""
-    data = np.frombuffer(text, np.uint8)
-    starts = np.concatenate(([0], np.flatnonzero(data == ord("\n")) + 1))
-    starts = starts[starts < len(data)]
+    data, starts = _lines(text)
     odd = np.bitwise_xor.reduceat((data == ord('"')).view(np.uint8), starts).astype(bool)
     strange = np.flatnonzero(odd | (data[starts] != ord('"')))
     if not len(strange):

@@ -46,20 +46,18 @@ IDENTITY = {
 
 _LAUNCH = ("source_id", "process_id")
 _RULE = {
-    "Rule Name": "rule",
+    "Rule Name": "rule_id",
     "Rule Type": "type",
     "Rule Description": "message",
     "Estimated Speedup Type": "speedup_type",
     "Estimated Speedup": "speedup_percent",
 }
-_SUMMARY = {"cell": "Average", "minimum": "Minimum", "maximum": "Maximum"}
+_EXTREMES = {"minimum": "Minimum", "maximum": "Maximum"}
 METRICS = pl.Schema(
     {
         "run": pl.Int64,
         "kind": pl.Int32,
         "value": pl.Float64,
-        "minimum": pl.Float64,
-        "maximum": pl.Float64,
         "text": pl.String,
         "resolution": pl.Float64,
         "instances": pl.Int32,
@@ -76,7 +74,7 @@ class Rows:
     Attributes:
         path: The file.
         runs: What each run of rows is about, a frame a piece.
-        metrics: Values, a frame a piece: run, kind, value, minimum, maximum, text, resolution, instances.
+        metrics: Values, a frame a piece: run, kind, value, text, resolution, instances; of a summary also its extremes.
         rules: Messages of rules, a frame a piece.
         kinds: Number of each section, printed name and printed unit.
         damaged: Rows that do not fit their header.
@@ -191,14 +189,14 @@ class Rows:
         about = table.with_columns(
             run, section=column("Section Name"), metric=column("Metric Name"), unit=column("Metric Unit")
         )
-        cells = {"cell": "Metric Value"} if page.launches else _SUMMARY
+        cells = {"cell": "Metric Value"} if page.launches else {"cell": "Average", **_EXTREMES}
         metrics = about.filter(pl.col("metric") != "").select(
             "run", "section", "metric", "unit", **{name: column(header) for name, header in cells.items()}
         )
         self._values(self._with_kinds(metrics))
         if "Rule Name" in at:
             rules = about.with_columns(**{name: column(header) for header, name in _RULE.items()})
-            self.rules.append(rules.filter(pl.col("rule") != "").select(RULES.names()))
+            self.rules.append(rules.filter(pl.col("rule_id") != "").select(RULES.names()))
 
     def _with_kinds(self, metrics: pl.DataFrame) -> pl.DataFrame:
         """Replace section, name and unit by their number."""
@@ -220,7 +218,5 @@ class Rows:
         powers = np.array(self._powers)[long["kind"].to_numpy()]
         style = self.style(long["cell"])
         made = long.select("run", "kind").hstack(parse(long["cell"], powers, style))
-        for name in ("minimum", "maximum"):
-            values = parse(long[name], powers, style)["value"] if name in long.columns else pl.lit(None, pl.Float64)
-            made = made.with_columns(values.alias(name))
-        self.metrics.append(made.select(METRICS.names()))
+        extremes = [parse(long[c], powers, style)["value"].alias(c) for c in _EXTREMES if c in long.columns]
+        self.metrics.append(made.with_columns(extremes))

@@ -41,7 +41,7 @@ class Session:
                 continue
             if page.header[0] == "Session Attribute":
                 self.attributes[row[0]] = row[1]
-            elif page.header[0] == "Process Id" and row[0].isdecimal():
+            elif page.header[0] == "Process Id" and re.fullmatch(r"[0-9]{1,9}", row[0]):
                 self.processes[int(row[0])] = row[1]
             elif page.header[0] == "Device Attribute":
                 self._add_devices(page, row)
@@ -58,6 +58,6 @@ class Session:
 
     def _add_devices(self, page: Page, row: list[str]) -> None:
         for header, value in zip(page.header[1:], row[1:], strict=False):
-            number = re.fullmatch(r"Device (\d{1,9})", header)
+            number = re.fullmatch(r"Device ([0-9]{1,9})", header)
             if number is not None and value:
                 self.devices.setdefault(int(number[1]), {})[row[0]] = value

@@ -1,0 +1,47 @@
+"""Results of Nsight Compute side by side: a row a launch, a column a metric."""
+
+from __future__ import annotations
+
+import polars as pl
+
+_OWN = ("launch_id", "metric", "label", "section", "value", "text", "resolution")
+
+
+def wide(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
+    """Put the metrics of each launch beside it: n launches in, n rows out.
+
+    Args:
+        launches: ``ncu_launches``.
+        metrics: ``ncu_metrics``.
+
+    Returns:
+        The columns of ``ncu_launches`` and one a metric, in the order in which they first occur. A column is called as
+        its metric, where that is not known ``section: label``. It holds numbers in base units, of a metric without any
+        its texts. Of several values that a launch has of a metric it is the most precise.
+    """
+    told = launches.collect()
+    label = pl.concat_str([pl.col("section").cast(pl.String), pl.col("label").cast(pl.String)], separator=": ")
+    found = metrics.select(*_OWN).with_columns(
+        column=pl.coalesce(pl.col("metric").cast(pl.String), label, pl.col("label").cast(pl.String))
+    )
+    best = (
+        found.drop_nulls("column")
+        .select("launch_id", "column", "value", "text", "resolution")
+        .with_row_index("row")
+        .sort(pl.col("value").is_null(), "resolution", "row")
+        .unique(["launch_id", "column"], keep="first", maintain_order=True)
+        .sort("row")
+        .collect()
+    )
+    kinds = best.group_by("column", maintain_order=True).agg(pl.col("value").is_not_null().any())
+    for values, columns in (("value", kinds.filter("value")), ("text", kinds.filter(~pl.col("value")))):
+        some = best.filter(pl.col("column").is_in(columns["column"].implode()))
+        told = told.join(_pivoted(some, values), "launch_id", how="left", maintain_order="left")
+    return told.select(*launches.collect_schema().names(), *kinds["column"])
+
+
+def _pivoted(values: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Give each metric a column."""
+    if not values.height:
+        return pl.DataFrame(schema={"launch_id": pl.Int64})
+    return values.pivot(on="column", index="launch_id", values=column)
