@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _FAR_BYTES = 1 << 20
 _MARKS = re.compile(
     rb'"ID","Process ID","|"Process ID","Process Name","|"Domain","Range:PL_Type'
-    rb'|^"(?:Launch|Session) Attribute","Value"'
+    rb'|"Metric Name","Metric Unit","|^"(?:Launch|Session) Attribute","Value"'
     rb"|^==(?:PROF|WARNING|ERROR)== |^ {4}Section: \S",
     re.MULTILINE,
 )

@@ -105,7 +105,7 @@ def cells(line: str) -> list[str]:
         return []
 
 
-def blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[bytes]:
+def blocks(path: Path) -> Iterator[bytes]:
     """Read a file as UTF-8 with plain newlines, in blocks that end with a line.
 
     Raises:
@@ -117,7 +117,7 @@ def blocks(path: Path, size: int = BLOCK_BYTES) -> Iterator[bytes]:
         with path.open("rb") as file:
             decode = _decoder(file.read(4))
             file.seek(0)
-            while data := file.read(size):
+            while data := file.read(BLOCK_BYTES):
                 rest += decode(data)
                 whole, newline, rest = rest.rpartition(b"\n")
                 if len(rest) > LONGEST_LINE:
