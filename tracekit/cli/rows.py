@@ -80,5 +80,6 @@ def _wide(trace: Trace, columns: list[str] | None) -> pl.DataFrame:
     """Put metrics side by side; only some columns of it."""
     data = trace.wide()
     if missing := [c for c in columns or () if c not in data.columns]:
-        raise SchemaError(f"no such columns: {', '.join(missing)}", path=trace.path, hint="leave out --columns to see")
+        hint = "leave out --columns to see them"
+        raise SchemaError(f"no such columns: {', '.join(missing)}", path=trace.path, hint=hint)
     return data if columns is None else data.select(columns)

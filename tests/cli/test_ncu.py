@@ -1,0 +1,67 @@
+"""Verbs on results of Nsight Compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from tests.cli.conftest import Run
+
+ROOT = Path(__file__).parents[2]
+DETAILS, RAW = "fixtures/ncu/ncu_details.csv", "fixtures/ncu/ncu_raw.csv"
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_info(run: Run) -> None:
+    text = run("info", RAW).text
+    assert "written by       NVIDIA Nsight Compute\n" in text
+    assert "GPU 0            NVIDIA H200, compute capability 9.0, 132 SMs, 143,155 MiB\n" in text
+    assert "ncu_metrics      6,744 rows\n" in text
+    assert "events" not in text
+
+
+def test_metrics_side_by_side(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "wide.csv"
+    run("rows", RAW, "ncu_metrics", "--wide", "-n", "0", "--format", "csv", "-o", out)
+    wide = pl.read_csv(out)
+    assert wide.height == 12
+    assert wide["gpu__time_duration.sum"][:3].to_list() == [2368.0, 2304.0, 3424.0]
+    assert wide["device__attribute_display_name"].unique().to_list() == ["NVIDIA H200"]
+    some = run(
+        "rows", RAW, "ncu_metrics", "--wide", "--columns", "launch_id,dram__bytes.sum", "--format", "csv", "-n", "2"
+    )
+    assert some.text == "launch_id,dram__bytes.sum\n0,5376.0\n1,12032.0\n"
+    assert some.stderr == "2 of 12 rows; -n 0 prints all\n"
+
+
+def test_side_by_side_what_cannot_be(run: Run) -> None:
+    assert "--wide is for the table ncu_metrics" in run("rows", RAW, "ncu_rules", "--wide", status=2).stderr
+    failed = run("rows", RAW, "ncu_metrics", "--wide", "--columns", "name,nothing", status=1)
+    assert failed.stderr == f"tracekit: {RAW}: no such columns: nothing\nHint: leave out --columns to see them\n"
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_tables(run: Run, tmp_path: Path, format: str) -> None:
+    run("convert", DETAILS, tmp_path / "tables", "--to", format)
+    read = pl.read_csv if format == "csv" else pl.read_parquet
+    counts = {"ncu_launches": 12, "ncu_metrics": 624, "ncu_rules": 48, "ncu_nvtx_ranges": 79, "kernels": 0}
+    assert {t: read(tmp_path / "tables" / f"{t}.{format}").height for t in counts} == counts
+
+
+def test_there_is_nothing_to_draw(run: Run, tmp_path: Path) -> None:
+    failed = run("convert", DETAILS, tmp_path / "out.json", status=1)
+    assert "nothing to draw: results of Nsight Compute have durations, but no place in time\nHint: exp" in failed.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranges_of_a_domain(run: Run) -> None:
+    printed = run(
+        "rows", DETAILS, "ncu_nvtx_ranges", "--domain", "", "--columns", "launch_id", "-n", "0", "--format", "csv"
+    )
+    assert len(printed.text.splitlines()) == 80
+    assert run("rows", DETAILS, "ncu_nvtx_ranges", "--domain", "x", "--format", "jsonl").text == ""
