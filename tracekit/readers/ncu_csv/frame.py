@@ -240,7 +240,7 @@ class _Sieve:
                 line = k + 1
                 continue
             after = self._closing(k)
-            if after == len(self._starts) and not final:
+            if after == len(self._starts) and not final and len(self._text) - self._starts[k] <= LONGEST_LINE:
                 return b"".join(kept), self._text[self._starts[k] :]
             if after is None or after == len(self._starts):
                 self._remarks.cut += 1
