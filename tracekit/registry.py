@@ -30,6 +30,7 @@ BUILTIN_READERS = (
     "tracekit.readers.nsys_sqlite",
     "tracekit.readers.nsys_rep",
     "tracekit.readers.ncu_csv",
+    "tracekit.readers.ncu_rep",
     "tracekit.readers.parquet",
     "tracekit.readers.arrow",
 )

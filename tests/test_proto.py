@@ -1,0 +1,50 @@
+"""The messages in ``schemas/proto``: the compiled files are what the texts say, and any runtime can load them."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pb2
+from tracekit import schemas
+from tracekit.readers import protobuf
+from tracekit.readers.nsys_rep.wire import Damage
+
+TEXTS = sorted((schemas.FOLDER / "proto").glob("*.proto"))
+
+
+def test_there_are_messages() -> None:
+    assert "ncu_report" in {p.stem for p in TEXTS}
+    assert {p.stem for p in TEXTS} == {p.stem for p in (schemas.FOLDER / "proto").glob("*.binpb")}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("grpc_tools") is None, reason="grpcio-tools is not installed")
+@pytest.mark.parametrize("text", TEXTS, ids=lambda p: p.stem)
+def test_compiled_files_are_up_to_date(text: Path, tmp_path: Path) -> None:
+    """To write them anew: ``python -m grpc_tools.protoc -I. --descriptor_set_out=NAME.binpb NAME.proto``."""
+    out = tmp_path / "compiled"
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{text.parent}", f"--descriptor_set_out={out}", text.name]
+    subprocess.run(command, check=True, capture_output=True)
+    compiled, kept = (
+        descriptor_pb2.FileDescriptorSet.FromString(p.read_bytes()) for p in (out, text.with_suffix(".binpb"))
+    )
+    assert compiled == kept
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda p: p.stem)
+def test_nothing_is_required_and_every_message_is_used(text: Path) -> None:
+    compiled = descriptor_pb2.FileDescriptorSet.FromString(text.with_suffix(".binpb").read_bytes())
+    for message in compiled.file[0].message_type:
+        assert message.field, message.name
+        assert not [f.name for f in message.field if f.label == descriptor_pb2.FieldDescriptorProto.LABEL_REQUIRED]
+
+
+def test_messages_are_taken_apart() -> None:
+    size = protobuf.message("ncu_report", "Size")
+    assert protobuf.message("ncu_report", "Size") is size
+    assert protobuf.parse(size, memoryview(b"\x08\x05\xa0\x06\x01"), "a size").x == 5
+    with pytest.raises(Damage, match="a size of 2 bytes is no message"):
+        protobuf.parse(size, b"\x08\xff", "a size")

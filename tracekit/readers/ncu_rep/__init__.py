@@ -1,0 +1,27 @@
+"""Nsight Compute reports (``.ncu-rep``), 2018 to 2025.3, read without Nsight Compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.registry import Reader
+
+if TYPE_CHECKING:
+    from tracekit.registry import Capture, Source
+
+_MAGIC = b"NVR\0"
+
+
+def sniff(source: Source) -> bool:
+    """Whether a file begins as a report does."""
+    return source.head.startswith(_MAGIC)
+
+
+def open_(source: Source) -> Capture:
+    """Open a report."""
+    from tracekit.readers.ncu_rep.capture import RepCapture
+
+    return RepCapture(source)
+
+
+READER = Reader("ncu-rep", "Nsight Compute report (.ncu-rep)", (".ncu-rep", ".nsight-cuprof-report"), sniff, open_)

@@ -1,0 +1,84 @@
+"""One report as declared tables, each read when it is asked for."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tracekit import schemas
+from tracekit.readers.ncu_rep import launches, machine, metrics, nvtx, rules
+from tracekit.readers.ncu_rep.container import Container
+from tracekit.readers.ncu_rep.rows import table
+from tracekit.readers.nsys_rep.container import located
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tracekit.readers.ncu_rep.rows import Row
+    from tracekit.registry import Source
+
+LAUNCHES, METRICS = "ncu_launches", "ncu_metrics"
+
+
+class RepCapture:
+    """An opened report."""
+
+    def __init__(self, source: Source) -> None:
+        self._report = Container(source)
+
+    def names(self) -> list[str]:
+        """Names of the tables that a report may hold rows for."""
+        return [LAUNCHES, METRICS, "ncu_nvtx_ranges", "ncu_rules", "capture_info", "devices", "processes"]
+
+    def count(self, name: str) -> int:
+        """Number of rows of a table."""
+        if name == LAUNCHES:
+            return len(self._report.results)
+        if name == METRICS:
+            with located(self._report.path, name):
+                return int(self._metrics.num_rows)
+        return int(self.read(name, schemas.table(name).names[:1]).num_rows)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read some columns of a table.
+
+        Raises:
+            CorruptTraceError: The report is damaged there.
+        """
+        with located(self._report.path, name):
+            if name == METRICS:
+                return self._metric_columns(columns)
+            return table(name, self._rows(name, columns), columns)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._report.close()
+
+    @functools.cached_property
+    def _metrics(self) -> pa.Table:
+        return metrics.read(self._report)
+
+    def _metric_columns(self, columns: Sequence[str]) -> pa.Table:
+        made = metrics.named(self._metrics, self._report.names.dictionary)
+        schema = schemas.arrow_schema(schemas.table(METRICS), columns)
+        absent = pa.nulls(self._metrics.num_rows)
+        return pa.table({f.name: made.get(f.name, absent.cast(_plain(f.type))) for f in schema})
+
+    def _rows(self, name: str, columns: Sequence[str]) -> Iterable[Row]:
+        if name == LAUNCHES:
+            needed = any(c in launches.MEASURED for c in columns)
+            return launches.rows(self._report, self._metrics if needed else None, columns)
+        session = self._report.session
+        if name == "capture_info":
+            return machine.facts(session)
+        if name == "devices":
+            return machine.devices(session)
+        if name == "processes":
+            return machine.processes(session)
+        return nvtx.ranges(self._report) if name == "ncu_nvtx_ranges" else rules.messages(self._report)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_dictionary(kind) else kind

@@ -1,0 +1,204 @@
+"""The report file: a magic, a header, and blocks to the end of the file.
+
+A block is a header that says what follows, and the messages that follow. Only headers are read here; of the messages
+only where they lie. Nothing is read before its size is known to lie within the file, which is mapped into memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tracekit.errors import CorruptTraceError, TracekitError, warn
+from tracekit.readers.nsys_rep.container import located
+from tracekit.readers.nsys_rep.wire import Damage
+from tracekit.readers.protobuf import message, parse
+from tracekit.registry import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tracekit.registry import Source
+
+MAGIC = b"NVR\0"
+VERSION = 7
+SIZE = struct.Struct("<I")
+MAX_RESULTS = 1 << 20
+MAX_NAMES = 1 << 20
+KINDS = {
+    "kernels": ("kernel", "KernelResult"),
+    "ranges": ("range", "RangeResult"),
+    "command_lists": ("cmdlist", "CommandListResult"),
+    "graphs": ("graph", "GraphResult"),
+}
+"""Counts of a block header, in the order of the messages: what they count, and the message."""
+declared = functools.partial(message, "ncu_report")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Where one result lies.
+
+    Attributes:
+        kind: What was profiled: kernel, range, cmdlist or graph.
+        message: Name of its message.
+        at: Place of its first byte.
+        size: Its size in bytes.
+        process_id: Process that it belongs to, if the block tells.
+    """
+
+    kind: str
+    message: str
+    at: int
+    size: int
+    process_id: int | None
+
+
+@dataclass(slots=True)
+class Session:
+    """What the headers say of the capture, put together.
+
+    Attributes:
+        process_id: The first process, in reports whose blocks do not tell theirs.
+        created_s: When the capture began, in seconds since 1970.
+        devices: Messages about GPUs.
+        versions: Version of each part of the tool.
+        processes: Path of each process.
+    """
+
+    process_id: int | None = None
+    created_s: int | None = None
+    devices: list[Any] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    processes: dict[int, str] = field(default_factory=dict)
+
+
+class Container:
+    """An opened report.
+
+    Attributes:
+        path: The file.
+        results: Where each result lies, in the order of the file.
+        names: Names of metrics by number: distinct ones, and which of them each is.
+        session: What is said of the capture.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.path = source.path
+        if not source.head.startswith(MAGIC):
+            what, hint = describe(source)
+            raise CorruptTraceError(f"not an Nsight Compute report: {what}", path=self.path, hint=hint)
+        self._data = memoryview(_map(self.path))
+        self.results: list[Result] = []
+        self.session = Session()
+        self._names: list[str] = []
+        with located(self.path):
+            self._read()
+        self.names: pa.DictionaryArray = pa.array(self._names, pa.string()).dictionary_encode()
+
+    def result(self, number: int) -> Any:
+        """Read one result by its place in the order of the file.
+
+        Raises:
+            Damage: It is no message.
+            TracekitError: The report is closed.
+        """
+        if not self._data:
+            raise TracekitError("is closed", path=self.path, hint="load it again")
+        found = self.results[number]
+        data = self._data[found.at : found.at + found.size]
+        return parse(declared(found.message), data, f"result {number}, at byte {found.at},")
+
+    def close(self) -> None:
+        """Let go of the file, which is unmapped when nothing looks at it any more."""
+        self._data = memoryview(b"")
+
+    def _read(self) -> None:
+        header, at = self._sized(len(MAGIC), len(self._data))
+        version = parse(declared("FileHeader"), header, "the header").version
+        if version != VERSION:
+            warn(f"version {version} of the format; known is {VERSION}: what is known of it is read", path=self.path)
+        skipped = 0
+        while at < len(self._data):
+            head, payload = self._sized(at, len(self._data))
+            block = parse(declared("BlockHeader"), head, f"the header of the block at byte {at}")
+            at = payload + block.payload_bytes
+            if at > len(self._data):
+                left = len(self._data) - payload
+                raise Damage(f"cut short: {block.payload_bytes} bytes are announced at byte {payload}, {left} are left")
+            self._note(block)
+            skipped += at - self._messages(block, payload, at)
+        if skipped:
+            warn(f"{skipped:,} bytes in blocks belong to results of no known kind: left out", path=self.path)
+
+    def _sized(self, at: int, end: int) -> tuple[memoryview, int]:
+        """Return the bytes that stand behind their size, and the place after them."""
+        start = at + SIZE.size
+        size = SIZE.unpack_from(self._data, at)[0] if start <= end else 0
+        if start + size > end:
+            raise Damage(f"cut short: {SIZE.size + size} bytes are announced at byte {at}, {end - at} are left")
+        return self._data[start : start + size], start + size
+
+    def _messages(self, block: Any, at: int, end: int) -> int:
+        """Note where the messages of a block lie; return the place after them."""
+        process = block.process.process_id if block.HasField("process") else None
+        for _ in range(block.sources):
+            _, at = self._next(at, end)
+        for counted, (kind, name) in KINDS.items():
+            for _ in range(getattr(block, counted)):
+                start, at = self._next(at, end)
+                self.results.append(Result(kind, name, start, at - start, process))
+                if len(self.results) > MAX_RESULTS:
+                    raise Damage(f"more than {MAX_RESULTS:,} results")
+        return at
+
+    def _next(self, at: int, end: int) -> tuple[int, int]:
+        """Return where the next message of a block begins and ends."""
+        found, after = self._sized(at, end)
+        if not found:
+            raise Damage(f"an empty message at byte {at}")
+        return at + SIZE.size, after
+
+    def _note(self, block: Any) -> None:
+        """Note what a header says of the capture."""
+        session, about = block.session, self.session
+        self._names += map(text, limited(block.names.texts, MAX_NAMES - len(self._names), "names of metrics"))
+        if block.HasField("process"):
+            about.processes.setdefault(block.process.process_id, text(block.process.path))
+        if about.process_id is None and session.HasField("process_id"):
+            about.process_id = session.process_id
+        if about.created_s is None and session.HasField("created_s"):
+            about.created_s = session.created_s
+        about.devices += session.devices
+        about.versions.update((text(v.provider), text(v.version)) for v in session.versions)
+
+
+def limited(found: Sequence[Any], most: int, what: str) -> Sequence[Any]:
+    """Return some parts of a message, unless they are more than any real report holds."""
+    if len(found) > most:
+        raise Damage(f"{len(found):,} {what}; at most {most:,} are read")
+    return found
+
+
+def text(octets: bytes) -> str:
+    """Read a text; bytes that are not UTF-8 are replaced."""
+    return octets.decode("utf-8", "replace")
+
+
+def numbered(report: Container) -> Iterator[tuple[int, Any]]:
+    """Read the results one after another, with their numbers."""
+    return ((number, report.result(number)) for number in range(len(report.results)))
+
+
+def _map(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as f:
+            return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    except PermissionError as e:
+        raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e

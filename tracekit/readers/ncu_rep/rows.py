@@ -1,0 +1,38 @@
+"""Rows made one by one, put into columns some thousands at a time."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from tracekit import schemas
+from tracekit.readers.nsys_rep.wire import Damage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Row: TypeAlias = dict[str, Any]
+
+SLICE = 4096
+
+
+def table(name: str, rows: Iterable[Row], columns: Sequence[str] | None = None) -> pa.Table:
+    """Put rows into a declared table: n rows in, n out; what a row lacks is null.
+
+    Raises:
+        Damage: A number does not fit its column.
+    """
+    declared = schemas.arrow_schema(schemas.table(name), columns)
+    plain = pa.schema([(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in declared])
+    source = iter(rows)
+    slices = iter(lambda: list(itertools.islice(source, SLICE)), [])
+    return pa.concat_tables([plain.empty_table(), *(_columns(part, plain, name) for part in slices)])
+
+
+def _columns(rows: list[Row], schema: pa.Schema, name: str) -> pa.Table:
+    try:
+        return pa.table([pa.array([r.get(f.name) for r in rows], f.type) for f in schema], schema=schema)
+    except (pa.ArrowInvalid, OverflowError) as e:
+        raise Damage(f"a number is too large for {name}") from e
