@@ -35,6 +35,8 @@ from tracekit.readers.protobuf import parse
 
 BASIC = ROOT / "fixtures" / "ncu" / "ncu_basic.ncu-rep"
 NVTX = ROOT / "fixtures" / "ncu" / "ncu_nvtx.ncu-rep"
+PROCESSES = ROOT / "fixtures" / "ncu" / "ncu_processes.ncu-rep"
+RANGE = ROOT / "fixtures" / "ncu" / "ncu_range.ncu-rep"
 GRAPH = ROOT / "fixtures" / "ncu" / "ncu_graph.ncu-rep"
 VALUES = st.one_of(
     st.none(),
@@ -155,7 +157,7 @@ def test_a_block_that_tells_no_process_belongs_to_the_first_one(tmp_path: Path) 
     device = {"device_id": 3, "name": b"GPU"}
     session = block(process_id=5, created_s=10, devices=[device], versions=[{"provider": b"x", "version": b"y"}])
     with written(tmp_path, session, block(kernel(), process=6), block(kernel())) as trace:
-        assert trace.table("ncu_launches", ["process_id"])["process_id"].to_pylist() == [6, 5]
+        assert trace.frame("ncu_launches").select("process_id", "source_id").collect().rows() == [(6, 0), (5, 1)]
         assert trace.frame("processes").collect().rows() == [(5, None), (6, "program6")]
         assert trace.info == {"tool": "NVIDIA Nsight Compute", "origin_utc_ns": "10000000000"}
         assert trace.devices.select("device_id", "cuda_device_id", "name", "sm_count").rows() == [(3, 3, "GPU", None)]
@@ -294,6 +296,24 @@ def test_fixtures_name_no_machine(path: Path) -> None:
         assert private not in data
     with tk.load(path) as trace:
         assert "/" not in str(trace.frame("processes").collect()["name"].to_list())
+
+
+def test_results_of_several_processes_have_no_printed_id() -> None:
+    with tk.load(PROCESSES) as trace:
+        rows = trace.frame("ncu_launches").select("source_id", "process_id", "range_name").collect().rows()
+        names = trace.frame("processes").collect()["name"].to_list()
+    assert [r[0] for r in rows] == [None] * 4
+    assert [r[2] for r in rows] == ["child", "parent"] * 2
+    assert rows[0][1] == rows[2][1] != rows[1][1] == rows[3][1]
+    assert names == ["p", "p"]
+
+
+def test_ranges_have_no_size() -> None:
+    with tk.load(RANGE) as trace:
+        rows = (
+            trace.frame("ncu_launches").select("kind", "stream_id", "grid_x", "block_x", "range_path").collect().rows()
+        )
+    assert rows == [("range", None, None, None, "outer")] * 2
 
 
 def test_graphs_have_the_size_of_their_launch() -> None:

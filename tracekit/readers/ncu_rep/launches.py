@@ -9,7 +9,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from tracekit.readers.ncu_rep import nvtx
 from tracekit.readers.ncu_rep.container import numbered, text
@@ -43,21 +42,20 @@ def rows(report: Container, metrics: pa.Table | None, columns: Sequence[str]) ->
         metrics: Metrics of all results, launch_id, name and value; None if no column needs them.
         columns: The columns that are wanted; others may be missing from the rows.
     """
-    measured = {} if metrics is None else {c: _measured(report, metrics, c) for c in MEASURED if c in columns}
+    measured = {} if metrics is None else _measured(report, metrics, [c for c in MEASURED if c in columns])
     ranges = any(c in columns for c in RANGE)
     for number, result in numbered(report):
         row = _row(report, number, result)
-        for column, values in measured.items():
-            if row.get(column) is None:
-                row[column] = _whole(values[number])
-        yield row | nvtx.path(number, result) if ranges else row
+        given = {c: _whole(v[number]) for c, v in measured.items() if c not in SIZES or row["kind"] == "graph"}
+        yield row | given | (nvtx.path(number, result) if ranges else {})
 
 
 def _row(report: Container, number: int, result: Any) -> Row:
     place = report.results[number]
+    several = len(report.session.processes) > 1  # then ncu prints results process by process, under other IDs
     return {
         "launch_id": number,
-        "source_id": number,
+        "source_id": None if several else number,
         "kind": place.kind,
         "invocations": 1,
         "process_id": report.session.process_id if place.process_id is None else place.process_id,
@@ -87,14 +85,15 @@ def _sizes(result: Any) -> Row:
     return {f"{what}_{axis}": getattr(size, axis) for what, size in found.items() for axis in "xyz"}
 
 
-def _measured(report: Container, metrics: pa.Table, column: str) -> list[float]:
-    """Return what metrics give for a column: n values for n results, not a number where there is none."""
-    found = np.full(len(report.results), math.nan)
-    for name in reversed(MEASURED[column]):
-        number = report.names.dictionary.index(name).as_py()
-        rows = metrics.filter(pc.field("name") == number).filter(pc.field("value").is_valid())
-        found[rows["launch_id"].to_numpy()] = rows["value"].to_numpy()
-    return found.tolist()
+def _measured(report: Container, metrics: pa.Table, columns: Sequence[str]) -> dict[str, list[float]]:
+    """Return what metrics give for some columns: n values for n results, not a number where there is none."""
+    launches, names, values = (metrics[c].to_numpy() for c in ("launch_id", "name", "value"))
+    found = {column: np.full(len(report.results), math.nan) for column in columns}
+    for column, into in found.items():
+        for name in reversed(MEASURED[column]):
+            rows = np.flatnonzero(names == report.names.dictionary.index(name).as_py())
+            into[launches[rows]] = values[rows]
+    return {column: into.tolist() for column, into in found.items()}
 
 
 def _whole(value: float) -> int | None:
