@@ -15,7 +15,7 @@ import tracekit as tk
 from tests.readers.nsys_rep_files import Parts, take_apart
 from tracekit.core.reports import REPORTS
 from tracekit.readers.nsys_rep.layout import PROCESS
-from tracekit.readers.nsys_rep.wire import Message
+from tracekit.readers.protobuf.wire import Message
 from tracekit.trace import report_table
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

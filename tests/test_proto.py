@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 from tracekit import schemas
-from tracekit.readers import protobuf
-from tracekit.readers.nsys_rep.wire import Damage
+from tracekit.readers.damage import Damage
+from tracekit.readers.protobuf import messages
 
 TEXTS = sorted((schemas.FOLDER / "proto").glob("*.proto"))
 
@@ -43,8 +43,8 @@ def test_nothing_is_required_and_every_message_is_used(text: Path) -> None:
 
 
 def test_messages_are_taken_apart() -> None:
-    size = protobuf.message("ncu_report", "Size")
-    assert protobuf.message("ncu_report", "Size") is size
-    assert protobuf.parse(size, memoryview(b"\x08\x05\xa0\x06\x01"), "a size").x == 5
+    size = messages.message("ncu_report", "Size")
+    assert messages.message("ncu_report", "Size") is size
+    assert messages.parse(size, memoryview(b"\x08\x05\xa0\x06\x01"), "a size").x == 5
     with pytest.raises(Damage, match="a size of 2 bytes is no message"):
-        protobuf.parse(size, b"\x08\xff", "a size")
+        messages.parse(size, b"\x08\xff", "a size")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW, Container
-from tracekit.readers.nsys_rep.wire import DELIMITED, VARINT, Message, delimited, fields
+from tracekit.readers.protobuf.wire import DELIMITED, VARINT, Message, delimited, fields
 from tracekit.registry import Source
 
 if TYPE_CHECKING:

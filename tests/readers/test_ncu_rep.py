@@ -31,7 +31,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnknownFormatError
 from tracekit.readers.ncu_rep import metrics, rules
 from tracekit.readers.ncu_rep.container import declared
-from tracekit.readers.protobuf import parse
+from tracekit.readers.protobuf.messages import parse
 
 BASIC = ROOT / "fixtures" / "ncu" / "ncu_basic.ncu-rep"
 NVTX = ROOT / "fixtures" / "ncu" / "ncu_nvtx.ncu-rep"

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import Parts, message, varint
+from tracekit.readers.damage import Damage
 from tracekit.readers.nsys_rep import clocks, entries
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import Container
-from tracekit.readers.nsys_rep.decoding import Buffer, decode, varints
-from tracekit.readers.nsys_rep.wire import Damage, Message, fields
-from tracekit.readers.nsys_rep.wire import varint as read_varint
+from tracekit.readers.protobuf.decoding import Buffer, decode, varints
+from tracekit.readers.protobuf.wire import Message, fields
+from tracekit.readers.protobuf.wire import varint as read_varint
 from tracekit.registry import Source
 
 NUMBERS = st.one_of(

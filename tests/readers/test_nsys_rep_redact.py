@@ -26,11 +26,12 @@ from tests.readers.nsys_rep_files import (
 )
 from tests.readers.test_nsys_rep_fuzz import CASES, MUTATIONS
 from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.readers.damage import Damage
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import FACTS, OFFSETS, RAW, Container
 from tracekit.readers.nsys_rep.entries import count
 from tracekit.readers.nsys_rep.rewriting import parts
-from tracekit.readers.nsys_rep.wire import Damage, Message
+from tracekit.readers.protobuf.wire import Message
 from tracekit.registry import Source
 
 OWN = sorted(CAPTURES.glob("*.nsys-rep"))
@@ -329,7 +330,7 @@ def tables(path: Path) -> dict[str, object] | None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (PLANTED.pack()[:-1], "unfinished: its"),
+        (PLANTED.pack()[:-1], "unfinished or cut short: its"),
         (replace(PLANTED, header=message((2, b"\x0b"))).pack(), "no field is of kind 3\n"),
         (replace(PLANTED, sections={FACTS: UI, OPTIONS: b"\x0a\x7f"}).pack(), "a field at byte 0 reaches beyond"),
         (replace(PLANTED, strings=[b"\x0a\x7f"], stream=message((3, 1))).pack(), "a field at byte 0 reaches beyond"),

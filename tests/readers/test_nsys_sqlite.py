@@ -13,8 +13,8 @@ import pytest
 import tracekit as tk
 from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, untouched
 from tracekit import schemas
+from tracekit.readers import columns as col
 from tracekit.readers import threads
-from tracekit.readers.nsys import columns as col
 from tracekit.readers.nsys_sqlite import database
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry import Source

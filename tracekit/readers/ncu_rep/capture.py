@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tracekit import schemas
+from tracekit.readers.damage import located
 from tracekit.readers.ncu_rep import launches, machine, metrics, nvtx, rules
 from tracekit.readers.ncu_rep.container import Container
 from tracekit.readers.ncu_rep.rows import table
-from tracekit.readers.nsys_rep.container import located
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tracekit.errors import CorruptTraceError, TracekitError, warn
-from tracekit.readers.nsys_rep.container import located
-from tracekit.readers.nsys_rep.wire import Damage
-from tracekit.readers.protobuf import message, parse
+from tracekit.readers.damage import Damage, located
+from tracekit.readers.protobuf.messages import message, parse
 from tracekit.registry import describe
 
 if TYPE_CHECKING:

@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
+from tracekit.readers.columns import compact, text
+from tracekit.readers.damage import Damage
 from tracekit.readers.ncu.units import unit_of
 from tracekit.readers.ncu_rep.container import declared, limited, numbered
-from tracekit.readers.nsys_rep.blocks import cut
-from tracekit.readers.nsys_rep.decoding import Buffer, decode
-from tracekit.readers.nsys_rep.wire import Damage
-from tracekit.readers.nsys_sqlite.columns import compact, text
+from tracekit.readers.protobuf.decoding import Buffer, cut, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tracekit.readers.ncu_rep.container import Container
-    from tracekit.readers.nsys_rep.decoding import Field, Mask, Places
+    from tracekit.readers.protobuf.decoding import Field, Mask, Places
 
 BATCH_BYTES = 8 << 20
 MAX_METRICS = 1 << 18

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.ncu_rep.container import declared, limited, numbered, text
-from tracekit.readers.protobuf import parse
+from tracekit.readers.protobuf.messages import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

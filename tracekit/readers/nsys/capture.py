@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line, warn
-from tracekit.readers.nsys import columns as col
+from tracekit.readers import columns as col
 from tracekit.readers.nsys.labels import ENUM_OF_COLUMN, LABELS
 from tracekit.readers.nsys.tables import ROWID, Request
 

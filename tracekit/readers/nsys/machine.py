@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.readers.nsys import columns as col
+from tracekit.readers import columns as col
 from tracekit.readers.nsys.tables import Where
 
 if TYPE_CHECKING:

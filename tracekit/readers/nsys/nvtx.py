@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.nsys import columns as col
+from tracekit.readers import columns as col
 from tracekit.readers.nsys.tables import Where
 
 if TYPE_CHECKING:

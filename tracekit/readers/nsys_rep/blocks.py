@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.errors import UnsupportedVersionError
+from tracekit.readers.damage import Damage
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
 from tracekit.readers.nsys_rep.rewriting import counted, encoded
-from tracekit.readers.nsys_rep.wire import DELIMITED, MORE, Damage, Message, delimited, varint
+from tracekit.readers.protobuf.decoding import cut
+from tracekit.readers.protobuf.wire import DELIMITED, MORE, Message, delimited, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -212,12 +214,3 @@ def _strings(body: memoryview, most: int) -> pa.BinaryArray:
     if at != end or len(edges) > 2 * limit:
         raise Damage(f"a block of strings is damaged at byte {at} of {end}, after {len(edges) // 2} of {limit} strings")
     return cut(np.frombuffer(data, np.uint8), np.array(edges, np.int64))
-
-
-def cut(
-    octets: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> pa.Array:
-    """Cut texts out of bytes: 2n ascending edges (start, end, start, end …) in, n texts out."""
-    offsets = pa.py_buffer(edges.astype(np.int32))
-    between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(octets)])
-    return between.take(pa.array(np.arange(0, len(between), 2)))

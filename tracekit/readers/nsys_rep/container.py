@@ -5,18 +5,17 @@ Nothing is read before its place and size are known to lie within the file, whic
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import re
 import struct
 from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError, TracekitError, warn
-from tracekit.readers.nsys_rep.wire import Damage, Message
+from tracekit.readers.damage import Damage, located
+from tracekit.readers.protobuf.wire import Message
 from tracekit.registry import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tracekit.registry import Source
@@ -26,20 +25,10 @@ END = b"U3w[END]"
 TAIL = struct.Struct(f"<Q{len(END)}s")
 RAW, OFFSETS, CLOCKS, FACTS = "Raw Sampling Data", "Sampling Data Offsets", "Time Conversion Data", "UI Data"
 OLDEST, NEWEST = (2019, 5), (2026, 2)
-COPY_AGAIN = "copy the report again from where it was recorded, or record it again"
 UNFINISHED = (
     "copy it again; if it ends so where it was recorded, let nsys finish, or record again; "
     "from the .qdstrm beside it: QdstrmImporter -i FILE.qdstrm"
 )
-
-
-@contextlib.contextmanager
-def located(path: Path, table: str | None = None) -> Iterator[None]:
-    """Turn what is found damaged inside into the error that names the file."""
-    try:
-        yield
-    except Damage as e:
-        raise CorruptTraceError(str(e), path=path, table=table, hint=COPY_AGAIN) from e
 
 
 class Container:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.readers.nsys_rep.decoding import SLACK, Buffer, number_in
-from tracekit.readers.nsys_rep.wire import Damage, varint
+from tracekit.readers.damage import Damage
+from tracekit.readers.protobuf.decoding import SLACK, Buffer, number_in
+from tracekit.readers.protobuf.wire import varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.readers.nsys_rep.decoding import Mask, Octets, Places, Words
+    from tracekit.readers.protobuf.decoding import Mask, Octets, Places, Words
 
 Kinds: TypeAlias = npt.NDArray[np.uint16]
 

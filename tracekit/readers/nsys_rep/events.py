@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from tracekit.readers.nsys_rep import entries
-from tracekit.readers.nsys_rep.decoding import SLACK, Buffer
+from tracekit.readers.protobuf.decoding import SLACK, Buffer
 from tracekit.readers.threads import Relay, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tracekit.readers.nsys_rep.blocks import Block, RawData
-    from tracekit.readers.nsys_rep.decoding import Mask, Places
     from tracekit.readers.nsys_rep.entries import Entries, Wanted
+    from tracekit.readers.protobuf.decoding import Mask, Places
 
     HandOn = Callable[[Mapping[str, int]], Mapping[str, int]]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tracekit.readers.nsys_rep.report import Report
-    from tracekit.readers.nsys_rep.wire import Message
+    from tracekit.readers.protobuf.wire import Message
 
     Row = dict[str, Any]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.readers.damage import Damage
 from tracekit.readers.nsys_rep.container import FACTS
 from tracekit.readers.nsys_rep.rewriting import edited, encoded, parts, within
-from tracekit.readers.nsys_rep.wire import DELIMITED, VARINT, Damage, Message
+from tracekit.readers.protobuf.wire import DELIMITED, VARINT, Message
 from tracekit.readers.redaction import ADDRESS, COMMAND, ENVIRONMENT, HOST, Redaction, is_local, is_text, without_folder
 
 if TYPE_CHECKING:

@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.errors import warn
-from tracekit.readers.nsys import columns as col
+from tracekit.readers import columns as col
+from tracekit.readers.damage import COPY_AGAIN, located
 from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys_rep import arrays, entries, layout, machine, metrics, names
 from tracekit.readers.nsys_rep.blocks import RawData
-from tracekit.readers.nsys_rep.container import COPY_AGAIN, Container, located
-from tracekit.readers.nsys_rep.decoding import decode
+from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.nsys_rep.entries import Wanted
 from tracekit.readers.nsys_rep.events import Events
+from tracekit.readers.protobuf.decoding import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from tracekit.readers.nsys_rep.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, Damage, varint
+from tracekit.readers.damage import Damage
+from tracekit.readers.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tracekit.errors import CorruptTraceError, warn
-from tracekit.readers.nsys import columns as col
+from tracekit.readers import columns as col
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_sqlite.database import Database
 from tracekit.readers.sqlite_files import EXPORT_AGAIN

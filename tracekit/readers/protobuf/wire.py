@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from tracekit.readers.damage import Damage
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -14,10 +16,6 @@ VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 MAX_VARINT = 10
 MORE = 0x80
 _U64 = (1 << 64) - 1
-
-
-class Damage(Exception):  # noqa: N818 - never leaves the reader: ``container.located`` turns it into a CorruptTraceError
-    """The bytes break the format."""
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from tracekit.readers.nsys_rep.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, Damage
+from tracekit.readers.damage import Damage
+from tracekit.readers.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -237,3 +239,12 @@ def _folded(groups: Words, top: int) -> Words:
         if top > covers:
             groups = (groups & np.uint64(low)) | ((groups & np.uint64(high)) >> np.uint64(shift))
     return groups
+
+
+def cut(
+    octets: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> pa.Array:
+    """Cut texts out of bytes: 2n ascending edges (start, end, start, end …) in, n texts out."""
+    offsets = pa.py_buffer(edges.astype(np.int32))
+    between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(octets)])
+    return between.take(pa.array(np.arange(0, len(between), 2)))
