@@ -31,10 +31,11 @@ FACTS = "capture_info"
 NO_TABLE = "the export has no such table"
 NO_COLUMN = "the export has no such column"
 NO_FACT = "the export does not say"
+NO_JSON = "exported without --include-json"
 OTHER_NSYS = "recorded by one nsys, exported by another"
 ONLY_EXPORTS = "only exports have one"
 DIFFERS = "differs"
-REASONS = (NO_TABLE, NO_COLUMN, NO_FACT, OTHER_NSYS, ONLY_EXPORTS)
+REASONS = (NO_TABLE, NO_COLUMN, NO_FACT, NO_JSON, OTHER_NSYS, ONLY_EXPORTS)
 
 Pair = tuple[Path, Path]
 
@@ -130,6 +131,8 @@ def reason(table: str, column: str, export: pl.DataFrame, sources: dict[str, tup
     source, _, name = str(schemas.table(table)[column].source).partition(".")
     if source not in sources and not export.height:
         return NO_TABLE
+    if column in ("payload_type", "payload_text") and not export["payload_text"].count():
+        return NO_JSON
     absent = source not in sources or (name.isidentifier() and name not in (*sources[source], "rowid"))
     return NO_COLUMN if absent and not export[column].count() else DIFFERS
 

@@ -24,8 +24,10 @@ PRINTED = sorted((FIXTURES / "stats").glob("*.csv"))
 BOTH_FORMS = (".sqlite", ".nsys-rep")
 NAMES_OF_A_PROCESS = {5, 6}
 WITH_ARGUMENTS = {7, 8, 9}
-BEYOND = {"kernels.graph_id", "kernels.cluster_x", "kernels.cluster_y", "kernels.cluster_z"}
+LATER = {"kernels.graph_id", "kernels.cluster_x", "kernels.cluster_y", "kernels.cluster_z"}
 """What reports of 2025.3 hold and exports do from 2025.6 on."""
+BEYOND = LATER | {"nvtx_ranges.payload_type", "nvtx_ranges.payload_text"}
+"""What these reports hold and these exports do not; extended payloads are exported with ``--include-json``."""
 
 SELECTIONS: dict[str, dict[str, Any]] = {
     "window": {"time": (45_000_000, 200_000_000)},
@@ -77,9 +79,13 @@ def test_every_correlated_column_of_every_row(forms: tuple[tk.Trace, tk.Trace]) 
 
 
 def test_what_only_the_report_holds() -> None:
-    with tk.load(FIXTURES / "graph_node.sqlite") as export, tk.load(FIXTURES / "graph_node.nsys-rep") as report:
-        theirs, mine = ({c.name for c in plain(trace, "kernels") if c.count()} for trace in (export, report))
-    assert {f"kernels.{c}" for c in mine - theirs} == BEYOND
+    def filled(path: Path, table: str) -> set[str]:
+        with tk.load(path) as trace:
+            return {f"{table}.{c.name}" for c in plain(trace, table) if c.count()}
+
+    for capture, table, columns in (("graph_node", "kernels", LATER), ("jax_mlp", "nvtx_ranges", BEYOND - LATER)):
+        export, report = (FIXTURES / f"{capture}{suffix}" for suffix in BOTH_FORMS)
+        assert filled(report, table) - filled(export, table) == columns
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
@@ -128,8 +134,12 @@ def test_reports_are_those_of_the_export(forms: tuple[tk.Trace, tk.Trace]) -> No
 
 def test_chrome_traces_have_the_same_events(forms: tuple[tk.Trace, tk.Trace], tmp_path: Path) -> None:
     written = [json.loads(t.export(tmp_path / f"{t.format}.json").read_text("utf-8")) for t in forms]
-    events = [trace.pop("traceEvents") for trace in written]
-    assert events[0] == events[1]
+    theirs, mine = (trace.pop("traceEvents") for trace in written)
+    extended = [e["args"] for e in mine if e.get("args", {}).get("payload_type") == "json"]
+    assert len(extended) == {"ddp2": 16, "jax_mlp": 43}.get(Path(str(forms[0].path)).stem, 0)
+    for arguments in extended:
+        del arguments["payload_type"], arguments["payload"]
+    assert theirs == mine
     about = [trace.pop("otherData") for trace in written]
     assert {k for k in about[0].keys() | about[1].keys() if about[0].get(k) != about[1].get(k)} <= {
         "format", "tool_version", "schema_version",

@@ -63,6 +63,8 @@ def exported(capture: NsysCapture, table: str, column: str) -> bool:
     source, _, name = (schemas.table(table)[column].source or "").partition(".")
     if table == "devices" and "TARGET_INFO_CUDA_GPU" in capture.tables.columns:
         return column != "uuid"
+    if column in ("payload_type", "payload_text"):
+        return capture.read(table, ["payload_text"])["payload_text"].null_count < capture.count(table)
     return source in capture.tables.columns and (
         name in (*capture.tables.columns[source], "rowid") or not name.isidentifier()
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MAGIC = b"QDTEXT00"
 MAX_BLOCK = 32 << 20
 MAX_STRINGS = 1 << 21
+MAX_SCHEMAS = 1 << 22
 MAX_RATIO = 255
 FEW_BLOCKS, MIN_MEAN = 1000, 4096
 END_LITERALS = 5
@@ -114,6 +115,20 @@ class RawData:
         """What the machine was: GPUs, contexts, streams."""
         rest = self._rest[1:] if self.stream.number(5) else self._rest
         return Message(rest[0] if rest else memoryview(b""))
+
+    @functools.cached_property
+    def schemas(self) -> Message:
+        """Schemas of NVTX payloads; empty if there are none."""
+        at = self._offsets.number(3)
+        if at is None:
+            return Message(memoryview(b""))
+        at += len(MAGIC)
+        if not 0 < at < len(self.data):
+            raise Damage(f"its payload schemas are said to be at byte {at} of {len(self.data)}")
+        block = self._block(at)
+        if block.size > MAX_SCHEMAS:
+            raise Damage(f"its payload schemas take {block.size} bytes, more than {MAX_SCHEMAS}")
+        return Message(self.unpack(block))
 
     @functools.cached_property
     def _rest(self) -> list[memoryview]:

@@ -144,6 +144,7 @@ TABLES: dict[str, Table] = {
             "doubleValue": Column((8, 3), Kind.DOUBLE),
             "floatValue": Column((8, 6), Kind.FLOAT),
             "jsonText": Column((8, 8), Kind.TEXT),
+            "binaryData": Column((8,), Kind.TEXT),
         },
         typed_by="eventType",
     ),

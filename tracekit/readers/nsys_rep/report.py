@@ -15,11 +15,12 @@ from tracekit.errors import warn
 from tracekit.readers import columns as col
 from tracekit.readers.damage import COPY_AGAIN, located
 from tracekit.readers.nsys.tables import ROWID, Request
-from tracekit.readers.nsys_rep import arrays, entries, layout, machine, metrics, names
+from tracekit.readers.nsys_rep import arrays, entries, layout, machine, metrics, names, payloads
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.nsys_rep.entries import Wanted
 from tracekit.readers.nsys_rep.events import Events
+from tracekit.readers.nsys_rep.payload_schemas import Schemas
 from tracekit.readers.protobuf.decoding import decode
 
 if TYPE_CHECKING:
@@ -136,6 +137,11 @@ class Report:
         return Events(self.raw)
 
     @functools.cached_property
+    def payload_schemas(self) -> Schemas:
+        """What the program said of NVTX payloads."""
+        return Schemas.of(self.raw.schemas)
+
+    @functools.cached_property
     def metrics(self) -> dict[int, list[Metric]]:
         """GPU metrics of each type of sample."""
         with located(self.path):
@@ -160,7 +166,10 @@ class Report:
             return metrics.samples(self.metrics, chosen)
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
         have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
-        return arrays.columns(chosen, layout.TABLES[request.table], have or [ROWID])
+        if not set(payloads.TEXTS).intersection(have):
+            return arrays.columns(chosen, layout.TABLES[request.table], have or [ROWID])
+        made = arrays.columns(chosen, layout.TABLES[request.table], list(dict.fromkeys([*have, *payloads.NEEDED])))
+        return made | payloads.columns(self.payload_schemas, made)
 
     def _small(self, table: str) -> dict[str, pa.Array]:
         """Return a whole table that is not one of events."""
