@@ -217,6 +217,28 @@ def test_a_second_time_changes_nothing(planted: Path) -> None:
     assert twice.read_bytes() == once.read_bytes()
 
 
+def test_sections_keep_their_order_without_gaps(planted: Path) -> None:
+    """nsys refuses a report whose sections are not listed as they lie."""
+    before, after = (Container(Source(p)) for p in (planted, redacted(planted)[0]))
+    names = list(after.sections)
+    assert names == list(before.sections)
+    ends = [after.places[n] + len(after.sections[n]) for n in names]
+    assert [after.places[n] for n in names[1:]] == ends[:-1]
+    assert after.places[names[0]] == before.places[names[0]] == 31
+
+
+@needs_captures
+@pytest.mark.parametrize("report", OWN, ids=lambda p: p.stem)
+def test_sections_of_real_reports_keep_their_order_without_gaps(report: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.nsys-rep"
+    tk.redact(report, out)
+    before, after = (Container(Source(p)) for p in (report, out))
+    for opened in (before, after):
+        ends = [opened.places[n] + len(data) for n, data in opened.sections.items()]
+        assert list(opened.places.values())[1:] == ends[:-1]
+    assert list(before.sections) == list(after.sections)
+
+
 def test_reports_that_do_not_tell_where_strings_begin(tmp_path: Path) -> None:
     path = written(tmp_path, replace(PLANTED, offsets=False).pack())
     out, counts = redacted(path)
@@ -233,7 +255,7 @@ def test_schemas_of_payloads_after_the_strings_are_moved_and_searched(tmp_path: 
     opened = Container(Source(out))
     data = RawData(opened, count)
     places = Message(opened.section(OFFSETS))
-    assert list(opened.sections) == [OFFSETS, RAW, *PLANTED.sections]
+    assert list(opened.sections) == [RAW, OFFSETS, *PLANTED.sections]
     assert places.text(1) == "lz4"
     block = data.block((places.number(3) or 0) + len(RAW_MAGIC))
     assert bytes(data.unpack(block)) == schema.replace(b"alice", b"xxxxx")

@@ -82,20 +82,26 @@ class _Report:
     def write(self, out: BinaryIO) -> None:
         """Write the whole file; the places of strings are known when the raw data is written."""
         out.write(self.lead)
-        contents: dict[str, tuple[int, int]] = {}
+        contents: list[bytes] = []
         offsets = b""
-        for name in sorted(self.container.sections, key=lambda n: (n == OFFSETS, self.container.places[n])):
+        for name in self._order():
             at = out.tell()
             if name == RAW:
                 offsets = self._write_raw(out)
             else:
                 out.write(offsets if name == OFFSETS else self._without_names(self.small[name]))
-            contents[name] = at, out.tell() - at
+            contents.append(field(1, field(1, name.encode()) + field(2, at) + field(3, out.tell() - at)))
         at = out.tell()
-        for name in self.container.sections:
-            place, size = contents[name]
-            out.write(field(1, field(1, name.encode()) + field(2, place) + field(3, size)))
+        out.writelines(contents)
         out.write(TAIL.pack(at, END))
+
+    def _order(self) -> list[str]:
+        """Return the sections as they lie in the file; nsys refuses those that the contents list in another order."""
+        names = sorted(self.container.sections, key=lambda name: self.container.places[name])
+        if OFFSETS in names[: names.index(RAW)]:
+            names.remove(OFFSETS)
+            names.insert(names.index(RAW) + 1, OFFSETS)
+        return names
 
     def _write_raw(self, out: BinaryIO) -> bytes:
         """Write the raw data; return the section that tells the places in it."""
