@@ -1,7 +1,8 @@
 """``make bench``: tracekit against a peer or a plain baseline, same files, same run, medians of 5.
 
-The files are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
-their twin of one process, because the peer mixes up the correlation ids of several.
+The exports are synthetic with known answers (fixtures/programs/gen_nsys_sqlite.py): 2 M kernels of two processes, and
+their twin of one process, because the peer mixes up the correlation ids of several. The reports repeat the events of a
+real one (repeat.py), and so does the export that one of them is held against.
 """
 
 from __future__ import annotations
@@ -17,18 +18,25 @@ import time
 import venv
 from pathlib import Path
 
+import ncu
+import ncu_rep
+
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "bench"
 PEER = OUT / "peer"
 PEER_PACKAGES = ("nsys-ai==0.3.0", "duckdb==1.5.5", "duckdb-extension-sqlite-scanner==1.5.5")
 RUNS = int(os.environ.get("RUNS", "5"))
 KERNELS = int(os.environ.get("KERNELS", "2000000"))
+EVENTS = int(os.environ.get("EVENTS", "50000000"))
+EVENTS_OF_TRAIN_AMP = 3065
 
 
 def main() -> None:
     """Generate what is missing, measure, print a table."""
     two = generate("two_processes", "--procs", "2")
     one = generate("one_process", "--procs", "1", "--gpus", "1")
+    few, many = (repeated("train_amp.nsys-rep", events) for events in (EVENTS // 10, EVENTS))
+    same = repeated("train_amp.sqlite", EVENTS // 10)
     rows = [
         row("SQLite → attribution → rollup, 2 processes", ours("end_to_end", two), None),
         row("SQLite → attribution → rollup, 1 process", ours("end_to_end", one), peer(one)),
@@ -36,11 +44,20 @@ def main() -> None:
         row("kernels: SQLite → Chrome JSON", ours("chrome_kernels", two), None),
         row("8 kernel columns: SQLite → Arrow", ours("read_columns", two), ours("read_columns_baseline", two)),
         row("8 kernel columns, baseline without names", ours("read_columns", two), ours("read_numbers_baseline", two)),
+        row(
+            "4 tables of events: report → Arrow, against its export",
+            ours("event_tables", few),
+            ours("event_tables", same),
+        ),
+        row(f"4 tables of events: report of {EVENTS / 1e6:.0f} M events → Arrow", ours("event_tables", many), None),
+        *(row(*measured) for measured in ncu.measured(OUT, RUNS)),
+        row("Nsight Compute report: metrics → Arrow", *ncu_rep.measure(RUNS)),
     ]
     header = ["job", "rows", "s", "M rows/s", "peak MB", "peer or baseline s", "times faster"]
     lines = ["| " + " | ".join(r) + " |" for r in [header, ["---"] * len(header), *rows]]
     lines.append(f"\n{machine()}; medians of {RUNS} runs.")
-    lines.append("Peer: `nsys-ai warm` 0.3.0, the whole process. Baseline: rows of sqlite3 put into Arrow columns.")
+    lines.append("Peer: `nsys-ai warm` 0.3.0, the whole process; of Nsight Compute reports NVIDIA's `ncu_report`.")
+    lines.append("Baseline: rows of sqlite3 put into Arrow columns; of the report its export; of CSV the csv module.")
     text = "\n".join(lines)
     (OUT / "bench.md").write_text(text + "\n", "utf-8")
     print(text)
@@ -53,6 +70,19 @@ def generate(name: str, *options: str) -> Path:
         OUT.mkdir(parents=True, exist_ok=True)
         program = ROOT / "fixtures" / "programs" / "gen_nsys_sqlite.py"
         subprocess.run([sys.executable, program, path, "--kernels", str(KERNELS), *options], check=True)
+    return path
+
+
+def repeated(name: str, events: int) -> Path:
+    """Repeat the events of a real capture until there are about so many, once."""
+    source = ROOT / "fixtures" / name
+    path = OUT / f"{source.stem}_{events}{source.suffix}"
+    if not path.exists():
+        made = path.with_name(f"making_{path.name}")
+        made.unlink(missing_ok=True)
+        program = Path(__file__).with_name("repeat.py")
+        subprocess.run([sys.executable, program, source, made, str(events // EVENTS_OF_TRAIN_AMP + 1)], check=True)
+        made.rename(path)
     return path
 
 
