@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.test_main import with_full_disk
 from tests.fake_nsys import FakeNsys
 from tracekit import cli
 from tracekit.readers.redaction import KINDS
@@ -63,6 +64,17 @@ def test_what_exists_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None
 def test_errors(run: Run, tmp_path: Path, path: str, said: str) -> None:
     assert run("redact", path, tmp_path / "out", status=1).stderr.startswith(f"tracekit: {path}: {said}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", [TRAIN, "fixtures/train_amp.nsys-rep"])
+def test_a_full_disk_leaves_nothing_and_keeps_what_was_there(path: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("precious")
+    result = with_full_disk("redact", path, out, "-f")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"tracekit: {out}: cannot be written: ")
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert out.read_text() == "precious"
 
 
 def test_a_terminal_shows_a_table(show: Show, tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tracekit as tk
 from tests.readers.databases import FIXTURES, edited, plain, untouched
 from tracekit.errors import CorruptTraceError, ExportError, TracekitError, UnsupportedVersionError
+from tracekit.readers.nsys_sqlite import redact
 from tracekit.readers.redaction import KINDS
 
 Dump = dict[str, dict[int, tuple[object, ...]]]
@@ -38,6 +40,8 @@ PLANTED = (
     "CREATE TABLE scratch (any, note TEXT, data BLOB)",
     "INSERT INTO scratch VALUES ('alice', 'malice of gpu17', x'00616c69636500626f62'), (7, NULL, x'ff'), (1.5, '', '')",
 )  # fmt: skip
+FILLED = """CREATE TABLE filled AS
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 9999) SELECT i, hex(zeroblob(99)) FROM n"""
 SECRETS = (
     "t0k3n", "hunter2", "alice@", "/opt/alice", "lonely", "cluster.example", "epoch 1 by", "/data/project",
     "/home/alice", "/home/bob", "7766554433221100", "zsh",
@@ -291,3 +295,20 @@ def test_a_target_that_exists_is_kept(planted: Path) -> None:
     with pytest.raises(ExportError, match="is the file being read"):
         tk.redact(planted, planted, overwrite=True)
     assert out.read_text() == "precious"
+
+
+def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy fits, what is made of it does not."""
+    original = redact._opened
+
+    @contextlib.contextmanager
+    def small(path: Path) -> Iterator[sqlite3.Connection]:
+        with original(path) as db:
+            db.execute("PRAGMA max_page_count = 1")
+            yield db
+
+    monkeypatch.setattr(redact, "_opened", small)
+    monkeypatch.setattr(redact._Export, "_empty_outputs", lambda self: self.db.execute(FILLED))
+    with pytest.raises(ExportError, match="cannot be written: No space left on device\nHint: make room on the disk"):
+        tk.redact(planted, planted.with_name("out.sqlite"))
+    assert [p.name for p in planted.parent.iterdir()] == [planted.name]

@@ -26,11 +26,11 @@ def open_(source: Source) -> Capture:
     return RepCapture(source)
 
 
-def redact(source: Source, target: Path) -> dict[str, int]:
+def redact_(source: Source, target: Path) -> dict[str, int]:
     """Write a copy without environments, command lines, host and user names."""
     from tracekit.readers.nsys_rep.redact import redacted
 
     return redacted(source, target)
 
 
-READER = Reader("nsys-rep", "Nsight Systems report (.nsys-rep, .qdrep)", (".nsys-rep", ".qdrep"), sniff, open_, redact)
+READER = Reader("nsys-rep", "Nsight Systems report (.nsys-rep, .qdrep)", (".nsys-rep", ".qdrep"), sniff, open_, redact_)

@@ -36,7 +36,7 @@ def open_(source: Source) -> Capture:
     return ExportCapture(source)
 
 
-def redact(source: Source, target: Path) -> dict[str, int]:
+def redact_(source: Source, target: Path) -> dict[str, int]:
     """Write a copy without environments, command lines, host and user names."""
     from tracekit.readers.nsys_sqlite.redact import redacted
 
@@ -49,5 +49,5 @@ READER = Reader(
     (".sqlite", ".sqlite3", ".db"),
     sniff,
     open_,
-    redact,
+    redact_,
 )

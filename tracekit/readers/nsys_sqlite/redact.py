@@ -51,10 +51,15 @@ _PROPERTIES = {610: ENVIRONMENT, 619: HOST}
 _NIC_PROPERTY = 910
 _GUID = re.compile(rb'("GUID"\s*:\s*)("[^"]+"|-?\d+)')
 _DEVICE_COLUMNS = {"TARGET_INFO_SYSTEM_ENV": "devStateName", "TARGET_INFO_NIC_INFO": "stateName"}
-MOST_MARKS = 100
+_MOST_MARKS = 100
 """A condition may not have very many parts."""
 
-_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_UNWRITTEN = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+)
 
 
 def redacted(source: Source, target: Path) -> dict[str, int]:
@@ -97,7 +102,7 @@ def _located(source: Source) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as e:
-        if getattr(e, "sqlite_errorcode", 0) & 0xFF in _ROOM:
+        if getattr(e, "sqlite_errorcode", None) in _UNWRITTEN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from e
         raise CorruptTraceError(f"cannot be redacted: {e}", path=source.path, hint=EXPORT_AGAIN) from e
 
@@ -229,8 +234,8 @@ class _Export:
         """Overwrite names wherever else they stand."""
         for table, columns in self.columns.items():
             for column in columns:
-                for at in range(0, len(names.marks), MOST_MARKS):
-                    marks = names.marks[at : at + MOST_MARKS]
+                for at in range(0, len(names.marks), _MOST_MARKS):
+                    marks = names.marks[at : at + _MOST_MARKS]
                     marked = " OR ".join([f"instr({quote(column)}, CAST(? AS TEXT))"] * len(marks))
                     self._edit(table, column, marked, lambda v: self.redaction.overwrite(names, v), marks)
         if self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").fetchone():
