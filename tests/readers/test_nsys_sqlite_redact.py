@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import sqlite3
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tracekit as tk
 from tests.readers.databases import FIXTURES, edited, plain, untouched
-from tracekit.errors import CorruptTraceError, ExportError, TracekitError, UnsupportedVersionError
+from tracekit.errors import CorruptTraceError, ExportError, TracekitError, TracekitWarning, UnsupportedVersionError
 from tracekit.readers.nsys_sqlite import redact
 from tracekit.readers.redaction import KINDS
 
+CASES = 120
 Dump = dict[str, dict[int, tuple[object, ...]]]
 
 ENVIRONMENT = "PATH=/opt/alice/bin\0USER=alice\0HOSTNAME=gpu17.cluster.example\0TOKEN=s3cr3t-t0k3n\0"
@@ -277,6 +280,51 @@ def test_damaged_pages_give_an_error_or_a_copy_but_never_half_of_one(page: int, 
     with pytest.raises(CorruptTraceError, match=r"damaged\.sqlite: cannot be redacted: .*\nHint: export it again"):
         tk.redact(path, out)
     assert [p.name for p in tmp_path.iterdir()] == ["damaged.sqlite"]
+
+
+def test_every_mutation_gives_the_same_tables_or_an_error(tmp_path: Path) -> None:
+    whole = (FIXTURES / "graph_node.sqlite").read_bytes()
+    path, out = tmp_path / "case.sqlite", tmp_path / "out.sqlite"
+    ended = {"error": 0, "copy": 0}
+    for case in range(CASES):
+        dice = random.Random(case)
+        data = bytearray(whole)
+        for _ in range(dice.choice((1, 3, 20))):
+            data[dice.randrange(100 if dice.random() < 0.2 else len(data))] = dice.randrange(256)
+        path.write_bytes(data)
+        out.unlink(missing_ok=True)
+        ended[outcome(path, out)] += 1
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["case.sqlite", *(["out.sqlite"] if out.exists() else [])]
+    assert min(ended.values()) > CASES // 10
+
+
+def outcome(path: Path, out: Path) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TracekitWarning)
+        try:
+            tk.redact(path, out)
+        except TracekitError as e:
+            return "error" if str(e).startswith(f"{path}: ") and not out.exists() else str(e)
+        assert tables(out) == tables(path)
+    return "copy"
+
+
+def tables(path: Path) -> dict[str, object] | None:
+    try:
+        with tk.load(path) as trace:
+            return {name: trace[name] for name in trace.tables}
+    except TracekitError:
+        return None
+
+
+def test_names_that_are_no_unicode_are_refused(tmp_path: Path) -> None:
+    data = edited(tmp_path, "CREATE TABLE scratch (hello TEXT)").read_bytes()
+    path = tmp_path / "odd.sqlite"
+    path.write_bytes(data.replace(b"scratch", b"scr\xe9tch").replace(b"hello", b"h\xe9llo"))
+    with pytest.raises(
+        CorruptTraceError, match=r"odd\.sqlite: .*a table or column has a name that is not UTF-8\nHint: "
+    ):
+        tk.redact(path, tmp_path / "out.sqlite")
 
 
 def test_a_name_that_is_no_unicode_can_be_written_to(tmp_path: Path) -> None:

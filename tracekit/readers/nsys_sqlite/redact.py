@@ -105,6 +105,9 @@ def _located(source: Source) -> Iterator[None]:
         if getattr(e, "sqlite_errorcode", None) in _UNWRITTEN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from e
         raise CorruptTraceError(f"cannot be redacted: {e}", path=source.path, hint=EXPORT_AGAIN) from e
+    except UnicodeDecodeError as e:
+        said = "cannot be redacted: a table or column has a name that is not UTF-8"
+        raise CorruptTraceError(said, path=source.path, hint=EXPORT_AGAIN) from e
 
 
 class _Export:
