@@ -87,3 +87,23 @@ def test_csv_tells_null_from_empty_and_keeps_numbers(marks: tk.Trace, tmp_path: 
 def test_csv_of_no_rows_is_its_header(marks: tk.Trace, tmp_path: Path) -> None:
     text = written(marks, "kernels", tmp_path, "csv").read_text("utf-8")
     assert text == ",".join(schemas.table("kernels").names) + "\n"
+
+
+def test_many_different_texts_come_back_and_are_no_dictionary_of_the_file(
+    marks: tk.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tracekit.exporters import parquet as exporter
+
+    monkeypatch.setattr(declared, "BATCH_ROWS", 3)
+    dictionary = {}
+    for most in (2, 3):
+        monkeypatch.setattr(exporter, "MANY_TEXTS", most)
+        (tmp_path / str(most)).mkdir()
+        path = written(marks, "nvtx_marks", tmp_path / str(most), "parquet")
+        again = read_again(path)
+        assert again.schema.equals(schemas.arrow_schema(schemas.table("nvtx_marks")), check_metadata=True)
+        assert again.to_pylist() == marks["nvtx_marks"].to_pylist()
+        group = parquet.ParquetFile(path).metadata.row_group(0)
+        column = again.schema.get_field_index("domain")
+        dictionary[most] = group.column(column).has_dictionary_page
+    assert dictionary == {2: False, 3: True}

@@ -10,7 +10,11 @@ from tracekit.registry import Exporter
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pyarrow as pa
+
     from tracekit.registry import Progress, View
+
+MANY_TEXTS = 1 << 15
 
 
 def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
@@ -18,10 +22,20 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
     from pyarrow import parquet
 
     table = declared.table(view, name)
-    with parquet.ParquetWriter(path, table.schema, compression="zstd") as writer:
+    with parquet.ParquetWriter(path, table.schema, compression="zstd", use_dictionary=_repeating(table)) as writer:
         for at in range(0, table.num_rows, declared.BATCH_ROWS):
             writer.write_table(table.slice(at, declared.BATCH_ROWS))
             progress(min(at + declared.BATCH_ROWS, table.num_rows), table.num_rows)
+
+
+def _repeating(table: pa.Table) -> list[str]:
+    """Return the columns that are worth a dictionary in the file: each row group holds the whole one again."""
+    import pyarrow as pa
+
+    def texts(column: pa.ChunkedArray) -> int:
+        return max((len(c.dictionary) for c in column.chunks), default=0) if pa.types.is_dictionary(column.type) else 0
+
+    return [name for name in table.column_names if texts(table[name]) <= MANY_TEXTS]
 
 
 EXPORTER = Exporter(

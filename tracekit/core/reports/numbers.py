@@ -43,7 +43,7 @@ def _rounded(x: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
     def whole_column(column: pl.Series) -> pl.Series:  # as an expression it would be hundreds of nodes
         return _round_column(column, scale, ties_to_even=ties_to_even)
 
-    return x.map_batches(whole_column, return_dtype=pl.Int64, is_elementwise=True)
+    return x.map_batches(whole_column, return_dtype=pl.Int64)
 
 
 def _round_column(x: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
