@@ -18,7 +18,7 @@ from tracekit.readers.nsys.tables import Where
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tracekit.readers.nsys.capture import NsysCapture, Resolver
+    from tracekit.readers.nsys.lookups import Lookups, Resolver
 
     Row = dict[str, Any]
 
@@ -48,7 +48,7 @@ _DEVICE_COLUMNS = {
 }
 
 
-def facts(capture: NsysCapture) -> dict[str, str]:
+def facts(capture: Lookups) -> dict[str, str]:
     """Read what is public of the capture: tool, versions, origin, extent."""
     found: dict[str, Any] = {}
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
@@ -61,12 +61,12 @@ def facts(capture: NsysCapture) -> dict[str, str]:
     return {k: str(v) for k, v in found.items() if v is not None}
 
 
-def capture_info(capture: NsysCapture) -> Iterable[Row]:
+def capture_info(capture: Lookups) -> Iterable[Row]:
     """The facts as rows."""
     return ({"name": k, "value": v} for k, v in facts(capture).items())
 
 
-def devices(capture: NsysCapture) -> Iterable[Row]:
+def devices(capture: Lookups) -> Iterable[Row]:
     """One row a GPU; exports of 2020 keep its name and its properties in two tables."""
     wanted = dict.fromkeys(k for keys in _DEVICE_COLUMNS.values() for k in keys)
     listed = rows(capture, "TARGET_INFO_GPU", *wanted)
@@ -77,7 +77,7 @@ def devices(capture: NsysCapture) -> Iterable[Row]:
     return (_device(r, extra.get(r["deviceId"], {})) for r in listed)
 
 
-def contexts(capture: NsysCapture) -> Iterable[Row]:
+def contexts(capture: Lookups) -> Iterable[Row]:
     """One row a CUDA context; before schema 3.7 known from their null streams only."""
     keys = ("processId", "contextId", "deviceId", "nullStreamId")
     for r in rows(capture, "TARGET_INFO_CUDA_CONTEXT_INFO", *keys, "parentContextId", "isGreenContext"):
@@ -94,7 +94,7 @@ def contexts(capture: NsysCapture) -> Iterable[Row]:
         yield {"process_id": r["processId"], "context_id": r["contextId"], "null_stream_id": stream}
 
 
-def streams(capture: NsysCapture) -> Iterable[Row]:
+def streams(capture: Lookups) -> Iterable[Row]:
     """One row a CUDA stream, with the name that NVTX gave it."""
     kinds = capture.labels("ENUM_CUPTI_STREAM_TYPE")
     label = dict(zip(kinds.ids.to_pylist(), kinds.values.to_pylist(), strict=True))
@@ -112,17 +112,17 @@ def streams(capture: NsysCapture) -> Iterable[Row]:
         }
 
 
-def process_id(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
+def process_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """The system's number of the process, packed or plain."""
     return pc.coalesce(col.process_id(raw["globalPid"]).cast(pa.int64()), raw["pid"])
 
 
-def process_name(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
+def process_name(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """Name of the process; of a path (never of ``kworker/0:1``) without the folder, which may name a user."""
     return pc.replace_substring_regex(raw["name"], r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
 
 
-def rows(capture: NsysCapture, table: str, *wanted: str) -> list[Row]:
+def rows(capture: Lookups, table: str, *wanted: str) -> list[Row]:
     """Read columns of a small source table as dictionaries; none if it is absent, null where a column is."""
     if table not in capture.tables.columns:
         return []
@@ -130,7 +130,7 @@ def rows(capture: NsysCapture, table: str, *wanted: str) -> list[Row]:
     return found
 
 
-def columns(capture: NsysCapture, name: str) -> dict[str, pa.Array]:
+def columns(capture: Lookups, name: str) -> dict[str, pa.Array]:
     """Read a whole table by rows and turn it into columns, as wide as the source keeps them."""
     made = list(TABLES[name](capture))
     kinds = {"int32": pa.int64(), "int64": pa.int64(), "bool": pa.bool_()}
@@ -138,7 +138,7 @@ def columns(capture: NsysCapture, name: str) -> dict[str, pa.Array]:
     return {c.name: pa.array([r.get(c.name) for r in made], kinds.get(c.type, pa.string())) for c in declared}
 
 
-TABLES: dict[str, Callable[[NsysCapture], Iterable[Row]]] = {
+TABLES: dict[str, Callable[[Lookups], Iterable[Row]]] = {
     "capture_info": capture_info,
     "devices": devices,
     "contexts": contexts,

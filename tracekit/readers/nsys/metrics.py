@@ -8,22 +8,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers import columns as col
+from tracekit.readers.nsys.machine import rows
 
 if TYPE_CHECKING:
-    from tracekit.readers.nsys.capture import NsysCapture, Resolver
+    from tracekit.readers.nsys.lookups import Lookups, Resolver
 
 GPU_MASK = 0xFF
 
 
-def device_id(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
+def device_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """The GPU: the lowest byte of the type id."""
     return pc.bit_wise_and(raw["typeId"], GPU_MASK)
 
 
-def metric(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
+def metric(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Name of the metric, by type and metric id."""
-    from tracekit.readers.nsys.machine import rows
-
     listed = rows(capture, "TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
     names: dict[tuple[int | None, ...], str] = {(r["typeId"], r["metricId"]): r["metricName"] for r in listed}
     numbers, keys = col.number_rows(raw["typeId"], raw["metricId"])

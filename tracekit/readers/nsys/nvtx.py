@@ -17,7 +17,7 @@ from tracekit.readers.nsys.tables import Where
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.readers.nsys.capture import NsysCapture, Resolver
+    from tracekit.readers.nsys.lookups import Lookups, Resolver
 
 EVENTS = "NVTX_EVENTS"
 PUSH_POP, START_END = (59, 70), (60, 71)
@@ -35,35 +35,35 @@ _SOURCES = (*_INTS.items(), *_FLOATS.items(), ("json", "jsonTextId"), *_TEXTS.it
 _PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_TEXTS.values())
 
 
-def name(capture: NsysCapture, table: str, raw: pa.Table) -> pa.Array:
+def name(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
     """The registered text where there is one, else the inline text."""
     registered = capture.look_up(table, "name", raw["textId"], capture.strings)
     return col.first_of(registered, col.whole(raw["text"]))
 
 
-def kind(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
+def kind(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """push_pop or start_end."""
     is_start_end = pc.is_in(raw["eventType"], pa.array(START_END, pa.int64()))
     return col.compact(is_start_end.cast(pa.int32()), pa.array(["push_pop", "start_end"]))
 
 
-def domain_id(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
+def domain_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """The domain; an event without one is in the default domain."""
     domains = raw["domainId"]
     return pc.fill_null(domains, 0) if domains.null_count else domains
 
 
-def domain(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
+def domain(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Name of the domain, by process and domain id; of several the earliest."""
-    return _named(capture.domains, raw["globalTid"], raw["domainId"])
+    return _named(_names(capture, DOMAIN_CREATE, "domainId"), raw["globalTid"], raw["domainId"])
 
 
-def category(capture: NsysCapture, _: str, raw: pa.Table) -> pa.Array:
+def category(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Name of the category, by process, domain and category id; of several the earliest."""
-    return _named(capture.categories, raw["globalTid"], raw["domainId"], raw["category"])
+    return _named(_names(capture, CATEGORY, "domainId", "category"), raw["globalTid"], raw["domainId"], raw["category"])
 
 
-def payload_type(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
+def payload_type(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """Which of the payload columns is filled; the first if several are."""
     sources = [(name, c) for name, c in _SOURCES if not col.is_empty(raw[c])]
     codes = [pc.if_else(raw[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
@@ -71,17 +71,17 @@ def payload_type(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
     return col.compact(pc.coalesce(*codes), names) if codes else pa.nulls(len(raw), col.DICTIONARY)
 
 
-def payload_int(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
+def payload_int(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """The integer payload."""
     return col.coalesced(*(raw[c] for c in _INTS.values()))
 
 
-def payload_float(_: NsysCapture, __: str, raw: pa.Table) -> pa.Array:
+def payload_float(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """The floating point payload."""
     return col.coalesced(*(raw[c] for c in _FLOATS.values()))
 
 
-def payload_text(capture: NsysCapture, table: str, raw: pa.Table) -> pa.Array:
+def payload_text(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
     """The JSON payload, inline or registered, else the binary payload as it was encoded."""
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
     return col.coalesced(registered.cast(pa.string()), *(raw[c] for c in _TEXTS.values()))
@@ -103,7 +103,11 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 }
 
 
-def definitions(capture: NsysCapture, types: tuple[int, ...], *keys: str) -> dict[tuple[int | None, ...], str]:
+def _names(capture: Lookups, types: tuple[int, ...], *keys: str) -> dict[tuple[int | None, ...], str]:
+    return capture.once(("names", types), lambda: definitions(capture, types, *keys))
+
+
+def definitions(capture: Lookups, types: tuple[int, ...], *keys: str) -> dict[tuple[int | None, ...], str]:
     """Read which names the events of some types gave, by process, domain and further keys; the earliest name counts."""
     raw = capture.fetch(EVENTS, ["start", "globalTid", "textId", "text", *keys], Where("eventType", types))
     named = raw.append_column("name", name(capture, EVENTS, raw).cast(pa.string()))

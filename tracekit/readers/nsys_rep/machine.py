@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tracekit.readers.nsys_rep import clocks
 from tracekit.readers.nsys_rep.container import CLOCKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tracekit.readers.nsys_rep.report import Report
+    from tracekit.readers.nsys_rep.blocks import RawData
+    from tracekit.readers.nsys_rep.container import Container
+    from tracekit.readers.nsys_rep.metrics import Metric
     from tracekit.readers.protobuf.wire import Message
 
     Row = dict[str, Any]
@@ -56,56 +58,68 @@ _NAMED_STREAM = {"processId": 4, "contextId": 6, "streamId": 7}
 _THREAD = {"nameId": 2, "priority": 3, "globalTid": 4}
 
 
-def facts(report: Report) -> Iterable[Row]:
+class Described(Protocol):
+    """A report, as far as it tells of the machine."""
+
+    container: Container
+    raw: RawData
+
+    @property
+    def metrics(self) -> Mapping[int, Sequence[Metric]]:
+        """GPU metrics of each type of sample."""
+        ...
+
+
+def facts(report: Described) -> Iterable[Row]:
     """Tool and version. There is no schema version: that is the exporter's."""
     yield {"name": "EXPORT_PRODUCT_NAME", "value": "NVIDIA Nsight Systems"}
     if report.container.build:
         yield {"name": "EXPORT_PRODUCT_VERSION", "value": report.container.build}
 
 
-def session(report: Report) -> Iterable[Row]:
+def session(report: Described) -> Iterable[Row]:
     """UTC of event time 0."""
     origin = _extent(report).origin_utc_ns
     return [] if origin is None else [{"utcEpochNs": origin}]
 
 
-def analysis(report: Report) -> Iterable[Row]:
+def analysis(report: Described) -> Iterable[Row]:
     """How long the capture lasted."""
     duration = _extent(report).duration_ns
     return [] if duration is None else [{"duration": duration}]
 
 
-def gpus(report: Report) -> Iterable[Row]:
+def gpus(report: Described) -> Iterable[Row]:
     """The GPUs of the machine."""
     return (_row(m, _GPU_NUMBERS, _GPU_TEXTS) for m in _described(report, 7))
 
 
-def cuda_gpus(report: Report) -> Iterable[Row]:
+def cuda_gpus(report: Described) -> Iterable[Row]:
     """Properties of the GPUs, as reports up to 2021 keep them."""
     return (_row(m, _CUDA_GPU_NUMBERS, _CUDA_GPU_TEXTS) for m in _described(report, 1))
 
 
-def contexts(report: Report) -> Iterable[Row]:
+def contexts(report: Described) -> Iterable[Row]:
     """CUDA contexts."""
     return (_row(m, _CONTEXT) for m in report.raw.trailer.messages(14))
 
 
-def streams(report: Report) -> Iterable[Row]:
+def streams(report: Described) -> Iterable[Row]:
     """CUDA streams."""
     return (_row(m, _STREAM) for m in report.raw.trailer.messages(15))
 
 
-def named_streams(report: Report) -> Iterable[Row]:
+def named_streams(report: Described) -> Iterable[Row]:
     """CUDA streams that NVTX gave a name."""
     return (_row(m, _NAMED_STREAM, {"name": 1}) for m in report.raw.trailer.messages(13))
 
 
-def threads(report: Report) -> Iterable[Row]:
+def threads(report: Described) -> Iterable[Row]:
     """Names of threads."""
     return (_row(m, _THREAD) for m in report.raw.threads.messages(1))
 
 
-def metric_names(report: Report) -> Iterable[Row]:
+def metric_names(report: Described) -> Iterable[Row]:
     """GPU metrics of each type of sample."""
     names = report.raw.strings
     for number, listed in report.metrics.items():
@@ -114,7 +128,7 @@ def metric_names(report: Report) -> Iterable[Row]:
             yield {"typeId": number, "metricId": i, "metricName": text}
 
 
-TABLES: dict[str, tuple[tuple[str, ...], Callable[[Report], Iterable[Row]]]] = {
+TABLES: dict[str, tuple[tuple[str, ...], Callable[[Described], Iterable[Row]]]] = {
     "META_DATA_EXPORT": (("name", "value"), facts),
     "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), session),
     "ANALYSIS_DETAILS": (("duration",), analysis),
@@ -135,7 +149,7 @@ def table_names(release: tuple[int, ...]) -> list[str]:
     return [name for name in TABLES if name != left_out]
 
 
-def _extent(report: Report) -> clocks.Extent:
+def _extent(report: Described) -> clocks.Extent:
     return clocks.extent(report.raw.header, report.container.section(CLOCKS))
 
 

@@ -1,0 +1,111 @@
+"""What the source tables of a capture hold for others to look up: strings, labels, names given by events."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from tracekit.errors import warn
+from tracekit.readers import columns as col
+from tracekit.readers.nsys.labels import LABELS
+from tracekit.readers.nsys.tables import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from tracekit.readers.nsys.tables import Tables, Where
+
+    Resolver = tuple[tuple[str, ...], Callable[["Lookups", str, pa.Table], pa.Array]]
+    """Which source columns a declared column is made of, and how."""
+
+Made = TypeVar("Made")
+_TEXTS = ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busLocation", "pciBusId", "metricName")
+TEXT_COLUMNS = frozenset((*_TEXTS, "StringIds.value", "META_DATA_EXPORT.value", "EXPORT_META_DATA.value"))
+REAL_COLUMNS = frozenset({"doubleValue", "floatValue"})
+
+
+class Lookups:
+    """The source tables of an opened file; what is looked up is read once and kept."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.path = tables.path
+        self.tables = tables
+        self._labels: dict[str, col.Strings] = {}
+        self._unknown: Counter[tuple[str, str]] = Counter()
+        self._found: dict[Hashable, object] = {}
+        self._lock = threading.RLock()
+
+    def fetch(self, table: str, wanted: Sequence[str], where: Where | None = None) -> pa.Table:
+        """Read columns of a source table as numbers or text; a column that this version lacks is all null."""
+        types = {c: kind_of(table, c) for c in wanted}
+
+        def work(raw: pa.Table) -> dict[str, pa.Array]:
+            return dict(zip(wanted, raw.columns, strict=True))
+
+        return pa.table(self.joined([Request(table, types, where, work)])[0])
+
+    def joined(self, requests: Sequence[Request[dict[str, pa.Array]]]) -> list[dict[str, pa.Array]]:
+        """Put the pieces of each request together."""
+        made = [col.Joined(self.tables.at_most(r.table)) for r in requests]
+        for nth, piece in self.tables.pieces(requests):
+            made[nth].append(piece)
+        return [m.finish() for m in made]
+
+    def look_up(self, name: str, column: str, ids: pa.ChunkedArray, strings: col.Strings) -> pa.DictionaryArray:
+        """Resolve ids; ids of no known string become null and are counted."""
+        found, missing = strings.look_up(ids)
+        if missing and strings is self.strings:
+            with self._lock:
+                self._unknown[name, column] += missing
+        return found
+
+    @functools.cached_property
+    def strings(self) -> col.Strings:
+        """The string table; of a repeated id the first one counts."""
+        if "StringIds" not in self.tables.columns:
+            return col.Strings.of({})
+        raw = self.fetch("StringIds", ["id", "value"])
+        ids, values = raw["id"].combine_chunks(), raw["value"].combine_chunks()
+        if repeated := len(ids) - len(ids.unique()):
+            warn(f"{repeated} strings repeat an id: the first of each is used", path=self.path)
+            rows = pa.table({"id": ids, "row": pa.array(range(len(ids)))})
+            first = rows.group_by("id").aggregate([("row", "min")])["row_min"].combine_chunks()
+            ids, values = ids.take(first), values.take(first)
+        return col.Strings(ids, values)
+
+    def labels(self, enum: str) -> col.Strings:
+        """Labels of an enum: those of the file, else those of nsys 2025.3."""
+        if enum not in self._labels:
+            known: dict[int, str | None] = dict(enumerate(LABELS[enum]))
+            if enum in self.tables.columns:
+                raw = self.fetch(enum, ["id", "label"])
+                known |= {r["id"]: r["label"] for r in raw.to_pylist() if r["id"] is not None}
+            self._labels[enum] = col.Strings.of(known)
+        return self._labels[enum]
+
+    def once(self, what: Hashable, find: Callable[[], Made]) -> Made:
+        """Find something out when it is first asked for, in whichever thread, and keep it."""
+        with self._lock:
+            if what not in self._found:
+                self._found[what] = find()
+            return self._found[what]  # type: ignore[return-value]
+
+    def tell_unknown(self) -> None:
+        """Warn of ids of no known string."""
+        with self._lock:
+            unknown, self._unknown = self._unknown, Counter()
+        for (name, column), missing in unknown.items():
+            warn(f"{missing} rows of {name} name a string that is not in the file: {column} left empty", path=self.path)
+
+
+def kind_of(table: str, column: str) -> pa.DataType:
+    """Return the Arrow type that a source column is read as."""
+    if column == "text":
+        return col.DICTIONARY
+    if column in TEXT_COLUMNS or f"{table}.{column}" in TEXT_COLUMNS:
+        return pa.string()
+    return pa.float64() if column in REAL_COLUMNS else pa.int64()
