@@ -153,7 +153,7 @@ def _extent(report: Described) -> clocks.Extent:
     return clocks.extent(report.raw.header, report.container.section(CLOCKS))
 
 
-def _described(report: Report, field: int) -> list[Message]:
+def _described(report: Described, field: int) -> list[Message]:
     targets = (m for machine in report.raw.trailer.messages(1) for m in machine.messages(2))
     return [m for target in targets for m in target.messages(field)]
 
