@@ -75,14 +75,17 @@ def render(kind: Kind, rows: pl.DataFrame, places: pl.Series, clock: Clock) -> p
         clock: Times.
     """
     own = rows.select(_own(kind, rows.columns))
+    args = f',"args":{{"{kind.key}":'
+    middle = {kinds.SLICE: ',"dur":', kinds.INSTANT: f',"s":"t"{args}'}.get(kind.phase, args)
     line = own.with_columns(
         _shared(kind, rows, places),
-        *_times("at", start(kind, clock), rows),
-        *(_times("for", duration(kind, clock), rows) if kind.phase == kinds.SLICE else ()),
+        *_times("at", start(kind, clock), rows, middle),
+        *(_times("for", duration(kind, clock), rows, args) if kind.phase == kinds.SLICE else ()),
     )
-    pieces: list[str | pl.Expr] = [f'{{"ph":"{kind.phase}",', *_time_pieces(kind)]
-    for nth, (key, column) in enumerate(zip(own.columns, own.iter_columns(), strict=True)):
-        pieces += _member(key, column, first=nth == 0)
+    times = ["at_us", "at_rest", *(["for_us", "for_rest"] if kind.phase == kinds.SLICE else [])]
+    pieces: list[str | pl.Expr] = [f'{{"ph":"{kind.phase}","ts":', *map(pl.col, [*times, kind.key])]
+    for column in own.iter_columns():
+        pieces += _member(column) if column.name != kind.key else []
     return line.select(text.join([*pieces, pl.col("shared")])).to_series()
 
 
@@ -95,26 +98,19 @@ def _own(kind: Kind, names: Collection[str]) -> list[pl.Expr]:
     return args
 
 
-def _times(name: str, time: pl.Expr, rows: pl.DataFrame) -> list[pl.Series]:
-    whole, rest = text.thousandths(time)
+def _times(name: str, time: pl.Expr, rows: pl.DataFrame, after: str) -> list[pl.Series]:
+    whole, rest = text.thousandths(time, after)
     return rows.select(whole.alias(f"{name}_us"), rest.alias(f"{name}_rest")).get_columns()
 
 
-def _time_pieces(kind: Kind) -> list[str | pl.Expr]:
-    at: list[str | pl.Expr] = ['"ts":', pl.col("at_us"), pl.col("at_rest")]
-    if kind.phase == kinds.SLICE:
-        return [*at, ',"dur":', pl.col("for_us"), pl.col("for_rest"), ',"args":{']
-    return [*at, ',"s":"t","args":{' if kind.phase == kinds.INSTANT else ',"args":{']
-
-
-def _member(key: str, column: pl.Series, *, first: bool) -> list[str | pl.Expr]:
-    """Write a member of ``args``; what is never or always null costs nothing more."""
-    lead = f'{"" if first else ","}"{key}":'
+def _member(column: pl.Series) -> list[str | pl.Expr]:
+    """Write a further member of ``args``; what is never or always null costs nothing more."""
+    lead = f',"{column.name}":'
     if column.null_count() == len(column):
         return []
     if column.null_count() == 0:
-        return [lead, pl.col(key)]
-    return [text.join([lead, pl.col(key)]).fill_null("")]
+        return [lead, pl.col(column.name)]
+    return [text.join([lead, pl.col(column.name)]).fill_null("")]
 
 
 def _shared(kind: Kind, rows: pl.DataFrame, places: pl.Series) -> pl.Series:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
 
 _ESCAPES = {chr(code): f"\\u{code:04x}" for code in (*range(0x20), 0x7F, 0x2028, 0x2029)}
 _ESCAPES |= {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_THOUSANDTHS = pl.Series([f".{n:03}" for n in range(1000)])
 _HEX = pl.Series([f"{n:02X}" for n in range(256)])
 
 
@@ -21,13 +21,19 @@ def quote(text: pl.Expr) -> pl.Expr:
     return pl.concat_str(pl.lit('"'), escaped, pl.lit('"'))
 
 
-def thousandths(number: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+def thousandths(number: pl.Expr, after: str = "") -> tuple[pl.Expr, pl.Expr]:
     """Write integers as thousandths, exactly: 1234567 becomes ``1234`` and ``.567``.
 
     Args:
         number: Integers from 0; as ns they are written in µs.
+        after: Text behind the second part; there it costs nothing.
     """
-    return number // 1000, pl.lit(_THOUSANDTHS).gather(number % 1000)
+    return number // 1000, pl.lit(_decimals(after)).gather(number % 1000)
+
+
+@functools.cache
+def _decimals(after: str) -> pl.Series:
+    return pl.Series([f".{n:03}{after}" for n in range(1000)])
 
 
 def color(argb: pl.Expr) -> pl.Expr:
