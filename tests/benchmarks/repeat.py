@@ -13,14 +13,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.readers.nsys_rep.container import OFFSETS, RAW, Container
-from tracekit.readers.protobuf.wire import DELIMITED, VARINT, Message, delimited, fields
+from tracekit.readers.nsys_rep.container import END, OFFSETS, RAW, Container
+from tracekit.readers.protobuf.rewriting import Part, counted, edited, encoded, field
+from tracekit.readers.protobuf.wire import VARINT, Message, delimited, varint
 from tracekit.registry import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-END = b"U3w[END]"
 COUNTS, STRINGS_AT, AFTER_STRINGS = (1, 15), 2, 3
 TABLES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS")
 
@@ -32,16 +32,15 @@ def report(source: Path, target: Path, times: int) -> None:
     magic = len(b"QDTEXT00")
     _, header_end = delimited(memoryview(raw), magic)
     stream, first = delimited(memoryview(raw), header_end)
-    strings_at = next(n for field, n in fields(offsets) if field == STRINGS_AT and isinstance(n, int)) + magic
-    stream = _changed(stream, lambda field, n: n * times if field in COUNTS else n)
-    before = raw[:header_end] + _varint(len(stream)) + stream
+    strings_at = (Message(offsets).number(STRINGS_AT) or 0) + magic
+    stream = _changed(stream, lambda number, n: n * times if number in COUNTS else n)
+    before = raw[:header_end] + counted(stream)
     moved = len(before) - first + (times - 1) * (strings_at - first)
-    shifted = _changed(offsets, lambda field, n: n + moved if field in (STRINGS_AT, AFTER_STRINGS) else n)
+    shifted = _changed(offsets, lambda number, n: n + moved if number in (STRINGS_AT, AFTER_STRINGS) else n)
     contents = b""
     with target.open("wb") as file:
-        places = _places(source)
-        file.write(source.read_bytes()[: min(places.values())])
-        for name in places:
+        file.write(source.read_bytes()[: min(container.places.values())])
+        for name in sorted(container.places, key=container.places.__getitem__):
             start = file.tell()
             if name == RAW:
                 file.write(before)
@@ -50,7 +49,7 @@ def report(source: Path, target: Path, times: int) -> None:
                 file.write(raw[strings_at:])
             else:
                 file.write(shifted if name == OFFSETS else container.section(name))
-            contents += _entry(name, start, file.tell() - start)
+            contents += field(1, field(1, name.encode()) + field(2, start) + field(3, file.tell() - start))
         file.write(contents + struct.pack("<Q", file.tell()) + END)
 
 
@@ -73,41 +72,13 @@ def export(source: Path, target: Path, times: int) -> None:
         large.commit()
 
 
-def _places(path: Path) -> dict[str, int]:
-    """Return where each section begins in a report, in their order."""
-    data = path.read_bytes()
-    (contents,) = struct.unpack("<Q", data[-len(END) - 8 : -len(END)])
-    listed = Message(memoryview(data)[contents : -len(END) - 8]).messages(1)
-    places = {entry.text(1) or "": entry.number(2) or 0 for entry in listed}
-    return dict(sorted(places.items(), key=lambda item: item[1]))
-
-
 def _changed(data: memoryview, change: Callable[[int, int], int]) -> bytes:
     """Write a message again with some of its numbers changed."""
-    out = b""
-    for field, value in fields(data):
-        if isinstance(value, int):
-            out += _varint(field << 3 | VARINT) + _varint(change(field, value))
-        else:
-            out += _varint(field << 3 | DELIMITED) + _varint(len(value)) + bytes(value)
-    return out
 
+    def edit(part: Part, value: bytes) -> bytes:
+        return encoded(change(part.number, varint(memoryview(value), 0)[0])) if part.kind == VARINT else value
 
-def _entry(name: str, start: int, size: int) -> bytes:
-    body = _text(1, name) + _varint(2 << 3) + _varint(start) + _varint(3 << 3) + _varint(size)
-    return _varint(1 << 3 | DELIMITED) + _varint(len(body)) + body
-
-
-def _text(field: int, text: str) -> bytes:
-    return _varint(field << 3 | DELIMITED) + _varint(len(text.encode())) + text.encode()
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*out, value))
+    return edited(bytes(data), edit)
 
 
 if __name__ == "__main__":

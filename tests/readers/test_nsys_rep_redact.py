@@ -30,7 +30,7 @@ from tracekit.readers.damage import Damage
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import FACTS, OFFSETS, RAW, Container
 from tracekit.readers.nsys_rep.entries import count
-from tracekit.readers.nsys_rep.rewriting import parts
+from tracekit.readers.protobuf.rewriting import parts
 from tracekit.readers.protobuf.wire import Message
 from tracekit.registry import Source
 

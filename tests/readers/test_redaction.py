@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import message
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.damage import Damage
-from tracekit.readers.nsys_rep.rewriting import edited, parts, within
+from tracekit.readers.protobuf.rewriting import edited, parts, within
 from tracekit.readers.redaction import (
     COMMAND,
     ENVIRONMENT,

@@ -1,4 +1,4 @@
-"""From the columns of an export to declared columns: ids unpacked, numbers and string ids resolved.
+"""From source columns to declared columns: numbers fitted, ids of strings resolved, pieces joined.
 
 Everything works on whole Arrow columns. A string or label column becomes a dictionary of the values that occur in it
 and of no other: the string table of an export holds environments and command lines.
@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ID_BITS = 24
-ID_MASK = (1 << ID_BITS) - 1
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -57,19 +55,6 @@ def compact(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.Dictionary
     """Name codes, whatever their order: a dictionary of the names that occur, in order of first use, each once."""
     used = whole(codes).dictionary_encode()
     return named(used.indices, names.take(used.dictionary))
-
-
-def process_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Unpack the process number from ids that hold machine, process and thread (``globalTid``, ``globalPid``)."""
-    ids = whole(column).dictionary_encode()
-    numbers = pc.bit_wise_and(pc.shift_right(ids.dictionary, ID_BITS), ID_MASK).cast(pa.int32())
-    return pa.chunked_array([numbers.take(ids.indices)])
-
-
-def thread_id(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Unpack the thread number from ids that hold machine, process and thread."""
-    ids = whole(column).dictionary_encode()
-    return pa.chunked_array([pc.bit_wise_and(ids.dictionary, ID_MASK).cast(pa.int32()).take(ids.indices)])
 
 
 def fitted(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:

@@ -7,7 +7,6 @@ only where they lie. Nothing is read before its size is known to lie within the 
 from __future__ import annotations
 
 import functools
-import mmap
 import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,12 +15,12 @@ import pyarrow as pa
 
 from tracekit.errors import CorruptTraceError, TracekitError, warn
 from tracekit.readers.damage import Damage, located
+from tracekit.readers.mapped import mapped
 from tracekit.readers.protobuf.messages import message, parse
 from tracekit.registry import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from tracekit.registry import Source
 
@@ -93,7 +92,7 @@ class Container:
         if not source.head.startswith(MAGIC):
             what, hint = describe(source)
             raise CorruptTraceError(f"not an Nsight Compute report: {what}", path=self.path, hint=hint)
-        self._data = memoryview(_map(self.path))
+        self._data = memoryview(mapped(self.path))
         self.results: list[Result] = []
         self.session = Session()
         self._names: list[str] = []
@@ -193,11 +192,3 @@ def text(octets: bytes) -> str:
 def numbered(report: Container) -> Iterator[tuple[int, Any]]:
     """Read the results one after another, with their numbers."""
     return ((number, report.result(number)) for number in range(len(report.results)))
-
-
-def _map(path: Path) -> mmap.mmap:
-    try:
-        with path.open("rb") as f:
-            return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-    except PermissionError as e:
-        raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
 from tracekit.readers import columns as col
-from tracekit.readers.nsys import machine, metrics, nvtx
+from tracekit.readers.nsys import ids, machine, metrics, nvtx
 from tracekit.readers.nsys.labels import ENUM_OF_COLUMN
 from tracekit.readers.nsys.lookups import Lookups, kind_of
 from tracekit.readers.nsys.tables import ROWID, Request
@@ -95,7 +95,7 @@ class NsysCapture(Lookups):
         declared = schemas.table(name)[column]
         from_ = source_column(declared)
         if from_ in PACKED:
-            return (col.thread_id if column.endswith("thread_id") else col.process_id)(raw[from_])
+            return (ids.thread_id if column.endswith("thread_id") else ids.process_id)(raw[from_])
         if declared.type == "dictionary":
             enum = ENUM_OF_COLUMN.get(from_)
             return self.look_up(name, column, raw[from_], self.strings if enum is None else self.labels(enum))

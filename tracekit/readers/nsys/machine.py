@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.readers import columns as col
+from tracekit.readers.nsys import ids
 from tracekit.readers.nsys.tables import Where
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def streams(capture: Lookups) -> Iterable[Row]:
 
 def process_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """The system's number of the process, packed or plain."""
-    return pc.coalesce(col.process_id(raw["globalPid"]).cast(pa.int64()), raw["pid"])
+    return pc.coalesce(ids.process_id(raw["globalPid"]).cast(pa.int64()), raw["pid"])
 
 
 def process_name(_: Lookups, __: str, raw: pa.Table) -> pa.Array:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers import columns as col
+from tracekit.readers.nsys import ids
 from tracekit.readers.nsys.tables import Where
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def definitions(capture: Lookups, types: tuple[int, ...], *keys: str) -> dict[tu
     """Read which names the events of some types gave, by process, domain and further keys; the earliest name counts."""
     raw = capture.fetch(EVENTS, ["start", "globalTid", "textId", "text", *keys], Where("eventType", types))
     named = raw.append_column("name", name(capture, EVENTS, raw).cast(pa.string()))
-    named = named.append_column("process", col.process_id(raw["globalTid"])).sort_by("start")
+    named = named.append_column("process", ids.process_id(raw["globalTid"])).sort_by("start")
     found: dict[tuple[int | None, ...], str] = {}
     for row in named.select(["process", *keys, "name"]).to_pylist():
         process, domain, *rest, text = row.values()
@@ -120,10 +121,10 @@ def definitions(capture: Lookups, types: tuple[int, ...], *keys: str) -> dict[tu
     return found
 
 
-def _named(names: Mapping[tuple[int | None, ...], str], *ids: pa.ChunkedArray) -> pa.Array:
+def _named(names: Mapping[tuple[int | None, ...], str], *columns: pa.ChunkedArray) -> pa.Array:
     """Resolve ids that events of their own have named: n rows in, n names out."""
     if not names:
-        return pa.nulls(len(ids[0]), col.DICTIONARY)
-    threads, domains, *rest = ids
-    numbers, keys = col.number_rows(col.process_id(threads), pc.fill_null(domains, 0), *rest)
+        return pa.nulls(len(columns[0]), col.DICTIONARY)
+    threads, domains, *rest = columns
+    numbers, keys = col.number_rows(ids.process_id(threads), pc.fill_null(domains, 0), *rest)
     return col.named(numbers, pa.array([names.get(k) for k in keys], pa.string()))

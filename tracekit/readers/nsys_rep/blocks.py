@@ -12,8 +12,8 @@ import pyarrow as pa
 from tracekit.errors import UnsupportedVersionError
 from tracekit.readers.damage import Damage
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
-from tracekit.readers.nsys_rep.rewriting import counted, encoded
 from tracekit.readers.protobuf.decoding import cut
+from tracekit.readers.protobuf.rewriting import counted, encoded
 from tracekit.readers.protobuf.wire import DELIMITED, MORE, Message, delimited, varint
 
 if TYPE_CHECKING:

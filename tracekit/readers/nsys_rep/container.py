@@ -10,14 +10,13 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
-from tracekit.errors import CorruptTraceError, TracekitError, warn
+from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.damage import Damage, located
+from tracekit.readers.mapped import mapped
 from tracekit.readers.protobuf.wire import Message
 from tracekit.registry import describe
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tracekit.registry import Source
 
 MAGIC = b"NVIDIA Tegra Profiler Report"
@@ -46,7 +45,7 @@ class Container:
         if not source.head.startswith(MAGIC):
             what, hint = describe(source)
             raise CorruptTraceError(f"not an Nsight Systems report: {what}", path=self.path, hint=hint)
-        self._map = _map(self.path)
+        self._map = mapped(self.path)
         self._data = memoryview(self._map)
         self.places: dict[str, int] = {}
         with located(self.path):
@@ -102,14 +101,6 @@ class Container:
         elif not OLDEST <= self.release <= NEWEST:
             known = " to ".join(".".join(map(str, r)) for r in (OLDEST, NEWEST))
             warn(f"written by nsys {self.build}; known are {known}: what is known of it is read", path=self.path)
-
-
-def _map(path: Path) -> mmap.mmap:
-    try:
-        with path.open("rb") as f:
-            return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-    except PermissionError as e:
-        raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e
 
 
 def _build(section: memoryview) -> str:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from tracekit.readers.damage import Damage
 from tracekit.readers.nsys_rep.container import FACTS
-from tracekit.readers.nsys_rep.rewriting import edited, encoded, parts, within
+from tracekit.readers.protobuf.rewriting import edited, encoded, parts, within
 from tracekit.readers.protobuf.wire import DELIMITED, VARINT, Message
 from tracekit.readers.redaction import ADDRESS, COMMAND, ENVIRONMENT, HOST, Redaction, is_local, is_text, without_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.readers.nsys_rep.rewriting import Edit, Part
+    from tracekit.readers.protobuf.rewriting import Edit, Part
 
 OPTIONS, AGENTS = "Analysis Options Data", "Agent activity list"
 PROCESS = 113

@@ -16,7 +16,7 @@ from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, packed
 from tracekit.readers.nsys_rep.container import END, OFFSETS, RAW, TAIL, Container
 from tracekit.readers.nsys_rep.container import MAGIC as FILE_MAGIC
 from tracekit.readers.nsys_rep.entries import count
-from tracekit.readers.nsys_rep.rewriting import counted, edited, encoded, field, parts, within
+from tracekit.readers.protobuf.rewriting import counted, edited, encoded, field, parts, within
 from tracekit.readers.protobuf.wire import DELIMITED, VARINT, Message, delimited
 from tracekit.readers.redaction import ENVIRONMENT, OUTPUT, Redaction, is_environment
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.readers.nsys_rep.blocks import Block
-    from tracekit.readers.nsys_rep.rewriting import Edit, Part
+    from tracekit.readers.protobuf.rewriting import Edit, Part
     from tracekit.registry import Source
 
 EVENT = 1
