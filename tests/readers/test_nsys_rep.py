@@ -339,6 +339,12 @@ def test_damage_is_found_when_opened(data: bytes, said: str, tmp_path: Path) -> 
 RANGE = event(59, 102, (1, 59), (2, 1), (9, 1 << 48), (10, 2))
 
 
+def test_the_last_of_many_equal_fields_counts(tmp_path: Path) -> None:
+    block = packed(event(59, 102, (1, 59), *[(2, n) for n in range(5000)], (10, 9000)))
+    capture = written(tmp_path, Parts().pack(blocks=[block]))
+    assert rows(capture, "nvtx_ranges", "start_ns", "end_ns") == [(4999, 9000)]
+
+
 @pytest.mark.parametrize(
     ("block", "said"),
     [
@@ -347,11 +353,10 @@ RANGE = event(59, 102, (1, 59), (2, 1), (9, 1 << 48), (10, 2))
         (packed(b"\x08\x01"), "a block of events is damaged at byte 0 of 2"),
         (packed(event(59, 102, (7, b"")).replace(b"\x3a\0", b"\x3a\7")), "a field reaches beyond its message"),
         (packed(event(59, 102, (1, 59)) + message((1, b"\x08\x3b\xb2\x06\x7f"))), "an event reaches beyond its end"),
-        (packed(event(59, 102, (5, 1)).replace(b"\x28\1", b"\x2b\1")), "no field is of kind 3"),
-        (packed(event(59, 102, *[(2, 1)] * 5000)), "messages of more than 4096 fields"),
+        (packed(event(59, 102, (5, 1)).replace(b"\x28\1", b"\x2b\1")), "a field is of no known kind"),
         (packed(b"\x0a\0" * 200_000), "a block holds more than 131072 events"),
     ],
-    ids=["tail", "cut", "tag", "field", "event", "kind", "steps", "entries"],
+    ids=["tail", "cut", "tag", "field", "event", "kind", "entries"],
 )  # fmt: skip
 def test_damage_is_found_when_read(block: bytes, said: str, tmp_path: Path) -> None:
     capture = written(tmp_path, Parts().pack(blocks=[block]))
@@ -384,7 +389,7 @@ FACTS_ONLY = Parts().sections
         (Parts([], [strings("a", "b")], stream=message((1, 0), (3, 1), (9, "lz4"))), "after 2 of 1 strings"),
         (
             Parts(stream=message((1, 0), (9, "lz4"), (13, message((1, 1 << 32), (3, 0))), (14, b"\x0b"))),
-            "no field is of kind 3",
+            "a field is of no known kind",
         ),
     ],
     ids=["beyond", "between", "strings", "more", "types"],

@@ -92,9 +92,11 @@ def test_damaged_messages(data: bytes) -> None:
             Message(memoryview(data))
 
 
-def test_fields_beyond_the_wanted_are_not_looked_at() -> None:
-    buffer, starts, stops = placed([message((1, 5), (2, 6)) + b"\xff\xff"])
-    assert decode(buffer, starts, stops, {1})[1].values.tolist() == [5]
+def test_fields_beyond_the_wanted_are_looked_at_as_well() -> None:
+    buffer, starts, stops = placed([message((1, 5), (2, 6), (1, 7)), message((1, 5), (2, 6)) + b"\xff\xff"])
+    assert decode(buffer, starts[:1], stops[:1], {1})[1].values.tolist() == [7]
+    with pytest.raises(Damage):
+        decode(buffer, starts, stops, {1})
 
 
 PAYLOADS = st.binary(max_size=300) | st.just(b"\x0a\2\x08\x30" * 9) | st.just(b"x" * 20_000)

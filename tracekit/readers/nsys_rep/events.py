@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from tracekit.readers.nsys_rep import entries
-from tracekit.readers.protobuf.decoding import SLACK, Buffer
+from tracekit.readers.protobuf.decoding import Buffer
+from tracekit.readers.protobuf.sandbox import SLACK
 from tracekit.readers.threads import Relay, in_order
 
 if TYPE_CHECKING:

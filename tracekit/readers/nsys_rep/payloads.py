@@ -21,7 +21,8 @@ from tracekit.readers.protobuf.wire import DELIMITED
 
 if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.payload_schemas import Labels, Plan, Schemas, Value
-    from tracekit.readers.protobuf.decoding import Mask, Octets, Places, Words
+    from tracekit.readers.protobuf.decoding import Mask, Places, Words
+    from tracekit.readers.protobuf.sandbox import Octets
 
 Ints: TypeAlias = npt.NDArray[np.integer]
 
@@ -59,6 +60,8 @@ def texts(known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Arr
     Raises:
         Damage: A message is damaged.
     """
+    if payloads.null_count == len(payloads):
+        return payloads, payloads
     items = _Items(payloads)
     if not len(items.rows):
         return pa.nulls(len(payloads), _BYTES), pa.nulls(len(payloads), _BYTES)
@@ -115,9 +118,6 @@ class _Items:
 
 def _messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
     """Copy the messages of extended payloads: a buffer, and for each its event and where it begins and ends."""
-    none = np.zeros(0, np.int64)
-    if payloads.null_count == len(payloads):
-        return Buffer(0), none, none, none
     octets = np.frombuffer(payloads.buffers()[2], np.uint8)
     edges = np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset :][: len(payloads) + 1].astype(np.int64)
     sizes = np.where(payloads.is_valid().to_numpy(zero_copy_only=False), np.diff(edges), 0)

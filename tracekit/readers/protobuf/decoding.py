@@ -1,9 +1,4 @@
-"""Many protobuf messages of one kind, decoded in step with numpy: one field of all of them at a time.
-
-Messages of one kind have nearly the same fields in the same order. So one step looks at the next key of every message,
-takes the lowest, and reads that field wherever it comes next; the others wait. The cost is a few array operations a
-field, not a loop over messages. A step loads the eight bytes at each place at once: the key and all of a short number.
-"""
+"""Many protobuf messages of one kind, decoded into columns: a number or a place for each message and field."""
 
 from __future__ import annotations
 
@@ -15,38 +10,44 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracekit.readers.damage import Damage
-from tracekit.readers.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT
+from tracekit.readers.protobuf.sandbox import (
+    COUNTS,
+    FIELDS,
+    KINDS,
+    MAX_SLOTS,
+    ROOM,
+    SCRATCH,
+    SLACK,
+    SLOTS,
+    Sandbox,
+    complain,
+)
+from tracekit.readers.protobuf.wire import DELIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
-Octets: TypeAlias = npt.NDArray[np.uint8]
 Words: TypeAlias = npt.NDArray[np.uint64]
 Places: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-WORD, SLACK = 8, 32
-MAX_STEPS = 4096
+WORD = 8
+MAX_ROWS = 1 << 14
+"""Messages walked through at a time: what is found of them stays in the processor's cache."""
 MAX_LENGTH = np.uint64(1 << 40)
-_ENDS = np.uint64(0x8080808080808080)
-_BYTE, _KEY = np.uint64(0xFF), np.uint64(0xFFFF)
-_MORE, _SEVEN = np.uint64(0x80), np.uint64(0x7F)
-_FOLDS = (
-    (0xFF, 0x007F007F007F007F, 0x7F007F007F007F00, 1),
-    (0xFFFF, 0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
-    (0xFFFFFFFF, 0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
-)
+_ABSENT = np.uint64(0)
+_PLACES, _CELL = 2 * WORD, 2 * WORD + 1
+"""Bytes of scratch a message (where it begins and ends), and further ones a field (value, end, mark)."""
 
 
-class Buffer:
-    """Bytes, and the eight-byte word that begins at each of them; zeros follow the last."""
+class Buffer(Sandbox):
+    """Bytes that hold messages, and the eight-byte word that begins at each of them."""
 
-    __slots__ = ("octets", "words")
+    __slots__ = ("words",)
 
     def __init__(self, size: int) -> None:
-        self.octets: Octets = np.empty(size + SLACK, np.uint8)
-        self.octets[size:] = 0
-        self.words: Words = np.ndarray((size + SLACK - 8,), "<u8", self.octets.data, strides=(1,))
+        super().__init__(size)
+        self.words: Words = np.ndarray((size + SLACK - WORD,), "<u8", self.octets.data, strides=(1,))
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int
         buffer: Holds the messages.
         starts: n places where messages begin.
         stops: n places where they end; none of them beyond the buffer.
-        wanted: Numbers of fields. Of a repeated field the last value counts.
+        wanted: Numbers of fields below 2048, 255 at most. Of a repeated field the last value counts.
 
     Returns:
         The fields that occur.
@@ -90,155 +91,104 @@ def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int
     Raises:
         Damage: A field reaches beyond its message, or is of no known kind.
     """
-    return _Walk(buffer, starts, stops).run(frozenset(wanted)) if wanted else {}
+    numbers = sorted(wanted)
+    if not numbers or not len(starts):
+        return {}
+    found = _Found(numbers, len(starts))
+    rows = max(1, min(MAX_ROWS, ROOM // (_PLACES + _CELL * len(numbers))))
+    for first in range(0, len(starts), rows):
+        part = slice(first, min(first + rows, len(starts)))
+        found.take(part, _Walk(buffer, numbers, starts[part], stops[part]))
+    return found.fields()
 
 
-def varints(buffer: Buffer, places: Places) -> tuple[Words, Places | int]:
-    """Read numbers: n places in, n values and their n lengths in bytes out (one length if they are equal)."""
-    return number_in(buffer, buffer.words[places], places, WORD)
+def varints(buffer: Buffer, places: Places) -> tuple[Words, Places]:
+    """Read numbers: n places in, n values and their n lengths in bytes out.
 
-
-class _Walk:
-    """Where each message stands; finished ones are left out as the walk goes on."""
-
-    def __init__(self, buffer: Buffer, starts: Places, stops: Places) -> None:
-        self.buffer = buffer
-        self.total = len(starts)
-        self.rows: Places | None = None
-        self.at = starts.copy()
-        self.stops = stops
-        self.found: dict[int, Field] = {}
-        self._leave_finished()
-
-    def run(self, wanted: frozenset[int]) -> dict[int, Field]:
-        """Walk until every message is read or beyond the wanted fields."""
-        last = max(wanted)
-        for _ in range(MAX_STEPS):
-            if not len(self.at):
-                return self.found
-            words = self.buffer.words[self.at]
-            key, width, chosen = _next_key(words)
-            if key >> 3 > last:
-                return self.found
-            self._step(words, key, width, chosen, wanted)
-        raise Damage(f"messages of more than {MAX_STEPS} fields")
-
-    def _step(self, words: Words, key: int, width: int, chosen: Places | None, wanted: frozenset[int]) -> None:
-        at, stops = self.at, self.stops
-        if chosen is not None:
-            at, stops, words = at[chosen], stops[chosen], words[chosen]
-        values, ends, after = self._read(at + width, words >> np.uint64(8 * width), key & 7, WORD - width)
-        if (after > stops).any():
-            raise Damage("a field reaches beyond its message")
-        if key >> 3 in wanted:
-            self._keep(key >> 3, values, ends, chosen)
-        if chosen is None:
-            self.at = after if ends is None else after.copy()
-        else:
-            self.at[chosen] = after
-        self._leave_finished()
-
-    def _read(self, at: Places, words: Words, kind: int, have: int) -> tuple[Words, Places | None, Places]:
-        """Read one value of each message: numbers (or places), ends of bytes, and the places after it."""
-        if kind == VARINT:
-            values, lengths = number_in(self.buffer, words, at, have)
-            return values, None, at + lengths
-        if kind == DELIMITED:
-            sizes, lengths = number_in(self.buffer, words, at, have)
-            starts = at + lengths
-            ends = starts + np.minimum(sizes, MAX_LENGTH).view(np.int64)
-            return starts.view(np.uint64), ends, ends
-        if kind == FIXED64:
-            return self.buffer.words[at], None, at + 8
-        if kind == FIXED32:
-            return self.buffer.words[at] & np.uint64(0xFFFFFFFF), None, at + 4
-        raise Damage(f"no field is of kind {kind}")
-
-    def _keep(self, number: int, values: Words, ends: Places | None, chosen: Places | None) -> None:
-        rows = self.rows if chosen is None else chosen if self.rows is None else self.rows[chosen]
-        known = self.found.get(number)
-        if rows is None:
-            self.found[number] = Field(values, ends, None)
-            return
-        if known is None:
-            stops = None if ends is None else np.zeros(self.total, np.int64)
-            known = self.found[number] = Field(np.zeros(self.total, np.uint64), stops, np.zeros(self.total, np.bool_))
-        if (known.stops is None) != (ends is None):
-            raise Damage(f"field {number} holds both numbers and bytes")
-        known.values[rows] = values
-        if known.valid is not None:
-            known.valid[rows] = True
-        if known.stops is not None and ends is not None:
-            known.stops[rows] = ends
-
-    def _leave_finished(self) -> None:
-        open_ = self.at < self.stops
-        if not open_.all():
-            kept = np.flatnonzero(open_)
-            self.rows = kept if self.rows is None else self.rows[kept]
-            self.at, self.stops = self.at[kept], self.stops[kept]
-
-
-def _next_key(words: Words) -> tuple[int, int, Places | None]:
-    """Find the lowest key among the next ones: key, its width in bytes, and which messages have it (None: all)."""
-    first = int(words[0]) & 0xFFFF
-    wide = bool(first & 0x80)
-    if ((words & (_KEY if wide else _BYTE)) == np.uint64(first if wide else first & 0xFF)).all():
-        return _plain(first) if wide else first & 0xFF, 1 + wide, None
-    keys = words & _KEY
-    keys = np.where(keys & _MORE, (keys & _SEVEN) | (keys >> np.uint64(8) << np.uint64(7)), keys & _BYTE)
-    lowest = int(keys.min())
-    if lowest >> 14:
-        raise Damage("a field has a number beyond all known ones")
-    return lowest, 1 + (lowest >= MORE), np.flatnonzero(keys == np.uint64(lowest))
-
-
-def _plain(raw: int) -> int:
-    """Return the key that two bytes encode."""
-    if raw & 0x8000:
-        raise Damage("a field has a number beyond all known ones")
-    return raw & 0x7F | raw >> 8 << 7
-
-
-def number_in(buffer: Buffer, words: Words, places: Places, have: int) -> tuple[Words, Places | int]:
-    """Read numbers whose first ``have`` bytes are in words: n values, n lengths in bytes (one if all are equal)."""
-    ends = ~words & _ENDS
-    if have < WORD:
-        ends &= np.uint64((1 << 8 * have) - 1)
-    if not ends.all():
-        return _long_numbers(buffer, places)
-    upto = (ends - np.uint64(1)) ^ ends
-    top = int(upto.max(initial=np.uint64(0)))
-    if top >> 8 == 0:
-        return words & _SEVEN, 1
-    return _folded(words & upto & ~_ENDS, top), (np.bitwise_count(upto) >> 3).astype(np.int64)
-
-
-def _long_numbers(buffer: Buffer, places: Places) -> tuple[Words, Places]:
-    """Read numbers of up to ten bytes."""
-    words = buffer.words[places]
-    ends = ~words & _ENDS
-    upto = (ends - np.uint64(1)) ^ ends
-    values = _folded(words & upto & ~_ENDS, 1 << 63)
-    lengths = (np.bitwise_count(upto) >> 3).astype(np.int64)
-    longer = np.flatnonzero(ends == np.uint64(0))
-    if len(longer):
-        ninth, tenth = buffer.octets[places[longer] + 8], buffer.octets[places[longer] + 9]
-        if (ninth & tenth & np.uint8(0x80)).any():
-            raise Damage("a number does not end")
-        values[longer] |= (ninth & np.uint8(0x7F)).astype(np.uint64) << np.uint64(56)
-        ten = ninth >= np.uint8(0x80)
-        values[longer] |= np.where(ten, tenth & np.uint8(1), np.uint8(0)).astype(np.uint64) << np.uint64(63)
-        lengths[longer] = np.where(ten, 10, 9)
+    Raises:
+        Damage: A number does not end.
+    """
+    values, lengths = np.empty(len(places), np.uint64), np.empty(len(places), np.int64)
+    rows = ROOM // (3 * WORD)
+    for first in range(0, len(places), rows):
+        part = slice(first, first + rows)
+        n = len(places[part])
+        at, found, after = (buffer.at(SCRATCH + k * n * WORD, n * WORD) for k in range(3))
+        at.view(np.int64)[:] = places[part]
+        buffer.frame(n, *(SCRATCH + k * n * WORD for k in range(3)), len(buffer.octets) - SLACK)
+        complain(buffer.call("numbers"))
+        values[part] = found.view(np.uint64)
+        lengths[part] = after.view(np.int64)
     return values, lengths
 
 
-def _folded(groups: Words, top: int) -> Words:
-    """Push groups of seven bits, one a byte, together; ``top`` covers every byte in use."""
-    for covers, low, high, shift in _FOLDS:
-        if top > covers:
-            groups = (groups & np.uint64(low)) | ((groups & np.uint64(high)) >> np.uint64(shift))
-    return groups
+class _Walk:
+    """Some messages, walked through: what was found of each field, still in the memory of the sandbox."""
+
+    def __init__(self, buffer: Buffer, numbers: Sequence[int], starts: Places, stops: Places) -> None:
+        rows, slots = len(starts), len(numbers)
+        if slots > MAX_SLOTS or numbers[-1] >= FIELDS or numbers[0] < 0:
+            raise ValueError(f"fields {numbers[0]} to {numbers[-1]}, {slots} of them, cannot be decoded at once")
+        at = np.cumsum([SCRATCH, *(WORD * rows for _ in range(2)), *(WORD * rows * slots for _ in range(2))]).tolist()
+        buffer.at(at[0], WORD * rows).view(np.int64)[:] = starts
+        buffer.at(at[1], WORD * rows).view(np.int64)[:] = stops
+        marks = buffer.at(at[4], rows * slots)
+        marks[:] = 0
+        table = buffer.at(SLOTS, FIELDS)
+        table[:] = 0
+        table[list(numbers)] = np.arange(1, slots + 1)
+        self.counts: npt.NDArray[np.int32] = buffer.at(COUNTS, 4 * slots).view(np.int32)
+        self.kinds: npt.NDArray[np.int32] = buffer.at(KINDS, 4 * slots).view(np.int32)
+        self.counts[:], self.kinds[:] = 0, 0
+        buffer.frame(rows, *at, len(buffer.octets) - SLACK)
+        complain(buffer.call("messages"))
+        self.values: Words = buffer.at(at[2], WORD * rows * slots).view(np.uint64).reshape(slots, rows)
+        self.stops: Places = buffer.at(at[3], WORD * rows * slots).view(np.int64).reshape(slots, rows)
+        self.marks: Mask = marks.view(np.bool_).reshape(slots, rows)
+
+
+class _Found:
+    """What was found of some fields in all messages so far; memory is taken for fields that occur."""
+
+    def __init__(self, numbers: Sequence[int], rows: int) -> None:
+        self._numbers = numbers
+        self._rows = rows
+        self._fields: dict[int, Field] = {}
+        self._counts = [0] * len(numbers)
+
+    def take(self, part: slice, walk: _Walk) -> None:
+        """Take over what a walk through a part of the messages found."""
+        kinds = walk.kinds.tolist()
+        for slot, count in enumerate(walk.counts.tolist()):
+            if count:
+                field = self._field(slot, kinds[slot])
+                marks = walk.marks[slot]
+                everywhere = count == len(marks)
+                field.values[part] = walk.values[slot] if everywhere else np.where(marks, walk.values[slot], _ABSENT)
+                if field.stops is not None:
+                    field.stops[part] = walk.stops[slot] if everywhere else np.where(marks, walk.stops[slot], 0)
+                if field.valid is not None:
+                    field.valid[part] = marks
+                self._counts[slot] += count
+
+    def fields(self) -> dict[int, Field]:
+        """Return the fields that occur."""
+        for slot, number in enumerate(self._numbers):
+            if self._counts[slot] == self._rows:
+                self._fields[number].valid = None
+        return self._fields
+
+    def _field(self, slot: int, kinds: int) -> Field:
+        number = self._numbers[slot]
+        delimited = kinds == 1 << DELIMITED
+        known = self._fields.get(number)
+        if known is None:
+            stops = np.zeros(self._rows, np.int64) if delimited else None
+            known = Field(np.zeros(self._rows, np.uint64), stops, np.zeros(self._rows, np.bool_))
+            self._fields[number] = known
+        if (known.stops is not None) != delimited or (kinds >> DELIMITED & 1) != delimited:
+            raise Damage(f"field {number} holds both numbers and bytes")
+        return known
 
 
 def cut(
