@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -97,6 +99,26 @@ def test_fields_beyond_the_wanted_are_looked_at_as_well() -> None:
     assert decode(buffer, starts[:1], stops[:1], {1})[1].values.tolist() == [7]
     with pytest.raises(Damage):
         decode(buffer, starts, stops, {1})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
+def test_little_address_space_is_enough() -> None:
+    code = """
+import resource
+import numpy as np
+from tracekit.readers.protobuf.decoding import Buffer, decode
+from tracekit.readers.protobuf import sandbox
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+buffers = [Buffer(1 << 24) for _ in range(4)]
+buffers[-1].octets[:3] = (8, 150, 1)
+print(decode(buffers[-1], np.array([0]), np.array([3]), {1})[1].values.tolist())
+try:
+    Buffer(1 << 30)
+except MemoryError as e:
+    print(e)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[150]\nno 1078001664 bytes to decode in\n"
 
 
 PAYLOADS = st.binary(max_size=300) | st.just(b"\x0a\2\x08\x30" * 9) | st.just(b"x" * 20_000)

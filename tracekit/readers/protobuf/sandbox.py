@@ -52,9 +52,7 @@ class Sandbox:
 
     def __init__(self, size: int) -> None:
         pages = -(-(OCTETS + size + SLACK) // _PAGE)
-        code = _code()
-        self._store = wasmtime.Store(code.engine)
-        memory = wasmtime.Memory(self._store, wasmtime.MemoryType(wasmtime.Limits(pages, pages)))
+        code, self._store, memory = _memory(pages)
         exports = wasmtime.Instance(self._store, code.module, [memory]).exports(self._store)
         self._calls: dict[str, wasmtime.Func] = {n: f for n, f in exports.items() if isinstance(f, wasmtime.Func)}
         self._memory: Octets = np.asarray(_Block(memory, self._store))
@@ -102,23 +100,32 @@ class _Block:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
 
 
-def _code() -> _Code:
-    """Compile, once; other threads wait."""
+def _memory(pages: int) -> tuple[_Code, wasmtime.Store, wasmtime.Memory]:
+    """Take memory: with address space around it, so that places need no check, or where that is limited, without."""
+    size = wasmtime.MemoryType(wasmtime.Limits(pages, pages))
+    for guarded in (True, False):
+        code = _code(guarded=guarded)
+        store = wasmtime.Store(code.engine)
+        try:
+            return code, store, wasmtime.Memory(store, size)
+        except wasmtime.WasmtimeError:
+            continue
+    raise MemoryError(f"no {pages * _PAGE} bytes to decode in")
+
+
+def _code(*, guarded: bool) -> _Code:
+    """Return the compiled code; other threads wait for the one that compiles."""
     with _LOCK:
-        return _compiled()
+        return _compiled(guarded=guarded)
 
 
 @functools.cache
-def _compiled() -> _Code:
-    """Compile, and try: where address space is limited, memory is taken without room around it."""
+def _compiled(*, guarded: bool) -> _Code:
+    config = wasmtime.Config()
+    if not guarded:
+        config.memory_reservation = 0
+        config.memory_reservation_for_growth = 0
+        config.memory_guard_size = 0
+    engine = wasmtime.Engine(config)
     text = resources.files(__package__).joinpath("walk.wat").read_text("utf-8")
-    roomy = wasmtime.Engine()
-    try:
-        wasmtime.Memory(wasmtime.Store(roomy), wasmtime.MemoryType(wasmtime.Limits(1, 1)))
-        return _Code(roomy, wasmtime.Module(roomy, text))
-    except wasmtime.WasmtimeError:
-        tight = wasmtime.Config()
-        tight.memory_reservation = 0
-        tight.memory_guard_size = 0
-        engine = wasmtime.Engine(tight)
-        return _Code(engine, wasmtime.Module(engine, text))
+    return _Code(engine, wasmtime.Module(engine, text))
