@@ -147,6 +147,10 @@ class View(Protocol):
         """Read columns by table, all of them if None, now and together; those asked for later are there."""
         ...
 
+    def table(self, name: str) -> pa.Table:
+        """One table as declared; its dictionaries hold only what its rows use."""
+        ...
+
     def frame(self, name: str) -> pl.LazyFrame:
         """One table; only the columns that the query uses are read."""
         ...

@@ -333,7 +333,7 @@ def report_table(trace: Trace, report: str) -> ReportTable:
     """Compute a report of ``nsys stats``, to be printed as nsys prints it."""
     from tracekit.core import reports
 
-    return reports.run(trace.frame, report)
+    return reports.run(trace.frame, report, trace.prefetch)
 
 
 def convert(

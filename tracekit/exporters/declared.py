@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit import schemas
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -16,5 +14,4 @@ BATCH_ROWS = 1 << 18
 
 def table(view: View, name: str) -> pa.Table:
     """Return a table as declared: all its rows, and one dictionary a column, which holds only what the rows use."""
-    frame = view.frame(name).collect()
-    return schemas.conform(frame.to_arrow(), view.schema(name)).unify_dictionaries()
+    return view.table(name).unify_dictionaries()

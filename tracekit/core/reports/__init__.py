@@ -10,11 +10,11 @@ Differences from nsys, where exports lack tables: labels of enums and unnamed th
 from __future__ import annotations
 
 from tracekit.core.reports import api, gpu, nvtx
-from tracekit.core.reports.report import Frames, Report, Request, has_legacy_rounding
+from tracekit.core.reports.report import Frames, Prefetch, Reads, Report, Request, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
 from tracekit.errors import UnknownFormatError
 
-__all__ = ["ALIASES", "REPORTS", "Frames", "Report", "ReportTable", "run"]
+__all__ = ["ALIASES", "REPORTS", "Frames", "Reads", "Report", "ReportTable", "run"]
 
 REPORTS: dict[str, Report] = {
     r.name: r
@@ -70,11 +70,12 @@ _NSYS_ONLY = (
 )
 
 
-def run(frames: Frames, name: str) -> ReportTable:
+def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTable:
     """Make one report.
 
     Args:
         frames: Gives a declared table by name, as ``Trace.frame`` does.
+        prefetch: Is told which columns of which tables will be read, as ``Trace.prefetch``.
         name: Name of the report, or its old name, with nsys's options after colons: ``cuda_gpu_kern_sum:base``.
 
     Returns:
@@ -91,7 +92,10 @@ def run(frames: Frames, name: str) -> ReportTable:
         raise UnknownFormatError(f"report {report.name!r} has no option {unknown[0]!r}", hint=f"options: {known}")
     if {"base", "mangled"} <= set(options):
         raise UnknownFormatError(f"report {report.name!r} was asked for base and mangled names", hint="take one")
-    return report(Request(frames, frozenset(options), has_legacy_rounding(frames)))
+    request = Request(frames, frozenset(options), has_legacy_rounding(frames))
+    if prefetch is not None:
+        prefetch(report.reads_with(request))
+    return report(request)
 
 
 def _named(name: str) -> Report:

@@ -6,8 +6,8 @@ import polars as pl
 
 from tracekit.core.reports.names import dimensions, relabelled, without_version
 from tracekit.core.reports.numbers import tenths
-from tracekit.core.reports.report import KERNEL_OPTIONS, Request, report
-from tracekit.core.reports.sources import CALL, THREAD, calls, kernels
+from tracekit.core.reports.report import CALL, CALLS, KERNEL_OPTIONS, THREAD, TIMES, Request, report
+from tracekit.core.reports.sources import calls, kernels
 from tracekit.core.reports.summary import (
     DURATION,
     largest_first,
@@ -19,17 +19,22 @@ from tracekit.core.reports.summary import (
 from tracekit.core.reports.table import Column, integer, nanoseconds, text
 
 _TRACED_CALL = 27  # event class of what osrt traces; others are samples and blocked states
+_SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 
 
-@report(*summary_columns("Num Calls"), text("Name", "name"))
+@report(*summary_columns("Num Calls"), text("Name", "name"), reads={"api_calls": ("name_id", "name", *TIMES)})
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls by function; versions of a function apart, though their names look alike."""
     grouped = _by_function(request.frames("api_calls"))
     return grouped.with_columns(without_version(pl.col("name").cast(pl.String)))
 
 
-@report(*summary_columns("Num Calls"), text("Name", "name"))
+@report(
+    *summary_columns("Num Calls"),
+    text("Name", "name"),
+    reads={"osrt_calls": ("event_class", "name_id", "name", *TIMES)},
+)
 def osrt_sum(request: Request) -> pl.LazyFrame:
     """Operating system runtime calls by function."""
     return _by_function(request.frames("osrt_calls").filter(event_class=_TRACED_CALL))
@@ -45,6 +50,7 @@ def osrt_sum(request: Request) -> pl.LazyFrame:
     integer("Tid", "thread_id"),
     integer("T-Pri", "priority"),
     text("Thread Name", "thread_name"),
+    reads={"api_calls": (*CALLS, "name", "return_value")},
 )
 def cuda_api_trace(request: Request) -> pl.LazyFrame:
     """Every CUDA API call by start; one line for each name of its thread."""
@@ -68,6 +74,7 @@ def _phase_columns() -> list[Column]:
     text("API Name", "api_name"),
     text("Kernel Name", "name"),
     options=KERNEL_OPTIONS,
+    reads={"kernels": (*CALL, *TIMES, "device_id"), "api_calls": (*CALLS, "name")},
 )
 def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     """Launch, queue and execution times of kernels by thread, device, function and kernel."""
@@ -96,11 +103,11 @@ def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     text("BlockXYZ", "block"),
     text("Kernel Name", "name"),
     options=KERNEL_OPTIONS,
+    reads={"kernels": (*CALL, *TIMES, "device_id", *_SIZES), "api_calls": (*CALLS, "name")},
 )
 def cuda_kern_exec_trace(request: Request) -> pl.LazyFrame:
     """Every kernel with the call that launched it, by start of the call."""
-    sizes = (f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
-    rows = _executions(request, "device_id", *sizes).sort("call_start_ns", maintain_order=True)
+    rows = _executions(request, "device_id", *_SIZES).sort("call_start_ns", maintain_order=True)
     queue_start = pl.when(pl.col("queue_ns").is_not_null()).then("call_end_ns")
     return rows.with_columns(queue_start.alias("queue_start_ns"), dimensions("grid"), dimensions("block"))
 

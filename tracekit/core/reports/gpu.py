@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.reports.names import copy_name, dimensions, relabelled, set_name, without_version
-from tracekit.core.reports.report import KERNEL_OPTIONS, Request, report
-from tracekit.core.reports.sources import kernels, memory_ops
+from tracekit.core.reports.report import KERNEL_OPTIONS, TIMES, Request, report
+from tracekit.core.reports.sources import MEMORY_OPS, kernels, memory_ops
 from tracekit.core.reports.summary import DURATION, largest_first, summarize, summary_columns
 from tracekit.core.reports.table import (
     integer,
@@ -18,10 +18,14 @@ from tracekit.core.reports.table import (
 
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _PLACE = ("device_id", "context_id", "green_context_id", "stream_id")
+_MEMORY = ("static_shared_memory_bytes", "dynamic_shared_memory_bytes")
+_KERNEL_ROW = ("start_ns", "correlation_id", *_PLACE, *_SIZES, "registers_per_thread", *_MEMORY)
+_COPY_ROW = ("start_ns", "correlation_id", *_PLACE, "bytes", "src_memory_kind", "dst_memory_kind")
+_SET_ROW = ("start_ns", "correlation_id", *_PLACE, "bytes")
 _NS_PER_S = 1_000_000_000
 
 
-@report(*summary_columns("Instances"), text("Name", "name"), options=KERNEL_OPTIONS)
+@report(*summary_columns("Instances"), text("Name", "name"), options=KERNEL_OPTIONS, reads={"kernels": TIMES})
 def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name."""
     rows = kernels(request, "start_ns", "end_ns").select("name", DURATION)
@@ -34,6 +38,7 @@ def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
     text("BlockXYZ", "block"),
     text("Name", "name"),
     options=KERNEL_OPTIONS,
+    reads={"kernels": (*TIMES, *_SIZES)},
 )
 def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, grid and block."""
@@ -42,13 +47,25 @@ def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
     return grouped.with_columns(dimensions("grid"), dimensions("block"))
 
 
-@report(*summary_columns("Instances"), text("Category", "category"), text("Operation", "name"), options=KERNEL_OPTIONS)
+@report(
+    *summary_columns("Instances"),
+    text("Category", "category"),
+    text("Operation", "name"),
+    options=KERNEL_OPTIONS,
+    reads={"kernels": TIMES, **MEMORY_OPS},
+)
 def cuda_gpu_sum(request: Request) -> pl.LazyFrame:
     """Kernels and memory operations by name."""
     return _by_category(*_gpu_work(request))
 
 
-@report(*summary_columns("Instances"), text("Category", "category"), text("Operation", "name"), options=KERNEL_OPTIONS)
+@report(
+    *summary_columns("Instances"),
+    text("Category", "category"),
+    text("Operation", "name"),
+    options=KERNEL_OPTIONS,
+    reads={"api_calls": ("name", *TIMES), "kernels": TIMES, **MEMORY_OPS},
+)
 def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls, kernels and memory operations by name."""
     name = relabelled(pl.col("name"), without_version)
@@ -56,7 +73,7 @@ def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     return _by_category(calls, *_gpu_work(request))
 
 
-@report(*summary_columns("Count"), text("Operation", "name"))
+@report(*summary_columns("Count"), text("Operation", "name"), reads=MEMORY_OPS)
 def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
     """Time of copies and sets of memory by kind."""
     return largest_first(summarize(memory_ops(request.frames), ["name"]), "name")
@@ -71,6 +88,7 @@ def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
     megabytes("Max", "max"),
     megabytes("StdDev", "deviation"),
     text("Operation", "name"),
+    reads=MEMORY_OPS,
 )
 def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
     """Size of copies and sets of memory by kind."""
@@ -100,6 +118,11 @@ def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
     integer("Strm", "stream_id"),
     text("Name", "name"),
     options=KERNEL_OPTIONS,
+    reads={
+        "kernels": (*_KERNEL_ROW, "end_ns"),
+        "memcpys": (*_COPY_ROW, "end_ns", "copy_kind"),
+        "memsets": (*_SET_ROW, "end_ns", "memory_kind"),
+    },
 )
 def cuda_gpu_trace(request: Request) -> pl.LazyFrame:
     """Every kernel and memory operation by start; at one start kernels, then copies, then sets."""
@@ -113,20 +136,16 @@ def cuda_gpu_trace(request: Request) -> pl.LazyFrame:
 
 
 def _kernel_rows(request: Request) -> pl.LazyFrame:
-    memory = ("static_shared_memory_bytes", "dynamic_shared_memory_bytes")
-    columns = ("start_ns", "correlation_id", *_PLACE, *_SIZES, "registers_per_thread", *memory)
-    return kernels(request, *columns, "end_ns").select(*columns, DURATION, "name")
+    return kernels(request, *_KERNEL_ROW, "end_ns").select(*_KERNEL_ROW, DURATION, "name")
 
 
 def _copy_rows(request: Request) -> pl.LazyFrame:
-    columns = ("start_ns", "correlation_id", *_PLACE, "bytes", "src_memory_kind", "dst_memory_kind")
-    return request.frames("memcpys").select(*columns, DURATION, copy_name(pl.col("copy_kind")).alias("name"))
+    return request.frames("memcpys").select(*_COPY_ROW, DURATION, copy_name(pl.col("copy_kind")).alias("name"))
 
 
 def _set_rows(request: Request) -> pl.LazyFrame:
-    columns = ("start_ns", "correlation_id", *_PLACE, "bytes")
     kind = pl.col("memory_kind").alias("src_memory_kind")
-    return request.frames("memsets").select(*columns, kind, DURATION, name=set_name())
+    return request.frames("memsets").select(*_SET_ROW, kind, DURATION, name=set_name())
 
 
 def _throughput() -> pl.Expr:

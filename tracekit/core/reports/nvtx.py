@@ -15,8 +15,18 @@ import polars as pl
 
 from tracekit.core.containment import lanes, levels, parents, paths, place, slice_members, slice_min, slices
 from tracekit.core.reports.names import range_tag
-from tracekit.core.reports.report import KERNEL_NAME_OPTIONS, LAUNCHES_IN_RANGES, Request, report
-from tracekit.core.reports.sources import CALL, THREAD, calls, closed, kernels, owning_ranges, ranges
+from tracekit.core.reports.report import (
+    CALL,
+    CALLS,
+    KERNEL_NAME_OPTIONS,
+    LAUNCHES_IN_RANGES,
+    RANGES,
+    THREAD,
+    TIMES,
+    Request,
+    report,
+)
+from tracekit.core.reports.sources import calls, closed, kernels, owning_ranges, ranges
 from tracekit.core.reports.summary import (
     DURATION,
     largest_first,
@@ -32,22 +42,25 @@ if TYPE_CHECKING:
 
 _STYLE = pl.when(pl.col("kind") == "push_pop").then(pl.lit("PushPop")).otherwise(pl.lit("StartEnd")).alias("style")
 _CHILDREN = pl.len().alias("children")
+_WORK = (*CALL, *TIMES)
+_ALL_RANGES = {"nvtx_ranges": RANGES, "nvtx_marks": ("timestamp_ns",)}
+_PROJECTED = {"nvtx_ranges": RANGES, "api_calls": CALLS, "kernels": _WORK, "memcpys": _WORK, "memsets": _WORK}
 
 
-@report(*summary_columns("Instances"), text("Style", "style"), text("Range", "tag"))
+@report(*summary_columns("Instances"), text("Style", "style"), text("Range", "tag"), reads=_ALL_RANGES)
 def nvtx_sum(request: Request) -> pl.LazyFrame:
     """NVTX ranges by name and style."""
     grouped = summarize(_all_ranges(request.frames), ["tag", "kind"])
     return largest_first(grouped.with_columns(_STYLE), "tag", "style")
 
 
-@report(*summary_columns("Instances"), text("Range", "tag"))
+@report(*summary_columns("Instances"), text("Range", "tag"), reads=_ALL_RANGES)
 def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
     """Push/pop ranges by name."""
     return largest_first(summarize(_all_ranges(request.frames).filter(pl.col("kind") == "push_pop"), ["tag"]), "tag")
 
 
-@report(*summary_columns("Instances"), text("Range", "tag"))
+@report(*summary_columns("Instances"), text("Range", "tag"), reads=_ALL_RANGES)
 def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
     """Start/end ranges by name."""
     return largest_first(summarize(_all_ranges(request.frames).filter(pl.col("kind") == "start_end"), ["tag"]), "tag")
@@ -68,6 +81,7 @@ def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
     integer("ParentId", "parent_id"),
     text("RangeStack", "stack"),
     text("NameTree", "indented"),
+    reads={"nvtx_ranges": RANGES},
 )
 def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     """Every push/pop range with its place in the nesting, by start; at one start the shorter first."""
@@ -93,6 +107,7 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     text("Kernel Name", "name"),
     options=KERNEL_NAME_OPTIONS,
     needs=LAUNCHES_IN_RANGES,
+    reads={"nvtx_ranges": RANGES, "api_calls": CALLS, "kernels": _WORK},
 )
 def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, launching thread and containing range; kernels in no range too.
@@ -122,6 +137,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     integer("RangeId", "range_id"),
     integer("ParentId", "parent_id"),
     text("RangeStack", "stack"),
+    reads=_PROJECTED,
 )
 def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     """Every range that launched GPU work, with the extent of that work, by range id."""
@@ -140,6 +156,7 @@ def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     mean("Avg GPU Ops", "mean_ops"),
     mean("Avg Range Lvl", "mean_level"),
     mean("Avg Num Child", "mean_children"),
+    reads=_PROJECTED,
 )
 def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
     """Ranges that launched GPU work, by name and style."""

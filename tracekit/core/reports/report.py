@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 Frames = Callable[[str], pl.LazyFrame]
+Reads = Mapping[str, Sequence[str]]
+Prefetch = Callable[[Reads], None]
 
 KERNEL_NAME_OPTIONS = ("base", "mangled")
 KERNEL_OPTIONS = ("nvtx-name", *KERNEL_NAME_OPTIONS)
 LAUNCHES_IN_RANGES = ("nvtx_ranges", "api_calls")
+THREAD = ("process_id", "thread_id")
+CALL = ("process_id", "correlation_id")  # what links GPU work to the call that launched it
+TIMES = ("start_ns", "end_ns")
+CALLS = (*THREAD, "correlation_id", *TIMES)
+RANGES = ("range_id", *TIMES, "kind", *THREAD, "end_thread_id", "domain", "name")
+_OTHER_NAMES = {"base": "short_name", "mangled": "mangled_name"}
 _EXACT_ROUNDING_SINCE = (2024, 5)
 
 
@@ -49,6 +57,7 @@ class Report:
         columns: What is printed, in order.
         options: nsys's options that it takes.
         needs: Tables without which a capture of kernels makes it empty, as it does with nsys.
+        reads: Columns that it reads, by table, so that they are read together; names of kernels are understood.
         build: Makes the rows, in the order printed.
     """
 
@@ -57,6 +66,7 @@ class Report:
     columns: tuple[Column, ...]
     options: tuple[str, ...]
     needs: tuple[str, ...]
+    reads: Reads
     build: Build
 
     def __call__(self, request: Request) -> ReportTable:
@@ -64,17 +74,35 @@ class Report:
         rows = self.build(_without_rows(request) if self._lacks_tables(request) else request)
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
 
+    def reads_with(self, request: Request) -> dict[str, list[str]]:
+        """Columns that it reads with some options, by table; they decide what kernels are called."""
+        read = {table: list(columns) for table, columns in self.reads.items()}
+        if "kernels" in read:
+            read["kernels"] += ["name", *(c for option, c in _OTHER_NAMES.items() if option in request.options)]
+        if "nvtx-name" in request.options:
+            read["kernels"] += CALL
+            read["nvtx_ranges"], read["api_calls"] = list(RANGES), [*read.get("api_calls", ()), *CALLS]
+        for table in self._needs(request):
+            read.setdefault(table, []).append(request.frames(table).collect_schema().names()[0])
+        return {table: list(dict.fromkeys(columns)) for table, columns in read.items()}
+
     def _lacks_tables(self, request: Request) -> bool:
+        *needs, kernels = self._needs(request) or ("kernels",)
+        return any(not _has_rows(request, t) for t in needs) and _has_rows(request, kernels)
+
+    def _needs(self, request: Request) -> tuple[str, ...]:
         needs = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.needs
-        return any(not _has_rows(request, t) for t in needs) and _has_rows(request, "kernels")
+        return (*needs, "kernels") if needs else ()
 
 
-def report(*columns: Column, options: tuple[str, ...] = (), needs: tuple[str, ...] = ()) -> Callable[[Build], Report]:
+def report(
+    *columns: Column, reads: Reads, options: tuple[str, ...] = (), needs: tuple[str, ...] = ()
+) -> Callable[[Build], Report]:
     """Declare the decorated function to be the report of its name, printed in these columns."""
 
     def declare(build: Build) -> Report:
         doc = (build.__doc__ or "").partition("\n")[0]
-        return Report(build.__name__, doc, columns, options, needs, build)
+        return Report(build.__name__, doc, columns, options, needs, reads, build)
 
     return declare
 

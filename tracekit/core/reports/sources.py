@@ -8,13 +8,13 @@ import polars as pl
 
 from tracekit.core.containment import lanes, place, slice_paint, slices
 from tracekit.core.reports.names import copy_name, set_name
+from tracekit.core.reports.report import CALL, CALLS, RANGES, THREAD, TIMES
 from tracekit.core.reports.summary import DURATION
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request
 
-THREAD = ("process_id", "thread_id")
-CALL = ("process_id", "correlation_id")  # what links GPU work to the call that launched it
+MEMORY_OPS = {"memcpys": ("copy_kind", *TIMES, "bytes"), "memsets": (*TIMES, "bytes")}
 
 
 def kernels(request: Request, *columns: str) -> pl.LazyFrame:
@@ -43,13 +43,12 @@ def memory_ops(frames: Frames) -> pl.LazyFrame:
 
 def calls(frames: Frames, *columns: str) -> pl.LazyFrame:
     """Read API calls: thread, ``correlation_id``, ``start_ns``, ``end_ns``, and further columns."""
-    return frames("api_calls").select(*THREAD, "correlation_id", "start_ns", "end_ns", *columns)
+    return frames("api_calls").select(*CALLS, *columns)
 
 
 def ranges(frames: Frames) -> pl.LazyFrame:
     """Read NVTX ranges with what reports need of them."""
-    columns = ("range_id", "start_ns", "end_ns", "kind", *THREAD, "end_thread_id", "domain", "name")
-    return frames("nvtx_ranges").select(columns)
+    return frames("nvtx_ranges").select(RANGES)
 
 
 def closed(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.LazyFrame:

@@ -1,0 +1,41 @@
+"""What a report says that it reads is all that it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tracekit as tk
+from tracekit.core import reports
+from tracekit.readers.nsys.capture import NsysCapture
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+MACHINE = {"devices", "threads", "capture_info"}
+ASKED = [
+    *reports.REPORTS,
+    *(f"{r.name}:{o}" for r in reports.REPORTS.values() for o in r.options),
+    "cuda_gpu_kern_sum:nvtx-name:base",
+]
+
+
+@pytest.mark.parametrize("name", ["train_amp.nsys-rep", "nvtx_features.nsys-rep", "osrt_libs.nsys-rep"])
+@pytest.mark.parametrize("report", ASKED)
+def test_tables_are_read_together(name: str, report: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    later: list[str] = []
+    read = NsysCapture.read
+
+    def noted(capture: NsysCapture, table: str, columns: list[str]) -> object:
+        later.extend([] if table in MACHINE else [f"{table}: {', '.join(columns)}"])
+        return read(capture, table, columns)
+
+    monkeypatch.setattr(NsysCapture, "read", noted)
+    with tk.load(FIXTURES / name) as trace:
+        asked: list[str] = []
+
+        def prefetch(wanted: reports.Reads) -> None:
+            asked.extend(wanted)
+            trace.prefetch(wanted)
+
+        reports.run(trace.frame, report, prefetch)
+    assert asked
+    assert later == []
