@@ -1,4 +1,4 @@
-"""What must hold of every real capture in both of its forms, report and SQLite export, whatever it contains."""
+"""What must hold of every real capture in each of its forms, report and exports, whatever it contains."""
 
 from __future__ import annotations
 
@@ -21,15 +21,42 @@ FIXTURES = ROOT / "fixtures"
 GOLDEN = FIXTURES / "golden"
 EXPORTS = sorted(FIXTURES.glob("*.sqlite"))
 REPORTS = sorted(FIXTURES.glob("*.nsys-rep"))
+FOLDERS = sorted(FIXTURES.glob("*_parquetdir")) + sorted(FIXTURES.glob("*_arrowdir"))
+FORMATS = {
+    ".sqlite": "nsys-sqlite",
+    ".nsys-rep": "nsys-rep",
+    "parquetdir": "nsys-parquetdir",
+    "arrowdir": "nsys-arrowdir",
+}
 WHOLE = ["chrome-trace"]
 BY_TABLE = ["csv", "parquet", "arrow"]
 
 
-@pytest.fixture(params=[*EXPORTS, *REPORTS], ids=lambda p: p.name)
+@pytest.fixture(params=[*EXPORTS, *REPORTS, *FOLDERS], ids=lambda p: p.name)
 def capture(request: pytest.FixtureRequest) -> Path:
-    """Each real capture in turn, in both forms."""
+    """Each real capture in turn, in every form that it is there in."""
     path: Path = request.param
     return path
+
+
+def form(capture: Path) -> str:
+    """The suffix of a file, or how the name of a folder ends."""
+    return capture.suffix or capture.name.rpartition("_")[2]
+
+
+def export_of(capture: Path) -> Path:
+    """The SQLite export of the same capture."""
+    return FIXTURES / f"{capture.name.removesuffix(form(capture)).removesuffix('_')}.sqlite"
+
+
+def files(path: Path) -> list[Path]:
+    """A file, or the files of a folder."""
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
+def state(path: Path) -> list[tuple[Path, bytes, int]]:
+    """What reading must not change."""
+    return [(p, p.read_bytes(), p.stat().st_mtime_ns) for p in files(path)]
 
 
 def digest(table: pa.Table) -> str:
@@ -55,10 +82,10 @@ def test_tables_are_as_declared(capture: Path) -> None:
 
 
 def test_tables_are_golden(capture: Path, request: pytest.FixtureRequest) -> None:
-    path = GOLDEN / f"{capture.stem if capture in EXPORTS else capture.name}.json"
+    path = GOLDEN / f"{capture.name if capture in REPORTS else export_of(capture).stem}.json"
     with tk.load(capture) as trace:
         made = described(trace)
-    if request.config.getoption("--golden"):
+    if request.config.getoption("--golden") and capture not in FOLDERS:
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
     assert made == json.loads(path.read_text("utf-8"))
@@ -66,9 +93,9 @@ def test_tables_are_golden(capture: Path, request: pytest.FixtureRequest) -> Non
 
 def test_same_under_an_unknown_name(capture: Path, tmp_path: Path) -> None:
     unknown = tmp_path / "unknown"
-    shutil.copyfile(capture, unknown)
+    (shutil.copytree if capture in FOLDERS else shutil.copyfile)(capture, unknown)
     with tk.load(capture) as trace, tk.load(unknown) as other:
-        assert other.format == trace.format == ("nsys-rep" if capture in REPORTS else "nsys-sqlite")
+        assert other.format == trace.format == FORMATS[form(capture)]
         assert described(other) == described(trace)
 
 
@@ -98,8 +125,7 @@ def test_exported_twice_it_is_the_same_bytes(capture: Path, tmp_path: Path, form
     def written(name: str) -> dict[str, bytes]:
         with tk.load(capture) as trace:
             path = trace.export(tmp_path / name / f"out{registry.exporter(format).suffixes[0]}", format=format)
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        return {f.name: f.read_bytes() for f in files}
+        return {f.name: f.read_bytes() for f in files(path)}
 
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -108,24 +134,27 @@ def test_exported_twice_it_is_the_same_bytes(capture: Path, tmp_path: Path, form
 
 @pytest.mark.parametrize("keep", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
 def test_cut_short_it_is_our_error(capture: Path, tmp_path: Path, keep: float) -> None:
-    data = capture.read_bytes()
     cut = tmp_path / f"cut{capture.suffix}"
-    cut.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(tk.TracekitError, match=rf"cut{capture.suffix}: .*\nHint: "):
+    if capture in FOLDERS:
+        cut.mkdir()
+    for file in files(capture):
+        data = file.read_bytes()
+        (cut / file.name if capture in FOLDERS else cut).write_bytes(data[: int(len(data) * keep)])
+    named = r"cut/META_DATA_EXPORT\.\w+" if capture in FOLDERS else f"cut{capture.suffix}"
+    with pytest.raises(tk.TracekitError, match=rf"{named}: .*\nHint: "):
         tk.load(cut)
 
 
 def test_the_input_is_not_touched(capture: Path, tmp_path: Path) -> None:
-    before = (capture.read_bytes(), capture.stat().st_mtime_ns, sorted(capture.parent.iterdir()))
+    before = (state(capture), sorted(capture.parent.iterdir()))
     with tk.load(capture) as trace:
         trace.export(tmp_path / "out.json")
-    assert (capture.read_bytes(), capture.stat().st_mtime_ns, sorted(capture.parent.iterdir())) == before
+    assert (state(capture), sorted(capture.parent.iterdir())) == before
 
 
 def private_strings(capture: Path) -> set[str]:
     """Values of environments, command lines, hosts and users that the capture recorded."""
-    export = capture.with_suffix(".sqlite")
-    with sqlite3.connect(f"file:{export}?mode=ro&immutable=1", uri=True) as db:
+    with sqlite3.connect(f"file:{export_of(capture)}?mode=ro&immutable=1", uri=True) as db:
         rows = db.execute("SELECT name, value FROM META_DATA_CAPTURE").fetchall()
         rows += db.execute("SELECT name, value FROM TARGET_INFO_SYSTEM_ENV").fetchall()
     marks = ("ENVIRONMENT", "ARGUMENT", "WORKING_DIR", "Hostname", "DISPLAY_NAME", "USER_NAME", "CommandLine")
@@ -137,9 +166,8 @@ def test_no_export_holds_what_is_private(capture: Path, tmp_path: Path, format: 
     secrets = private_strings(capture)
     with tk.load(capture) as trace:
         path = trace.export(tmp_path / f"out{registry.exporter(format).suffixes[0]}", format=format)
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
     assert secrets
-    for file in files:
+    for file in files(path):
         content = pl.read_parquet(file).write_csv().encode() if format == "parquet" else file.read_bytes()
         assert [s for s in secrets if s.encode() in content] == []
 

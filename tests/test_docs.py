@@ -111,6 +111,6 @@ def test_every_capture_has_its_provenance() -> None:
 
 
 def test_the_newest_schema_of_the_matrix_is_that_of_the_reader() -> None:
-    from tracekit.readers.nsys_sqlite.capture import NEWEST_SCHEMA
+    from tracekit.readers.nsys.versions import NEWEST_SCHEMA
 
     assert f", {'.'.join(map(str, NEWEST_SCHEMA))} |" in (ROOT / "docs" / "formats.md").read_text("utf-8")

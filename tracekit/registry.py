@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 BUILTIN_READERS = (
     "tracekit.readers.nsys_sqlite",
     "tracekit.readers.nsys_rep",
+    "tracekit.readers.nsys_folders.parquetdir",
+    "tracekit.readers.nsys_folders.arrowdir",
     "tracekit.readers.ncu_csv",
     "tracekit.readers.ncu_rep",
     "tracekit.readers.parquet",
@@ -41,6 +43,7 @@ BUILTIN_EXPORTERS = (
     "tracekit.exporters.arrow",
 )
 HEAD_BYTES = 4096
+UNKNOWN = "no reader recognises the content"
 _FOREIGN = (
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run: git lfs pull"),
     (b"\x1f\x8b", "a gzip file", "unpack it first"),
@@ -298,7 +301,7 @@ def _describe_content(source: Source) -> tuple[str, str]:
     stream = _STREAM.match(source.head)
     if stream or source.path.suffix.lower() == ".qdstrm":
         return _describe_stream(source, stream)
-    return "no reader recognises the content", f"formats: {_formats()}; or name one with format= or --from"
+    return UNKNOWN, f"formats: {_formats()}; or name one with format= or --from"
 
 
 def _describe_stream(source: Source, found: re.Match[bytes] | None) -> tuple[str, str]:

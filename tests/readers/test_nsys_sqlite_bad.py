@@ -61,7 +61,7 @@ def error_of(path: Path, table: str = "kernels", format: str | None = None) -> T
         (b"\x28\xb5\x2f\xfd" + b"\1" * 200, "a zstd file\nHint: unpack it first"),
         (
             b'{"traceEvents": []}' * 20,
-            "no reader recognises the content\nHint: formats: nsys-sqlite, nsys-rep, ncu-csv, ncu-rep, parquet, arrow",
+            "no reader recognises the content\nHint: formats: nsys-sqlite, nsys-rep, nsys-parquetdir, nsys-arrow",
         ),
         (os.urandom(16) + b"x" * 5000, "no reader recognises the content\nHint: formats: "),
     ],

@@ -35,7 +35,7 @@ class TableFiles:
 
     def count(self, name: str) -> int:
         """Number of rows of a table."""
-        with _guarded(self.files[name], name) as path:
+        with guarded(self.files[name], name) as path:
             return self.count_rows(path)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -44,7 +44,7 @@ class TableFiles:
         Raises:
             CorruptTraceError: The file is damaged, or does not hold the table as declared.
         """
-        with _guarded(self.files[name], name) as path:
+        with guarded(self.files[name], name) as path:
             data = self.read_columns(path, columns)
             data.validate(full=True)
         try:
@@ -69,7 +69,7 @@ def one_file(source: Source, read_schema: Callable[[Path], pa.Schema]) -> dict[s
     if not source.path.is_file():
         what, hint = describe(source)
         raise CorruptTraceError(what, path=source.path, hint=hint)
-    with _guarded(source.path, None) as path:
+    with guarded(source.path, None) as path:
         metadata = read_schema(path).metadata or {}
     named = metadata.get(b"tracekit.table", b"").decode("utf-8", "replace")
     name = next((n for n in (named, source.path.stem) if n in schemas.tables()), None)
@@ -79,10 +79,13 @@ def one_file(source: Source, read_schema: Callable[[Path], pa.Schema]) -> dict[s
 
 
 @contextmanager
-def _guarded(path: Path, table: str | None) -> Iterator[Path]:
+def guarded(path: Path, table: str | None, hint: str = _WRITE_AGAIN) -> Iterator[Path]:
+    """Turn what Arrow and the system say of a file into the error that names it."""
     try:
         yield path
+    except TracekitError:
+        raise
     except PermissionError as e:
         raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e
     except (pa.ArrowException, OSError, LookupError, ValueError, TypeError) as e:
-        raise CorruptTraceError(f"cannot be read: {first_line(e)}", path=path, table=table, hint=_WRITE_AGAIN) from e
+        raise CorruptTraceError(f"cannot be read: {first_line(e)}", path=path, table=table, hint=hint) from e

@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING
 
+from tracekit.readers.nsys.versions import MARKS
 from tracekit.readers.sqlite_files import MAGIC, connect, read_only_uri
 from tracekit.registry import Reader
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.registry import Capture, Source
-
-_MARKS = ("CUPTI_ACTIVITY_KIND_RUNTIME", "META_DATA_EXPORT", "EXPORT_META_DATA", "ProcessStreams", "ThreadNames")
 
 
 def sniff(source: Source) -> bool:
@@ -26,7 +25,7 @@ def sniff(source: Source) -> bool:
             names = {n for (n,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     except sqlite3.Error:
         return True
-    return "StringIds" in names and any(m in names for m in _MARKS)
+    return "StringIds" in names and any(m in names for m in MARKS)
 
 
 def open_(source: Source) -> Capture:

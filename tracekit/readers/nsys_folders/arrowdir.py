@@ -1,0 +1,36 @@
+"""Nsight Systems exports as folders of Arrow files (``nsys export --type arrowdir``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.readers.nsys_folders.sniffing import holds_export
+from tracekit.registry import Reader
+
+if TYPE_CHECKING:
+    from tracekit.registry import Capture, Source
+
+_SUFFIX = ".arrow"
+
+
+def sniff(source: Source) -> bool:
+    """Whether a folder holds Arrow files that are named as tables of an export."""
+    return holds_export(source, _SUFFIX)
+
+
+def open_(source: Source) -> Capture:
+    """Open an export."""
+    from tracekit.readers.nsys.export import Export
+    from tracekit.readers.nsys_folders.files import ArrowTable
+    from tracekit.readers.nsys_folders.tables import FolderTables
+
+    return Export(FolderTables(source, _SUFFIX, ArrowTable, "arrowdir"))
+
+
+READER = Reader(
+    "nsys-arrowdir",
+    "Nsight Systems export, a folder of Arrow files (nsys export --type arrowdir)",
+    (),
+    sniff,
+    open_,
+)

@@ -1,0 +1,36 @@
+"""Nsight Systems exports as folders of Parquet files (``nsys export --type parquetdir``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.readers.nsys_folders.sniffing import holds_export
+from tracekit.registry import Reader
+
+if TYPE_CHECKING:
+    from tracekit.registry import Capture, Source
+
+_SUFFIX = ".parquet"
+
+
+def sniff(source: Source) -> bool:
+    """Whether a folder holds Parquet files that are named as tables of an export."""
+    return holds_export(source, _SUFFIX)
+
+
+def open_(source: Source) -> Capture:
+    """Open an export."""
+    from tracekit.readers.nsys.export import Export
+    from tracekit.readers.nsys_folders.files import ParquetTable
+    from tracekit.readers.nsys_folders.tables import FolderTables
+
+    return Export(FolderTables(source, _SUFFIX, ParquetTable, "parquetdir"))
+
+
+READER = Reader(
+    "nsys-parquetdir",
+    "Nsight Systems export, a folder of Parquet files (nsys export --type parquetdir)",
+    (),
+    sniff,
+    open_,
+)

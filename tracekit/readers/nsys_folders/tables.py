@@ -1,0 +1,207 @@
+"""A folder of an export as source tables: a file each, found by name and opened when first asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.errors import CorruptTraceError, warn
+from tracekit.readers.nsys.tables import ROWID
+from tracekit.readers.nsys_folders import sniffing
+from tracekit.readers.nsys_folders.values import plain, typed
+from tracekit.readers.table_files import guarded
+from tracekit.registry import UNKNOWN, Source, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tracekit.readers.nsys.tables import Made, Request, Where
+    from tracekit.readers.nsys_folders.files import TableFile
+
+ROWS_A_BYTE = 8
+"""More rows than bits is a lie."""
+
+
+class FolderTables:
+    """The tables of a folder.
+
+    Attributes:
+        path: The folder.
+        columns: Columns of each table.
+        hint: What to do about a damaged file.
+    """
+
+    def __init__(self, source: Source, suffix: str, kind: type[TableFile], option: str) -> None:
+        self.path = source.path
+        self.hint = f"export it again: nsys export --type {option} REPORT"
+        self._paths = sniffing.files(source, suffix)
+        if not self._paths:
+            what, hint = describe(source)
+            raise CorruptTraceError(f"no folder of {kind.kind} files: {what}", path=source.path, hint=hint)
+        self._kind = kind
+        self._opened: dict[str, TableFile] = {}
+        self._rows: dict[str, int] = {}
+        self.columns: Mapping[str, tuple[str, ...]] = Columns(self, self._paths)
+
+    def file(self, table: str) -> TableFile:
+        """Return the file of a table; it is opened once.
+
+        Raises:
+            CorruptTraceError: It is of another kind, or damaged.
+        """
+        if table not in self._opened:
+            path = self._paths[table]
+            self._check_kind(path, table)
+            with guarded(path, table, self.hint):
+                made = self._kind(path)
+            repeated = [name for name, n in Counter(made.names).items() if n > 1]
+            if repeated:
+                raise self._error(table, f"has two columns called {repeated[0]}")
+            self._opened[table] = made
+        return self._opened[table]
+
+    def at_most(self, table: str) -> int:
+        """Number of rows of a table; 0 if there is no such table.
+
+        Raises:
+            CorruptTraceError: The file says it has more than it can have.
+        """
+        if table not in self._paths:
+            return 0
+        if table not in self._rows:
+            file = self.file(table)
+            with guarded(self._paths[table], table, self.hint):
+                rows = file.rows() if file.names else 0
+                size = self._paths[table].stat().st_size
+            if not 0 <= rows <= ROWS_A_BYTE * size:
+                raise self._error(table, f"says it has {rows} rows, in {size} bytes")
+            self._rows[table] = rows
+        return self._rows[table]
+
+    def count(self, table: str, where: Where | None = None) -> int:
+        """Number of rows of a table that meet a condition; 0 if there is no such table."""
+        if where is None or table not in self._paths:
+            return self.at_most(table)
+        return sum(len(piece[ROWID]) for piece in self._read(table, (ROWID,), where))
+
+    def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
+        """Number of the row at ``index`` among the rows of a table that meet a condition; None if there is none."""
+        for piece in self._read(table, (ROWID,), where):
+            if index < len(piece[ROWID]):
+                return int(piece[ROWID][index].as_py())
+            index -= len(piece[ROWID])
+        return None
+
+    def pieces(self, requests: Sequence[Request[Made]]) -> Iterator[tuple[int, Made]]:
+        """Read columns of tables, a piece of their rows at a time; a column that a file lacks is null."""
+        for nth, request in enumerate(requests):
+            repaired: Counter[str] = Counter()
+            for piece in self._read(request.table, tuple(request.types), request.where):
+                yield nth, request.work(self._typed(request, piece, repaired))
+            for column, broken in repaired.items():
+                warn(f"{broken} texts of {request.table}.{column} are not UTF-8: repaired", path=self.path)
+
+    def close(self) -> None:
+        """Nothing to close: no file stays open."""
+
+    def _read(self, table: str, wanted: Sequence[str], where: Where | None) -> Iterator[dict[str, pa.Array]]:
+        """Read columns that the file has, as it has them, of rows that meet a condition; at least one piece."""
+        names = self.file(table).names
+        needed = dict.fromkeys([*wanted, *([where.column] if where else [])])
+        have = [c for c in needed if c in names] or list(names[:1])
+        if where and where.column not in names:
+            raise self._error(table, f"has no column {where.column}")
+        before, pieces = 0, 0
+        for batch in self._batches(table, have):
+            made = dict(zip(have, batch, strict=True))
+            made[ROWID] = pa.array(np.arange(before + 1, before + len(batch[0]) + 1))
+            before, pieces = before + len(batch[0]), pieces + 1
+            yield made if where is None else self._met(table, made, where)
+        if before != self.at_most(table):
+            raise self._error(table, f"holds {before} rows and says it has {self.at_most(table)}")
+        if not pieces:
+            yield {c: pa.nulls(0) for c in (*have, ROWID)}
+
+    def _batches(self, table: str, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
+        """Read pieces of some columns, with values that are safe to use."""
+        if not columns:
+            return
+        self.at_most(table)
+        with guarded(self._paths[table], table, self.hint):
+            for batch in self.file(table).batches(columns):
+                arrays = [plain(array) for array in batch.columns]
+                if any(len(array) != batch.num_rows for array in arrays):
+                    raise ValueError("its columns are not of one length")
+                yield arrays
+
+    def _met(self, table: str, made: dict[str, pa.Array], where: Where) -> dict[str, pa.Array]:
+        """Keep the rows of some columns that meet a condition."""
+        column = made[where.column]
+        if not where.values:
+            keep = column.is_valid()
+        elif pa.types.is_integer(column.type) or pa.types.is_null(column.type):
+            keep = pc.is_in(column.cast(pa.int64()), pa.array(where.values, pa.int64()))
+        else:
+            raise self._wrong_type(table, where.column, column, "integer")
+        return {name: array.filter(keep) for name, array in made.items()}
+
+    def _typed(self, request: Request[Made], piece: dict[str, pa.Array], repaired: Counter[str]) -> pa.Table:
+        """Give a piece the types asked for."""
+        rows, made = len(piece[ROWID]), {}
+        for name, kind in request.types.items():
+            if name not in piece:
+                made[name] = pa.nulls(rows, kind)
+                continue
+            with guarded(self._paths[request.table], request.table, self.hint):
+                made[name], broken = self._column(request.table, name, piece[name], kind)
+            repaired.update({name: broken} if broken else {})
+        return pa.table(made)
+
+    def _column(self, table: str, name: str, array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
+        try:
+            return typed(array, kind)
+        except TypeError as e:
+            raise self._wrong_type(table, name, array, str(e)) from None
+
+    def _wrong_type(self, table: str, column: str, array: pa.Array, expected: str) -> CorruptTraceError:
+        holds = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+        return self._error(table, f"column {column} holds {holds}, expected {expected}")
+
+    def _check_kind(self, path: Path, table: str) -> None:
+        source = Source(path)
+        if source.head.startswith(self._kind.magics):
+            return
+        what, hint = describe(source)
+        said = f"not {self._kind.kind}: {what}"
+        raise CorruptTraceError(said, path=path, table=table, hint=self.hint if what == UNKNOWN else hint)
+
+    def _error(self, table: str, what: str) -> CorruptTraceError:
+        return CorruptTraceError(what, path=self._paths[table], table=table, hint=self.hint)
+
+
+class Columns(Mapping[str, tuple[str, ...]]):
+    """The columns of each table; a file is opened when its columns are asked for."""
+
+    def __init__(self, tables: FolderTables, names: Mapping[str, Path]) -> None:
+        self._tables = tables
+        self._names = names
+
+    def __getitem__(self, table: str) -> tuple[str, ...]:
+        if table not in self._names:
+            raise KeyError(table)
+        return self._tables.file(table).names
+
+    def __contains__(self, table: object) -> bool:
+        return table in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
