@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.errors import CorruptTraceError, warn
+from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_folders import sniffing
-from tracekit.readers.nsys_folders.values import plain, typed
+from tracekit.readers.nsys_folders.values import payloads, plain, typed
 from tracekit.readers.table_files import guarded
 from tracekit.registry import UNKNOWN, Source, describe
 
@@ -165,7 +166,7 @@ class FolderTables:
 
     def _column(self, table: str, name: str, array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
         try:
-            return typed(array, kind)
+            return typed(payloads(array) if name == blobs.COLUMN else array, kind)
         except TypeError as e:
             raise self._wrong_type(table, name, array, str(e)) from None
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers import columns as col
+from tracekit.readers.nsys import blobs
 
 MOST_TEXT = (1 << 31) - 1
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
@@ -49,6 +50,13 @@ def typed(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
     if kind == pa.string():
         _check_size(values, array.indices)
     return values.take(array.indices), broken
+
+
+def payloads(array: pa.Array) -> pa.Array:
+    """Tell NVTX payloads that are plain bytes: n in, n texts out; other values as they are."""
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(array.indices, payloads(array.dictionary))
+    return blobs.texts(array) if pa.types.is_binary(array.type) else array
 
 
 def _typed(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:

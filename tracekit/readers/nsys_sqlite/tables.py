@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tracekit.errors import CorruptTraceError, warn
+from tracekit.errors import CorruptTraceError, first_line, warn
 from tracekit.readers import columns as col
+from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_sqlite.database import Database
 from tracekit.readers.sqlite_files import EXPORT_AGAIN
@@ -64,6 +65,9 @@ class ExportTables(Database):
 
     def _typed(self, table: str, column: str, data: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
         try:
-            return col.typed(data, kind)
+            is_payload = column == blobs.COLUMN and (pa.types.is_binary(data.type) or pa.types.is_string(data.type))
+            return col.typed(blobs.texts(data) if is_payload else data, kind)
         except TypeError as e:
             raise self.wrong_type(table, column, str(e)) from None
+        except ValueError as e:
+            raise CorruptTraceError(first_line(e), path=self.path, table=table, hint=self.hint) from e
