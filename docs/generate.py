@@ -19,6 +19,7 @@ from typing import Any
 import click
 from tracekit import cli, registry, schemas
 from tracekit.core import reports
+from tracekit.readers.nsys import versions
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -96,6 +97,25 @@ def formats() -> str:
     return "\n".join(_grid(("format", "read", "written", "suffixes", "what"), rows)) + "\n"
 
 
+def added() -> str:
+    """List the columns that came with some schema of nsys exports."""
+    declared: dict[str, list[str]] = {}
+    for table, schema in schemas.tables().items():
+        for column in schema.columns:
+            declared.setdefault(str(column.source), []).append(f"{table}.{column.name}")
+    known = {**declared, "NVTX_EVENTS.binaryData": ["nvtx_ranges.payload_text", "nvtx_marks.payload_text"]}
+    rows = [(_listed(known[a.column]), f"`{a.column}`", a.last_without, a.first_with) for a in versions.ADDED]
+    return "\n".join(_grid(("column", "of an export", "last seen without in", "first seen in"), rows)) + "\n"
+
+
+def origins() -> str:
+    """List the tables that changed their name from one schema of nsys exports to another."""
+    renamed = {"devices": versions.DEVICES, "contexts": versions.CONTEXTS}
+    rows = [(f"`{name}`", f"`{o.table}`", o.schemas) for name, found in renamed.items() for o in found]
+    rows += [("`capture_info`", f"`{table}`", seen) for table, seen in versions.FACT_TABLES.items()]
+    return "\n".join(_grid(("table", "of an export", "schemas"), rows)) + "\n"
+
+
 def support(path: str) -> str:
     """Show what of each build was compared with an export, and each column that is not equal."""
     listed: dict[str, list[dict[str, Any]]] = json.loads((ROOT / path).read_text("utf-8"))
@@ -153,7 +173,8 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
 
 
-MAKERS = {f.__name__: f for f in (tables, helps, report_list, report_columns, formats, support, support_by_table, code)}
+_MADE = (tables, helps, report_list, report_columns, formats, origins, added, support, support_by_table, code)
+MAKERS = {f.__name__: f for f in _MADE}
 
 
 def _generated(block: re.Match[str]) -> str:

@@ -17,9 +17,9 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
 from tracekit.readers import columns as col
 from tracekit.readers.nsys import ids, machine, metrics, nvtx
-from tracekit.readers.nsys.labels import ENUM_OF_COLUMN
 from tracekit.readers.nsys.lookups import Lookups, kind_of
 from tracekit.readers.nsys.tables import ROWID, Request
+from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tracekit.errors import warn
 from tracekit.readers import columns as col
-from tracekit.readers.nsys.labels import LABELS
 from tracekit.readers.nsys.tables import Request
+from tracekit.readers.nsys.versions import LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence

@@ -1,7 +1,7 @@
 """The tables of an export about the capture and its machine: facts, devices, contexts, streams, processes, threads.
 
-Processes and threads can be many and are read by column. The others are read whole, row by row; where versions differ
-their sources are tried in order.
+Processes and threads can be many and are read by column. The others are read whole, row by row; from where, in which
+version, is told in ``versions``.
 """
 
 from __future__ import annotations
@@ -14,44 +14,21 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.readers.nsys import ids
 from tracekit.readers.nsys.tables import Where
+from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, FACTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tracekit.readers.nsys.lookups import Lookups, Resolver
+    from tracekit.readers.nsys.versions import Origin
 
     Row = dict[str, Any]
-
-FACTS = {
-    "EXPORT_PRODUCT_NAME": "tool",
-    "EXPORT_PRODUCT_VERSION": "tool_version",
-    "EXPORT_SCHEMA_VERSION": "schema_version",
-}
-_DEVICE_COLUMNS = {
-    "device_id": ("id", "deviceId"),
-    "name": ("name",),
-    "chip": ("chipName",),
-    "cuda_device_id": ("cuDevice", "deviceId"),
-    "compute_major": ("computeMajor", "computeCapabilityMajor"),
-    "compute_minor": ("computeMinor", "computeCapabilityMinor"),
-    "sm_count": ("smCount", "numMultiprocessors"),
-    "clock_rate_hz": ("clockRate", "coreClockRate"),
-    "memory_bytes": ("totalMemory", "globalMemorySize"),
-    "memory_bandwidth_bytes_per_s": ("memoryBandwidth", "globalMemoryBandwidth"),
-    "l2_cache_bytes": ("l2CacheSize",),
-    "threads_per_warp": ("threadsPerWarp", "numThreadsPerWarp"),
-    "max_warps_per_sm": ("maxWarpsPerSm", "maxWarpsPerMultiprocessor"),
-    "max_registers_per_sm": ("maxRegistersPerSm", "maxRegistersPerMultiprocessor"),
-    "max_shared_memory_per_sm_bytes": ("maxShmemPerSm", "maxSharedMemoryPerMultiprocessor"),
-    "uuid": ("uuid",),
-    "bus_location": ("busLocation", "pciBusId"),
-}
 
 
 def facts(capture: Lookups) -> dict[str, str]:
     """Read what is public of the capture: tool, versions, origin, extent."""
     found: dict[str, Any] = {}
-    for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+    for table in FACT_TABLES:
         listed = rows(capture, table, "name", "value")
         found.update({FACTS[r["name"]]: r["value"] for r in listed if r["name"] in FACTS})
     for r in rows(capture, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")[:1]:
@@ -67,31 +44,21 @@ def capture_info(capture: Lookups) -> Iterable[Row]:
 
 
 def devices(capture: Lookups) -> Iterable[Row]:
-    """One row a GPU; exports of 2020 keep its name and its properties in two tables."""
-    wanted = dict.fromkeys(k for keys in _DEVICE_COLUMNS.values() for k in keys)
-    listed = rows(capture, "TARGET_INFO_GPU", *wanted)
-    older = rows(capture, "TARGET_INFO_CUDA_GPU", *wanted)
-    if not listed:
-        return (_device(r) for r in older)
-    extra = {r["deviceId"]: r for r in reversed(older) if r["deviceId"] is not None}
-    return (_device(r, extra.get(r["deviceId"], {})) for r in listed)
+    """One row a GPU, of the first table that lists them; others complete it."""
+    found: list[Row] = []
+    for origin in DEVICES:
+        listed = made(capture, origin)
+        found = _completed(found, listed, origin.completes) if found else listed
+    return found
 
 
 def contexts(capture: Lookups) -> Iterable[Row]:
-    """One row a CUDA context; before schema 3.7 known from their null streams only."""
-    keys = ("processId", "contextId", "deviceId", "nullStreamId")
-    for r in rows(capture, "TARGET_INFO_CUDA_CONTEXT_INFO", *keys, "parentContextId", "isGreenContext"):
-        yield {
-            "process_id": r["processId"],
-            "context_id": r["contextId"],
-            "device_id": r["deviceId"],
-            "null_stream_id": r["nullStreamId"],
-            "parent_context_id": r["parentContextId"] or None,
-            "is_green": None if r["isGreenContext"] is None else bool(r["isGreenContext"]),
-        }
-    for r in rows(capture, "TARGET_INFO_CUDA_NULL_STREAM", *keys, "streamId"):
-        stream = r["nullStreamId"] if r["streamId"] is None else r["streamId"]
-        yield {"process_id": r["processId"], "context_id": r["contextId"], "null_stream_id": stream}
+    """One row a CUDA context, of every table that lists them."""
+    for origin in CONTEXTS:
+        for r in made(capture, origin):
+            green = r.get("is_green")
+            parent = r.get("parent_context_id") or None
+            yield {**r, "parent_context_id": parent, "is_green": None if green is None else bool(green)}
 
 
 def streams(capture: Lookups) -> Iterable[Row]:
@@ -130,6 +97,15 @@ def rows(capture: Lookups, table: str, *wanted: str) -> list[Row]:
     return found
 
 
+def made(capture: Lookups, origin: Origin) -> list[Row]:
+    """Read the rows of an origin as declared: of the source columns of each column the first that holds a value."""
+    listed = rows(capture, origin.table, *dict.fromkeys(c for sources in origin.columns.values() for c in sources))
+    return [
+        {name: next((r[c] for c in sources if r[c] is not None), None) for name, sources in origin.columns.items()}
+        for r in listed
+    ]
+
+
 def columns(capture: Lookups, name: str) -> dict[str, pa.Array]:
     """Read a whole table by rows and turn it into columns, as wide as the source keeps them."""
     made = list(TABLES[name](capture))
@@ -150,12 +126,12 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 }
 
 
-def _device(row: Row, more: Row | None = None) -> Row:
-    found = (row, more or {})
-    return {
-        name: next((r[k] for r in found for k in keys if r.get(k) is not None), None)
-        for name, keys in _DEVICE_COLUMNS.items()
-    }
+def _completed(found: list[Row], more: list[Row], key: str | None) -> list[Row]:
+    """Fill what is null in some rows from others of the same key; of several the first counts."""
+    if key is None:
+        return found
+    known = {r[key]: r for r in reversed(more) if r[key] is not None}
+    return [{c: known.get(r[key], r).get(c) if v is None else v for c, v in r.items()} for r in found]
 
 
 def _signed(value: int) -> int:
