@@ -49,6 +49,7 @@ _FOREIGN = (
     (b"\x1f\x8b", "a gzip file", "unpack it first"),
     (b"PK\x03\x04", "a zip file", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
+    (b"\xff\xff\xff\xff", "an Arrow stream", "of an export of Nsight Systems give the folder that it is in"),
     (
         b"SQLite format 3\x00",
         "a SQLite database, but not an export of Nsight Systems",

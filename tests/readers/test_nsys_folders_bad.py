@@ -255,6 +255,21 @@ def test_no_folder_of_an_export(tmp_path: Path, name: str | None) -> None:
         tk.load(tmp_path / "nowhere", name)
 
 
+def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
+    with pytest.raises(CorruptTraceError) as caught:
+        tk.load(kernels, f"nsys-{kind}")
+    assert str(caught.value) == (
+        f"{kernels}: no folder of {NAMES[kind]} files: one file of it\nHint: give the folder that it is in"
+    )
+    said = {
+        "parquetdir": "holds no table of tracekit\nHint: give the folder that nsys exported",
+        "arrowdir": "an Arrow stream\nHint: of an export of Nsight Systems give the folder that it is in",
+    }
+    with pytest.raises(TracekitError) as caught_:
+        tk.load(kernels)
+    assert str(caught_.value) == f"{kernels}: {said[kind]}"
+
+
 def test_absurd_numbers_of_rows(tmp_path: Path) -> None:
     for kind in KINDS:
         (tmp_path / kind).mkdir()

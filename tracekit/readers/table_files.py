@@ -74,7 +74,9 @@ def one_file(source: Source, read_schema: Callable[[Path], pa.Schema]) -> dict[s
     named = metadata.get(b"tracekit.table", b"").decode("utf-8", "replace")
     name = next((n for n in (named, source.path.stem) if n in schemas.tables()), None)
     if name is None:
-        raise CorruptTraceError("holds no table of tracekit", path=source.path, hint="give a file that tracekit wrote")
+        by_nsys = b"table_name" in metadata
+        hint = "give the folder that nsys exported" if by_nsys else "give a file that tracekit wrote"
+        raise CorruptTraceError("holds no table of tracekit", path=source.path, hint=hint)
     return {name: source.path}
 
 

@@ -43,7 +43,8 @@ class FolderTables:
         self.hint = f"export it again: nsys export --type {option} REPORT"
         self._paths = sniffing.files(source, suffix)
         if not self._paths:
-            what, hint = describe(source)
+            is_table = source.head.startswith(kind.magics)
+            what, hint = ("one file of it", "give the folder that it is in") if is_table else describe(source)
             raise CorruptTraceError(f"no folder of {kind.kind} files: {what}", path=source.path, hint=hint)
         self._kind = kind
         self._opened: dict[str, TableFile] = {}
