@@ -58,10 +58,13 @@ class NsysCapture(Lookups):
     def read_many(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
         """Read some columns of several tables, in as few passes over the file as its format allows."""
         events = [n for n in wanted if n not in machine.TABLES and source_table(n) in self.tables.columns]
-        requests = [self._request(n, wanted[n]) for n in events]
+        definitions = nvtx.unknown(self, {n: wanted[n] for n in events})
+        requests = [self._request(n, wanted[n]) for n in events] + [d.request() for d in definitions]
         made = self.joined(requests)
+        for definition in reversed(definitions):
+            nvtx.learn(self, definition, pa.table(made.pop()))
         self.tell_unknown()
-        found = {name: self.conform(name, columns) for name, columns in zip(events, made, strict=True)}
+        found = {name: self.conform(name, self._told(name, made.pop(0))) for name in events}
         for name, columns in wanted.items():
             if name in machine.TABLES:
                 found[name] = self.small(name).select(list(columns))
@@ -100,6 +103,10 @@ class NsysCapture(Lookups):
             enum = ENUM_OF_COLUMN.get(from_)
             return self.look_up(name, column, raw[from_], self.strings if enum is None else self.labels(enum))
         return raw[from_]
+
+    def _told(self, name: str, made: dict[str, pa.Array]) -> dict[str, pa.Array]:
+        """Put the names there that are known only when all is read."""
+        return nvtx.tell_names(self, made) if name in nvtx.RESOLVERS else made
 
     def conform(self, name: str, data: Mapping[str, pa.Array]) -> pa.Table:
         """Cast to the declared types, naming the first row that does not fit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,38 +15,36 @@ from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from tracekit.readers.nsys.tables import Tables, Where
 
     Resolver = tuple[tuple[str, ...], Callable[["Lookups", str, pa.Table], pa.Array]]
     """Which source columns a declared column is made of, and how."""
 
-Made = TypeVar("Made")
 _TEXTS = ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busLocation", "pciBusId", "metricName")
 TEXT_COLUMNS = frozenset((*_TEXTS, "StringIds.value", "META_DATA_EXPORT.value", "EXPORT_META_DATA.value"))
 REAL_COLUMNS = frozenset({"doubleValue", "floatValue"})
 
 
 class Lookups:
-    """The source tables of an opened file; what is looked up is read once and kept."""
+    """The source tables of an opened file; what is looked up is read once and kept.
+
+    Attributes:
+        names_of: Names that events gave to things, by key; those of a kind of things once they are read.
+    """
 
     def __init__(self, tables: Tables) -> None:
         self.path = tables.path
         self.tables = tables
         self._labels: dict[str, col.Strings] = {}
         self._unknown: Counter[tuple[str, str]] = Counter()
-        self._found: dict[Hashable, object] = {}
-        self._lock = threading.RLock()
+        self.names_of: dict[Hashable, Mapping[str, str]] = {}
+        self._lock = threading.Lock()
 
     def fetch(self, table: str, wanted: Sequence[str], where: Where | None = None) -> pa.Table:
         """Read columns of a source table as numbers or text; a column that this version lacks is all null."""
-        types = {c: kind_of(table, c) for c in wanted}
-
-        def work(raw: pa.Table) -> dict[str, pa.Array]:
-            return dict(zip(wanted, raw.columns, strict=True))
-
-        return pa.table(self.joined([Request(table, types, where, work)])[0])
+        return pa.table(self.joined([request(table, wanted, where)])[0])
 
     def joined(self, requests: Sequence[Request[dict[str, pa.Array]]]) -> list[dict[str, pa.Array]]:
         """Put the pieces of each request together."""
@@ -87,19 +85,21 @@ class Lookups:
             self._labels[enum] = col.Strings.of(known)
         return self._labels[enum]
 
-    def once(self, what: Hashable, find: Callable[[], Made]) -> Made:
-        """Find something out when it is first asked for, in whichever thread, and keep it."""
-        with self._lock:
-            if what not in self._found:
-                self._found[what] = find()
-            return self._found[what]  # type: ignore[return-value]
-
     def tell_unknown(self) -> None:
         """Warn of ids of no known string."""
         with self._lock:
             unknown, self._unknown = self._unknown, Counter()
         for (name, column), missing in unknown.items():
             warn(f"{missing} rows of {name} name a string that is not in the file: {column} left empty", path=self.path)
+
+
+def request(table: str, wanted: Sequence[str], where: Where | None = None) -> Request[dict[str, pa.Array]]:
+    """Ask for columns of a source table as they are."""
+
+    def work(raw: pa.Table) -> dict[str, pa.Array]:
+        return dict(zip(wanted, raw.columns, strict=True))
+
+    return Request(table, {c: kind_of(table, c) for c in wanted}, where, work)
 
 
 def kind_of(table: str, column: str) -> pa.DataType:

@@ -6,24 +6,25 @@ within one process; a category belongs to a domain.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers import columns as col
 from tracekit.readers.nsys import ids
+from tracekit.readers.nsys.lookups import request
 from tracekit.readers.nsys.tables import Where
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tracekit.readers.nsys.lookups import Lookups, Resolver
+    from tracekit.readers.nsys.tables import Request
 
 EVENTS = "NVTX_EVENTS"
 PUSH_POP, START_END = (59, 70), (60, 71)
 MARKS = (34, 65)
-CATEGORY, DOMAIN_CREATE = (33, 64), (75,)
 
 FILTERS = {
     "nvtx_ranges": Where("eventType", PUSH_POP + START_END),
@@ -54,14 +55,14 @@ def domain_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     return pc.fill_null(domains, 0) if domains.null_count else domains
 
 
-def domain(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Name of the domain, by process and domain id; of several the earliest."""
-    return _named(_names(capture, DOMAIN_CREATE, "domainId"), raw["globalTid"], raw["domainId"])
+def domain(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Key of the domain: process and domain id. The name is put there when the whole file is read."""
+    return _keys(raw["globalTid"], raw["domainId"])
 
 
-def category(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Name of the category, by process, domain and category id; of several the earliest."""
-    return _named(_names(capture, CATEGORY, "domainId", "category"), raw["globalTid"], raw["domainId"], raw["category"])
+def category(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Key of the category: process, domain and category id. The name is put there when the whole file is read."""
+    return _keys(raw["globalTid"], raw["domainId"], raw["category"])
 
 
 def payload_type(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
@@ -104,27 +105,62 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 }
 
 
-def _names(capture: Lookups, types: tuple[int, ...], *keys: str) -> dict[tuple[int | None, ...], str]:
-    return capture.once(("names", types), lambda: definitions(capture, types, *keys))
+class Definition(NamedTuple):
+    """Events that name something.
+
+    Attributes:
+        column: Declared column of the names.
+        types: Event types.
+        keys: Columns that tell, with the process, what is named.
+    """
+
+    column: str
+    types: tuple[int, ...]
+    keys: tuple[str, ...]
+
+    def request(self) -> Request[dict[str, pa.Array]]:
+        """Ask for the events."""
+        return request(EVENTS, ["start", "globalTid", "textId", "text", *self.keys], Where("eventType", self.types))
 
 
-def definitions(capture: Lookups, types: tuple[int, ...], *keys: str) -> dict[tuple[int | None, ...], str]:
-    """Read which names the events of some types gave, by process, domain and further keys; the earliest name counts."""
-    raw = capture.fetch(EVENTS, ["start", "globalTid", "textId", "text", *keys], Where("eventType", types))
+DEFINITIONS = (Definition("domain", (75,), ("domainId",)), Definition("category", (33, 64), ("domainId", "category")))
+
+
+def unknown(capture: Lookups, wanted: Mapping[str, Sequence[str]]) -> list[Definition]:
+    """Return the definitions that columns of tables need and that are not read yet."""
+    columns = {c for table in RESOLVERS for c in wanted.get(table, ())}
+    return [d for d in DEFINITIONS if d.column in columns and d.column not in capture.names_of]
+
+
+def learn(capture: Lookups, definition: Definition, raw: pa.Table) -> None:
+    """Keep which names the events gave, by process, domain and further keys; the earliest name counts."""
     named = raw.append_column("name", name(capture, EVENTS, raw).cast(pa.string()))
     named = named.append_column("process", ids.process_id(raw["globalTid"])).sort_by("start")
-    found: dict[tuple[int | None, ...], str] = {}
-    for row in named.select(["process", *keys, "name"]).to_pylist():
+    found: dict[str, str] = {}
+    for row in named.select(["process", *definition.keys, "name"]).to_pylist():
         process, domain, *rest, text = row.values()
-        if text is not None:
-            found.setdefault((process, domain or 0, *rest), text)
-    return found
+        key = _key(process, domain or 0, *rest)
+        if text is not None and key is not None:
+            found.setdefault(key, text)
+    capture.names_of[definition.column] = found
 
 
-def _named(names: Mapping[tuple[int | None, ...], str], *columns: pa.ChunkedArray) -> pa.Array:
-    """Resolve ids that events of their own have named: n rows in, n names out."""
-    if not names:
-        return pa.nulls(len(columns[0]), col.DICTIONARY)
-    threads, domains, *rest = columns
+def tell_names(capture: Lookups, made: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """Put names in the place of keys: columns of n rows in, the same out."""
+    return {c: _named(data, capture.names_of[c]) if c in capture.names_of else data for c, data in made.items()}
+
+
+def _named(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Array:
+    """Resolve keys that events of their own have named: n keys in, n names out."""
+    used = col.whole(keys)
+    return col.named(used.indices, pa.array([names.get(k) for k in used.dictionary.to_pylist()], pa.string()))
+
+
+def _keys(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
+    """Make texts of keys: n rows in, n texts out, null where a key is."""
     numbers, keys = col.number_rows(ids.process_id(threads), pc.fill_null(domains, 0), *rest)
-    return col.named(numbers, pa.array([names.get(k) for k in keys], pa.string()))
+    return col.named(numbers, pa.array([_key(*k) for k in keys], pa.string()))
+
+
+def _key(*numbers: int | None) -> str | None:
+    return None if None in numbers else "/".join(map(str, numbers))

@@ -37,7 +37,7 @@ def columns(chosen: Chosen, table: Table, names: Sequence[str]) -> dict[str, pa.
     chains = {name: c for name, c in wanted.items() if c.kind is Kind.CHAIN}
     totals = {name: len(made[name]) - made[name].null_count for name in chains}
     if ROWID in names:
-        ranks = np.arange(parts.rows) if filters else chosen.ranks
+        ranks = np.arange(parts.rows) if filters else chosen.ranks()
         made[ROWID] = pa.array(ranks + 1)
         totals[ROWID] = parts.rows if filters else chosen.total
     if totals:

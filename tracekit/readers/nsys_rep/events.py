@@ -41,7 +41,7 @@ class Chosen:
         buffer: Holds them.
         starts: n places where payloads begin.
         stops: n places where they end.
-        ranks: n numbers: of all events of that payload in the batch, which one it is.
+        ranks: Returns n numbers: of all events of that payload in the batch, which one it is.
         total: How many there are.
         hand_on: Takes totals of this batch and returns those of all batches before; may be called once.
     """
@@ -49,7 +49,7 @@ class Chosen:
     buffer: Buffer
     starts: Places
     stops: Places
-    ranks: Places
+    ranks: Callable[[], Places]
     total: int
     hand_on: HandOn
 
@@ -150,11 +150,11 @@ class _Loaded(NamedTuple):
 def _choose(batch: _Loaded, wanted: Wanted, mask: Mask, hand_on: HandOn) -> Chosen:
     buffer, bases, found = batch
     rows = np.flatnonzero(mask)
-    starts = np.repeat(bases[:-1], found.by_block(mask))
+    starts = np.repeat(bases[:-1], np.diff(np.searchsorted(rows, found.bounds)))
     starts += found.starts[rows]
-    stops = starts.copy()
-    stops += found.sizes[rows]
-    return Chosen(buffer, starts, stops, found.ranks(rows, wanted), found.total(wanted.payload), hand_on)
+    stops = starts + found.sizes[rows]
+    ranks = functools.partial(found.ranks, rows, wanted)
+    return Chosen(buffer, starts, stops, ranks, found.total(wanted.payload), hand_on)
 
 
 class _Buffers:
