@@ -28,6 +28,22 @@ def relabelled(names: pl.Expr, change: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
     return names.map_batches(change_distinct, return_dtype=pl.Categorical)
 
 
+def text_order(names: pl.Expr) -> pl.Expr:
+    """Rank texts: n Categorical or String in, n numbers out that sort as the texts do; null stays null.
+
+    Sorting by several columns copies every text; numbers are cheap.
+    """
+
+    def ranks(column: pl.Series) -> pl.Series:
+        if column.dtype == pl.String:
+            return column.rank("dense")
+        ordered = column.unique().drop_nulls().sort()
+        numbers = pl.int_range(ordered.len(), dtype=pl.UInt32, eager=True)
+        return column.to_physical().replace_strict(ordered.to_physical(), numbers, return_dtype=pl.UInt32)
+
+    return names.map_batches(ranks, return_dtype=pl.UInt32)
+
+
 def without_version(name: pl.Expr) -> pl.Expr:
     """Cut ``_vNNNN`` off API names: ``cudaLaunchKernel_v7000``, but not ``cuMemcpyHtoDAsync_v2``."""
     has = name.str.tail(_SUFFIX).str.starts_with("_v") & (name.str.len_chars() >= _SUFFIX)
@@ -45,9 +61,9 @@ def set_name() -> pl.Expr:
 
 
 def range_tag() -> pl.Expr:
-    """Name NVTX ranges as reports do, ``domain:text``, from the columns ``domain`` and ``name``."""
+    """Name NVTX ranges as reports do, ``domain:text``, from the columns ``domain`` and ``name``: ``tag``, as text."""
     domain, name = (pl.col(c).cast(pl.String).fill_null("") for c in ("domain", "name"))
-    return pl.concat_str(domain, pl.lit(":"), name).cast(pl.Categorical)
+    return pl.concat_str(domain, pl.lit(":"), name).alias("tag")
 
 
 def dimensions(prefix: str) -> pl.Expr:

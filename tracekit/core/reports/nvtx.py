@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from tracekit.core.containment import lanes, levels, parents, paths, place, slice_members, slice_min, slices
-from tracekit.core.reports.names import range_tag
+from tracekit.core.reports.names import range_tag, text_order
 from tracekit.core.reports.report import (
     CALL,
     CALLS,
@@ -86,7 +87,7 @@ def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
 def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     """Every push/pop range with its place in the nesting, by start; at one start the shorter first."""
     rows = closed(ranges(request.frames).filter(pl.col("kind") == "push_pop"))
-    tree = _with_stack(_with_parents(rows.with_columns(DURATION, range_tag().alias("tag")).collect()))
+    tree = _with_stack(_with_parents(rows.with_columns(DURATION, range_tag()).collect()))
     tree = _with_children(tree, _CHILDREN, pl.col("duration_ns").sum().alias("children_ns"))
     rows = tree.lazy().filter(pl.col("level").is_not_null()).sort("start_ns", "duration_ns", "range_id")
     indent = pl.lit("").str.pad_start(2 * pl.col("level"), "-")
@@ -114,11 +115,11 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
 
     Times run over pairs of range and kernel: inside two nested ranges of one name a kernel counts twice.
     """
-    owners = owning_ranges(request.frames).with_columns(range_tag().alias("tag")).collect()
+    owners = owning_ranges(request.frames).collect()
     grouped = pl.concat(_kernels_by_owner(owners, _kernel_launches(request)), how="diagonal").lazy()
     style = pl.when(pl.col("kind").is_not_null()).then(_STYLE)
-    order = {"tag": False, **dict.fromkeys(THREAD, False), "total": True, "style": False, "name": False}
-    descending = list(order.values())
+    order = [*map(pl.col, ("tag_order", *THREAD, "total", "style")), text_order(pl.col("name"))]
+    descending = [False, False, False, True, False, False]
     return grouped.with_columns(style.alias("style")).sort(*order, descending=descending, nulls_last=descending)
 
 
@@ -141,8 +142,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
 )
 def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     """Every range that launched GPU work, with the extent of that work, by range id."""
-    tree = _with_stack(_owner_tree(request.frames))
-    return _projected(tree, request.frames).lazy().sort("range_id")
+    return _with_stack(_projected(request.frames)).lazy().sort("range_id")
 
 
 @report(
@@ -160,7 +160,7 @@ def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
 )
 def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
     """Ranges that launched GPU work, by name and style."""
-    rows = _projected(_owner_tree(request.frames), request.frames)
+    rows = _projected(request.frames)
     means = (pl.col(c).mean().alias(f"mean_{c}") for c in ("ops", "level", "children"))
     totals = (pl.len().alias("count"), pl.col("duration_ns").sum().alias("range_ns"), pl.col("ops").sum())
     grouped = rows.lazy().group_by("tag", "style").agg(*statistics("gpu_ns"), *totals, *means)
@@ -170,7 +170,7 @@ def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
 def _all_ranges(frames: Frames) -> pl.LazyFrame:
     """Read every range, those ended by another thread included; open ones end with the last NVTX event."""
     last_mark = frames("nvtx_marks").select(pl.col("timestamp_ns").max()).collect().item()
-    return closed(ranges(frames), last_mark).with_columns(DURATION, range_tag().alias("tag"))
+    return closed(ranges(frames), last_mark).with_columns(DURATION, range_tag())
 
 
 def _with_parents(rows: pl.DataFrame) -> pl.DataFrame:
@@ -208,16 +208,24 @@ def _kernel_launches(request: Request) -> pl.DataFrame:
 
 def _kernels_by_owner(owners: pl.DataFrame, launches: pl.DataFrame) -> list[pl.DataFrame]:
     """Sum kernels by containing range and name, then those in no range by thread and name."""
-    keys = ["tag", "kind", *THREAD]
-    groups = owners.select(keys).unique().with_row_index("group")
-    group = owners.join(groups, on=keys, how="left", nulls_equal=True, maintain_order="left")["group"]
     pairs = _owned_launches(owners, launches)
+    groups = _named_alike(owners, pairs["row"].unique())
+    members = groups.select("group", "range").explode("range")
+    group = np.zeros(owners.height, np.uint32)
+    group[members["range"]] = members["group"]
     owned = launches.select("kernel", "name", "duration_ns")[pairs["member"]]
-    owned = owned.with_columns(pairs["row"].alias("range"), group.gather(pairs["row"]).alias("group"))
+    owned = owned.with_columns(pairs["row"].alias("range"), pl.Series("group", group[pairs["row"]]))
     inside = owned.group_by("group", "name").agg(*_kernel_statistics(), pl.col("range").n_unique().alias("ranges"))
     alone = launches.with_row_index("member").join(pairs.select("member"), on="member", how="anti")
     outside = alone.group_by(*THREAD, "name").agg(*_kernel_statistics(), pl.lit(0, pl.UInt32).alias("ranges"))
-    return [inside.join(groups, on="group", how="left").drop("group"), outside]
+    return [inside.join(groups.drop("range"), on="group", how="left").drop("group"), outside]
+
+
+def _named_alike(owners: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
+    """Group some ranges by name, kind and thread: ``group``, these, ``tag_order`` and the rows in ``range``."""
+    used = owners[rows].select(range_tag(), "kind", *THREAD, rows.alias("range"))
+    groups = used.group_by("tag", "kind", *THREAD).agg("range").sort("tag")
+    return groups.with_columns(pl.col("tag").rle_id().alias("tag_order")).with_row_index("group")
 
 
 def _kernel_statistics() -> list[pl.Expr]:
@@ -234,25 +242,21 @@ def _pairs(placed: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([slice_members(slices(placed, lane), lane) for lane in lanes(intervals)])
 
 
-def _owner_tree(frames: Frames) -> pl.DataFrame:
-    rows = owning_ranges(frames).with_columns(DURATION, range_tag().alias("tag"), _STYLE)
-    return _with_parents(rows.drop("domain", "name", "kind", "end_thread_id").collect())
-
-
-def _projected(tree: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Keep the ranges that launched GPU work, with its extent: ``gpu_start_ns``, ``gpu_ns``, ``ops`` and ``children``.
+def _projected(frames: Frames) -> pl.DataFrame:
+    """List the ranges that launched GPU work, with its extent: ``gpu_start_ns``, ``gpu_ns``, ``ops`` and ``children``.
 
     ``ops`` are distinct correlation ids, so that a launch of a whole CUDA graph counts once; ``children`` are those
-    that launched GPU work too.
+    that launched GPU work too. Whatever contains such a range is one of them, so they are a tree by themselves.
     """
-    launches = _launches(frames)
-    placed, intervals = place(tree, launches, by=THREAD)
+    owners, launches = owning_ranges(frames).collect(), _launches(frames)
+    placed, intervals = place(owners, launches, by=THREAD)
     parts = [_extents(placed, lane, launches) for lane in lanes(intervals)]
     extents = pl.concat(parts).group_by("row").agg(pl.col("low").min(), pl.col("high").max(), pl.col("ops").sum())
     if launches["work"].n_unique() < launches.height:
         extents = extents.drop("ops").join(_distinct_launches(placed, intervals, launches), on="row")
-    gpu = extents.select("row", gpu_start_ns="low", gpu_ns=pl.col("high") - pl.col("low"), ops="ops")
-    return _with_children(tree.join(gpu, on="row", how="inner", maintain_order="left"), _CHILDREN)
+    gpu = extents.select("row", gpu_start_ns="low", gpu_ns=pl.col("high") - pl.col("low"), ops="ops").sort("row")
+    found = owners[gpu["row"]].with_columns(DURATION, range_tag(), _STYLE).drop("domain", "name", "kind")
+    return _with_children(_with_parents(found.hstack(gpu.drop("row"))), _CHILDREN)
 
 
 def _launches(frames: Frames) -> pl.DataFrame:

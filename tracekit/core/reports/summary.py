@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.reports import table
+from tracekit.core.reports.names import text_order
 from tracekit.core.reports.numbers import percent
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def summarize(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns
 def largest_first(grouped: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
     """Sort groups by total, nulls last; equal totals by further columns ascending, nulls first."""
     descending = [True] + [False] * len(ties)
-    return grouped.sort("total", *ties, descending=descending, nulls_last=descending)
+    schema = grouped.collect_schema()
+    keys = [text_order(pl.col(t)) if schema[t] in (pl.String, pl.Categorical) else pl.col(t) for t in ties]
+    return grouped.sort("total", *keys, descending=descending, nulls_last=descending)
 
 
 def summary_columns(count: str) -> tuple[table.Column, ...]:
