@@ -79,10 +79,18 @@ def report_list() -> str:
 
 def report_columns() -> str:
     """Show the columns of every report."""
-    return "\n".join(
-        f"### {r.name}\n\n{_escaped(r.doc)}\n\n{', '.join(f'`{c.title}`' for c in r.columns)}\n"
-        for r in reports.REPORTS.values()
-    )
+    return "\n".join(map(_report, reports.REPORTS.values()))
+
+
+def own_reports() -> str:
+    """Show the reports that nsys does not have."""
+    options = {r.name: f" Options: {_listed(r.options)}." for r in reports.OWN.values()}
+    return "\n".join(_report(r, options[r.name]) for r in reports.OWN.values())
+
+
+def _report(report: reports.Report, more: str = "") -> str:
+    titles = ", ".join(f"`{c.title}`" for c in report.columns)
+    return f"### {report.name}\n\n{_escaped(report.doc)}{more}\n\n{titles}\n"
 
 
 def formats() -> str:
@@ -173,7 +181,8 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
 
 
-_MADE = (tables, helps, report_list, report_columns, formats, origins, added, support, support_by_table, code)
+_REPORTS = (report_list, report_columns, own_reports)
+_MADE = (tables, helps, *_REPORTS, formats, origins, added, support, support_by_table, code)
 MAKERS = {f.__name__: f for f in _MADE}
 
 

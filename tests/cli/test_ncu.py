@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +11,7 @@ from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]
 DETAILS, RAW = "fixtures/ncu/ncu_details.csv", "fixtures/ncu/ncu_raw.csv"
+BY_RANGE = "fixtures/ncu/ncu_roofline_per_nvtx.csv"
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +67,33 @@ def test_ranges_of_a_domain(run: Run) -> None:
     )
     assert len(printed.text.splitlines()) == 80
     assert run("rows", DETAILS, "ncu_nvtx_ranges", "--domain", "x", "--format", "jsonl").text == ""
+
+
+def test_what_limits_each_range(run: Run) -> None:
+    printed = run("stats", BY_RANGE, "-r", "ncu_limiter:range", "--format", "jsonl")
+    found = {row["Name"]: row["Limiter"] for row in map(json.loads, printed.text.splitlines())}
+    assert len(found) == 14
+    assert found["step 0/half"] == found["step 1"] == "math-limited"
+    assert found["step 1/large"] == "memory-limited"
+    assert found["step 1/tiny"] == "latency-limited"
+
+
+def test_the_roofline_as_csv(run: Run) -> None:
+    header, *rows = run("stats", BY_RANGE, "-r", "ncu_roofline:launch", "--format", "csv").text.splitlines()
+    assert header.startswith("ID,Launches,Time (ns),FP64 FLOP,FP32 FLOP,FP16 FLOP,Tensor FLOP,DRAM Bytes,FLOP/Byte,")
+    assert rows[0].startswith("0,1,2180416,16777216,0,0,137438953472,1469481216,93.540,63041.058,66572.330,673.945,")
+    assert len(rows) == 12
+    lines = run("stats", BY_RANGE, "-r", "ncu_limiter", "--format", "csv").text.splitlines()
+    shares = [float(line.partition(",")[0]) for line in lines[1:]]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+
+
+def test_a_roofline_without_its_metrics(run: Run) -> None:
+    failed = run("stats", "fixtures/ncu/ncu_stdout.csv", "-r", "ncu_roofline", status=1)
+    assert failed.text == ""
+    assert "tracekit: no metric of 12 launches tells of a roofline\nHint: " in failed.stderr
+    assert "--set roofline" in failed.stderr
+    both = run("stats", BY_RANGE, "-r", "ncu_roofline:launch:range", status=1)
+    assert "was asked for launches and for ranges\nHint: take one" in both.stderr
+    nothing = run("stats", "fixtures/empty.sqlite", "-r", "ncu_roofline")
+    assert (nothing.text, nothing.stderr) == ("", "ncu_roofline: no data, the capture recorded nothing for it\n")

@@ -35,7 +35,7 @@ def report_names() -> Iterable[str]:
     """Names of the reports."""
     from tracekit.core import reports
 
-    return reports.REPORTS
+    return reports.REPORTS | reports.OWN
 
 
 @click.command("stats")

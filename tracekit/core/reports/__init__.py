@@ -1,20 +1,20 @@
-"""The reports of ``nsys stats``, computed from declared tables and printed to the byte.
+"""The reports of ``nsys stats``, computed from declared tables and printed to the byte; and reports of our own.
 
-A new report is a function decorated with ``@report`` in the module of its subject (``gpu``, ``api``, ``nvtx``) and a
-name in ``REPORTS`` below. ``sources`` has the rows that reports start from, ``summary`` the statistics they share,
-``table`` how columns are printed, ``numbers`` how they are rounded.
+A new report is a function decorated with ``@report`` in the module of its subject (``gpu``, ``api``, ``nvtx``, ``ncu``)
+and a name in ``REPORTS`` below, or in ``OWN`` if nsys has none like it. ``sources`` has the rows that reports start
+from, ``summary`` the statistics they share, ``table`` how columns are printed, ``numbers`` how they are rounded.
 
 Differences from nsys, where exports lack tables: labels of enums and unnamed threads do not make a report stop.
 """
 
 from __future__ import annotations
 
-from tracekit.core.reports import api, gpu, nvtx
+from tracekit.core.reports import api, gpu, ncu, nvtx
 from tracekit.core.reports.report import Frames, Prefetch, Reads, Report, Request, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
 from tracekit.errors import UnknownFormatError
 
-__all__ = ["ALIASES", "REPORTS", "Frames", "Reads", "Report", "ReportTable", "run"]
+__all__ = ["ALIASES", "OWN", "REPORTS", "Frames", "Reads", "Report", "ReportTable", "run"]
 
 REPORTS: dict[str, Report] = {
     r.name: r
@@ -40,6 +40,9 @@ REPORTS: dict[str, Report] = {
         api.osrt_sum,
     )
 }
+
+OWN: dict[str, Report] = {r.name: r for r in (ncu.ncu_roofline, ncu.ncu_limiter)}
+"""Reports that nsys does not have."""
 
 ALIASES = {
     "gpukernsum": "cuda_gpu_kern_sum",
@@ -99,11 +102,10 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
 
 
 def _named(name: str) -> Report:
-    try:
-        return REPORTS[ALIASES.get(name, name)]
-    except KeyError:
-        pass
-    reports = f"reports: {', '.join(REPORTS)}"
+    known = REPORTS | OWN
+    if (found := known.get(ALIASES.get(name, name))) is not None:
+        return found
+    reports = f"reports: {', '.join(known)}"
     if name.startswith(_NSYS_ONLY):
         raise UnknownFormatError(f"report {name!r} of nsys is not among those that tracekit makes", hint=reports)
     raise UnknownFormatError(f"no report is called {name!r}", hint=reports)

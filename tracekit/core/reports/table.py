@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
+from tracekit.core.reports import numbers
 from tracekit.core.reports.names import relabelled
-from tracekit.core.reports.numbers import quotient, tenths, thousandths
+from tracekit.core.reports.numbers import quotient, tenths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,7 @@ class Style(Enum):
     TEXT = auto()
     INTEGER = auto()
     TENTHS = auto()
+    THOUSANDTHS = auto()
     MEGA = auto()
 
 
@@ -45,8 +47,10 @@ class Column:
                 shown = x.cast(pl.Int64)
             case Style.TENTHS:
                 shown = quotient(tenths(x.cast(pl.Float64), legacy=legacy).cast(pl.Float64), 10.0)
+            case Style.THOUSANDTHS:
+                shown = _three_decimals(x)
             case _:  # MEGA
-                shown = quotient(thousandths(_mega(x)).cast(pl.Float64), 1000.0)
+                shown = _three_decimals(_mega(x))
         return shown.alias(self.title)
 
     def cell(self, dtype: pl.DataType, *, legacy: bool) -> pl.Expr:
@@ -59,6 +63,8 @@ class Column:
                 shown = x
             case Style.TENTHS:
                 shown = _one_decimal(tenths(x.cast(pl.Float64), legacy=legacy))
+            case Style.THOUSANDTHS:
+                shown = x
             case _:  # MEGA
                 shown = _mega(x)
         return shown.alias(self.title)
@@ -124,6 +130,11 @@ def mean(title: str, source: str) -> Column:
     return Column(title, Style.TENTHS, source)
 
 
+def thousandths(title: str, source: str) -> Column:
+    """Declare a column of numbers with three decimals."""
+    return Column(title, Style.THOUSANDTHS, source)
+
+
 def share(title: str, source: str) -> Column:
     """Declare a column of percentages with one decimal."""
     return Column(f"{title} (%)", Style.TENTHS, source)
@@ -137,6 +148,10 @@ def megabytes(title: str, source: str) -> Column:
 def megabytes_per_second(title: str, source: str) -> Column:
     """Declare a column of bytes/s, printed as 10**6 bytes/s."""
     return Column(f"{title} (MB/s)", Style.MEGA, source)
+
+
+def _three_decimals(x: pl.Expr) -> pl.Expr:
+    return quotient(numbers.thousandths(x).cast(pl.Float64), 1000.0)
 
 
 def _mega(x: pl.Expr) -> pl.Expr:

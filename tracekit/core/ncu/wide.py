@@ -1,4 +1,4 @@
-"""Results of Nsight Compute side by side: a row a launch, a column a metric."""
+"""Metrics side by side: a row a launch, a column a metric."""
 
 from __future__ import annotations
 
@@ -19,12 +19,29 @@ def wide(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
         its metric, where that is not known ``section: label``. It holds numbers in base units, of a metric without any
         its texts. Of several values that a launch has of a metric it is the most precise.
     """
-    told = launches.collect()
+    told, best = launches.collect(), most_precise(metrics)
+    kinds = best.group_by("column", maintain_order=True).agg(pl.col("value").is_not_null().any())
+    for values, columns in (("value", kinds.filter("value")), ("text", kinds.filter(~pl.col("value")))):
+        some = best.filter(pl.col("column").is_in(columns["column"].implode()))
+        told = told.join(pivoted(some, values), "launch_id", how="left", maintain_order="left")
+    return told.select(*launches.collect_schema().names(), *kinds["column"])
+
+
+def most_precise(metrics: pl.LazyFrame) -> pl.DataFrame:
+    """Leave one value of each metric of each launch, the most precise one.
+
+    Args:
+        metrics: n rows of ``ncu_metrics``.
+
+    Returns:
+        At most n rows in the order of the file: launch_id, column (name of the metric, where that is not known
+        ``section: label``), value, text, resolution.
+    """
     label = pl.concat_str([pl.col("section").cast(pl.String), pl.col("label").cast(pl.String)], separator=": ")
     found = metrics.select(*_OWN).with_columns(
         column=pl.coalesce(pl.col("metric").cast(pl.String), label, pl.col("label").cast(pl.String))
     )
-    best = (
+    return (
         found.drop_nulls("column")
         .select("launch_id", "column", "value", "text", "resolution")
         .with_row_index("row")
@@ -33,15 +50,10 @@ def wide(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
         .sort("row")
         .collect()
     )
-    kinds = best.group_by("column", maintain_order=True).agg(pl.col("value").is_not_null().any())
-    for values, columns in (("value", kinds.filter("value")), ("text", kinds.filter(~pl.col("value")))):
-        some = best.filter(pl.col("column").is_in(columns["column"].implode()))
-        told = told.join(_pivoted(some, values), "launch_id", how="left", maintain_order="left")
-    return told.select(*launches.collect_schema().names(), *kinds["column"])
 
 
-def _pivoted(values: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Give each metric a column."""
+def pivoted(values: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Give each metric a column, in which its values of ``column`` stand: a row a launch that has any."""
     if not values.height:
         return pl.DataFrame(schema={"launch_id": pl.Int64})
     return values.pivot(on="column", index="launch_id", values=column)
