@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 
 DERIVED = "nvtx_projections"
+KERNELS = "kernels"
+NCU = "ncu_"
+DOC = "Metric of Nsight Compute, in base units."
 
 
 class Layer:
@@ -56,6 +59,10 @@ class Layer:
     def correlated(self) -> Layer:
         """This layer with the columns that correlation adds."""
         return Correlated(self)
+
+    def joined(self, ncu: Layer, metrics: Sequence[str] | None = None) -> Layer:
+        """This layer, correlated, with results of Nsight Compute beside its kernels."""
+        return NcuJoined(self.correlated(), ncu, metrics)
 
     def only(self, names: Sequence[str]) -> Layer:
         """This layer with some tables; the others are empty, also for correlation."""
@@ -282,6 +289,123 @@ class Correlated(Layer):
         return schemas.conform(self._correlation.columns(name, added).to_arrow(), self.schema(name), added)
 
 
+class NcuJoined(Layer):
+    """The tables of a correlated layer, its kernels with metrics of Nsight Compute, and the tables of these."""
+
+    def __init__(
+        self, base: Layer, ncu: Layer, metrics: Sequence[str] | None = None, hidden: frozenset[str] = frozenset()
+    ) -> None:
+        self._base = base
+        self._ncu = ncu
+        self._wanted = metrics
+        self._hidden = hidden
+
+    @property
+    def undecoded(self) -> Mapping[str, int]:
+        """What the file of the kernels holds beside the tables."""
+        return self._base.undecoded
+
+    def schema(self, name: str) -> TableSchema:
+        """Declared schema, of kernels with the added columns."""
+        return self._kernels if name == KERNELS else self._of(name).schema(name)
+
+    def count(self, name: str) -> int:
+        """Number of rows."""
+        return 0 if name in self._hidden else self._of(name).count(name)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read columns of a table; of kernels those of the file and joined ones side by side."""
+        import pyarrow as pa
+
+        if name in self._hidden:
+            return schemas.empty(self.schema(name), columns)
+        if name != KERNELS:
+            return self._of(name).read(name, columns)
+        own = set(self._base.schema(KERNELS).names)
+        read = self._base.read(KERNELS, [c for c in columns if c in own])
+        added = self._added([c for c in dict.fromkeys(columns) if c not in own])
+        arrays = [read[c] if c in own else added[c] for c in columns]
+        return pa.table(arrays, schema=schemas.arrow_schema(self._kernels, columns))
+
+    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Read columns of the file, also those of kernels by which results are found."""
+        from tracekit.core.ncu import join
+
+        wanted = {name: columns for name, columns in wanted.items() if name not in self._hidden}
+        self._ncu.prefetch({name: columns for name, columns in wanted.items() if name.startswith(NCU)})
+        needed = {name: columns for name, columns in wanted.items() if not name.startswith(NCU)}
+        if KERNELS in needed:
+            own = self._base.schema(KERNELS).names
+            asked = [c for c in needed[KERNELS] if c in own]
+            needed[KERNELS] = [
+                *dict.fromkeys([*asked, *(join.KERNEL_COLUMNS if len(asked) < len(needed[KERNELS]) else ())])
+            ]
+        self._base.prefetch(needed)
+
+    def correlated(self) -> Layer:
+        """This layer."""
+        return self
+
+    def joined(self, ncu: Layer, metrics: Sequence[str] | None = None) -> Layer:
+        """The kernels with other results."""
+        return self._base.joined(ncu, metrics)
+
+    def only(self, names: Sequence[str]) -> Layer:
+        """Some tables; kernels keep what was joined."""
+        hidden = self._hidden | {t for t in schemas.tables() if t.startswith(NCU) and t not in names}
+        return NcuJoined(self._base.only(names), self._ncu, self._wanted, hidden)
+
+    def close(self) -> None:
+        """Close the file of the kernels; that of Nsight Compute belongs to its own trace."""
+        self._base.close()
+
+    @functools.cached_property
+    def _matches(self) -> pl.DataFrame:
+        """Which result belongs to each kernel, and how it was found."""
+        from tracekit.core.ncu import join
+
+        return join.join(to_frame(self._base, KERNELS), to_frame(self._ncu, "ncu_launches"))
+
+    @functools.cached_property
+    def _metrics(self) -> pl.DataFrame:
+        """A row a result, a column a metric."""
+        from tracekit.core.ncu import wide
+
+        launches = to_frame(self._ncu, "ncu_launches").select("launch_id")
+        found = wide(launches, to_frame(self._ncu, "ncu_metrics"))
+        names = [c for c in found.columns if c not in self._base.schema(KERNELS).names]
+        if missing := [c for c in self._wanted or () if c not in names]:
+            hint = "tracekit rows FILE ncu_metrics lists those of a file"
+            raise SchemaError(f"no such metrics: {', '.join(missing)}", hint=hint)
+        return found.select(names if self._wanted is None else ["launch_id", *self._wanted])
+
+    @functools.cached_property
+    def _kernels(self) -> TableSchema:
+        import polars as pl
+
+        known = to_frame(self._ncu, "ncu_metrics").select(pl.col("metric", "unit").cast(pl.String)).unique().collect()
+        units = dict(known.drop_nulls().iter_rows())
+        metrics = (
+            schemas.Column(name, "float64" if kind == pl.Float64 else "string", DOC, units.get(name), nullable=True)
+            for name, kind in self._metrics.drop("launch_id").schema.items()
+        )
+        return schemas.joined(self._base.schema(KERNELS), metrics)
+
+    def _of(self, name: str) -> Layer:
+        return self._ncu if name.startswith(NCU) else self._base
+
+    def _added(self, columns: list[str]) -> pa.Table:
+        """Give kernels some of the joined columns."""
+        import polars as pl
+
+        values = self._metrics.select("launch_id", *(c for c in columns if c in self._metrics.columns))
+        beside = self._matches.join(
+            values, left_on="ncu_launch_id", right_on="launch_id", how="left", maintain_order="left"
+        )
+        made = beside.with_columns(pl.col("ncu_match").cast(pl.Categorical)).select(columns).to_arrow()
+        return schemas.conform(made, self._kernels, columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which rows of a trace are wanted; None is all of them.
@@ -336,6 +460,10 @@ class Selected(Layer):
     def correlated(self) -> Layer:
         """The same rows, correlated with all that was there before the selection."""
         return Selected(self._base.correlated(), self._selection)
+
+    def joined(self, ncu: Layer, metrics: Sequence[str] | None = None) -> Layer:
+        """The same rows, joined with all that was there before the selection."""
+        return Selected(self._base.joined(ncu, metrics), self._selection)
 
     def only(self, names: Sequence[str]) -> Layer:
         """The same rows of some tables."""

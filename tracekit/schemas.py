@@ -90,6 +90,12 @@ def correlated(name: str) -> TableSchema:
     return TableSchema(base.name, base.doc, base.key, (*base.columns, *_columns(added)), base.recorded_by)
 
 
+def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
+    """Return the table of kernels as ``Trace.join_ncu()`` leaves it: with what was joined, and a column a metric."""
+    added = _columns(tomllib.loads((FOLDER / "arrow" / "_ncu_join.toml").read_text("utf-8"))["columns"])
+    return TableSchema(base.name, base.doc, base.key, (*base.columns, *added, *metrics), base.recorded_by)
+
+
 def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
     """Return the Arrow schema of a table, or of some of its columns, with units and docs as field metadata."""
     import pyarrow as pa

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tracekit import registry, schemas, targets
-from tracekit.errors import ExportError, TracekitError, UnknownFormatError
+from tracekit.errors import ExportError, MissingTableError, TracekitError, UnknownFormatError
 from tracekit.layers import File, Layer, Selected, Selection, to_frame
 
 if TYPE_CHECKING:
@@ -202,6 +202,58 @@ class Trace:
         from tracekit.core import ncu
 
         return ncu.wide(self.frame("ncu_launches"), self.frame("ncu_metrics"))
+
+    def join_ncu(self, ncu: Trace, *, metrics: Sequence[str] | None = None) -> Trace:
+        """Put the metrics of Nsight Compute beside the kernels of a capture of the same program.
+
+        Results are found by the kernel's name, however it is spelt, its grid and block, the NVTX ranges around the
+        launch, and the order of launches. Some of them may be missing: what is left gets those of another launch of
+        the same kernel with the same grid and block, and ``ncu_match`` says so.
+
+        Args:
+            ncu: Results of Nsight Compute: single ones, or the groups of a summary. Keep it open.
+            metrics: Only these metrics; all if None.
+
+        Returns:
+            A new trace, correlated. Its kernels carry ``ncu_launch_id``, ``ncu_match`` and a column a metric (n rows
+            in, n rows out); its tables of Nsight Compute are those of ``ncu``.
+
+        Raises:
+            MissingTableError: There are no kernels, or no results.
+            SchemaError: ``ncu`` has no such metric.
+
+        Example:
+            >>> import tracekit as tk
+            >>> ncu = tk.load("fixtures/ncu/ncu_basic.ncu-rep")
+            >>> joined = tk.load("fixtures/train_amp.nsys-rep").join_ncu(ncu, metrics=["dram__bytes.sum"])
+            >>> joined.frame("kernels").select("kernel_id", "ncu_match", "dram__bytes.sum").head(2).collect().rows()
+            [(1, 'range', 5376.0), (2, 'range', 12032.0)]
+        """
+        for trace, table, what in ((self, "kernels", "kernels"), (ncu, "ncu_launches", "results of Nsight Compute")):
+            if not trace.count(table):
+                raise MissingTableError(f"has no {what} to join", path=trace.path, hint=self.schema(table).recorded_by)
+        return self._on(self._layer.joined(ncu._layer, metrics))
+
+    @property
+    def ncu_matches(self) -> pl.DataFrame:
+        """How many kernels a result of Nsight Compute was found for, and how; no rows before ``join_ncu``.
+
+        One row a value of ``ncu_match``: ``match``, ``kernels``, their ``share`` of all kernels, and ``launches``, the
+        different results that they got. The row without ``match`` is of kernels without result, and of results
+        without kernel.
+
+        Example:
+            >>> import tracekit as tk
+            >>> ncu = tk.load("fixtures/ncu/ncu_basic.ncu-rep")
+            >>> tk.load("fixtures/train_amp.nsys-rep").join_ncu(ncu).ncu_matches.select("match", "kernels").rows()
+            [('range', 11), ('order', 1), ('shape', 48), (None, 274)]
+        """
+        from tracekit.core.ncu import join
+
+        if "ncu_match" not in self.schema("kernels").names:
+            return join.counted(None, None)
+        launches = self.frame("ncu_launches").select("launch_id").collect()
+        return join.counted(self.frame("kernels").select("ncu_launch_id", "ncu_match").collect(), launches)
 
     def select(
         self,

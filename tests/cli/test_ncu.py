@@ -11,7 +11,8 @@ from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]
 DETAILS, RAW = "fixtures/ncu/ncu_details.csv", "fixtures/ncu/ncu_raw.csv"
-BY_RANGE = "fixtures/ncu/ncu_roofline_per_nvtx.csv"
+BY_RANGE, BY_KERNEL = "fixtures/ncu/ncu_roofline_per_nvtx.csv", "fixtures/ncu/ncu_per_kernel.csv"
+TRAIN = "fixtures/train_amp.nsys-rep"
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +98,37 @@ def test_a_roofline_without_its_metrics(run: Run) -> None:
     assert "was asked for launches and for ranges\nHint: take one" in both.stderr
     nothing = run("stats", "fixtures/empty.sqlite", "-r", "ncu_roofline")
     assert (nothing.text, nothing.stderr) == ("", "ncu_roofline: no data, the capture recorded nothing for it\n")
+
+
+def test_metrics_beside_kernels(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "k.parquet"
+    done = run("correlate", TRAIN, "--ncu", RAW, "-o", out)
+    assert done.stderr == (
+        f"wrote {out}: 334 kernels, 334 with API call, 334 in a range\n"
+        "Nsight Compute: 60 of 334 kernels have metrics (18.0 %), 11 by range, 1 by order, 48 by shape; "
+        "0 results have no kernel\n"
+    )
+    assert pl.read_parquet(out).select("ncu_launch_id", "dram__bytes.sum", "sm__cycles_elapsed.max").height == 334
+    some = run("correlate", TRAIN, "--ncu", BY_KERNEL, "--metrics", "dram__bytes.sum", "-o", "-", "--to", "csv")
+    assert some.text.splitlines()[0].endswith(",ncu_launch_id,ncu_match,dram__bytes.sum")
+    assert (
+        some.stderr
+        == "Nsight Compute: 60 of 334 kernels have metrics (18.0 %), 60 by group; 0 results have no kernel\n"
+    )
+
+
+def test_of_other_programs_nothing_is_found(run: Run, tmp_path: Path) -> None:
+    done = run("correlate", TRAIN, "--ncu", BY_RANGE, "-o", tmp_path / "k.csv", "--metrics", "dram__bytes.sum")
+    assert "Nsight Compute: 0 of 334 kernels have metrics (0.0 %); 12 results have no kernel\n" in done.stderr
+    quiet = run("correlate", TRAIN, "--ncu", BY_RANGE, "-o", tmp_path / "k.csv", "-f", "-q")
+    assert quiet.stderr == ""
+
+
+def test_what_cannot_be_joined(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "k.csv"
+    assert "--metrics are those of --ncu FILE" in run("correlate", TRAIN, "--metrics", "a", "-o", out, status=2).stderr
+    failed = run("correlate", TRAIN, "--ncu", RAW, "--metrics", "nothing", "-o", out, status=1)
+    assert failed.stderr.startswith("tracekit: no such metrics: nothing\nHint: ")
+    session = run("correlate", TRAIN, "--ncu", "fixtures/ncu/ncu_session.csv", "-o", out, status=1)
+    assert "ncu_session.csv: has no results of Nsight Compute to join" in session.stderr
+    assert not out.exists()
