@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DERIVED = "nvtx_projections"
 KERNELS = "kernels"
 NCU = "ncu_"
+RESULTS = "ncu_launches"
 DOC = "Metric of Nsight Compute, in base units."
 
 
@@ -364,14 +365,14 @@ class NcuJoined(Layer):
         """Which result belongs to each kernel, and how it was found."""
         from tracekit.core.ncu import join
 
-        return join.join(to_frame(self._base, KERNELS), to_frame(self._ncu, "ncu_launches"))
+        return join.join(to_frame(self._base, KERNELS), to_frame(self._ncu, RESULTS))
 
     @functools.cached_property
     def _metrics(self) -> pl.DataFrame:
         """A row a result, a column a metric."""
         from tracekit.core.ncu import wide
 
-        launches = to_frame(self._ncu, "ncu_launches").select("launch_id")
+        launches = to_frame(self._ncu, RESULTS).select("launch_id")
         found = wide(launches, to_frame(self._ncu, "ncu_metrics"))
         names = [c for c in found.columns if c not in self._base.schema(KERNELS).names]
         if missing := [c for c in self._wanted or () if c not in names]:
@@ -474,20 +475,27 @@ class Selected(Layer):
         self._base.close()
 
     def _mask(self, name: str) -> pa.ChunkedArray | None:
-        from tracekit.core import select
-
         if name not in self._masks:
-            s = self._selection
-            wanted = select.condition(
-                self.schema(name).names,
-                time=s.time,
-                devices=s.devices,
-                domains=s.domains,
-                min_duration_ns=s.min_duration_ns,
-            )
+            wanted = self._wanted(name)
             frame = None if wanted is None else to_frame(self._base, name).select(wanted.alias("keep")).collect()
             self._masks[name] = None if frame is None else frame["keep"].fill_null(False).to_arrow()  # noqa: FBT003
         return self._masks[name]
+
+    def _wanted(self, name: str) -> pl.Expr | None:
+        """The condition for rows of a table; what belongs to results of Nsight Compute is selected as they are."""
+        from tracekit.core import select
+
+        s = self._selection
+        own = select.condition(
+            self.schema(name).names,
+            time=s.time,
+            devices=s.devices,
+            domains=s.domains,
+            min_duration_ns=s.min_duration_ns,
+        )
+        if not name.startswith(NCU) or name == RESULTS or (kept := self._mask(RESULTS)) is None:
+            return own
+        return select.of_launches(self._base.read(RESULTS, [select.LAUNCH]).filter(kept)[select.LAUNCH], own)
 
 
 def _used(table: pa.Table) -> pa.Table:

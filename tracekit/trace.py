@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tracekit import registry, schemas, targets
-from tracekit.errors import ExportError, MissingTableError, TracekitError, UnknownFormatError
+from tracekit.errors import ExportError, MissingTableError, TracekitError, UnknownFormatError, warn
 from tracekit.layers import File, Layer, Selected, Selection, to_frame
 
 if TYPE_CHECKING:
@@ -270,7 +270,8 @@ class Trace:
         are left out are left out of the correlation too.
 
         Args:
-            time: Rows that overlap ``[a, b)`` ns since the trace origin; either end may be None.
+            time: Rows that overlap ``[a, b)`` ns since the trace origin; either end may be None. Results of Nsight
+                Compute have no times: they are kept, with a warning if there is nothing else.
             devices: GPU rows of these devices.
             domains: NVTX ranges and marks of these domains; "" is the default domain.
             min_duration_ns: Rows that last at least so long.
@@ -297,6 +298,8 @@ class Trace:
             None if domains is None else tuple(domains),
             min_duration_ns,
         )
+        if time is not None and layer.count("ncu_launches") and not layer.count("kernels"):
+            warn("results of Nsight Compute have durations, but no place in time: all are kept", path=self.path)
         return self._on(layer if wanted == Selection() else Selected(layer, wanted))
 
     def export(

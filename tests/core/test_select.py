@@ -76,3 +76,12 @@ def test_moments(times: list[int], low: int | None, high: int | None) -> None:
     wanted = select.condition(frame.columns, time=(low, high), min_duration_ns=5, domains=["a"])
     found = frame.to_series().to_list() if wanted is None else frame.filter(wanted).to_series().to_list()
     assert found == [t for t in times if (low is None or t >= low) and (high is None or t < high)]
+
+
+def test_results_of_nsight_compute_have_devices_and_durations() -> None:
+    rows = pl.DataFrame({"launch_id": [0, 1, 2], "device_id": [0, 1, None], "duration_ns": [5, 50, None]})
+    for wanted, kept in (({"devices": [1]}, [1]), ({"min_duration_ns": 10}, [1, 2]), ({"time": (0, 9)}, [0, 1, 2])):
+        where = select.condition(rows.columns, **wanted)  # type: ignore[arg-type]
+        assert (rows if where is None else rows.filter(where))["launch_id"].to_list() == kept
+    devices = ["device_id", "name"]
+    assert select.condition(devices, devices=[1]) is None

@@ -9,6 +9,12 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    import pyarrow as pa
+
+
+LAUNCH = "launch_id"
+"""Column that tells results of Nsight Compute, which have no start."""
+
 
 def condition(
     columns: Collection[str],
@@ -25,14 +31,21 @@ def condition(
         time: Overlap with ``[a, b)`` ns; an instant lies in it, a row without end is still open.
         devices: Wanted values of ``device_id``.
         domains: Wanted values of ``domain``; "" is the default domain.
-        min_duration_ns: Shortest wanted ``end_ns - start_ns``; a row without end is long enough.
+        min_duration_ns: Shortest wanted ``end_ns - start_ns``, or ``duration_ns`` of results of Nsight Compute; a row
+            without end or duration is long enough.
     """
     parts = [*_time(columns, time), *_duration(columns, min_duration_ns)]
-    if devices is not None and "device_id" in columns and _start(columns):
+    if devices is not None and "device_id" in columns and (_start(columns) or LAUNCH in columns):
         parts.append(pl.col("device_id").is_in(list(devices)))
     if domains is not None and "domain" in columns:
         parts.append(pl.col("domain").cast(pl.String).fill_null("").is_in(list(domains)))
     return pl.all_horizontal(parts) if parts else None
+
+
+def of_launches(launches: pa.ChunkedArray, also: pl.Expr | None) -> pl.Expr:
+    """Return the condition that rows belong to some results of Nsight Compute, and meet another condition if any."""
+    belongs = pl.col(LAUNCH).is_in(pl.Series("", launches).implode())
+    return belongs if also is None else belongs & also
 
 
 def _time(columns: Collection[str], time: tuple[int | None, int | None] | None) -> Iterator[pl.Expr]:
@@ -51,6 +64,8 @@ def _time(columns: Collection[str], time: tuple[int | None, int | None] | None) 
 def _duration(columns: Collection[str], shortest: int | None) -> Iterator[pl.Expr]:
     if shortest is not None and "end_ns" in columns:
         yield (pl.col("end_ns") - pl.col("start_ns")).fill_null(shortest) >= shortest
+    elif shortest is not None and LAUNCH in columns and "duration_ns" in columns:
+        yield pl.col("duration_ns").fill_null(shortest) >= shortest
 
 
 def _start(columns: Collection[str]) -> str | None:
