@@ -396,6 +396,21 @@ class TestSurroundings:
             assert launches(path)["name"].to_list() == ['k<"a\n\nb">(int)\n']
             assert metrics(path)["value"].to_list() == [1, 2]
 
+    @pytest.mark.parametrize(
+        "text", ['say "hi" now', '5" disk', 'a",b', '"', 'q" c\nl', 'two "\nlines" here', 'x" y" z"']
+    )
+    def test_quotes_that_are_not_doubled(self, written: Written, text: str) -> None:
+        identity = [*IDENTITY[:4], ncu_files.PUSH_POP, *IDENTITY[4:]]
+        cell = f'7  "lib:{text}:none:none:none:none:none:none" '.replace('"', '""').replace(
+            text.replace('"', '""'), text
+        )
+        row = details(["s", "a__b.sum", "", "1"], launch=[*LAUNCH[:4], "CELL", *LAUNCH[4:]], identity=identity)
+        other = details(["s", "a__b.sum", "", "2"], launch=["1", *LAUNCH[1:4], "", *LAUNCH[4:]], identity=identity)
+        path = written(row.replace("CELL", cell) + other.partition("\n")[2])
+        (ranges,) = read(path, "ncu_nvtx_ranges")
+        assert metrics(path)["value"].to_list() == [1, 2]
+        assert ranges.select("launch_id", "domain", "name").rows() == [(0, "lib", text)]
+
     def test_a_header_again_begins_another_run(self, written: Written) -> None:
         text = details(["s", "a__b.sum", "", "1"])
         found = launches(written(text + text))

@@ -66,3 +66,27 @@ def test_machine() -> None:
         assert {c: own[c] for c, v in known.items() if v is not None} == {
             c: v for c, v in known.items() if v is not None
         }
+
+
+MORE = {"ncu_nvtx.ncu-rep": "ncu_nvtx_raw.csv", "ncu_graph.ncu-rep": "ncu_graph_details.csv"}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_ranges_of_all_kinds_and_graphs(name: str) -> None:
+    """Quotes and line ends that ncu prints as they are, payloads, registered texts, a domain with a colon."""
+    with tk.load(PRINTED / name) as report, tk.load(PRINTED / MORE[name]) as printed:
+        launches = [t.frame("ncu_launches").collect() for t in (report, printed)]
+        ranges = [t.frame("ncu_nvtx_ranges").collect() for t in (report, printed)]
+        values = [t.wide().select("launch_id", "gpu__time_duration.sum") for t in (report, printed)]
+    told_by_nvtx, spelt = {"thread_id"}, REPORT_ONLY - {"name"}
+    same = [c for c in launches[0].columns if c not in {*told_by_nvtx, *spelt, "duration_ns"}]
+    assert launches[0].select(same).cast(pl.String).equals(launches[1].select(same).cast(pl.String))
+    rounded = pl.col("payload_float").round(6)  # printed as %f
+    own = (
+        r.drop("entry", "thread_id", "category", "category_id").with_columns(rounded).cast(pl.String) for r in ranges
+    )
+    first, second = own
+    assert first.equals(second)
+    assert first.height == {"ncu_nvtx.ncu-rep": 27, "ncu_graph.ncu-rep": 2}[name]
+    off = (values[0]["gpu__time_duration.sum"] - values[1]["gpu__time_duration.sum"]).abs()
+    assert off.max() <= 5  # type: ignore[operator]

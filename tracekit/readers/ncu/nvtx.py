@@ -5,7 +5,8 @@ A cell holds entries, each in quotes, with blanks between them. The push/pop col
     3332  "<default domain>:Batch 0:none:none:none:none:none:none"  "<default domain>:Forward:none:none:…"
 
 An entry is ``Domain:Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg``; start/end ranges have their number in front,
-summaries by range leave out the domain. Nothing is escaped, so a text with colons or quotes is read from both ends.
+summaries by range leave out the domain. Nothing is escaped, so a text with colons or quotes is read from both ends. The
+message is the text of the range once more, and tells where the domain ends.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _PLAIN = ":none:none:none:none:none:none"
 _TYPED = (
     r"(?s)^(?<head>.*?):(?<payload_type>none|[A-Z][A-Z0-9_]*):(?<payload>.*?):(?<color_type>none|[A-Z][A-Z0-9_]*)"
     r":(?<color>[^:]*):(?<message_type>none|[A-Z][A-Z0-9_]*):(?<message>.*)$"
+)
+_KNOWN = (
+    r"(?s)^(?<head>.*?):(?<payload_type>none|(?i:u?int32|u?int64|double|float|json|binary)):(?<payload>.*?)"
+    r":(?<color_type>none|A?RGB):(?<color>[^:]*):(?<message_type>none|ASCII|UNICODE|REGISTERED):(?<message>.*)$"
 )
 _PAYLOADS = {
     "UINT64": "uint64",
@@ -68,7 +73,7 @@ def entries(cells: pl.DataFrame, form: Form) -> pl.DataFrame:
 
 def _whole(pieces: pl.DataFrame) -> pl.DataFrame:
     """Join what was split inside the text of a range; a whole entry ends in its attributes."""
-    ends = pl.col("entry").str.ends_with(_PLAIN) | pl.col("entry").str.contains(_TYPED)
+    ends = pl.col("entry").str.ends_with(_PLAIN) | pl.col("entry").str.contains(_TYPED) | _is_known(pl.col("entry"))
     ended = pieces.with_columns(ends=ends)
     if ended["ends"].all():
         return pieces
@@ -82,9 +87,14 @@ def _fields(pieces: pl.DataFrame, form: Form) -> pl.DataFrame:
     """Take entries apart; what has no attributes at all is kept as the name."""
     entry = pl.col("entry")
     plain = entry.str.ends_with(_PLAIN)
-    parts = pieces.with_columns(
-        pl.when(plain).then(None).otherwise(entry).str.extract_groups(_TYPED).struct.unnest()
-    ).with_columns(head=pl.when(plain).then(entry.str.strip_suffix(_PLAIN)).otherwise(pl.coalesce("head", "entry")))
+    typed = pl.when(plain).then(None).otherwise(entry)
+    groups = (
+        pl.when(_is_known(entry)).then(typed.str.extract_groups(_KNOWN)).otherwise(typed.str.extract_groups(_TYPED))
+    )
+    parts = pieces.with_columns(groups.struct.unnest()).with_columns(
+        head=pl.when(plain).then(entry.str.strip_suffix(_PLAIN)).otherwise(pl.coalesce("head", "entry")),
+        payload_type=pl.col("payload_type").str.to_uppercase().replace("NONE", "none"),
+    )
     if form == "start_end":
         parts = parts.with_columns(
             source_id=pl.col("head").str.extract(r"^(\d+):").cast(pl.Int64, strict=False),
@@ -100,9 +110,18 @@ def _fields(pieces: pl.DataFrame, form: Form) -> pl.DataFrame:
     ).drop("head", "payload", "color_type", "message")
 
 
+def _is_known(entry: pl.Expr) -> pl.Expr:
+    return entry.str.contains(_KNOWN)
+
+
 def _split_domain() -> tuple[pl.Expr, pl.Expr]:
-    parts = pl.col("head").str.splitn(":", 2)
-    domain, rest = parts.struct[0], parts.struct[1]
+    head, message = pl.col("head"), pl.concat_str(pl.lit(":"), "message")
+    parts = head.str.splitn(":", 2)
+    repeated = (head.str.ends_with(message) & (pl.col("message_type") != "none")).fill_null(value=False)
+    domain = (
+        pl.when(repeated).then(head.str.head(head.str.len_chars() - message.str.len_chars())).otherwise(parts.struct[0])
+    )
+    rest = pl.when(repeated).then("message").otherwise(parts.struct[1])
     return pl.when(rest.is_not_null() & (domain != DEFAULT_DOMAIN)).then(domain).alias("domain"), _text(
         pl.coalesce(rest, domain)
     )

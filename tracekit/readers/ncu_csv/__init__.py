@@ -16,6 +16,7 @@ _FAR_BYTES = 1 << 20
 _MARKS = re.compile(
     rb'"ID","Process ID","|"Process ID","Process Name","|"Domain","Range:PL_Type'
     rb'|"Metric Name","Metric Unit","|^"(?:Launch|Session) Attribute","Value"'
+    rb'|^"Kernel Name","[^"\n]*",?\r?\n"(?:#","Address|Address|#)","Source"'
     rb"|^==(?:PROF|WARNING|ERROR)== |^ {4}Section: \S",
     re.MULTILINE,
 )

@@ -18,7 +18,7 @@ import numpy as np
 from tracekit.errors import CorruptTraceError, TracekitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 BLOCK_BYTES = 1 << 24
@@ -35,6 +35,7 @@ _HEADER = re.compile(
 _INITIALS = np.frombuffer(b"IPDLSKA#", np.uint8)
 """Second bytes of headers; rows begin with a number, or a domain."""
 
+_BESIDE_QUOTES = np.frombuffer(b'",\n', np.uint8)
 _REMARK = re.compile(rb"^==(PROF|WARNING|ERROR)==([^\n]*)", re.MULTILINE)
 _PROSE = re.compile(rb"^ {4}Section: \S", re.MULTILINE)
 PERMISSION = "ERR_NVGPUCTRPERM"
@@ -125,11 +126,11 @@ def blocks(path: Path) -> Iterator[bytes]:
                         f"has a line of more than {LONGEST_LINE >> 20} MiB", path=path, hint="print it again with ncu"
                     )
                 if newline:
-                    yield _utf8(whole) + b"\n"
+                    yield _utf8(whole + newline)
     except OSError as e:
         raise TracekitError(f"cannot be read: {e.strerror or e}", path=path, hint="copy it again") from e
     if rest:
-        yield _utf8(rest) + b"\n"
+        yield _utf8(rest + b"\n")
 
 
 def _decoder(head: bytes) -> Callable[[bytes], bytes]:
@@ -150,6 +151,32 @@ def _utf8(block: bytes) -> bytes:
     except UnicodeDecodeError:
         return block.decode("cp1252", "replace").encode("utf-8")
     return block
+
+
+def strays(text: bytes) -> list[int]:
+    """Return the rows with quotes inside cells that are not doubled: ncu prints texts of NVTX ranges as they are.
+
+    A quote is one of a cell's own, or doubled, where a comma, a quote or the end of the row is beside it.
+    """
+    data = np.frombuffer(text, np.uint8)
+    at = np.flatnonzero(data == ord('"'))
+    beside = [np.isin(data[np.clip(at + step, 0, len(data) - 1)], _BESIDE_QUOTES) for step in (-1, 1)]
+    stray = at[~(beside[0] | beside[1])]
+    if not len(stray):
+        return []
+    found: list[int] = np.unique(np.searchsorted(np.flatnonzero(data == ord("\n")), stray)).tolist()
+    return found
+
+
+def requoted(text: bytes, numbers: Iterable[int] | None = None) -> bytes:
+    """Double the quotes inside the cells of some rows, all if None: cells are what stands between ``","``."""
+    rows = text.split(b"\n")
+    for row in range(len(rows)) if numbers is None else numbers:
+        whole = rows[row].rstrip(b",")
+        parts = whole.removeprefix(b'"').removesuffix(b'"').split(b'","')
+        doubled = (part.replace(b'""', b'"').replace(b'"', b'""') for part in parts)
+        rows[row] = b'"' + b'","'.join(doubled) + b'"' + rows[row][len(whole) :] if whole else b""
+    return b"\n".join(rows)
 
 
 def tables(path: Path, remarks: Remarks) -> Iterator[tuple[Page, bytes]]:
@@ -234,6 +261,10 @@ class _Sieve:
         for k in strange.tolist():
             if k < line:
                 continue
+            if k > line and (after := self._rest_of(k)) is not None:
+                kept += [self._text[self._starts[line] : self._starts[k - 1]], self._joined(k - 1, after)]
+                line = after + 1
+                continue
             kept.append(self._text[self._starts[line] : self._starts[k]])
             if not self._odd[k] or self._text[self._starts[k]] != ord('"'):
                 kept.append(self._row_after(k))
@@ -243,15 +274,42 @@ class _Sieve:
             if after == len(self._starts) and not final and len(self._text) - self._starts[k] <= LONGEST_LINE:
                 return b"".join(kept), self._text[self._starts[k] :]
             if after is None or after == len(self._starts):
-                self._remarks.cut += 1
+                whole = self._is_whole(k, k)  # with a quote inside that is not doubled
+                self._remarks.cut += not whole
+                kept += [self._joined(k, k)] if whole else []
                 line = k + 1
                 continue
-            record = self._text[self._starts[k] : self._ends[after] - 1]
-            kept.append(record.replace(b"\n", NEWLINE.encode()) + b"\n")
+            kept.append(self._joined(k, after))
             line = after + 1
         if line < len(self._starts):
             kept.append(self._text[self._starts[line] :])
         return b"".join(kept), b""
+
+    def _joined(self, first: int, last: int) -> bytes:
+        """Return some lines as one."""
+        record = self._text[self._starts[first] : self._ends[last] - 1]
+        return record.replace(b"\n", NEWLINE.encode()) + b"\n"
+
+    def _is_whole(self, first: int, last: int) -> bool:
+        """Whether some lines have as many cells as a row, and end as one."""
+        text = self._text[self._starts[first] : self._ends[last]].rstrip(b"\n")
+        return text.endswith((b'"', b",")) and text.count(b'","') >= self._least
+
+    def _rest_of(self, line: int) -> int | None:
+        """Return the line that ends the row that the line before begins, if this one goes on with it.
+
+        A newline and a quote in a text may leave the row before with an even number of quotes.
+        """
+        if self._text[self._starts[line]] == ord('"') or self._is_whole(line - 1, line - 1):
+            return None
+        if not self._fresh.match(self._text, self._starts[line - 1]):
+            return None
+        for k in range(line, min(line + LONGEST_RECORD_LINES, len(self._starts))):
+            if k > line and self._fresh.match(self._text, self._starts[k]):
+                return None
+            if self._is_whole(line - 1, k):
+                return k
+        return None
 
     def _closing(self, line: int) -> int | None:
         """Return the line that closes the quote that a line leaves open.

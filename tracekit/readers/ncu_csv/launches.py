@@ -43,11 +43,13 @@ def typed(launches: pl.DataFrame, style: Style) -> pl.DataFrame:
     """Give cells the types of ``ncu_launches``: n launches in, n rows out."""
     group = pl.col("scope") != "launch"
     count = pl.col("invocations").str.replace_all(style.thousands, "").cast(pl.Int64, strict=False)
-    kind = pl.when(group).then(pl.lit("group")).when(pl.col("grid").str.contains(r"\d")).then(pl.lit("kernel"))
+    sized = pl.col("grid").str.contains(r"\d")
+    whole = pl.col("name").str.extract(r"(?:^|/)(range|graph)$")  # a graph may have the size of one of its nodes
+    kind = pl.when(group).then(pl.lit("group")).when(pl.col("name") == "graph").then(pl.lit("graph")).when(sized)
     return launches.select(
         "launch_id",
         pl.col("source_id").cast(pl.Int64, strict=False),
-        kind.when(pl.col("name").is_in(["range", "graph"])).then("name").otherwise(pl.lit("kernel")).alias("kind"),
+        kind.then(pl.lit("kernel")).otherwise(whole.fill_null("kernel")).alias("kind"),
         pl.when(group).then(count).otherwise(1).fill_null(1).alias("invocations"),
         pl.col("process_id").cast(pl.Int32, strict=False),
         nvtx.threads(pl.col("push_pop")).alias("thread_id"),

@@ -14,7 +14,7 @@ import polars as pl
 
 from tracekit.errors import CorruptTraceError, first_line
 from tracekit.readers.ncu.units import printed
-from tracekit.readers.ncu_csv.frame import NEWLINE
+from tracekit.readers.ncu_csv.frame import NEWLINE, requoted, strays
 from tracekit.readers.ncu_csv.numbers import ENGLISH, parse, style_of
 
 if TYPE_CHECKING:
@@ -113,12 +113,17 @@ class Rows:
 
     def _table(self, page: Page, text: bytes) -> pl.DataFrame:
         """Read rows as text: a column a cell, and one for a cell too many."""
-        header = ",".join(map(str, range(len(page.header) + 1)))
+        header = ",".join(map(str, range(len(page.header) + 1))).encode() + b"\n"
+        if torn := strays(text):
+            text = requoted(text, torn)
         try:
-            table = pl.read_csv(header.encode() + b"\n" + text, infer_schema=False, truncate_ragged_lines=True)
-        except pl.exceptions.PolarsError as e:
-            hint = "print it again with ncu"
-            raise CorruptTraceError(f"{page.dialect} page: {first_line(e)}", path=self.path, hint=hint) from e
+            table = _parsed(header + text)
+        except pl.exceptions.PolarsError:
+            try:
+                table = _parsed(header + requoted(text))
+            except pl.exceptions.PolarsError as e:
+                hint = "print it again with ncu"
+                raise CorruptTraceError(f"{page.dialect} page: {first_line(e)}", path=self.path, hint=hint) from e
         if NEWLINE.encode() in text:
             table = table.with_columns(pl.all().str.replace_all(NEWLINE, "\n", literal=True))
         return table
@@ -220,3 +225,7 @@ class Rows:
         made = long.select("run", "kind").hstack(parse(long["cell"], powers, style))
         extremes = [parse(long[c], powers, style)["value"].alias(c) for c in _EXTREMES if c in long.columns]
         self.metrics.append(made.with_columns(extremes))
+
+
+def _parsed(text: bytes) -> pl.DataFrame:
+    return pl.read_csv(text, infer_schema=False, truncate_ragged_lines=True)
