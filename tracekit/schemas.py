@@ -6,6 +6,7 @@ page and the test strategy all come from here; ``conform`` holds a reader's outp
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import tomllib
 from collections import Counter
@@ -44,13 +45,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """One declared table: its columns in order, its key and which tool option records it."""
+    """One declared table: columns in order, key, the tool option that records it, and whether exports leave it out."""
 
     name: str
     doc: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     recorded_by: str | None = None
+    optional: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -87,13 +89,13 @@ def correlated(name: str) -> TableSchema:
     """Return a table as ``Trace.correlate()`` leaves it: the declared columns and the ones that correlation adds."""
     base = table(name)
     added = [c for g in _correlation().values() if name in g["tables"] for c in g["columns"]]
-    return TableSchema(base.name, base.doc, base.key, (*base.columns, *_columns(added)), base.recorded_by)
+    return dataclasses.replace(base, columns=(*base.columns, *_columns(added)))
 
 
 def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
     """Return the table of kernels as ``Trace.join_ncu()`` leaves it: with what was joined, and a column a metric."""
     added = _columns(tomllib.loads((FOLDER / "arrow" / "_ncu_join.toml").read_text("utf-8"))["columns"])
-    return TableSchema(base.name, base.doc, base.key, (*base.columns, *added, *metrics), base.recorded_by)
+    return dataclasses.replace(base, columns=(*base.columns, *added, *metrics))
 
 
 def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
@@ -179,7 +181,9 @@ def json_schema(schema: TableSchema) -> dict[str, Any]:
 
 def _table(path: Path) -> TableSchema:
     raw = tomllib.loads(path.read_text("utf-8"))
-    return TableSchema(raw["name"], raw["doc"], tuple(raw["key"]), _columns(raw["columns"]), raw.get("recorded_by"))
+    optional = raw.get("optional", False)
+    key, columns = tuple(raw["key"]), _columns(raw["columns"])
+    return TableSchema(raw["name"], raw["doc"], key, columns, raw.get("recorded_by"), optional)
 
 
 def _columns(raw: Iterable[dict[str, Any]]) -> tuple[Column, ...]:

@@ -316,7 +316,8 @@ class Trace:
         Args:
             path: File to write, or folder for formats with a file a table.
             format: Name of an exporter; None takes it from the suffix.
-            tables: Only these tables; of a format with a file a table, a single one makes a single file.
+            tables: Only these tables; of a format with a file a table, a single one makes a single file. If None all
+                but those that are large and declared as optional, ``ncu_metric_instances``.
             overwrite: Replace what is there.
             progress: Told how far the work has come.
 
@@ -498,8 +499,9 @@ def _write(trace: Trace, to: Exporter, path: Path, tables: Sequence[str] | None,
         to.write_table(trace, tables[0], path, progress)
     else:
         path.mkdir()
-        trace.prefetch(dict.fromkeys(tables or trace.tables))
-        for name in tables or trace.tables:
+        names = tables or [t for t in trace.tables if not (trace.schema(t).optional and trace.count(t))]
+        trace.prefetch(dict.fromkeys(names))
+        for name in names:
             to.write_table(trace, name, path / f"{name}{to.suffixes[0]}", progress)
 
 

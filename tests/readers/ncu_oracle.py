@@ -50,11 +50,13 @@ def differences(path: Path) -> Counter[str]:
     with tk.load(path) as trace:
         ours = trace["ncu_launches"].to_pylist()
         metrics, ranges, rules = (by_launch(trace, t) for t in ("ncu_metrics", "ncu_nvtx_ranges", "ncu_rules"))
+        instances = by_launch(trace, "ncu_metric_instances")
     found["launches"] += len(ours) != len(theirs)
     for row, action in zip(ours, theirs, strict=True):
         number = row["launch_id"]
         found.update(_launch(row, action))
         found.update(_metrics(metrics[number], action, units[number]))
+        found.update(_instances(instances[number], action))
         found.update(_ranges(ranges[number], action.nvtx_state()))
         spoken = (r.has_rule_message() for r in action.rule_results())
         found.update(_rules(rules[number], itertools.compress(action.rule_results_as_dicts(), spoken)))
@@ -81,6 +83,25 @@ def _metrics(rows: list[dict[str, Any]], action: Any, units: dict[str, str | Non
         wrong = [name for name, fits in zip(("value", "unit", "instances"), same, strict=True) if not fits]
         found.update(wrong or ["=metrics"])
     return found
+
+
+def _instances(rows: list[dict[str, Any]], action: Any) -> Counter[str]:
+    """Values of all instances of a result, and what they are of; ``ncu_report`` gives 0 for what has no value."""
+    ours: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        ours[row["metric"]].append(row)
+    found: Counter[str] = Counter()
+    for name in action.metric_names():
+        metric = action.metric_by_name(name)
+        of = metric.correlation_ids() if metric.num_instances() and metric.has_correlation_ids() else None
+        for i, row in enumerate(ours.pop(name, [])):
+            same = _same_value(row, metric.value(i))
+            if of is not None:
+                label, theirs = row["correlation"], of.value(i)
+                whole = row["correlation_id"]
+                same = same and (label == theirs if label is not None else (whole or 0) % (1 << 64) == theirs)
+            found.update(["=instances" if same else "instances"])
+    return found + Counter({"instances of no metric": sum(map(len, ours.values()))})
 
 
 def _same_value(row: dict[str, Any], theirs: Any) -> bool:

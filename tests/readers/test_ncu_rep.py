@@ -30,8 +30,10 @@ from tests.test_conformance import described
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnknownFormatError
 from tracekit.readers.ncu_rep import metrics, rules
-from tracekit.readers.ncu_rep.container import declared
+from tracekit.readers.ncu_rep.capture import INSTANCES
+from tracekit.readers.ncu_rep.container import Container, declared
 from tracekit.readers.protobuf.messages import parse
+from tracekit.registry import Source
 
 BASIC = ROOT / "fixtures" / "ncu" / "ncu_basic.ncu-rep"
 NVTX = ROOT / "fixtures" / "ncu" / "ncu_nvtx.ncu-rep"
@@ -283,7 +285,9 @@ def test_fixtures_are_as_declared_and_golden(path: Path, tmp_path: Path, request
         found = described(trace)
         assert described(other) == found
         again = tk.load(trace.export(tmp_path / "tables", format="parquet"))
-        assert all(again[name].equals(trace[name]) for name in trace.tables)
+        kept = [name for name in trace.tables if name != INSTANCES]
+        assert all(again[name].equals(trace[name]) for name in kept)
+        assert not (tmp_path / "tables" / f"{INSTANCES}.parquet").exists()
     if request.config.getoption("--golden"):
         golden.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     assert found == json.loads(golden.read_text("utf-8"))
@@ -454,3 +458,73 @@ def test_cut_short_it_is_our_error(tmp_path: Path, keep: float) -> None:
 def test_real_reports_taken_apart_and_packed_again_hold_the_same(tmp_path: Path) -> None:
     with tk.load(GRAPH) as trace, written(tmp_path, *take_apart(GRAPH.read_bytes())) as again:
         assert described(again) == described(trace)
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
+def test_instances_as_the_protobuf_runtime_has_them(path: Path, tmp_path: Path) -> None:
+    def one(value: Any) -> Any:
+        found = next((f for f in ("text", "single", "real", "small", "whole") if value.HasField(f)), None)
+        return None if found is None else getattr(value, found)
+
+    with tk.load(path) as trace:
+        counts = trace.frame("ncu_metrics").filter(pl.col("instances") > 0).collect()
+        table = trace.frame(INSTANCES).collect()
+        assert trace.count(INSTANCES) == table.height == counts["instances"].sum() > 0
+        alone = trace.export(tmp_path / "alone.parquet", tables=[INSTANCES])
+        assert pl.read_parquet(alone).height == table.height
+    assert table.group_by("launch_id", "metric").len().height == counts.height
+    report = Container(Source(path))
+    names, expected = report._names, {}
+    for number in range(len(report.results)):
+        for data in report.result(number).metrics:
+            metric = declared("Metric").FromString(data)
+            expected[number, names[metric.name]] = [declared("Instance").FromString(i) for i in metric.instances]
+    rows = table.with_columns(pl.col("metric", "correlation").cast(pl.String)).rows(named=True)
+    for row in rows:
+        instance = expected[row["launch_id"], row["metric"]][row["number"] - 1]
+        value, of = one(instance.value), one(instance.correlation)
+        assert (row["text"] or row["value"]) == (value.decode() if isinstance(value, bytes) else value)
+        assert (row["correlation"] if isinstance(of, bytes) else row["correlation_id"]) == (
+            of.decode() if isinstance(of, bytes) else of
+        )
+
+
+def test_instances_of_every_type(tmp_path: Path) -> None:
+    value, instance = declared("Value"), declared("Instance")
+    parts = [
+        instance(correlation=value(whole=(1 << 64) - 1), value=value(real=0.5)),
+        instance(correlation=value(text=b"FFMA"), value=value(text=b"x")),
+        instance(correlation=value(small=7), value=value(whole=9)),
+        instance(value=value(single=0.25)),
+        instance(correlation=value(whole=1_795_244_435_000_000_001)),
+        instance(),
+    ]
+    first = made("Metric", name=0, instances=[b""])
+    metric_ = made("Metric", name=0, instances=[p.SerializeToString() for p in parts])
+    path = tmp_path / "made.ncu-rep"
+    path.write_bytes(report(block(kernel(first, metric_, made("Metric", name=1)), names=["a", "b"])))
+    with tk.load(path) as trace:
+        rows = trace.frame(INSTANCES).select("metric", "number", "correlation_id", "correlation", "value", "text")
+        assert rows.collect().rows() == [
+            ("a", 1, -1, None, 0.5, None),
+            ("a", 2, None, "FFMA", None, "x"),
+            ("a", 3, 7, None, 9.0, None),
+            ("a", 4, None, None, 0.25, None),
+            ("a", 5, 1_795_244_435_000_000_001, None, None, None),
+            ("a", 6, None, None, None, None),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (made("Metric", name=9, instances=[b""]), "a metric has the name 9 of 1"),
+        (made("Metric", name=0, instances=[b"\x0a\x7f"]), "beyond"),
+        (b"\x12\x7f", "a metric is no message"),
+    ],
+)
+def test_damaged_instances(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "made.ncu-rep"
+    path.write_bytes(report(block(kernel(data), names=["a"])))
+    with tk.load(path) as trace, pytest.raises(CorruptTraceError, match=message):
+        trace.table(INSTANCES)

@@ -60,4 +60,4 @@ def test_kinds_that_no_capture_holds(tmp_path: Path) -> None:
         block(("ranges", made("RangeResult", **known)), process=1),
         block(("graphs", made("GraphResult", **more)), process=1),
     ))  # fmt: skip
-    assert compared(path) == {"=launches": 3, "=metrics": 15}
+    assert compared(path) == {"=launches": 3, "=metrics": 15, "=instances": 9}

@@ -35,7 +35,6 @@ _HEADER = re.compile(
 _INITIALS = np.frombuffer(b"IPDLSKA#", np.uint8)
 """Second bytes of headers; rows begin with a number, or a domain."""
 
-_BESIDE_QUOTES = np.frombuffer(b'",\n', np.uint8)
 _REMARK = re.compile(rb"^==(PROF|WARNING|ERROR)==([^\n]*)", re.MULTILINE)
 _PROSE = re.compile(rb"^ {4}Section: \S", re.MULTILINE)
 PERMISSION = "ERR_NVGPUCTRPERM"
@@ -159,12 +158,13 @@ def strays(text: bytes) -> list[int]:
     A quote is one of a cell's own, or doubled, where a comma, a quote or the end of the row is beside it.
     """
     data = np.frombuffer(text, np.uint8)
-    at = np.flatnonzero(data == ord('"'))
-    beside = [np.isin(data[np.clip(at + step, 0, len(data) - 1)], _BESIDE_QUOTES) for step in (-1, 1)]
-    stray = at[~(beside[0] | beside[1])]
+    quotes = data == ord('"')
+    ends = data == ord("\n")
+    edges = quotes | ends | (data == ord(","))
+    stray = np.flatnonzero(quotes[1:-1] & ~(edges[:-2] | edges[2:])) + 1
     if not len(stray):
         return []
-    found: list[int] = np.unique(np.searchsorted(np.flatnonzero(data == ord("\n")), stray)).tolist()
+    found: list[int] = np.unique(np.searchsorted(np.flatnonzero(ends), stray)).tolist()
     return found
 
 

@@ -6,10 +6,11 @@ import functools
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.readers.damage import located
-from tracekit.readers.ncu_rep import launches, machine, metrics, nvtx, rules
+from tracekit.readers.ncu_rep import instances, launches, machine, metrics, nvtx, rules
 from tracekit.readers.ncu_rep.container import Container
 from tracekit.readers.ncu_rep.rows import table
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tracekit.readers.ncu_rep.rows import Row
     from tracekit.registry import Source
 
-LAUNCHES, METRICS = "ncu_launches", "ncu_metrics"
+LAUNCHES, METRICS, INSTANCES = "ncu_launches", "ncu_metrics", "ncu_metric_instances"
 
 
 class RepCapture:
@@ -30,7 +31,7 @@ class RepCapture:
 
     def names(self) -> list[str]:
         """Names of the tables that a report may hold rows for."""
-        return [LAUNCHES, METRICS, "ncu_nvtx_ranges", "ncu_rules", "capture_info", "devices", "processes"]
+        return [LAUNCHES, METRICS, INSTANCES, "ncu_nvtx_ranges", "ncu_rules", "capture_info", "devices", "processes"]
 
     def count(self, name: str) -> int:
         """Number of rows of a table."""
@@ -39,6 +40,9 @@ class RepCapture:
         if name == METRICS:
             with located(self._report.path, name):
                 return int(self._metrics.num_rows)
+        if name == INSTANCES:
+            with located(self._report.path, name):
+                return int(pc.sum(self._metrics["instances"]).as_py() or 0)
         return int(self.read(name, schemas.table(name).names[:1]).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -50,6 +54,8 @@ class RepCapture:
         with located(self._report.path, name):
             if name == METRICS:
                 return self._metric_columns(columns)
+            if name == INSTANCES:
+                return instances.read(self._report).select(list(columns))
             return table(name, self._rows(name, columns), columns)
 
     def close(self) -> None:

@@ -129,12 +129,12 @@ def decoded(batch: Batch, names: npt.NDArray[np.int32]) -> pa.Table:
     found = decode(buffer, stops - sizes, stops, (NAME, VALUE))
     codes = _codes(found.get(NAME), names)
     owners = np.repeat(np.arange(len(batch.results)), batch.counts)
-    rows, values, texts = _values(buffer, found.get(VALUE), len(sizes))
+    rows, real, texts = values(buffer, found.get(VALUE), len(sizes))
     tails = _tails(buffer, found.get(VALUE), stops)
     made = {
         "launch_id": pa.array(np.array(batch.results, np.int64)[owners]),
         "name": pa.array(codes),
-        "value": pa.array(values, mask=~rows),
+        "value": pa.array(real, mask=~rows),
         "text": texts,
         "instances": pa.array(_instances(batch.parts, np.flatnonzero(tails))),
     }
@@ -152,7 +152,7 @@ def _codes(found: Field | None, names: npt.NDArray[np.int32]) -> npt.NDArray[np.
     return names[found.values.view(np.int64)]
 
 
-def _values(buffer: Buffer, found: Field | None, total: int) -> tuple[Mask, npt.NDArray[np.float64], pa.Array]:
+def values(buffer: Buffer, found: Field | None, total: int) -> tuple[Mask, npt.NDArray[np.float64], pa.Array]:
     """Decode the values of n metrics: which are numbers, n numbers, n texts or nulls."""
     numbers, filled = np.zeros(total), np.zeros(total, np.bool_)
     if found is None:
