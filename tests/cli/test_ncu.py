@@ -12,6 +12,7 @@ from tests.cli.conftest import Run
 ROOT = Path(__file__).parents[2]
 DETAILS, RAW = "fixtures/ncu/ncu_details.csv", "fixtures/ncu/ncu_raw.csv"
 BY_RANGE, BY_KERNEL = "fixtures/ncu/ncu_roofline_per_nvtx.csv", "fixtures/ncu/ncu_per_kernel.csv"
+REPORT = "fixtures/ncu/ncu_basic.ncu-rep"
 TRAIN = "fixtures/train_amp.nsys-rep"
 
 
@@ -26,6 +27,32 @@ def test_info(run: Run) -> None:
     assert "GPU 0            NVIDIA H200, compute capability 9.0, 132 SMs, 143,155 MiB\n" in text
     assert "ncu_metrics      6,744 rows\n" in text
     assert "events" not in text
+
+
+def test_info_says_what_was_measured(run: Run) -> None:
+    def shown(name: str, what: str = "results") -> str:
+        lines = run("info", f"fixtures/ncu/{name}").text.splitlines()
+        return next((line.split(maxsplit=1)[1] for line in lines if line.split()[0] == what), "")
+
+    assert shown("ncu_basic.ncu-rep") == "12 kernels, 571 metrics, 12 in NVTX ranges, 0.388 ms"
+    assert shown("ncu_graph.ncu-rep") == "2 graphs, 1 kernel, 556 metrics, 2 in NVTX ranges, 1.147 ms"
+    assert shown("ncu_per_nvtx.csv") == "12 groups of 12 launches, 4 metrics, 12 in NVTX ranges"
+    assert (shown("ncu_session.csv"), shown("ncu_session.csv", "pages")) == ("", "session")
+    facts = json.loads(run("info", "--json", RAW).text)
+    assert (facts["results"], facts["launches"], facts["pages"]) == ({"kernel": 12}, 12, "raw")
+    assert facts["measured_ns"] == 388_320
+    assert "results" not in json.loads(run("info", "--json", "fixtures/empty.sqlite").text)
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_reports_are_converted(run: Run, tmp_path: Path, format: str) -> None:
+    run("convert", REPORT, tmp_path / "tables", "--to", format)
+    read = pl.read_csv if format == "csv" else pl.read_parquet
+    counts = {"ncu_launches": 12, "ncu_metrics": 6852, "ncu_rules": 48, "ncu_nvtx_ranges": 79, "devices": 1}
+    assert {t: read(tmp_path / "tables" / f"{t}.{format}").height for t in counts} == counts
+    assert not (tmp_path / "tables" / f"ncu_metric_instances.{format}").exists()
+    run("rows", REPORT, "ncu_metric_instances", "-n", "0", "--format", "csv", "-o", tmp_path / "instances.csv")
+    assert pl.read_csv(tmp_path / "instances.csv").height == 21_924
 
 
 def test_metrics_side_by_side(run: Run, tmp_path: Path) -> None:

@@ -528,3 +528,25 @@ def test_damaged_instances(tmp_path: Path, data: bytes, message: str) -> None:
     path.write_bytes(report(block(kernel(data), names=["a"])))
     with tk.load(path) as trace, pytest.raises(CorruptTraceError, match=message):
         trace.table(INSTANCES)
+
+
+def test_cut_anywhere_it_is_damaged_or_a_shorter_report(tmp_path: Path) -> None:
+    """Nothing tells how many blocks there were: cut between two it holds the results before."""
+    blocks = [
+        block(process=5, created_s=9),
+        block(kernel(metric(0, 2, whole=7), metric(1, text=b"x"), demangled_name=b"k()"), names=["a", "b"], process=5),
+        block(("ranges", made("RangeResult", thread_id=1, metrics=[metric(1, real=0.5)])), process=5),
+        block(("sources", b"\x08\x01"), kernel(metric(0, small=3))),
+    ]
+    data = report(*blocks)
+    between = {len(report(*blocks[:n])): n for n in range(len(blocks) + 1)}
+    path = tmp_path / "cut.ncu-rep"
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        if size in between:
+            with tk.load(path) as trace:
+                assert trace.count("ncu_launches") == max(between[size] - 1, 0)
+                assert trace.count("ncu_metrics") == (0, 0, 2, 3)[between[size]]
+        else:
+            with pytest.raises(CorruptTraceError if size >= 4 else tk.TracekitError, match=r"(?s)cut.ncu-rep: .+"):
+                tk.load(path, "ncu-rep")

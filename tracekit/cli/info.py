@@ -42,9 +42,28 @@ def summary(trace: Trace) -> dict[str, Any]:
         "format": trace.format,
         **trace.info,
         "span_ns": _span(trace),
+        **_results(trace),
         "devices": devices.sort("device_id").to_dicts(),
         "rows": counts,
         "undecoded": trace.undecoded,
+    }
+
+
+def _results(trace: Trace) -> dict[str, Any]:
+    """What Nsight Compute measured: results by kind, launches they stand for, different metrics, results in ranges."""
+    import polars as pl
+
+    if not trace.count("ncu_launches"):
+        return {}
+    launches = trace.frame("ncu_launches").select("kind", "invocations", "range_depth", "duration_ns").collect()
+    metrics = trace.frame("ncu_metrics").select(pl.coalesce("metric", "label").n_unique()).collect().item()
+    kinds = launches["kind"].cast(pl.String).value_counts(sort=True)
+    return {
+        "results": dict(kinds.iter_rows()),
+        "launches": launches["invocations"].sum(),
+        "metrics": metrics,
+        "results_in_ranges": launches.filter(pl.col("range_depth") > 0).height,
+        "measured_ns": launches.select((pl.col("duration_ns") * pl.col("invocations")).sum()).item(),
     }
 
 
@@ -71,6 +90,9 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     if facts["span_ns"]:
         first, last = facts["span_ns"]
         named["events"] = f"{_ms(last - first)} ms, from {_ms(first)} ms to {_ms(last)} ms after the origin"
+    if facts.get("results"):
+        named["results"] = _measured(facts)
+    named["pages"] = facts.get("pages")
     named |= {f"GPU {d['device_id']}": _device(d) for d in facts["devices"]}
     named |= {name: f"{n:,} rows" for name, n in facts["rows"].items()}
     known = {name: text for name, text in named.items() if text}
@@ -78,6 +100,16 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     yield from (f"  {name:<{width}}  {text}" for name, text in known.items())
     if facts["undecoded"]:
         yield from _aside(facts["undecoded"])
+
+
+def _measured(facts: dict[str, Any]) -> str:
+    """Say what Nsight Compute measured."""
+    kinds = [f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in facts["results"].items()]
+    of = f" of {facts['launches']:,} launches" if "group" in facts["results"] else ""
+    inside = facts["results_in_ranges"]
+    parts = [", ".join(kinds) + of, f"{facts['metrics']:,} metrics", f"{inside:,} in NVTX ranges" if inside else ""]
+    time = f"{_ms(facts['measured_ns'])} ms" if facts["measured_ns"] else ""
+    return ", ".join(part for part in [*parts, time] if part)
 
 
 def _aside(counts: dict[str, int]) -> Iterator[str]:
