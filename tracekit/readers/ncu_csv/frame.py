@@ -237,9 +237,19 @@ def _rows(text: bytes, page: Page | None, remarks: Remarks, *, final: bool) -> t
     data, starts = _lines(text)
     odd = np.bitwise_xor.reduceat((data == ord('"')).view(np.uint8), starts).astype(bool)
     strange = np.flatnonzero(odd | (data[starts] != ord('"')))
-    if not len(strange):
+    if not len(strange) and (final or _is_row(text[starts[-1] :], page)):
         return text, b""
     return _Sieve(text, starts, odd, page, remarks).sift(strange, final=final)
+
+
+def _least(page: Page) -> int:
+    """Cells that a row has at least, without the first."""
+    return max(len(page.header) // 2, 1) if page.dialect != "session" else 1
+
+
+def _is_row(text: bytes, page: Page) -> bool:
+    """Whether some lines have as many cells as a row, and end as one."""
+    return text.rstrip(b"\n").endswith((b'"', b",")) and text.count(b'","') >= _least(page)
 
 
 class _Sieve:
@@ -252,7 +262,8 @@ class _Sieve:
         self._odd = odd.tolist()
         self._remarks = remarks
         self._fresh = re.compile(rb'"[^"\n]+","' if page.dialect in ("per-nvtx", "session") else rb'"\d*","')
-        self._least = max(len(page.header) // 2, 1) if page.dialect != "session" else 1
+        self._least = _least(page)
+        self._page = page
 
     def sift(self, strange: np.ndarray, *, final: bool) -> tuple[bytes, bytes]:
         """Return the rows, and what is to be read with the next block unless this is the final one."""
@@ -261,7 +272,11 @@ class _Sieve:
         for k in strange.tolist():
             if k < line:
                 continue
-            if k > line and (after := self._rest_of(k)) is not None:
+            after = self._rest_of(k) if k > line else None
+            if after == len(self._starts) and not final:
+                kept.append(self._text[self._starts[line] : self._starts[k - 1]])
+                return b"".join(kept), self._text[self._starts[k - 1] :]
+            if after is not None and after < len(self._starts):
                 kept += [self._text[self._starts[line] : self._starts[k - 1]], self._joined(k - 1, after)]
                 line = after + 1
                 continue
@@ -281,9 +296,17 @@ class _Sieve:
                 continue
             kept.append(self._joined(k, after))
             line = after + 1
-        if line < len(self._starts):
+        last = len(self._starts) - 1
+        if not final and line <= last and self._begins(last) and not self._is_whole(last, last):
+            kept.append(self._text[self._starts[line] : self._starts[last]])
+            return b"".join(kept), self._text[self._starts[last] :]
+        if line <= last:
             kept.append(self._text[self._starts[line] :])
         return b"".join(kept), b""
+
+    def _begins(self, line: int) -> bool:
+        """Whether a row begins with a line."""
+        return self._fresh.match(self._text, self._starts[line]) is not None
 
     def _joined(self, first: int, last: int) -> bytes:
         """Return some lines as one."""
@@ -292,24 +315,26 @@ class _Sieve:
 
     def _is_whole(self, first: int, last: int) -> bool:
         """Whether some lines have as many cells as a row, and end as one."""
-        text = self._text[self._starts[first] : self._ends[last]].rstrip(b"\n")
-        return text.endswith((b'"', b",")) and text.count(b'","') >= self._least
+        return _is_row(self._text[self._starts[first] : self._ends[last]], self._page)
 
     def _rest_of(self, line: int) -> int | None:
         """Return the line that ends the row that the line before begins, if this one goes on with it.
 
-        A newline and a quote in a text may leave the row before with an even number of quotes.
+        A newline and a quote in a text may leave the row before with an even number of quotes. None if it does not;
+        one past the last line if that may come yet.
         """
         if self._text[self._starts[line]] == ord('"') or self._is_whole(line - 1, line - 1):
             return None
-        if not self._fresh.match(self._text, self._starts[line - 1]):
+        if not self._begins(line - 1):
             return None
+        cells = self._text.count(b'","', self._starts[line - 1], self._ends[line - 1])
         for k in range(line, min(line + LONGEST_RECORD_LINES, len(self._starts))):
-            if k > line and self._fresh.match(self._text, self._starts[k]):
+            if k > line and self._begins(k):
                 return None
-            if self._is_whole(line - 1, k):
+            cells += self._text.count(b'","', self._starts[k], self._ends[k])
+            if cells >= self._least and self._text[self._ends[k] - 2] in b'",':
                 return k
-        return None
+        return len(self._starts) if line + LONGEST_RECORD_LINES > len(self._starts) else None
 
     def _closing(self, line: int) -> int | None:
         """Return the line that closes the quote that a line leaves open.
