@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -96,7 +97,7 @@ class Report:
 
 
 def report(
-    *columns: Column, reads: Reads, options: tuple[str, ...] = (), needs: tuple[str, ...] = ()
+    *columns: Column, reads: Reads = MappingProxyType({}), options: tuple[str, ...] = (), needs: tuple[str, ...] = ()
 ) -> Callable[[Build], Report]:
     """Declare the decorated function to be the report of its name, printed in these columns."""
 
