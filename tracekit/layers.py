@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tracekit import schemas
 from tracekit.errors import SchemaError, warn
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.core.correlate import Correlation
+    from tracekit.core.rollup import Rollup
     from tracekit.registry import Capture
     from tracekit.schemas import TableSchema
 
@@ -31,10 +32,33 @@ KERNELS = "kernels"
 NCU = "ncu_"
 RESULTS = "ncu_launches"
 DOC = "Metric of Nsight Compute, in base units."
+ROLLED_UP = ("ops", "op_instances", "iterations", "group_nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """How a roll-up tells ops, and which iterations it counts.
+
+    Attributes:
+        key_op: Id or name of the op that delimits iterations; None takes the dialect's own.
+        iterations: First and last iteration to count, both included; None is the very first or last.
+        dialect: How the ranges are written; None takes the first dialect that recognises them.
+        tensor_cores: Which kernels are taken to use Tensor Cores: those known to, or those that DLProf 1.8.0 knew.
+    """
+
+    key_op: str | None = None
+    iterations: tuple[int | None, int | None] | None = None
+    dialect: str | None = None
+    tensor_cores: Literal["extended", "dlprof"] = "extended"
 
 
 class Layer:
     """Tables by name; each is read by column, and every declared table exists."""
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """How this layer is rolled up, if it is."""
+        return Aggregation()
 
     @property
     def undecoded(self) -> Mapping[str, int]:
@@ -64,6 +88,14 @@ class Layer:
     def joined(self, ncu: Layer, metrics: Sequence[str] | None = None) -> Layer:
         """This layer, correlated, with results of Nsight Compute beside its kernels."""
         return NcuJoined(self.correlated(), ncu, metrics)
+
+    def rolled_up(self, aggregation: Aggregation) -> Layer:
+        """This layer with the tables that a roll-up makes."""
+        return RolledUp(self, aggregation)
+
+    def rollup(self) -> Rollup:
+        """The roll-up of this layer."""
+        return RolledUp(self, self.aggregation).rollup()
 
     def only(self, names: Sequence[str]) -> Layer:
         """This layer with some tables; the others are empty, also for correlation."""
@@ -169,6 +201,11 @@ class Only(Layer):
         self._names = names
 
     @property
+    def aggregation(self) -> Aggregation:
+        """How the layer below is rolled up."""
+        return self._base.aggregation
+
+    @property
     def undecoded(self) -> Mapping[str, int]:
         """What the file holds beside the tables."""
         return self._base.undecoded
@@ -200,6 +237,11 @@ class Correlated(Layer):
     def __init__(self, base: Layer) -> None:
         self._base = base
         self._added: dict[tuple[str, str], pa.ChunkedArray] = {}
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """How the layer below is rolled up."""
+        return self._base.aggregation
 
     @property
     def undecoded(self) -> Mapping[str, int]:
@@ -407,6 +449,85 @@ class NcuJoined(Layer):
         return schemas.conform(made, self._kernels, columns)
 
 
+class RolledUp(Layer):
+    """The tables of another layer, and those that a roll-up of them makes."""
+
+    def __init__(self, base: Layer, aggregation: Aggregation, rollup: Rollup | None = None) -> None:
+        self._base = base
+        self._aggregation = aggregation
+        self._rollup = rollup
+        self._made: dict[str, pa.Table] = {}
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """How it is rolled up."""
+        return self._aggregation
+
+    @property
+    def undecoded(self) -> Mapping[str, int]:
+        """What the file holds beside the tables."""
+        return self._base.undecoded
+
+    def schema(self, name: str) -> TableSchema:
+        """Declared schema."""
+        return self._base.schema(name)
+
+    def count(self, name: str) -> int:
+        """Number of rows."""
+        return int(self._table(name).num_rows) if name in ROLLED_UP else self._base.count(name)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read columns of the file, or of a table that the roll-up makes."""
+        return self._table(name).select(list(columns)) if name in ROLLED_UP else self._base.read(name, columns)
+
+    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Read columns of the file, also those that the roll-up needs."""
+        from tracekit.core.rollup import tables
+
+        needed = {name: set(columns) for name, columns in wanted.items() if name not in ROLLED_UP}
+        for name, columns in tables.NEEDS.items() if any(n in wanted for n in ROLLED_UP) else ():
+            needed.setdefault(name, set()).update(columns)
+        self._base.prefetch({n: [c for c in self.schema(n).names if c in names] for n, names in needed.items()})
+
+    def correlated(self) -> Layer:
+        """The same, with the columns that correlation adds."""
+        return RolledUp(self._base.correlated(), self._aggregation, self._rollup)
+
+    def rolled_up(self, aggregation: Aggregation) -> Layer:
+        """Other iterations of the same layer: nothing is read again, and ops are kept if they are told alike."""
+        old, new = self._aggregation, aggregation
+        if (old.dialect, old.tensor_cores) != (new.dialect, new.tensor_cores):
+            return RolledUp(self._base, new)
+        return RolledUp(self._base, new, self.rollup().again(key_op=new.key_op, span=new.iterations))
+
+    def rollup(self) -> Rollup:
+        """The roll-up, made once."""
+        from tracekit.core.rollup import Rollup, tables
+
+        if self._rollup is None:
+            self._base.prefetch({name: list(columns) for name, columns in tables.NEEDS.items()})
+            a = self._aggregation
+            self._rollup = Rollup.of(
+                lambda name: to_frame(self._base, name),
+                key_op=a.key_op,
+                span=a.iterations,
+                dialect=a.dialect,
+                tensor_cores=a.tensor_cores,
+            )
+        return self._rollup
+
+    def close(self) -> None:
+        """Close the file."""
+        self._base.close()
+
+    def _table(self, name: str) -> pa.Table:
+        from tracekit.core.rollup import tables
+
+        if name not in self._made:
+            self._made[name] = schemas.conform(tables.TABLES[name](self.rollup()).to_arrow(), self.schema(name))
+        return self._made[name]
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which rows of a trace are wanted; None is all of them.
@@ -431,6 +552,11 @@ class Selected(Layer):
         self._base = base
         self._selection = selection
         self._masks: dict[str, pa.ChunkedArray | None] = {}
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """How the layer below is rolled up."""
+        return self._base.aggregation
 
     @property
     def undecoded(self) -> Mapping[str, int]:

@@ -13,7 +13,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar, runtime_checkable
 
 from tracekit.errors import TracekitError, UnknownFormatError, warn
 
@@ -35,12 +35,15 @@ BUILTIN_READERS = (
     "tracekit.readers.ncu_rep",
     "tracekit.readers.parquet",
     "tracekit.readers.arrow",
+    "tracekit.readers.dlprof_db",
 )
 BUILTIN_EXPORTERS = (
     "tracekit.exporters.chrome_trace",
     "tracekit.exporters.csv",
     "tracekit.exporters.parquet",
     "tracekit.exporters.arrow",
+    "tracekit.exporters.dlprof_db",
+    "tracekit.exporters.dlprof_reports",
 )
 HEAD_BYTES = 4096
 UNKNOWN = "no reader recognises the content"
@@ -139,6 +142,18 @@ class Capture(Protocol):
         ...
 
 
+class Report(Protocol):
+    """A report: rows under titles, and the CSV of the tool that first made it."""
+
+    def frame(self) -> pl.DataFrame:
+        """Its rows."""
+        ...
+
+    def csv(self, sink: BinaryIO) -> None:
+        """Write it as CSV."""
+        ...
+
+
 class View(Protocol):
     """What an exporter sees of a trace."""
 
@@ -165,6 +180,14 @@ class View(Protocol):
 
     def schema(self, name: str) -> TableSchema:
         """Declared schema of one table."""
+        ...
+
+    def report(self, name: str) -> Report:
+        """A report by name."""
+        ...
+
+    def model(self, name: str) -> Mapping[str, pl.DataFrame]:
+        """The capture as another tool keeps it: its tables by name."""
         ...
 
     @property
@@ -206,6 +229,8 @@ class Exporter:
         write: Writes the whole trace to a path (which does not exist yet).
         write_table: Writes one table to a path, for formats that hold one table a file.
         correlated: Whether the trace is to be correlated first.
+        options: Names of options that it takes, and what they are.
+        configure: Gives the same exporter with some of these options set.
     """
 
     format: str
@@ -214,6 +239,20 @@ class Exporter:
     write: Callable[[View, Path, Progress], None] | None = None
     write_table: Callable[[View, str, Path, Progress], None] | None = None
     correlated: bool = field(default=False)
+    options: Mapping[str, str] = field(default_factory=dict)
+    configure: Callable[[Mapping[str, str]], Exporter] | None = None
+
+    def with_options(self, options: Mapping[str, str]) -> Exporter:
+        """Set options.
+
+        Raises:
+            UnknownFormatError: It takes no such option.
+        """
+        unknown = [o for o in options if o not in self.options]
+        if unknown:
+            known = ", ".join(self.options) or "none"
+            raise UnknownFormatError(f"{self.format} has no option {unknown[0]!r}", hint=f"options: {known}")
+        return self.configure(options) if options and self.configure else self
 
 
 Part = TypeVar("Part", Reader, Exporter)

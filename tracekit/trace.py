@@ -6,11 +6,11 @@ import dataclasses
 import functools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from tracekit import registry, schemas, targets
 from tracekit.errors import ExportError, MissingTableError, TracekitError, UnknownFormatError, warn
-from tracekit.layers import File, Layer, Selected, Selection, to_frame
+from tracekit.layers import Aggregation, File, Layer, Selected, Selection, to_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.registry import Exporter, Progress, Reader, Source
 
@@ -185,6 +186,79 @@ class Trace:
         """
         return self._on(self._layer.correlated())
 
+    def rollup(
+        self,
+        *,
+        key_op: str | None = None,
+        iterations: tuple[int | None, int | None] | None = None,
+        dialect: str | None = None,
+        tensor_cores: Literal["extended", "dlprof"] = "extended",
+    ) -> Trace:
+        """Roll kernels up to ops, iterations and group nodes.
+
+        Of a trace that is rolled up already, the ops are kept if they are told alike: nothing is read again.
+
+        Args:
+            key_op: Id or name of the op that delimits iterations; None takes the dialect's own, or what repeats.
+            iterations: First and last iteration to count, both included; either may be None.
+            dialect: How the ranges are written, ``pyprof``; None takes the first dialect that recognises them.
+            tensor_cores: Which kernels are taken to use Tensor Cores: those known to (``extended``), or those that
+                DLProf 1.8.0 knew (``dlprof``).
+
+        Returns:
+            A new trace, in which ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` have rows. They are
+            made when first asked for.
+
+        Raises:
+            UnknownFormatError: No such dialect (when a table is asked for).
+            TracekitError: There are no such iterations (likewise).
+
+        Example:
+            >>> import tracekit as tk
+            >>> trace = tk.load("fixtures/train_amp.sqlite").rollup()
+            >>> trace.frame("iterations").select("iteration", "kernel_count").collect().rows()
+            [(0, 104), (1, 82), (2, 74), (3, 74)]
+            >>> nodes = trace.rollup(iterations=(2, 3)).frame("group_nodes").collect()
+            >>> nodes.select("path", "instance_count").row(0)
+            ('', 136)
+        """
+        return self._on(self._layer.rolled_up(Aggregation(key_op, iterations, dialect, tensor_cores)))
+
+    def report(self, name: str) -> ReportTable | DlprofReport:
+        """Compute a report of ``nsys stats`` or of DLProf, by its name.
+
+        Raises:
+            UnknownFormatError: No such report.
+
+        Example:
+            >>> import tracekit as tk
+            >>> tk.load("fixtures/train_amp.sqlite").report("op-type").frame().columns[:3]
+            ['Op Type', '# Ops', '# Calls']
+        """
+        from tracekit.core import reports
+        from tracekit.core.dlprof.reports import REPORTS, run
+
+        if name in REPORTS:
+            return run(self._layer.rollup(), name)
+        if name == reports.advise.advise.name:
+            return reports.advise.rolled_up(self._layer.rollup())
+        return reports.run(self.frame, name, self.prefetch)
+
+    def model(self, name: str) -> Mapping[str, pl.DataFrame]:
+        """Return the capture as another tool keeps it: its tables by name.
+
+        Args:
+            name: ``dlprof``, the database of DLProf 1.8.0; rows have no ids, which are their numbers from 1.
+
+        Raises:
+            UnknownFormatError: No other tool is known.
+        """
+        if name != "dlprof":
+            raise UnknownFormatError(f"no model is called {name!r}", hint="models: dlprof")
+        from tracekit.core import dlprof
+
+        return dlprof.tables(self._layer.rollup())
+
     def wide(self) -> pl.DataFrame:
         """Put the metrics of Nsight Compute side by side.
 
@@ -309,6 +383,7 @@ class Trace:
         format: str | None = None,  # noqa: A002
         tables: Sequence[str] | None = None,
         overwrite: bool = False,
+        options: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> Path:
         """Write the trace in another format; the output appears whole or not at all.
@@ -319,13 +394,14 @@ class Trace:
             tables: Only these tables; of a format with a file a table, a single one makes a single file. If None all
                 but those that are large and declared as optional, ``ncu_metric_instances``.
             overwrite: Replace what is there.
+            options: Options of the exporter, by name.
             progress: Told how far the work has come.
 
         Returns:
             The path written.
 
         Raises:
-            UnknownFormatError: No such exporter.
+            UnknownFormatError: No such exporter, or it takes no such option.
             ExportError: The target exists, or cannot be written.
 
         Example:
@@ -335,6 +411,7 @@ class Trace:
             'trace.json.gz'
         """
         chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
+        chosen = chosen.with_options(options or {})
         trace = self.select(tables=tables)
         trace = trace.correlate() if chosen.correlated else trace
         with targets.fresh(path, overwrite=overwrite, reading=trace.path) as fresh:
@@ -363,12 +440,12 @@ class Trace:
 
 
 def stats(trace: Trace, report: str) -> pl.DataFrame:
-    """Compute a report of ``nsys stats``: its columns, order and numbers.
+    """Compute a report of ``nsys stats`` or of DLProf: its columns, order and numbers.
 
     Args:
-        trace: A trace.
+        trace: A trace; for reports of DLProf it may be rolled up, with a key op or some iterations.
         report: Name as nsys gives it, ``cuda_gpu_kern_sum``, also with its options (``cuda_gpu_kern_sum:base``) or an
-            old name (``gpukernsum``).
+            old name (``gpukernsum``); or as DLProf gives it: ``detailed``.
 
     Returns:
         One row a line of the report; no rows if the capture recorded nothing for it.
@@ -382,14 +459,12 @@ def stats(trace: Trace, report: str) -> pl.DataFrame:
         >>> report.columns[:3], report.height
         (['Time (%)', 'Total Time (ns)', 'Instances'], 5)
     """
-    return report_table(trace, report).frame()
+    return trace.report(report).frame()
 
 
-def report_table(trace: Trace, report: str) -> ReportTable:
-    """Compute a report of ``nsys stats``, to be printed as nsys prints it."""
-    from tracekit.core import reports
-
-    return reports.run(trace.frame, report, trace.prefetch)
+def report_table(trace: Trace, report: str) -> ReportTable | DlprofReport:
+    """Compute a report, to be printed as its tool prints it."""
+    return trace.report(report)
 
 
 def convert(

@@ -13,7 +13,9 @@ from tracekit.cli.options import (
     from_option,
     input_argument,
     load,
+    named_value,
     quiet_option,
+    rollup_options,
     selection_options,
     table_names,
     to_option,
@@ -39,6 +41,15 @@ if TYPE_CHECKING:
     help="Only this table; may be repeated. One alone makes one file.",
 )
 @selection_options
+@rollup_options
+@click.option(
+    "--option",
+    "options",
+    metavar="NAME=VALUE",
+    type=named_value,
+    multiple=True,
+    help="Option of the format, such as profile-name=run7 of dlprof-db; may be repeated.",
+)
 @force_option
 @quiet_option
 def command(
@@ -49,6 +60,8 @@ def command(
     from_: str | None,
     tables: tuple[str, ...],
     select: Select,
+    roll_up: Select,
+    options: tuple[tuple[str, str], ...],
     force: bool,
     quiet: bool,
 ) -> None:
@@ -58,12 +71,19 @@ def command(
     """
     exporter = _exporter(out, to)
     with load(path, from_) as trace, progress("converting", quiet=quiet) as tell:
-        chosen = select(trace.correlate() if exporter.correlated else trace)
+        chosen = roll_up(select(trace.correlate() if exporter.correlated else trace))
         goal = out or _beside(path, exporter)
         if goal == STDOUT and exporter.write is None and len(tables) != 1:
             raise click.UsageError(f"{exporter.format} makes a file a table: name one with --table, or give a folder")
         with target(goal, exporter.suffixes[0]) as file:
-            chosen.export(file, format=exporter.format, tables=tables or None, overwrite=force, progress=tell)
+            chosen.export(
+                file,
+                format=exporter.format,
+                tables=tables or None,
+                overwrite=force,
+                options=dict(options),
+                progress=tell,
+            )
     say(f"wrote {goal}", quiet=quiet or goal == STDOUT)
 
 

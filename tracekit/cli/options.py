@@ -24,6 +24,7 @@ Verb = TypeVar("Verb", bound="Callable[..., Any]")
 
 _UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _LIMIT = 1 << 62
+_DIGITS = 10
 _VIA = "tracekit.via"
 
 
@@ -177,6 +178,61 @@ def selection_options(verb: Verb) -> Verb:
         return verb(select=lambda trace: trace.select(time=time, **wanted), **others)
 
     return _with(options, bundled)
+
+
+def rollup_options(verb: Verb) -> Verb:
+    """Add --key-op, --iterations, --dialect and --tensor-cores; the verb is given ``roll_up``, which applies them."""
+    modes = click.Choice(["extended", "dlprof"])
+    options = (
+        click.option("--key-op", metavar="OP", help="Id or name of the op that delimits iterations."),
+        click.option(
+            "--iterations", metavar="A:B", type=numbers, help="Only iterations A to B, both included, from 0: 2:9, 2:."
+        ),
+        click.option(
+            "--dialect", metavar="NAME", shell_complete=completes(_dialects), help="How ranges name ops; recognised."
+        ),
+        click.option(
+            "--tensor-cores", type=modes, default="extended", help="Kernels known to use them, or as DLProf 1.8 knew."
+        ),
+    )
+
+    @functools.wraps(verb)
+    def bundled(*, key_op: Any, iterations: Any, dialect: Any, tensor_cores: Any, **others: Any) -> Any:
+        wanted = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
+        return verb(roll_up=lambda trace: trace.rollup(**wanted), **others)
+
+    return _with(options, bundled)
+
+
+def numbers(text: str) -> tuple[int | None, int | None]:
+    """Parse ``A:B`` of whole numbers; either end may be left out, or both be one number.
+
+    Raises:
+        click.BadParameter: It is none.
+    """
+    low, colon, high = (part.strip() for part in text.partition(":"))
+    if not all((part.isdecimal() and len(part) < _DIGITS) or not part for part in (low, high)) or not (low or high):
+        raise click.BadParameter(f"{text!r} is not A:B, such as 2:9 or 2:")
+    first = int(low) if low else None
+    return first, (int(high) if high else None) if colon else first
+
+
+def named_value(text: str) -> tuple[str, str]:
+    """Parse ``NAME=VALUE``.
+
+    Raises:
+        click.BadParameter: It is none.
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _dialects() -> Iterable[str]:
+    from tracekit.core.ops import DIALECTS
+
+    return DIALECTS
 
 
 @dataclass(frozen=True, slots=True)

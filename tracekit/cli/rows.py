@@ -15,6 +15,7 @@ from tracekit.cli.options import (
     load,
     printing_options,
     quiet_option,
+    rollup_options,
     selection_options,
     split_names,
     table_names,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 @click.option("--wide", is_flag=True, help="Metrics side by side: TABLE ncu_metrics with a row a launch.")
 @correlated_option
 @selection_options
+@rollup_options
 @printing_options
 @quiet_option
 def command(
@@ -58,16 +60,23 @@ def command(
     wide: bool,
     correlated: bool,
     select: Select,
+    roll_up: Select,
     printing: Printing,
     quiet: bool,
 ) -> None:
-    """Print rows of TABLE of IN, in the order of the file."""
+    """Print rows of TABLE of IN, in the order of the file.
+
+    Tables of ops, iterations and group nodes are rolled up first.
+    """
     import polars as pl
+
+    from tracekit.layers import ROLLED_UP
 
     if wide and table != "ncu_metrics":
         raise click.UsageError("--wide is for the table ncu_metrics")
     with load(path, from_) as trace:
         chosen = select(trace.correlate() if correlated else trace)
+        chosen = roll_up(chosen) if table in ROLLED_UP and not trace.count(table) else chosen
         data = _wide(chosen, columns).to_arrow() if wide else chosen.table(table, columns)
         frame = pl.DataFrame(data.slice(0, limit) if limit else data)
         with printing.page(of=trace) as page:

@@ -14,6 +14,7 @@ from tracekit.cli.options import (
     load,
     printing_options,
     quiet_option,
+    rollup_options,
     selection_options,
     split_names,
 )
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
     from tracekit.cli.options import Printing, Select
     from tracekit.cli.output import Page
+    from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
 
-    Made = list[tuple[str, ReportTable]]
+    Made = list[tuple[str, ReportTable | DlprofReport]]
 
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
 
@@ -34,8 +36,9 @@ DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_su
 def report_names() -> Iterable[str]:
     """Names of the reports."""
     from tracekit.core import reports
+    from tracekit.core.dlprof.reports import REPORTS
 
-    return reports.REPORTS | reports.OWN
+    return [*reports.REPORTS, *reports.OWN, *REPORTS]
 
 
 @click.command("stats")
@@ -52,21 +55,30 @@ def report_names() -> Iterable[str]:
 )
 @from_option
 @selection_options
+@rollup_options
 @printing_options
 @quiet_option
 def command(
-    *, path: Path, names: list[str], from_: str | None, select: Select, printing: Printing, quiet: bool
+    *,
+    path: Path,
+    names: list[str],
+    from_: str | None,
+    select: Select,
+    roll_up: Select,
+    printing: Printing,
+    quiet: bool,
 ) -> None:
-    """Print reports of nsys stats: its names, columns, order and numbers.
+    """Print reports of nsys stats and of DLProf: their names, columns, order and numbers.
 
-    With --format csv the output is byte for byte what `nsys stats -f csv -r NAME` prints. Old names (gpukernsum, …)
-    work. Of several reports, csv and table print one after the other, json an object of arrays, jsonl rows that name
-    their report.
+    Reports of DLProf: summary, detailed, iteration, kernel, tensor-core, op-type, group-op, expert-systems. With
+    --format csv the output is byte for byte what `nsys stats -f csv -r NAME` prints, or what DLProf wrote. Old names
+    (gpukernsum, …) work. Of several reports, csv and table print one after the other, json an object of arrays, jsonl
+    rows that name their report.
     """
     from tracekit.trace import report_table
 
     with load(path, from_) as trace:
-        chosen = select(trace)
+        chosen = roll_up(select(trace))
         with progress("computing", quiet=quiet) as tell:
             made = []
             for i, name in enumerate(names):

@@ -42,8 +42,12 @@ def page_size(head: bytes) -> int:
     return 1 << 16 if size == 1 else size
 
 
-def check_whole(source: Source) -> None:
+def check_whole(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
     """Check that the file is whole: as long as its header says, and not in the middle of being written.
+
+    Args:
+        source: The file.
+        hint: What to do about a file that is cut short.
 
     Raises:
         CorruptTraceError: It is not SQLite, cut short, or a journal beside it shows an unfinished export.
@@ -51,17 +55,17 @@ def check_whole(source: Source) -> None:
     """
     head = source.head
     if not head.startswith(MAGIC):
-        what, hint = describe(source)
-        raise CorruptTraceError(f"not a SQLite database: {what}", path=source.path, hint=hint)
+        what, advice = describe(source)
+        raise CorruptTraceError(f"not a SQLite database: {what}", path=source.path, hint=advice)
     if len(head) < _HEADER.size:
-        raise CorruptTraceError(f"cut short: {len(head)} bytes", path=source.path, hint=EXPORT_AGAIN)
+        raise CorruptTraceError(f"cut short: {len(head)} bytes", path=source.path, hint=hint)
     _, _, changes, pages, valid_for = _HEADER.unpack_from(head)
     page = page_size(head)
     if changes == valid_for and pages * page > source.size:
         raise CorruptTraceError(
             f"cut short: its header counts {pages} pages of {page} bytes, the file holds {source.size // page}",
             path=source.path,
-            hint=EXPORT_AGAIN,
+            hint=hint,
         )
     _check_beside(source)
 

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
 
+_SYSTEM = {
+    "gpuCount": "gpu_count",
+    "cpuModel": "cpu_model",
+    "driverVersion": "driver_version",
+    "framework": "framework",
+    "cudaVersion": "cuda_version",
+    "cudnnVersion": "cudnn_version",
+    "nsysVersion": "nsys_version",
+}
+"""What DLProf noted of the machine in the export that it read."""
+
 
 def facts(capture: Lookups) -> dict[str, str]:
     """Read what is public of the capture: tool, versions, origin, extent."""
@@ -35,6 +46,8 @@ def facts(capture: Lookups) -> dict[str, str]:
         found["origin_utc_ns"] = r["utcEpochNs"]
     for r in rows(capture, "ANALYSIS_DETAILS", "duration")[:1]:
         found["duration_ns"] = r["duration"]
+    for r in rows(capture, "SystemInfo", *_SYSTEM)[:1]:
+        found.update({fact: r[column] for column, fact in _SYSTEM.items()})
     return {k: str(v) for k, v in found.items() if v is not None}
 
 

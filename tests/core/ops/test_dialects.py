@@ -1,0 +1,168 @@
+"""What dialects make of ranges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tracekit import schemas
+from tracekit.core.ops import DIALECTS, Ops, dialect, markers
+from tracekit.core.ops.dialect import INSTANCE, path_parts
+from tracekit.errors import TracekitWarning, UnknownFormatError
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+CONVOLUTION = (
+    "{'mod': 'torch.nn.functional', 'op': 'conv2d', 'args': ["
+    "{'name': '', 'type': 'tensor', 'shape': (8, 3, 32, 32), 'dtype': 'float16'}, "
+    "{'name': '', 'type': 'tensor', 'shape': (6, 3, 5, 5), 'dtype': 'float16'}, "
+    "{'name': 'stride', 'type': 'tuple', 'value': (2, 1), 'dtype': 'int'}]}"
+)
+PLACE = "{'traceMarker': ['a.py:3', 'b.py:7'], 'funcStack': '/<module>/Net::forward/conv2d(2)'}"
+
+
+def captured(*ranges: tuple[str, int, int, int], calls: list[tuple[int, int, int]] | None = None) -> Ops:
+    """Ops of ranges (text, thread, start, end) and kernel launches (thread, start, end) in one process."""
+    nvtx = pl.DataFrame(
+        [(i, "push_pop", 1, t, s, e, 0, text) for i, (text, t, s, e) in enumerate(ranges)],
+        schema=["range_id", "kind", "process_id", "thread_id", "start_ns", "end_ns", "domain_id", "name"],
+        orient="row",
+    )
+    api = pl.DataFrame(
+        [(i, s, e, 1, t, i, "cudaLaunchKernel") for i, (t, s, e) in enumerate(calls or [])],
+        schema=["api_call_id", "start_ns", "end_ns", "process_id", "thread_id", "correlation_id", "name"],
+        orient="row",
+    )
+    kernels = pl.DataFrame(
+        [(s + 1, e + 1, 1, 0, i, "k") for i, (_, s, e) in enumerate(calls or [])],
+        schema=["start_ns", "end_ns", "process_id", "device_id", "correlation_id", "short_name"],
+        orient="row",
+    )
+    given = {"nvtx_ranges": nvtx, "api_calls": api, "kernels": kernels}
+
+    def frame(name: str) -> pl.LazyFrame:
+        types = schemas.polars_schema(schemas.table(name))
+        made = given.get(name, pl.DataFrame())
+        known = [pl.col(c).cast(t) for c, t in types.items() if c in made.columns]
+        missing = [pl.lit(None, t).alias(c) for c, t in types.items() if c not in made.columns]
+        return (made.select(*known, *missing) if made.width else pl.DataFrame(schema=types)).lazy()
+
+    return Ops(frame)
+
+
+def rows(frame: pl.DataFrame, *columns: str) -> list[tuple]:
+    return frame.select(pl.col(columns).cast(pl.String) if len(columns) > 1 else pl.col(columns)).rows()
+
+
+def test_a_dialect_has_one_name_and_the_last_takes_everything() -> None:
+    assert all(name == d.name for name, d in DIALECTS.items())
+    assert list(DIALECTS)[-1] == "plain"
+    with pytest.raises(UnknownFormatError, match="no dialect is called 'x'"):
+        dialect("x")
+
+
+@pytest.mark.parametrize(
+    ("capture", "name"),
+    [("train_amp", "emit-nvtx"), ("ddp2", "emit-nvtx"), ("graph_node", "plain"), ("nvtx_features", "plain")],
+)
+def test_fixtures_are_recognised_and_no_kernel_is_lost(capture: str, name: str) -> None:
+    with tk.load(FIXTURES / f"{capture}.sqlite") as trace:
+        ops = Ops(trace.frame)
+        assert ops.dialect.name == name
+        assert ops.timeline.instances.schema == pl.Schema(INSTANCE)
+        kernels = ops.calls.filter(pl.col("kind") == "kernel")
+        called = trace.correlate().frame("kernels").filter(pl.col("api_call_id").is_not_null()).collect()
+        assert kernels.height == called.height > 0
+        assert sorted(kernels["activity"].to_list()) == sorted(set(kernels["activity"].to_list()))
+        assert ops.instances.height == ops.ops["instance_count"].sum()
+        assert ops.ops["op_id"].is_unique().all()
+
+
+def test_steps_of_a_loop_are_one_op_and_layers_are_many() -> None:
+    parent = pl.Series([None, 0, 1, None, None], dtype=pl.Int64)
+    texts = pl.Series(["Batch 0", "step=3", "layer 1", "layer1", "x 1 y"], dtype=pl.Categorical)
+    made = path_parts(parent, texts)
+    assert made["label"].to_list() == ["Batch *", "step *", "layer 1", "layer1", "x 1 y"]
+    assert made["path"].cast(pl.String).to_list()[2] == "Batch */step */layer 1"
+
+
+def test_plain_ranges_nest_and_kernels_belong_to_the_innermost() -> None:
+    ops = captured(("a", 1, 0, 100), ("b", 1, 10, 50), calls=[(1, 20, 30), (1, 60, 70), (1, 200, 210)])
+    assert rows(ops.ops, "op_id", "op_name") == [
+        ("A_1", "a"),
+        ("B_1", "a/b"),
+        ("K_1", "unassociated_k"),
+    ]
+    assert ops.instances["parent"].to_list() == [None, 0, None]
+    assert ops.calls["instance"].to_list() == [1, 0, 2]
+
+
+def test_a_marker_says_op_arguments_and_place() -> None:
+    ops = captured((PLACE, 1, 0, 90), (CONVOLUTION, 1, 10, 80), (CONVOLUTION, 1, 20, 30), calls=[(1, 40, 50)])
+    assert ops.dialect.name == "pyprof"
+    assert ops.ops.select("op_id", "op_name", "op_type", "direction", "data_type", "stack_trace").rows() == [
+        ("CONV2D_1", "/module/Net::forward/conv2d[2]", "conv2d", "fprop", "float16", "a.py:3\nb.py:7")
+    ]
+    assert ops.instances["input_shapes"].to_list() == ["[[8,3,32,32],[6,3,5,5]]"]
+    assert ops.instances["parameters"].to_list() == ['[{"data_type":"int","name":"stride","value":[2,1]}]']
+
+
+def test_a_backward_pass_is_found_by_its_number_on_another_thread() -> None:
+    backward = CONVOLUTION.replace("conv2d", "backward")
+    ops = captured(
+        (CONVOLUTION, 1, 0, 10),
+        ("aten::conv2d, seq = 7", 1, 1, 9),
+        (backward, 1, 20, 60),
+        ("ConvolutionBackward0, seq = 7", 2, 30, 40),
+        calls=[(1, 2, 3), (2, 31, 33), (2, 45, 46)],
+    )
+    assert rows(ops.ops, "op_id", "direction") == [
+        ("BACKWARD_1_BPROP", "bprop"),
+        ("CONV2D_1", "fprop"),
+        ("CONV2D_1_BPROP", "bprop"),
+    ]
+    owners = ops.instances["op"].gather(ops.calls["instance"])
+    assert ops.ops["op_id"].gather(owners).to_list() == ["CONV2D_1", "CONV2D_1_BPROP", "BACKWARD_1_BPROP"]
+
+
+def test_a_loop_with_a_backward_op_folds() -> None:
+    step = [(CONVOLUTION, 0), (CONVOLUTION, 20), (CONVOLUTION.replace("conv2d", "backward"), 40)]
+    ops = captured(*[(text, 1, at + 100 * k, at + 100 * k + 10) for k in range(3) for text, at in step])
+    assert ops.ops.select("op_id", "instance_count").rows() == [
+        ("BACKWARD_1_BPROP", 3),
+        ("CONV2D_1", 3),
+        ("CONV2D_2", 3),
+    ]
+    assert ops.instances["index"].to_list() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "text", ["{'mod': open('x'), 'op': 'y'}", "{'mod': 'op'", "['mod', 'op']", "'mod'" + "[" * 9999]
+)
+def test_markers_are_never_evaluated(text: str) -> None:
+    with pytest.warns(TracekitWarning, match="1 of 2 different op markers cannot be parsed"):
+        found = markers.calls(pl.Series([text, CONVOLUTION]))
+    assert found["op"].to_list() == ["conv2d"]
+
+
+def test_ranges_of_emit_nvtx() -> None:
+    ops = captured(
+        ("Batch 0", 1, 0, 50),
+        ("aten::linear, seq = 3, op_id = 1, sizes = [[8, 16], [4, 16]]", 1, 5, 20),
+        ("aten::addmm, seq = 4, op_id = 2", 1, 6, 12),
+        ("autograd::engine::evaluate_function: AddmmBackward0, seq = 4, op_id = 9", 2, 60, 70),
+        ("AddmmBackward0, seq = 4, op_id = 10", 2, 61, 69),
+        calls=[(1, 7, 8), (2, 62, 63)],
+    )
+    assert ops.dialect.name == "emit-nvtx"
+    assert rows(ops.ops, "op_id", "op_name", "direction") == [
+        ("BATCH_1", "Batch *", None),
+        ("LINEAR_1", "Batch */aten::linear", "fprop"),
+        ("LINEAR_1_BPROP", "Batch */aten::linear", "bprop"),
+    ]
+    assert ops.instances["input_shapes"].to_list() == [None, "[[8,16],[4,16]]", None]
+    assert ops.ops["op_id"].gather(ops.instances["op"].gather(ops.calls["instance"])).to_list() == [
+        "LINEAR_1",
+        "LINEAR_1_BPROP",
+    ]

@@ -1,0 +1,265 @@
+"""What is advised, on scenes in which it is known what is slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tests.conftest import FIXTURES
+from tracekit import schemas
+from tracekit.core.advise import advise
+from tracekit.core.advise.scene import shown
+from tracekit.core.reports import run
+from tracekit.core.rollup import Rollup
+
+STEP = 1_000_000
+GEMM = "ampere_sgemm_128x64_nn"
+
+
+@dataclass
+class Program:
+    """A program with four steps of 1 ms, to which what is slow is added."""
+
+    steps: int = 4
+    ranges: list[tuple[str, int, int]] = field(default_factory=list)
+    calls: list[tuple[str, int, int]] = field(default_factory=list)
+    kernels: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    copies: list[tuple[str, str, int, int, int]] = field(default_factory=list)
+
+    def step(self, number: int, length: int = STEP) -> int:
+        """Add the range of a step, and return when it starts."""
+        self.ranges.append((f"step {number}", number * STEP, number * STEP + length))
+        return number * STEP
+
+    def kernel(self, launch: int, start: int, end: int, name: str = "k", device: int = 0) -> None:
+        """Add a kernel and its call."""
+        self.kernels.append((name, start, end, device, len(self.calls)))
+        self.calls.append(("cudaLaunchKernel_v7000", launch, launch + 1000))
+
+    def copy(self, kind: str, memory: str, start: int, end: int) -> None:
+        """Add a copy and its call."""
+        self.copies.append((kind, memory, start, end, len(self.calls)))
+        self.calls.append(("cudaMemcpyAsync_v3020", start - 2000, start - 1000))
+
+    def frames(self, name: str) -> pl.LazyFrame:
+        """Give a declared table."""
+        types = schemas.polars_schema(schemas.table(name))
+        rows = pl.DataFrame(getattr(self, f"_{name}", list)(), infer_schema_length=None)
+        if not rows.height:
+            return pl.LazyFrame(schema=types)
+        known = [pl.col(c).cast(t) if c in rows.columns else pl.lit(None, t).alias(c) for c, t in types.items()]
+        return rows.select(known).lazy()
+
+    def _nvtx_ranges(self) -> list[dict[str, object]]:
+        place = {"kind": "push_pop", "process_id": 1, "thread_id": 1, "domain_id": 0}
+        return [
+            {"range_id": i, "name": n, "start_ns": s, "end_ns": e, **place} for i, (n, s, e) in enumerate(self.ranges)
+        ]
+
+    def _api_calls(self) -> list[dict[str, object]]:
+        place = {"process_id": 1, "thread_id": 1}
+        return [
+            {"api_call_id": i, "correlation_id": i, "name": n, "start_ns": s, "end_ns": e, **place}
+            for i, (n, s, e) in enumerate(self.calls)
+        ]
+
+    def _kernels(self) -> list[dict[str, object]]:
+        return [
+            {
+                "name": n,
+                "short_name": n,
+                "start_ns": s,
+                "end_ns": e,
+                "device_id": d,
+                "correlation_id": i,
+                "process_id": 1,
+            }
+            for n, s, e, d, i in self.kernels
+        ]
+
+    def _memcpys(self) -> list[dict[str, object]]:
+        place = {"process_id": 1, "device_id": 0, "bytes": 4096, "dst_memory_kind": "Device"}
+        return [
+            {"copy_kind": k, "src_memory_kind": m, "start_ns": s, "end_ns": e, "correlation_id": i, **place}
+            for k, m, s, e, i in self.copies
+        ]
+
+    def found(self) -> dict[str, dict[str, object]]:
+        """Findings by rule."""
+        return {f["rule"]: f for f in advise(Rollup.of(self.frames)).to_dicts()}
+
+
+def busy(program: Program, *, begin: int = 0) -> Program:
+    """Fill each step with kernels that are launched long before they run, from ``begin`` on."""
+    for number in range(program.steps):
+        start = program.step(number)
+        for k in range(10):
+            at = start + begin + k * (STEP - begin) // 10
+            program.kernel(start + k * 2000 + begin, max(at, start + begin + 30_000), at + (STEP - begin) // 10)
+    return program
+
+
+def test_nothing_to_say() -> None:
+    assert busy(Program()).found() == {}
+
+
+def test_loading_data() -> None:
+    program = Program()
+    program.ranges += [("load batch", n * STEP, n * STEP + 300_000) for n in range(4)]
+    found = busy(program, begin=300_000).found()
+    loading = found["data_loading"]
+    assert loading["time_ns"] == 4 * 300_000
+    assert loading["count"] == 4
+    assert (loading["start_ns"], loading["end_ns"]) == (0, 300_000)
+    assert "data was loaded for 300 µs of a step of 1 ms, 300 µs of it with idle GPUs; 1e+03 steps/s" in str(
+        loading["evidence"]
+    )
+    assert "num_workers" in str(loading["advice"])
+
+
+def test_loading_beside_work_is_no_loss() -> None:
+    program = Program()
+    program.ranges += [("load batch", n * STEP + 100_000, n * STEP + 400_000) for n in range(4)]
+    assert "data_loading" not in busy(program).found()
+
+
+def test_late_launches_and_idle_time() -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        for k in range(10):
+            program.kernel(start + k * 100_000, start + k * 100_000 + 5000, start + k * 100_000 + 45_000)
+    found = program.found()
+    assert found["late_launches"]["count"] == 39
+    assert found["late_launches"]["time_ns"] == 39 * 60_000
+    assert found["late_launches"]["start_ns"] == 45_000
+    assert found["idle_by_cause"]["time_ns"] == 40 * 60_000
+    assert "ops ran on the CPU" in str(found["idle_by_cause"]["evidence"])
+    assert set(found) == {"late_launches", "idle_by_cause"}
+
+
+def test_gaps_after_early_launches_are_not_the_launches_fault() -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        for k in range(10):
+            program.kernel(start + k * 1500, start + k * 100_000 + 20_000, start + k * 100_000 + 60_000)
+    found = program.found()
+    assert "late_launches" not in found
+    assert "idle_by_cause" in found
+
+
+def test_waiting_in_the_step() -> None:
+    program = busy(Program())
+    program.calls += [("cudaStreamSynchronize_v3020", n * STEP + 500_000, n * STEP + 900_000) for n in range(4)]
+    waiting = program.found()["synchronizations"]
+    assert (waiting["time_ns"], waiting["count"]) == (4 * 400_000, 4)
+    assert "4 calls (cudaStreamSynchronize_v3020) in step * (100 %); 1 a step" in str(waiting["evidence"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "memory", "length", "speaks"),
+    [
+        ("Host-to-Device", "Pinned", 50_000, True),
+        ("Host-to-Device", "Pinned", 1000, False),
+        ("Host-to-Device", "Pageable", 1000, True),
+        ("Device-to-Host", "Device", 1000, True),
+        ("Device-to-Device", "Device", 90_000, False),
+    ],
+)
+def test_copies(kind: str, memory: str, length: int, *, speaks: bool) -> None:
+    program = busy(Program())
+    for n in range(4):
+        program.copy(kind, memory, n * STEP + 500_000, n * STEP + 500_000 + length)
+    found = program.found()
+    assert ("copies" in found) == speaks
+    if speaks:
+        assert (found["copies"]["time_ns"], found["copies"]["count"]) == (4 * length, 4)
+        assert "1 a step of 4096 bytes" in str(found["copies"]["evidence"])
+
+
+def test_small_kernels() -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        for k in range(100):
+            program.kernel(start + k * 10_000, start + k * 10_000 + 1000, start + k * 10_000 + 9000)
+    small = program.found()["small_kernels"]
+    assert small["count"] == 400
+    assert "400 of 400 kernels take less than 10 µs, half of them less than 8 µs" in str(small["evidence"])
+
+
+@pytest.mark.parametrize(
+    ("name", "speaks"), [(GEMM, True), ("ampere_h16816gemm_128x64", False), ("gemm_fusion_dot_3", False)]
+)
+def test_precision(name: str, *, speaks: bool) -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        program.ranges.append(("matmul", start, start + 10_000))
+        program.kernel(start + 1000, start + 5000, start + 900_000, name)
+        program.kernel(start + 3000, start + 900_000, start + STEP + 4000, "relu")
+    found = program.found()
+    assert ("precision" in found) == speaks
+    if speaks:
+        assert found["precision"]["count"] == 4
+        assert GEMM in str(found["precision"]["evidence"])
+
+
+def test_imbalance_between_devices() -> None:
+    program = busy(Program())
+    for number in range(4):
+        start = number * STEP
+        program.kernel(start + 30_000, start + 40_000, start + 540_000, device=1)
+        program.kernel(start + 32_000, start + 540_000, start + 990_000, "ncclDevKernel_AllReduce", device=1)
+    found = program.found()["imbalance"]
+    assert "GPU 1 for 50 %" in str(found["problem"])
+    assert found["count"] == 2
+
+
+def test_steps_of_different_length() -> None:
+    program = Program()
+    bounds = [0, 1, 2, 3, 9]
+    for number in range(5):
+        program.ranges.append((f"step {number}", bounds[number] * STEP, (bounds[number] + 1) * STEP))
+    for k in range(100):
+        program.kernel(k * 1000, k * 100_000 + 110_000, k * 100_000 + 210_000)
+    found = program.found()["variation"]
+    assert (found["count"], found["time_ns"]) == (1, 5 * STEP)
+    assert (found["start_ns"], found["end_ns"]) == (3 * STEP, 9 * STEP)
+    assert "number 3 took 6 ms" in str(found["evidence"])
+
+
+CAPTURES = [*sorted(FIXTURES.glob("*.nsys-rep")), *sorted((FIXTURES / "ops").glob("*.nsys-rep"))]
+
+
+@pytest.mark.parametrize("path", CAPTURES, ids=lambda p: p.stem)
+def test_findings_of_real_captures_lie_within_them(path: Path) -> None:
+    with tk.load(path) as trace:
+        rows = run(trace.frame, "advise").data
+        iterations = trace.rollup().frame("iterations").collect()
+    assert (rows.height > 0) == (path.stem not in {"cpu_only", "empty"})
+    assert (rows["time_ns"] >= 0).all()
+    assert rows["share"].is_between(0, 100.0001).all()
+    assert rows["time_ns"].is_sorted(descending=True)
+    assert (rows["start_ns"] < rows["end_ns"]).all()
+    assert (rows["start_ns"] >= 0).all()
+    assert rows.filter(pl.col("end_ns") > iterations["end_ns"].max()).height == 0
+    assert all((rows[c].str.len_chars() > 0).all() for c in ("problem", "evidence", "advice"))
+
+
+def test_the_iterations_that_were_asked_for() -> None:
+    with tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
+        every, some = (t.report("advise").frame() for t in (trace, trace.rollup(iterations=(2, 3))))
+        second = trace.rollup().frame("iterations").collect()["start_ns"][2]
+    assert every["Start (ns)"].min() < second <= some["Start (ns)"].min()
+    assert "variation" in every["Rule"]
+    assert "variation" not in some["Rule"]
+
+
+@pytest.mark.parametrize(("time", "text"), [(3, "3 ns"), (1500, "1.5 µs"), (2_000_000, "2 ms"), (3.25e9, "3.25 s")])
+def test_times_as_people_read_them(time: float, text: str) -> None:
+    assert shown(time) == text

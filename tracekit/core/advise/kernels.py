@@ -1,0 +1,69 @@
+"""Rules about kernels: too small ones, and those that could run on Tensor Cores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core import tensor_cores
+from tracekit.core.advise.scene import LENGTH, Finding, longest, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.core.advise.scene import Scene
+
+SMALL_NS, SMALL_SHARE, ENOUGH = 10_000, 50, 20
+MULTIPLIES = r"(?i)gemm|conv|wgrad|dgrad|fprop|matmul|\bdot|_mm_|attention|fmha"
+GENERATED = r"^(?:gemm_fusion|triton_|fusion)"
+"""Kernels of Triton, of XLA and Inductor: their names do not tell whether they use Tensor Cores."""
+
+SLOW_SHARE = 10
+
+
+def small_kernels(scene: Scene) -> Iterator[Finding]:
+    """Kernels that end before the next one can be launched."""
+    kernels = scene.gpu.filter(pl.col("kind") == "kernel")
+    small = kernels.filter(LENGTH < SMALL_NS)
+    if small.height < ENOUGH or 100 * small.height < SMALL_SHARE * kernels.height:
+        return
+    time = int(small.select((pl.col("api_end_ns") - pl.col("api_start_ns")).sum()).item())
+    ran, launch = small.select(ran=LENGTH.median(), call=(pl.col("api_end_ns") - pl.col("api_start_ns")).median()).row(
+        0
+    )
+    evidence = (
+        f"{small.height} of {kernels.height} kernels take less than {shown(SMALL_NS)}, half of them less than "
+        f"{shown(ran)}; launching one takes {shown(launch)}; {scene.by_op(small, pl.lit(1))}"
+    )
+    advice = (
+        "Fuse or batch: torch.compile, foreach or fused optimizers, larger batches; CUDA graphs launch many at once."
+    )
+    problem = "Most kernels are small"
+    yield Finding("small_kernels", problem, evidence, advice, time, scene.share(time), small.height, *longest(small))
+
+
+def precision(scene: Scene) -> Iterator[Finding]:
+    """Kernels of ops that Tensor Cores can serve, and that multiply without them."""
+    kernels = scene.gpu.filter(pl.col("kind") == "kernel")
+    names = kernels["name"].cast(pl.String)
+    uses = kernels["uses_tc"].fill_null(value=False)
+    served = scene.rollup.measures.kinds["support"].gather(kernels["op"]) == tensor_cores.ELIGIBLE
+    without = kernels.filter(served & ~uses & names.str.contains(MULTIPLIES) & ~names.str.contains(GENERATED))
+    whole = int(kernels.select(LENGTH.sum()).item())
+    time = int(without.select(LENGTH.sum()).item())
+    if not whole or 100 * time < SLOW_SHARE * whole:
+        return
+    most = without.group_by("name").agg(LENGTH.sum().alias("time")).sort("time", descending=True)["name"][0]
+    types = scene.rollup.ops["data_type"].cast(pl.String).gather(without["op"].unique()).drop_nulls().unique().sort()
+    typed = f" on {', '.join(t for t in types if t)}" if any(types) else ""
+    evidence = (
+        f"{without.height} kernels{typed}, {100 * time / whole:.0f} % of kernel time, most of it {most}; "
+        f"{scene.by_op(without, LENGTH)}"
+    )
+    advice = (
+        "Use bfloat16 or float16 (torch.autocast), allow TF32 (torch.set_float32_matmul_precision('high')), and make "
+        "sizes multiples of 8."
+    )
+    problem = "Ops that Tensor Cores can serve run without them"
+    yield Finding("precision", problem, evidence, advice, time, scene.share(time), without.height, *longest(without))

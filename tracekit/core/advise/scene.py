@@ -1,0 +1,137 @@
+"""What rules look at: GPU work and ops of the aggregated iterations, cut off at their bounds."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core import intervals
+from tracekit.core.ops.calls import ON_GPU
+
+if TYPE_CHECKING:
+    from tracekit.core.rollup import Rollup
+
+LENGTH = pl.col("end_ns") - pl.col("start_ns")
+LONGEST_NAME = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding; the columns of ``advise``."""
+
+    rule: str
+    problem: str
+    evidence: str
+    advice: str
+    time_ns: int
+    share: float
+    count: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The aggregated iterations of a roll-up.
+
+    Attributes:
+        rollup: The roll-up.
+    """
+
+    rollup: Rollup
+
+    @functools.cached_property
+    def start_ns(self) -> int:
+        """Start: that of the first iteration, or of the first op in it."""
+        first = self.rollup.instances["start_ns"].min()
+        return max(self.rollup.iterations.start_ns, first if isinstance(first, int) else 0)
+
+    @property
+    def end_ns(self) -> int:
+        """End of the last iteration."""
+        return self.rollup.iterations.end_ns
+
+    @property
+    def length_ns(self) -> int:
+        """Length of all iterations."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def iterations(self) -> int:
+        """Number of iterations."""
+        return self.rollup.iterations.chosen.height
+
+    @functools.cached_property
+    def gpu(self) -> pl.DataFrame:
+        """What ran on GPUs, one row an activity in order of start.
+
+        Columns: ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``activity``, ``op``,
+        ``instance``, ``api_start_ns``, ``api_end_ns``.
+        """
+        ran = self.rollup.measures.calls.filter(pl.col("kind").is_in(ON_GPU))
+        api = [pl.col("start_ns").alias("api_start_ns"), pl.col("end_ns").alias("api_end_ns")]
+        times = [pl.col("gpu_start_ns").alias("start_ns"), pl.col("gpu_end_ns").alias("end_ns")]
+        rows = ran.select("device_id", *times, "kind", "name", "uses_tc", "activity", "op", "instance", *api)
+        return self.clipped(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
+
+    @functools.cached_property
+    def busy(self) -> pl.DataFrame:
+        """When each device does anything: ``device_id``, ``start_ns``, ``end_ns``."""
+        return intervals.merge(self.gpu, by=["device_id"])
+
+    @functools.cached_property
+    def any_busy(self) -> pl.DataFrame:
+        """When any device does anything: ``start_ns``, ``end_ns``."""
+        return intervals.merge(self.gpu, by=[])
+
+    @functools.cached_property
+    def idle(self) -> pl.DataFrame:
+        """When no device does anything, up to the bounds: ``start_ns``, ``end_ns``."""
+        ends = pl.DataFrame({"start_ns": [self.start_ns - 1, self.end_ns], "end_ns": [self.start_ns, self.end_ns + 1]})
+        return intervals.gaps(pl.concat([self.any_busy, ends]), by=[])
+
+    def clipped(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Keep what lies in the iterations, cut off at their bounds."""
+        cut = rows.with_columns(
+            pl.max_horizontal("start_ns", pl.lit(self.start_ns)).alias("start_ns"),
+            pl.min_horizontal("end_ns", pl.lit(self.end_ns)).alias("end_ns"),
+        )
+        return cut.filter(pl.col("start_ns") < pl.col("end_ns"))
+
+    def share(self, time_ns: int) -> float:
+        """Give a time in percent of the iterations."""
+        return 100 * time_ns / self.length_ns
+
+    def op_name(self, op: int) -> str:
+        """Name of an op, of a long one the end."""
+        name = str(self.rollup.ops["op_name"][op])
+        return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+
+    def by_op(self, rows: pl.DataFrame, weight: pl.Expr, at_most: int = 3) -> str:
+        """Name the ops that weigh most, each with its part: ``conv1/conv2d (61 %), fc/linear (20 %)``."""
+        totals = rows.group_by("op").agg(weight=weight.sum()).sort("weight", "op", descending=[True, False])
+        whole = totals["weight"].sum() or 1
+        parts = totals.head(at_most).iter_rows()
+        return ", ".join(f"{self.op_name(op)} ({100 * w / whole:.0f} %)" for op, w in parts)
+
+
+def total(rows: pl.DataFrame) -> int:
+    """Sum of the lengths of stretches, in ns."""
+    return int(rows.select(LENGTH.sum()).item())
+
+
+def longest(rows: pl.DataFrame) -> tuple[int, int]:
+    """Start and end of the longest stretch; the first of equal ones."""
+    at = rows.select(LENGTH.arg_max()).item()
+    return int(rows["start_ns"][at]), int(rows["end_ns"][at])
+
+
+def shown(time_ns: float) -> str:
+    """Write a time as people read it."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if time_ns >= size:
+            return f"{time_ns / size:.3g} {unit}"
+    return f"{time_ns:.0f} ns"

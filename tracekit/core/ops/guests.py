@@ -1,0 +1,48 @@
+"""Ops that stand in a capture of any framework: file reads and writes, the steps of DALI, the calls of NCCL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from tracekit.core.ops.dialect import Capture
+
+_IO = ("fread", "fwrite")
+_DALI = {
+    "[DALI][Executor] RunCPU": "DALI/RunCPU",
+    "[DALI][Executor] RunGPU": "DALI/RunCPU",
+    "[DALI][Executor] RunMixed": "DALI/RunMixed",
+}
+_COLUMNS = ("start_ns", "end_ns", "process_id", "thread_id", "range_id", "op_name", "op_type")
+
+
+def guests(capture: Capture) -> pl.DataFrame:
+    """Find the guests of a capture.
+
+    Returns:
+        One row a call: ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``range_id`` (null of file calls),
+        ``op_name`` (``IO/fread``, ``DALI/RunCPU``, ``NCCL/ncclAllReduce``), ``op_type`` (``IO``, ``DALI``, ``NCCL``).
+    """
+    dali = _of_domain(capture, "DALI").with_columns(op_name=pl.col("text").replace_strict(_DALI, default=None))
+    nccl = _of_domain(capture, "NCCL").with_columns(op_name="NCCL/" + pl.col("text"))
+    named = [f.drop_nulls("op_name").select(_COLUMNS) for f in (nccl, dali)]
+    return pl.concat([*named, _file_calls(capture)])
+
+
+def _of_domain(capture: Capture, domain: str) -> pl.DataFrame:
+    ranges = capture.ranges.filter(pl.col("domain") == domain)
+    return ranges.with_columns(pl.col("text").cast(pl.String), op_type=pl.lit(domain))
+
+
+def _file_calls(capture: Capture) -> pl.DataFrame:
+    columns = ["start_ns", "end_ns", "process_id", "thread_id"]
+    calls = capture.frames("osrt_calls").filter(pl.col("name").cast(pl.String).is_in(_IO))
+    named = calls.select(
+        *columns,
+        range_id=pl.lit(None, pl.Int64),
+        op_name="IO/" + pl.col("name").cast(pl.String),
+        op_type=pl.lit("IO"),
+    )
+    return named.collect()

@@ -1,0 +1,154 @@
+"""Formats of operands, and shapes of results, of the ops whose arguments are known.
+
+A format names the dimensions of each tensor, ``N,C,H,W;K,C,R,S``: image and filter of a convolution. Shapes of results
+follow from those of the operands and, of convolutions, from stride, padding and dilation, taken by position.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+
+from tracekit.core.ops.markers import as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Shape = list[int]
+
+_ARGUMENTS = ("op_type", "input_shapes", "parameters")
+
+
+class Formats(NamedTuple):
+    """Names of dimensions: of operands, of the result, of the parameters; "" where there are none."""
+
+    operands: str = ""
+    result: str = ""
+    parameters: str = ""
+
+
+_CONVOLUTIONS = {
+    "conv1d": Formats("N,C,W;K,C,S", "N,K,Q", "SW;PW;DW;G"),
+    "conv2d": Formats("N,C,H,W;K,C,R,S", "N,K,P,Q", "SH,SW;PH,PW;DH,DW;G"),
+    "conv3d": Formats("N,C,D,H,W;K,C,T,R,S", "N,K,V,P,Q", "SD,SH,SW;PD,PH,PW;DD,DH,DW;G"),
+}
+_PRODUCTS: dict[str, tuple[Formats, tuple[tuple[int, int], ...]]] = {
+    "mm": (Formats("N,M;M,P", "N,P"), ((0, 0), (1, 1))),
+    "bmm": (Formats("B,N,M;B,M,P", "B,N,P"), ((0, 0), (0, 1), (1, 2))),
+    "addmm": (Formats("N,P;N,M;M,P", "N,P"), ((1, 0), (2, 1))),
+    "addbmm": (Formats("N,P;N,M;M,P", "N,P"), ((1, 0), (2, 1))),
+    "baddbmm": (Formats("B,N,P;B,N,M;B,M,P", "B,N,P"), ((1, 0), (1, 1), (2, 2))),
+}
+"""Of each product the formats, and which dimension of which operand each one of the result is."""
+
+
+def described(instances: pl.DataFrame) -> pl.DataFrame:
+    """Add formats and results: n rows in, n rows out in their order.
+
+    Args:
+        instances: ``op_type``, ``input_shapes``, ``parameters`` (Categorical).
+
+    Returns:
+        The three columns, ``data_format``, ``output_format``, ``parameters_format`` ("" where there is none) and
+        ``output_shapes`` (JSON, null where it does not follow).
+    """
+    asked = instances.select(_ARGUMENTS)
+    distinct = asked.unique(maintain_order=True)
+    made = [_described(*row) for row in distinct.cast(pl.String).iter_rows()]
+    schema = {c: pl.Categorical() for c in ("data_format", "output_format", "parameters_format", "output_shapes")}
+    known = distinct.hstack(pl.DataFrame(made, schema=schema, orient="row"))
+    return asked.join(known, on=_ARGUMENTS, how="left", maintain_order="left", nulls_equal=True)
+
+
+def _described(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
+    operands = [s if isinstance(s, list) else [] for s in _parsed(shapes)]
+    formats, result = known_op(op_type, operands, _parsed(parameters))
+    return (*formats, as_json([result]) if result else None)
+
+
+def _parsed(text: str | None) -> list[Any]:
+    try:
+        found = json.loads(text) if text else []
+    except (ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def known_op(op_type: str, operands: list[Shape], parameters: Sequence[Any]) -> tuple[Formats, Shape | None]:
+    """Give the formats of an op and the shape of its result; empty and None if they are not known.
+
+    Args:
+        op_type: Type of the op, ``conv2d``.
+        operands: Shapes of its tensors, in order.
+        parameters: Its other arguments: ``data_type`` ("" if not recorded) and ``value``.
+    """
+    try:
+        if op_type in _CONVOLUTIONS:
+            return _CONVOLUTIONS[op_type], _convolved(operands, int(op_type[4]), _geometry(parameters))
+        if op_type in _PRODUCTS:
+            formats, dimensions = _PRODUCTS[op_type]
+            enough = len(operands) > dimensions[-1][0]
+            return formats, [operands[i][j] for i, j in dimensions] if enough else None
+        named = _BY_RANK.get(op_type)
+        return named(operands) if named else (Formats(), None)
+    except (IndexError, TypeError):
+        return Formats(), None
+
+
+def _geometry(parameters: Sequence[Any]) -> list[list[Any]]:
+    """Values of the parameters, in order; those whose type was not recorded are not numbers."""
+    known = [p if isinstance(p, dict) else {} for p in parameters]
+    return [p["value"] if p.get("data_type") and isinstance(p.get("value"), list) else [] for p in known]
+
+
+def _convolved(operands: list[Shape], rank: int, geometry: list[list[Any]]) -> Shape | None:
+    """Shape of a convolution's result; dimensions that are missing count as 1."""
+    if len(operands) < 2:  # noqa: PLR2004 - image and filter
+        return None
+    image, kernel = ((s + [1] * (rank + 2))[: rank + 2] for s in operands[:2])
+
+    def parameter(which: int, dimension: int, default: int) -> int:
+        values = geometry[which] if which < len(geometry) else []
+        value = values[dimension] if dimension < len(values) else default
+        return value if isinstance(value, int) else default
+
+    def size(d: int) -> int:
+        stride, padding, dilation = parameter(0, d, 1), parameter(1, d, 0), parameter(2, d, 1)
+        return (image[2 + d] + 2 * padding - dilation * (kernel[2 + d] - 1) - 1) // max(stride, 1) + 1
+
+    return [image[0], kernel[0], *(size(d) for d in range(rank))]
+
+
+def _linear(operands: list[Shape]) -> tuple[Formats, Shape | None]:
+    more = "*," if operands and len(operands[0]) > 2 else ""  # noqa: PLR2004 - a matrix
+    formats = Formats(f"N,{more}K;M,K", f"N,{more}M")
+    if len(operands) < 2:  # noqa: PLR2004 - input and weight
+        return formats, None
+    return formats, [*operands[0][: max(1, len(operands[0]) - 1)], operands[1][0]]
+
+
+def _matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
+    left, right = [*operands, [0, 0], [0, 0]][:2]
+    rank = max(len(left), len(right))
+
+    def batches(count: int) -> str:
+        return "*," * (count - 2)
+
+    names = "N" if len(left) == 1 else "N,M", "P" if len(right) == 1 else "M,P"
+    result = "P" if rank == 1 else batches(rank) + "N,P"
+    formats = Formats(f"{batches(len(left))}{names[0]};{batches(len(right))}{names[1]}", result)
+    if len(operands) < 2:  # noqa: PLR2004 - both factors
+        return formats, None
+    if rank == 1:
+        return formats, [1]
+    outer = left if len(left) >= len(right) else right
+    return formats, [*outer[: max(rank - 2, 0)], left[-2] if len(left) > 1 else left[0], right[-1]]
+
+
+_BY_RANK: dict[str, Callable[[list[Shape]], tuple[Formats, Shape | None]]] = {
+    "linear": _linear,
+    "matmul": _matmul,
+    "__matmul__": _matmul,
+}

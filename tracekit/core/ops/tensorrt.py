@@ -1,0 +1,47 @@
+"""TensorRT's ranges (domain ``TensorRT``): an execution context around layers.
+
+Layers are called after the network, ``/layer1/conv1/Conv``, and layers that TensorRT made one after all of their
+parts, ``/layer1/conv1/Conv + /layer1/relu/Relu``. Such a layer has its place where its first part has it, and the names
+of all.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.core.ops import domains
+from tracekit.core.ops.dialect import Capture, Dialect, Timeline
+
+DOMAIN = "TensorRT"
+_HOLDS = r"^(?:ExecutionContext|Engine|Builder|Runtime|Refitter)::"
+_COPIES = r"^Reformatting CopyNode "
+_FOLDER = r"((?:/?[\w.:\-]+)*/)[\w.:\-]"
+_FOLDERS = r"[^\s+,()\[\]{}]*/"
+_TYPE = r"^\W*((?:\w+::)?\w+?)(?:_\d+)?(?:_clone_\d+)?(?:[^\w:]|$)"
+
+
+def _recognises(texts: pl.DataFrame) -> bool:
+    return bool(texts.select((pl.col("domain") == DOMAIN).any()).item())
+
+
+def _timeline(capture: Capture) -> Timeline:
+    return domains.timeline(capture, DOMAIN, _parsed(domains.texts_of(capture, DOMAIN)))
+
+
+def _parsed(texts: pl.DataFrame) -> pl.DataFrame:
+    """Take texts apart: n rows in, n rows out, as ``domains.timeline`` wants them."""
+    text = pl.col("text")
+    parts = text.str.replace_all("...", " ... ", literal=True)
+    folder = parts.str.extract(_FOLDER).str.strip_chars("/")
+    leaf = parts.str.replace_all(_FOLDERS, "")
+    path = pl.concat_str(pl.when(folder != "").then(folder), leaf, separator="/", ignore_nulls=True)
+    plain = leaf.str.extract(_TYPE)
+    return texts.select(
+        "text",
+        label=pl.when(~text.str.contains(_HOLDS)).then(path),
+        scope=pl.lit(None, pl.String),
+        type=pl.when(text.str.contains(_COPIES)).then(pl.lit("Reformat")).otherwise(pl.coalesce(plain, leaf)),
+    )
+
+
+DIALECT = Dialect("tensorrt", "TensorRT's layers in their execution context.", _recognises, _timeline)

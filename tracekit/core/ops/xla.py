@@ -1,0 +1,54 @@
+"""XLA's ranges (domain ``TSL``), of JAX and TensorFlow: ``Thunk:#name=jit(step)/encoder/dot_general,hlo_op=fusion.2#``.
+
+A thunk runs one operation of the compiled program. Its op is called after the program (``hlo_module``), the scopes of
+the source (``jax.named_scope``) and the operation; what differentiation put around scopes, ``transpose(jvp(encoder))``,
+is the direction and not part of the path.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.core.ops import domains
+from tracekit.core.ops.dialect import Capture, Dialect, Timeline
+
+DOMAIN = "TSL"
+_THUNK, _MODULE = r"^Thunk:#", r"^XlaModule:#"
+_NAME = r"(?s)[#,]name=(.*?)(?:,(?:hlo_op|hlo_module|unique_hlo_op_id|program_id)=.*)?#$"
+_ROOT = r"^p?jit\([^()]*\)(?:/|$)"
+_AROUND = r"\b(?:transpose|jvp|vmap|checkpoint|remat|custom_jvp|custom_vjp)\(([^()]*)\)"
+_DEEPEST = 4
+_NUMBER = r"(?:[._]\d+)+$"
+
+
+def _recognises(texts: pl.DataFrame) -> bool:
+    found = (pl.col("domain") == DOMAIN) & pl.col("text").str.contains(_MODULE + "|" + _THUNK)
+    return bool(texts.select(found.any()).item())
+
+
+def _timeline(capture: Capture) -> Timeline:
+    return domains.timeline(capture, DOMAIN, _parsed(domains.texts_of(capture, DOMAIN)))
+
+
+def _parsed(texts: pl.DataFrame) -> pl.DataFrame:
+    """Take texts apart: n rows in, n rows out, as ``domains.timeline`` wants them."""
+    text = pl.col("text")
+    name, op = text.str.extract(_NAME).fill_null(""), text.str.extract(r"[#,]hlo_op=([^,#]+)")
+    scope = name.str.replace(_ROOT, "")
+    for _ in range(_DEEPEST):
+        scope = scope.str.replace_all(_AROUND, "$1")
+    scope = scope.str.replace_all("/+", "/").str.strip_chars("/")
+    kind = pl.coalesce(op, scope.str.extract(r"([^/]+)$"), pl.lit("thunk"))
+    path = pl.concat_str(pl.when(scope != "").then(scope), op, separator="/", ignore_nulls=True)
+    thunk = text.str.contains(_THUNK)
+    back = pl.when(name.str.contains("transpose(", literal=True)).then(pl.lit("bprop"))
+    return texts.select(
+        "text",
+        label=pl.when(thunk).then(pl.when(path != "").then(path).otherwise(kind)),
+        scope=pl.coalesce(text.str.extract(r"[#,]hlo_module=([^,#]+)"), text.str.extract(r"^(\w+):#")),
+        type=kind.str.replace(_NUMBER, ""),
+        direction=back.when(name.str.contains("jvp(", literal=True)).then(pl.lit("fprop")),
+    )
+
+
+DIALECT = Dialect("xla", "XLA's ranges of JAX and TensorFlow: program, scopes, operation.", _recognises, _timeline)
