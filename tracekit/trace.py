@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import threading
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -13,7 +15,7 @@ from tracekit.errors import ExportError, MissingTableError, TracekitError, Unkno
 from tracekit.layers import Aggregation, File, Layer, Selected, Selection, to_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     import polars as pl
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
-    from tracekit.registry import Exporter, Progress, Reader, Source
+    from tracekit.registry import Exporter, Progress, Reader, Source, View
+
+WRITERS = 4
 
 
 def load(
@@ -152,6 +156,10 @@ class Trace:
         """Return a table as a polars LazyFrame; collecting it reads only the columns that the query uses."""
         self.schema(name)
         return to_frame(self._layer, name)
+
+    def in_turns(self) -> Trace:
+        """Return this trace for several threads: one at a time reads, the others wait."""
+        return _InTurns(self._layer, path=self.path, format=self.format)
 
     def schema(self, name: str) -> schemas.TableSchema:
         """Return the declared schema of a table of this trace.
@@ -573,11 +581,51 @@ def _write(trace: Trace, to: Exporter, path: Path, tables: Sequence[str] | None,
     elif tables is not None and len(tables) == 1:
         to.write_table(trace, tables[0], path, progress)
     else:
-        path.mkdir()
         names = tables or [t for t in trace.tables if not (trace.schema(t).optional and trace.count(t))]
-        trace.prefetch(dict.fromkeys(names))
-        for name in names:
-            to.write_table(trace, name, path / f"{name}{to.suffixes[0]}", progress)
+        _write_tables(trace, to.write_table, {n: path / f"{n}{to.suffixes[0]}" for n in names}, progress)
+
+
+def _write_tables(
+    trace: Trace, write: Callable[[View, str, Path, Progress], None], paths: Mapping[str, Path], progress: Progress
+) -> None:
+    """Write tables to files of one folder, in several threads; progress is told of all of them together."""
+    from tracekit.readers.threads import in_order
+
+    next(iter(paths.values())).parent.mkdir()
+    trace.prefetch(dict.fromkeys(paths))
+    view, lock = trace.in_turns(), threading.Lock()
+    rows = sum(trace.count(name) for name in paths)
+    written: Counter[str] = Counter()
+
+    def job(name: str) -> None:
+        def tell(done: int, total: int) -> None:  # noqa: ARG001
+            with lock:
+                written[name] = done
+                progress(written.total(), rows)
+
+        write(view, name, paths[name], tell)
+
+    for _ in in_order(job, paths, WRITERS):
+        pass
+
+
+class _InTurns(Trace):
+    """A trace for several threads: one at a time reads."""
+
+    def __init__(self, layer: Layer, *, path: Path | None, format: str) -> None:  # noqa: A002
+        super().__init__(layer, path=path, format=format)
+        self._turn = threading.RLock()
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read a table."""
+        with self._turn:
+            return super().table(name, columns)
+
+    def frame(self, name: str) -> pl.LazyFrame:
+        """Read a table as a frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.table(name)).lazy()
 
 
 def _untold(done: int, total: int) -> None:

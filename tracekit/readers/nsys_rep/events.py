@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 BATCH_BYTES = 24 << 20
-THREADS = 2
+THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
