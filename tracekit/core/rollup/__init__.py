@@ -93,8 +93,10 @@ class Rollup:
     def children(self) -> pl.DataFrame:
         """The calls of ops, in order of op, name and start: ``Measures.calls`` and ``iteration``."""
         calls = self.measures.calls.with_columns(iteration=self.iteration.gather(self.measures.calls["instance"]))
-        order = [pl.col("op"), pl.col("name").cast(pl.String), "start_ns", "index", -pl.col("call_id"), "activity"]
-        return calls.sort(order)
+        names = calls.select("name").unique().with_columns(rank=pl.col("name").cast(pl.String).rank("dense"))
+        rank = calls.select("name").join(names, on="name", how="left", maintain_order="left", nulls_equal=True)["rank"]
+        place = pl.col("op") * (names.height + 1) + rank.cast(pl.Int64).fill_null(0)
+        return calls.sort(place, "start_ns", "index", -pl.col("call_id"), "activity")
 
     @functools.cached_property
     def kernels(self) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import intervals
+from tracekit.core.rollup import unions
 
 if TYPE_CHECKING:
     from tracekit.core.iterations import Iterations
@@ -42,7 +42,7 @@ def _on_gpu(measures: Measures) -> pl.DataFrame:
     kernel, uses = pl.col("kind") == "kernel", pl.col("uses_tc").fill_null(value=False)
     part = pl.when(kernel & uses).then(0).when(kernel).then(1).otherwise(2).cast(pl.Int64)
     work = measures.gpu_work.with_columns(part=part)
-    return intervals.merge(work, by=["device_id", "part"])
+    return unions.merge(work, by=["device_id", "part"])
 
 
 def _host(measures: Measures) -> pl.DataFrame:
@@ -54,7 +54,7 @@ def _host(measures: Measures) -> pl.DataFrame:
         pl.lit(value=True),
     )
     made = [found.filter(p).select("start_ns", "end_ns", part=pl.lit(_ON_DEVICE + i)) for i, p in enumerate(parts)]
-    merged = intervals.merge(pl.concat(made).with_columns(pl.col("part").cast(pl.Int64)), by=["part"])
+    merged = unions.merge(pl.concat(made).with_columns(pl.col("part").cast(pl.Int64)), by=["part"])
     return merged.select("part", "start_ns", "end_ns")
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import intervals
-from tracekit.core.rollup import statistics
+from tracekit.core.rollup import statistics, unions
 from tracekit.core.rollup.measures import METRICS
 
 if TYPE_CHECKING:
@@ -93,19 +92,19 @@ def _gpu_by_level(
         known = stretches.filter(pl.col("device_id").is_in(devices.implode()))
         at = known["instance"]
         known = known.with_columns(op=op.gather(at), iteration=iteration.gather(at)).drop_nulls("iteration")
-        return known.drop("instance").sort("start_ns")
+        return known.drop("instance")
 
     work, spans = placed(measures.busy), placed(measures.spans)
     empty = {"group": pl.Int64, "iteration": pl.Int64, "gpu": pl.Int64, "idle": pl.Int64}
     yield pl.DataFrame(schema=empty)
     for level in range(int(pl.Series([pairs["level"].max()], dtype=pl.Int64).fill_null(-1).item()) + 1):
         of = pairs.filter(pl.col("level") == level).select("op", "group")
-        gpu, span = (_length(f.join(of, on="op", maintain_order="left")) for f in (work, spans))
+        gpu, span = (_length(f.join(of, on="op")) for f in (work, spans))
         made = span.join(gpu.rename({"length": "gpu"}), on=_CELL, how="left").with_columns(pl.col("gpu").fill_null(0))
         yield made.select(*_CELL, "gpu", idle=pl.col("length") - pl.col("gpu"))
 
 
 def _length(stretches: pl.DataFrame) -> pl.DataFrame:
     """Measure the union of stretches by group and iteration, summed over devices: columns of ``_CELL``, ``length``."""
-    merged = intervals.merge(stretches, by=[*_CELL, "device_id"])
+    merged = unions.merge(stretches, by=[*_CELL, "device_id"])
     return merged.group_by(_CELL).agg(length=_LENGTH)
