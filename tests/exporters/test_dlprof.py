@@ -1,0 +1,182 @@
+"""The database and the reports of DLProf: the contract of the viewer, and figures that agree with our own tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from pathlib import Path
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tests.exporters.dlprof_contract import VIEWS
+from tracekit import registry, schemas
+from tracekit.errors import ExportError, UnknownFormatError
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+CAPTURES = sorted([*FIXTURES.glob("*.sqlite"), *FIXTURES.glob("ops/*.nsys-rep")])
+ONE_ROW = (
+    *("view_system_config", "view_db_version", "view_performance_summary", "view_kernel_summary"),
+    *("view_resource_usage_breakdown", "view_domain_model_gpu_utilization", "view_tc_utilization"),
+)
+ITERATIONS = {
+    "train_amp": 4, "ddp2": 4, "graph_node": 5, "jax_mlp": 4, "gpu_metrics": 2,
+    "emit_nvtx": 6, "kineto_nsys": 4, "modules": 4, "pyprof_like": 5,
+}
+"""As the programs count; of ``pyprof_like`` four, and what came after the last backward op."""
+
+
+@pytest.fixture(params=CAPTURES, ids=lambda p: p.name)
+def rolled(request: pytest.FixtureRequest) -> tk.Trace:
+    return tk.load(request.param).rollup()
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+
+
+def empty_database() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:")
+    for name in ("tables", "indexes", "views"):
+        db.executescript((schemas.FOLDER / "dlprof" / f"{name}.sql").read_text("utf-8"))
+    return db
+
+
+def test_the_views_are_those_the_viewer_asks() -> None:
+    db = empty_database()
+    made = {
+        name: ", ".join(f"{c[1]} {c[2]}".strip() for c in db.execute(f"PRAGMA table_info({name})"))
+        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'view'")
+    }
+    assert made == VIEWS
+
+
+def test_every_capture_makes_a_whole_database(rolled: tk.Trace, tmp_path: Path) -> None:
+    db = opened(rolled.export(tmp_path / "made.sqlite", format="dlprof-db"))
+    assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+    for view in VIEWS:
+        rows = db.execute(f"SELECT * FROM {view}").fetchall()
+        assert view not in ONE_ROW or len(rows) == 1
+    assert db.execute("SELECT current_version, original_version FROM view_db_version").fetchone() == ("1.8.0", "1.8.0")
+
+
+def test_the_database_agrees_with_our_tables(rolled: tk.Trace, tmp_path: Path) -> None:
+    db = opened(rolled.export(tmp_path / "made.sqlite", format="dlprof-db"))
+    ops, instances = rolled.frame("ops").collect(), rolled.frame("op_instances").collect()
+    assert db.execute("SELECT count(*) FROM read_only_ops").fetchone() == (ops.height,)
+    assert db.execute("SELECT count(*) FROM read_only_op_instances").fetchone() == (instances.height,)
+    totals = "op_node_id, op_node_name, gpu_time, cpu_time, num_calls, kernel_calls"
+    columns = ["op_id", "op_name", "gpu_time_ns", "cpu_time_ns", "instance_count", "kernel_count"]
+    theirs = db.execute(f"SELECT {totals} FROM view_op_nodes ORDER BY op_node_id").fetchall()
+    assert theirs == ops.sort("op_id").select(pl.col("op_id", "op_name").cast(pl.String), *columns[2:]).rows()
+    nodes = rolled.frame("group_nodes").filter(pl.col("level") > 0).select("path", "cpu_time_ns", "gpu_time_ns")
+    theirs = db.execute(
+        "SELECT row_full_name, cpu_time_sum, gpu_time_sum FROM view_group_ops WHERE row_type = 1 ORDER BY row_full_name"
+    )
+    assert theirs.fetchall() == nodes.collect().rows()
+    aggregated = rolled.frame("iterations").filter("is_aggregated").select("iteration", "kernel_count").collect()
+    theirs = db.execute("SELECT iter_value, total_kernel_count FROM view_iterations_profiled ORDER BY 1")
+    assert theirs.fetchall() == aggregated.rows()
+
+
+def test_totals_add_up(rolled: tk.Trace) -> None:
+    ops, nodes = rolled.frame("ops").collect(), rolled.frame("group_nodes").collect()
+    sums = ["cpu_time_ns", "api_time_ns", "cpu_overhead_ns", "instance_count"]
+    for path, *totals in nodes.select("path", *sums).rows():
+        below = ops.filter(pl.col("op_name").cast(pl.String).str.starts_with(path))
+        assert totals == [below[c].sum() for c in sums]
+    assert (ops["cpu_time_ns"] == ops["api_time_ns"] + ops["cpu_overhead_ns"]).all()
+    parts = [c for c in schemas.table("iterations").names if c.startswith("in_")]
+    its = rolled.frame("iterations").with_columns(lost=pl.col("end_ns") - pl.col("start_ns") - pl.sum_horizontal(parts))
+    assert its.filter(~pl.col("lost").is_between(0, len(parts))).collect().is_empty()
+
+
+def test_no_kernel_is_lost(rolled: tk.Trace) -> None:
+    launched = rolled.correlate().frame("kernels").filter(pl.col("api_call_id").is_not_null()).collect().height
+    assert rolled.frame("op_instances").select(pl.col("kernel_count").sum()).collect().item() == launched
+    assert rolled.frame("iterations").select(pl.col("kernel_count").sum()).collect().item() == launched
+    assert rolled.frame("ops").select(pl.col("kernel_count").sum()).collect().item() == launched
+
+
+def test_iterations_are_those_of_the_program(rolled: tk.Trace) -> None:
+    assert rolled.path
+    expected = ITERATIONS.get(rolled.path.stem)
+    assert expected is None or rolled.count("iterations") == expected
+
+
+def test_pyprof_calls_are_those_of_the_program() -> None:
+    told = json.loads((FIXTURES / "ops" / "pyprof_like.json").read_text("utf-8"))["calls"]
+    with tk.load(FIXTURES / "ops" / "pyprof_like.nsys-rep") as trace:
+        ops = trace.rollup().frame("ops").filter(pl.col("op_id").str.contains(r"_\d+(?:_BPROP)?$")).collect()
+    for kind in ("conv2d", "linear", "backward"):
+        whole = ops.filter((pl.col("op_type").cast(pl.String) == kind) & pl.col("is_associated"))
+        own = whole if kind == "backward" else whole.filter(pl.col("direction").cast(pl.String) == "fprop")
+        assert own["instance_count"].sum() == told[kind]
+
+
+def test_other_iterations_read_nothing_again() -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        rolled = trace.rollup()
+        assert rolled.count("iterations") == 4
+    last = rolled.rollup(iterations=(3, None))
+    counts = last.frame("iterations").select("is_aggregated", "kernel_count").collect()
+    assert counts["is_aggregated"].to_list() == [False, False, False, True]
+    assert counts["kernel_count"].to_list() == [0, 0, 0, 74]
+    optimizer = rolled.rollup(key_op="OPTIMIZER_1")
+    assert optimizer.count("iterations") == 4
+    assert optimizer.frame("iterations").select("key_op").first().collect().item() == "OPTIMIZER_1"
+
+
+def test_iterations_that_are_none_are_refused() -> None:
+    with (
+        tk.load(FIXTURES / "train_amp.sqlite") as trace,
+        pytest.raises(tk.TracekitError, match="iterations 3 to 1 are none"),
+    ):
+        trace.rollup(iterations=(3, 1)).count("iterations")
+
+
+def test_options_stand_in_the_database_and_nothing_else_does(tmp_path: Path) -> None:
+    given = {"profile-name": "run 7", "command": "python x.py", "user": "u", "host": "h", "time": "2026-01-02 03:04:05"}
+    with tk.load(FIXTURES / "graph_node.sqlite") as trace:
+        db = opened(trace.export(tmp_path / "told.sqlite", format="dlprof-db", options=given))
+        plain = opened(trace.export(tmp_path / "plain.sqlite", format="dlprof-db"))
+        with pytest.raises(UnknownFormatError, match="dlprof-db has no option 'x'"):
+            trace.export(tmp_path / "no.sqlite", format="dlprof-db", options={"x": "1"})
+    who = "SELECT user_name, host_name, aggr_start FROM view_aggregations"
+    what = "SELECT profile_name, original_command FROM view_system_config"
+    assert db.execute(who).fetchone() == ("u", "h", "2026-01-02 03:04:05")
+    assert db.execute(what).fetchone() == ("run 7", "python x.py")
+    assert plain.execute(who).fetchone() == ("", "", "")
+    assert plain.execute(what).fetchone() == ("", "UNKNOWN")
+
+
+def test_exported_twice_the_same_bytes(tmp_path: Path) -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        made = [trace.export(tmp_path / f"{i}.sqlite", format="dlprof-db").read_bytes() for i in range(2)]
+    assert made[0] == made[1]
+
+
+def test_an_unwritable_place_is_the_targets_fault(tmp_path: Path) -> None:
+    with tk.load(FIXTURES / "graph_node.sqlite") as trace, pytest.raises(ExportError):
+        trace.export(tmp_path / "none" / "x.sqlite", format="dlprof-db")
+
+
+def test_reports_are_the_same_in_csv_and_json(rolled: tk.Trace, tmp_path: Path) -> None:
+    folder = rolled.export(tmp_path / "reports", format="dlprof-reports", options={"dlprof-build": "7"})
+    names = sorted(p.stem for p in folder.glob("*.csv"))
+    assert names == sorted(p.stem for p in folder.glob("*.json"))
+    assert len(names) == 8
+    for name in set(names) - {"dlprof_summary"}:
+        _, titles, *rows = csv.reader((folder / f"{name}.csv").read_text("utf-8").splitlines(keepends=True))
+        twins = json.loads((folder / f"{name}.json").read_text("utf-8"))
+        assert len(rows) == len(twins)
+        assert all(list(t) == titles for t in twins)
+    assert "DLProf Build,7" in (folder / "dlprof_summary.csv").read_text("utf-8").splitlines()
+
+
+def test_every_option_is_described() -> None:
+    for exporter in registry.exporters().values():
+        assert all(exporter.options.values())
+        assert bool(exporter.options) == (exporter.configure is not None)
