@@ -21,8 +21,15 @@ ONE_ROW = (
     *("view_resource_usage_breakdown", "view_domain_model_gpu_utilization", "view_tc_utilization"),
 )
 ITERATIONS = {
-    "train_amp": 4, "ddp2": 4, "graph_node": 5, "jax_mlp": 4, "gpu_metrics": 2,
-    "emit_nvtx": 6, "kineto_nsys": 4, "modules": 4, "pyprof_like": 5,
+    "train_amp": 4,
+    "ddp2": 4,
+    "graph_node": 5,
+    "jax_mlp": 4,
+    "gpu_metrics": 2,
+    "emit_nvtx": 6,
+    "kineto_nsys": 4,
+    "modules": 4,
+    "pyprof_like": 5,
 }
 """As the programs count; of ``pyprof_like`` four, and what came after the last backward op."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.correlate import DEEPEST_PATH
 from tracekit.core.rollup import statistics, unions
 from tracekit.core.rollup.measures import METRICS
 
@@ -31,10 +32,11 @@ def prefixes(names: pl.Series) -> pl.DataFrame:
         names: One op name a row.
 
     Returns:
-        One row a pair: ``op`` (row of ``names``), ``level`` (number of ``/``), ``path``.
+        One row a pair: ``op`` (row of ``names``), ``level`` (number of ``/``, below 256), ``path``.
     """
     parts = pl.DataFrame({"part": names.cast(pl.String).str.split("/")}).with_row_index("op")
-    parts = parts.with_columns(pl.col("op").cast(pl.Int64), level=pl.int_ranges(pl.col("part").list.len()))
+    deepest = pl.col("part").list.len().clip(upper_bound=DEEPEST_PATH)
+    parts = parts.with_columns(pl.col("op").cast(pl.Int64), level=pl.int_ranges(deepest))
     pairs = parts.explode("level")
     path = pl.col("part").list.head(pl.col("level")).list.join("/") + pl.when(pl.col("level") > 0).then(
         pl.lit("/")

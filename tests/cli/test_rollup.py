@@ -1,0 +1,79 @@
+"""Options that say how kernels are rolled up, and what is printed and written of it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from tracekit.cli.options import named_value, numbers
+from tracekit.core.ops import DIALECTS
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+TRAIN = Path(__file__).parents[2] / "fixtures" / "train_amp.sqlite"
+
+
+@pytest.mark.parametrize(("text", "span"), [("2:9", (2, 9)), ("2:", (2, None)), (":9", (None, 9)), ("4", (4, 4))])
+def test_iterations_are_a_span(text: str, span: tuple[int | None, int | None]) -> None:
+    assert numbers(text) == span
+
+
+@pytest.mark.parametrize("text", ["", ":", "a:b", "-1:2", "1.5", "1:2:3", "9" * 10])
+def test_other_texts_are_no_span(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not A:B, such as 2:9 or 2:"):
+        numbers(text)
+
+
+def test_options_of_a_format_have_a_name_and_a_value() -> None:
+    assert named_value("command=a=b") == ("command", "a=b")
+    assert named_value("user=") == ("user", "")
+    for text in ("user", "=x"):
+        with pytest.raises(click.BadParameter, match="is not NAME=VALUE"):
+            named_value(text)
+
+
+def test_rolled_up_tables_are_rows(run: Run) -> None:
+    done = run("rows", TRAIN, "iterations", "--columns", "iteration,kernel_count", "--format", "csv")
+    assert done.text.splitlines() == ["iteration,kernel_count", "0,104", "1,82", "2,74", "3,74"]
+    chosen = run("rows", TRAIN, "group_nodes", "--iterations", "2:3", "--format", "json", "--columns", "instance_count")
+    assert json.loads(chosen.text)[0] == {"instance_count": 136}
+
+
+def test_a_report_of_dlprof_is_printed_as_it_wrote_it(run: Run) -> None:
+    done = run("stats", TRAIN, "-r", "op-type", "--format", "csv", "--key-op", "OPTIMIZER_1")
+    title, header, *rows = done.text.splitlines()
+    assert title == "Op Type Summary Report"
+    assert header.startswith("Op Type,# Ops,# Calls,Total CPU Time (ns),Avg. CPU Time (ns),Min")
+    assert rows[0].startswith('"AccumulateGrad",1,40,497227,12430.7,6999,29132,')
+
+
+def test_the_plain_dialect_has_more_ops(run: Run) -> None:
+    wanted = ("rows", TRAIN, "ops", "-n", "0", "--format", "csv", "--columns", "op_id")
+    assert len(run(*wanted, "--dialect", "plain").text.splitlines()) > len(run(*wanted).text.splitlines())
+
+
+def test_a_dialect_that_is_none(run: Run) -> None:
+    done = run("stats", TRAIN, "-r", "detailed", "--dialect", "x", status=1)
+    assert done.stderr.splitlines() == [
+        "tracekit: no dialect is called 'x'",
+        f"Hint: dialects: {', '.join(DIALECTS)}",
+    ]
+
+
+def test_a_database_with_options(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "made.sqlite"
+    run("convert", TRAIN, path, "--to", "dlprof-db", "--iterations", "1:2", "--option", "profile-name=seven", "-q")
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT profile_name FROM view_system_config").fetchone() == ("seven",)
+        assert db.execute("SELECT iter_start, iter_stop FROM view_performance_summary").fetchone() == (1, 2)
+    db.close()
+
+
+def test_an_option_that_a_format_does_not_take(run: Run, tmp_path: Path) -> None:
+    done = run("convert", TRAIN, tmp_path / "x.json", "--option", "user=me", status=1)
+    assert done.stderr.splitlines() == ["tracekit: chrome-trace has no option 'user'", "Hint: options: none"]

@@ -1,0 +1,48 @@
+"""Corners of the roll-up that captures do not have."""
+
+from __future__ import annotations
+
+import polars as pl
+from tracekit.core.correlate import DEEPEST_PATH
+from tracekit.core.dlprof.metrics import rounded
+from tracekit.core.dlprof.shapes import shown_shapes
+from tracekit.core.ops.shapes import known_op
+from tracekit.core.rollup.groups import prefixes
+
+
+def test_groups_are_the_prefixes_that_end_in_a_slash() -> None:
+    made = prefixes(pl.Series(["/a/b", "c", ""]))
+    assert made.rows() == [(0, 0, ""), (0, 1, "/"), (0, 2, "/a/"), (1, 0, ""), (2, 0, "")]
+
+
+def test_groups_are_not_endlessly_deep() -> None:
+    made = prefixes(pl.Series(["/" * 100_000]))
+    assert made["level"].to_list() == list(range(DEEPEST_PATH))
+
+
+def test_averages_are_rounded_as_python_does() -> None:
+    values = [1 / 3, 0.0000005, 1e10 + 1e-6, 2.5e-6, 0.0]
+    assert rounded(pl.Series(values)).to_list() == [round(v, 6) for v in values]
+
+
+def test_shapes_are_printed_with_the_names_of_their_dimensions() -> None:
+    formats = pl.Series(["N,C,H,W;K,C,R,S", "N,C,H,W;K,C,R,S", "", ""])
+    shapes = pl.Series(["[[32,3,32,32],[6,3,3,3],[6]]", "[[3,32,32],null]", "[[2,1]]", None])
+    assert shown_shapes(formats, shapes).to_list() == [
+        "<N:32, C:3, H:32, W:32>; <K:6, C:3, R:3, S:3>; <6>",
+        "<3, 32, 32>; <>",
+        "<2, 1>",
+        "",
+    ]
+
+
+def test_the_result_of_a_convolution_follows_from_its_arguments() -> None:
+    stride = {"data_type": "int", "name": "stride", "value": [2, 1]}
+    padding = {"data_type": "int", "name": "padding", "value": [1]}
+    image, kernel = [8, 3, 32, 32], [6, 3, 5, 5]
+    assert known_op("conv2d", [image, kernel], [])[1] == [8, 6, 28, 28]
+    assert known_op("conv2d", [image, kernel], [stride, padding])[1] == [8, 6, 15, 28]
+    assert known_op("conv2d", [image], [stride])[1] is None
+    assert known_op("linear", [[2, 7, 8], [5, 8]], [])[1] == [2, 7, 5]
+    assert known_op("matmul", [[4, 8], [3, 8, 5]], [])[1] == [3, 4, 5]
+    assert known_op("relu", [[4]], []) == (("", "", ""), None)
