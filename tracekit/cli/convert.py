@@ -23,7 +23,7 @@ from tracekit.cli.options import (
 from tracekit.cli.output import STDOUT, progress, say, target
 
 if TYPE_CHECKING:
-    from tracekit.cli.options import Select
+    from tracekit.cli.options import RollUp, Select
     from tracekit.registry import Exporter
 
 
@@ -60,7 +60,7 @@ def command(
     from_: str | None,
     tables: tuple[str, ...],
     select: Select,
-    roll_up: Select,
+    roll_up: RollUp,
     options: tuple[tuple[str, str], ...],
     force: bool,
     quiet: bool,
@@ -71,7 +71,7 @@ def command(
     """
     exporter = _exporter(out, to)
     with load(path, from_) as trace, progress("converting", quiet=quiet) as tell:
-        chosen = roll_up(select(trace.correlate() if exporter.correlated else trace))
+        chosen = roll_up(select(trace.correlate() if exporter.correlated else trace), *tables)
         goal = out or _beside(path, exporter)
         if goal == STDOUT and exporter.write is None and len(tables) != 1:
             raise click.UsageError(f"{exporter.format} makes a file a table: name one with --table, or give a folder")

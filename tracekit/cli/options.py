@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
     Select: TypeAlias = Callable[[Trace], Trace]
+    RollUp: TypeAlias = Callable[..., Trace]
 
 Verb = TypeVar("Verb", bound="Callable[..., Any]")
 
@@ -180,9 +181,16 @@ def selection_options(verb: Verb) -> Verb:
     return _with(options, bundled)
 
 
+EXTENDED = "extended"
+
+
 def rollup_options(verb: Verb) -> Verb:
-    """Add --key-op, --iterations, --dialect and --tensor-cores; the verb is given ``roll_up``, which applies them."""
-    modes = click.Choice(["extended", "dlprof"])
+    """Add --key-op, --iterations, --dialect and --tensor-cores; the verb is given ``roll_up``, which applies them.
+
+    What is rolled up takes time: a trace is left as it is unless one of them is given, or a table is named that the
+    file does not hold and a roll-up makes.
+    """
+    modes = click.Choice([EXTENDED, "dlprof"])
     options = (
         click.option("--key-op", metavar="OP", help="Id or name of the op that delimits iterations."),
         click.option(
@@ -192,14 +200,22 @@ def rollup_options(verb: Verb) -> Verb:
             "--dialect", metavar="NAME", shell_complete=completes(_dialects), help="How ranges name ops; recognised."
         ),
         click.option(
-            "--tensor-cores", type=modes, default="extended", help="Kernels known to use them, or as DLProf 1.8 knew."
+            "--tensor-cores", type=modes, default=EXTENDED, help="Kernels known to use them, or as DLProf 1.8 knew."
         ),
     )
 
     @functools.wraps(verb)
     def bundled(*, key_op: Any, iterations: Any, dialect: Any, tensor_cores: Any, **others: Any) -> Any:
-        wanted = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
-        return verb(roll_up=lambda trace: trace.rollup(**wanted), **others)
+        given = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
+
+        def roll_up(trace: Trace, *tables: str) -> Trace:
+            from tracekit.layers import ROLLED_UP
+
+            wanted = any(v not in (None, EXTENDED) for v in given.values())
+            made = any(t in ROLLED_UP and not trace.count(t) for t in tables)
+            return trace.rollup(**given) if wanted or made else trace
+
+        return verb(roll_up=roll_up, **others)
 
     return _with(options, bundled)
 

@@ -26,7 +26,7 @@ from tracekit.errors import SchemaError
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracekit.cli.options import Printing, Select
+    from tracekit.cli.options import Printing, RollUp, Select
     from tracekit.trace import Trace
 
 
@@ -60,7 +60,7 @@ def command(
     wide: bool,
     correlated: bool,
     select: Select,
-    roll_up: Select,
+    roll_up: RollUp,
     printing: Printing,
     quiet: bool,
 ) -> None:
@@ -70,13 +70,10 @@ def command(
     """
     import polars as pl
 
-    from tracekit.layers import ROLLED_UP
-
     if wide and table != "ncu_metrics":
         raise click.UsageError("--wide is for the table ncu_metrics")
     with load(path, from_) as trace:
-        chosen = select(trace.correlate() if correlated else trace)
-        chosen = roll_up(chosen) if table in ROLLED_UP and not trace.count(table) else chosen
+        chosen = roll_up(select(trace.correlate() if correlated else trace), table)
         data = _wide(chosen, columns).to_arrow() if wide else chosen.table(table, columns)
         frame = pl.DataFrame(data.slice(0, limit) if limit else data)
         with printing.page(of=trace) as page:

@@ -23,7 +23,7 @@ from tracekit.cli.output import progress, say
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.cli.options import Printing, Select
+    from tracekit.cli.options import Printing, RollUp, Select
     from tracekit.cli.output import Page
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
@@ -64,7 +64,7 @@ def command(
     names: list[str],
     from_: str | None,
     select: Select,
-    roll_up: Select,
+    roll_up: RollUp,
     printing: Printing,
     quiet: bool,
 ) -> None:
