@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit.errors import CorruptTraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+Made = TypeVar("Made")
 
 COPY_AGAIN = "copy the report again from where it was recorded, or record it again"
 
@@ -25,3 +28,19 @@ def located(path: Path, table: str | None = None) -> Iterator[None]:
         yield
     except Damage as e:
         raise CorruptTraceError(str(e), path=path, table=table, hint=COPY_AGAIN) from e
+
+
+class once(functools.cached_property[Made]):  # noqa: N801 - a decorator
+    """A property that is worked out once; damage that is found is raised again without another look."""
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        """Return what was worked out."""
+        found = {} if instance is None else instance.__dict__
+        name = f"{self.attrname} is damaged"
+        if name in found:
+            raise Damage(found[name])
+        try:
+            return super().__get__(instance, owner)
+        except Damage as e:
+            found[name] = str(e)
+            raise

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.errors import UnsupportedVersionError
-from tracekit.readers.damage import Damage
+from tracekit.readers.damage import Damage, once
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
 from tracekit.readers.protobuf.decoding import cut
 from tracekit.readers.protobuf.rewriting import counted, encoded
@@ -130,7 +130,7 @@ class RawData:
             raise Damage(f"its payload schemas take {block.size} bytes, more than {MAX_SCHEMAS}")
         return Message(self.unpack(block))
 
-    @functools.cached_property
+    @once
     def _rest(self) -> list[memoryview]:
         """The messages after the strings."""
         schema = self._offsets.number(3)
@@ -141,7 +141,7 @@ class RawData:
             found.append(message)
         return found or [memoryview(b"")]
 
-    @functools.cached_property
+    @once
     def _string_blocks(self) -> tuple[list[pa.BinaryArray], int]:
         """The strings a block at a time, and the place after the last block."""
         wanted, at = self.stream.number(3) or 0, self._strings_at

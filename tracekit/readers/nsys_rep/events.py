@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from tracekit.readers.damage import Damage
 from tracekit.readers.nsys_rep import entries
 from tracekit.readers.protobuf.decoding import Buffer
 from tracekit.readers.protobuf.sandbox import SLACK
@@ -61,6 +62,7 @@ class Events:
         self._raw = raw
         self._batches = list(_batches(raw.blocks)) or [range(0)]
         self._known: list[Entries | None] = [None] * len(self._batches)
+        self._damaged: dict[int, str] = {}
         self._buffers = _Buffers()
 
     def each(self, wanted: Sequence[Wanted], work: Callable[[list[Chosen]], Made]) -> Iterator[Made]:
@@ -115,10 +117,16 @@ class Events:
         self._buffers.give(buffer)
 
     def _look(self, nth: int) -> tuple[Buffer, Entries, Places]:
-        """Unpack a whole batch and see what is in it."""
+        """Unpack a whole batch and see what is in it; damage is looked for once."""
         batch = self._batches[nth]
-        buffer, bases = self._load(nth, np.arange(len(batch)))
-        found = entries.find(buffer, bases.tolist()) if batch else entries.NONE
+        if nth in self._damaged:
+            raise Damage(self._damaged[nth])
+        try:
+            buffer, bases = self._load(nth, np.arange(len(batch)))
+            found = entries.find(buffer, bases.tolist()) if batch else entries.NONE
+        except Damage as e:
+            self._damaged[nth] = str(e)
+            raise
         self._known[nth] = found
         return buffer, found, bases
 
