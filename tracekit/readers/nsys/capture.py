@@ -137,7 +137,7 @@ class NsysCapture(Lookups):
         from_ = "" if column is None else source_column(schemas.table(name)[column])
         if source in columns and from_.isidentifier() and from_ not in (*columns[source], ROWID):
             what, index = f"has no column {from_}", None
-        row = None if index is None else self.tables.rowid(source, index, self._where(name))
+        row = None if index is None or source not in columns else self.tables.rowid(source, index, self._where(name))
         return CorruptTraceError(what or otherwise, path=self.path, table=source, row=row, hint=self.tables.hint)
 
 
