@@ -35,6 +35,7 @@ LARGE_SLICES = 1
 RUN_BYTES = 1 << 21
 RESERVED_AT = 20
 MIN_ROW_BYTES = 8
+LEAST_ROW_BYTES = 4
 
 
 class Database:
@@ -202,9 +203,10 @@ class Database:
         condition, values = _condition(where)
         limits = f"{rowid} BETWEEN {low} AND {high} AND {condition} ORDER BY {rowid}"
         sql = f"SELECT {select} FROM {quote(table)} WHERE {limits}"  # noqa: S608 - quoted
+        most = min(high - low + 1, self.size // LEAST_ROW_BYTES)  # the driver sets memory aside for so many rows
         try:
             with self._connection() as connection, connection.cursor() as cursor:
-                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(1 << 30)})
+                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(most)})
                 cursor.execute(sql, values or None)
                 data = cursor.fetch_arrow_table().combine_chunks()
         except (Error, pa.ArrowException, OSError) as e:
