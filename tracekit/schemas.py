@@ -195,6 +195,7 @@ def _correlation() -> dict[str, Any]:
     return tomllib.loads((FOLDER / "arrow" / "_correlation.toml").read_text("utf-8"))
 
 
+@functools.cache
 def _arrow_field(column: Column) -> pa.Field:
     import pyarrow as pa
 
