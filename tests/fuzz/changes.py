@@ -118,21 +118,38 @@ def of_message(data: bytes, dice: random.Random, depth: int = 0) -> bytes:
 
 
 def _of_field(part: Field, others: list[Field], dice: random.Random) -> bytes:
-    way = dice.randrange(9)
-    if way == 0:
-        return b""
-    if way == 1:
-        return part.pack() * dice.choice((2, 3, 50))
-    if way == 2:
-        return part._replace(number=dice.choice((1, 2, 15, 16, 130, edge(dice) % (1 << 29) or 1))).pack()
-    if way == 3:
-        return dice.choice(others)._replace(number=part.number).pack()
-    if way == 4:
-        return part.pack() + dice.choice(others).pack()
+    return dice.choice((_left_out, _repeated, _renumbered, _another, _joined, _valued, _valued, _valued))(
+        part, others, dice
+    )
+
+
+def _left_out(_: Field, __: list[Field], ___: random.Random) -> bytes:
+    return b""
+
+
+def _repeated(part: Field, _: list[Field], dice: random.Random) -> bytes:
+    return part.pack() * dice.choice((2, 3, 50))
+
+
+def _renumbered(part: Field, _: list[Field], dice: random.Random) -> bytes:
+    return part._replace(number=dice.choice((1, 2, 15, 16, 130, edge(dice) % (1 << 29) or 1))).pack()
+
+
+def _another(part: Field, others: list[Field], dice: random.Random) -> bytes:
+    return dice.choice(others)._replace(number=part.number).pack()
+
+
+def _joined(part: Field, others: list[Field], dice: random.Random) -> bytes:
+    return part.pack() + dice.choice(others).pack()
+
+
+def _valued(part: Field, _: list[Field], dice: random.Random) -> bytes:
+    """Change a value: numbers on the edge and in too many octets, texts cut and doubled, sizes that lie."""
     if part.kind == VARINT:
         return part._replace(value=varint(edge(dice), padded=dice.choice((0, 0, 0, 1, 8, 9)))).pack()
-    if part.kind == DELIMITED and way == 5:
+    if part.kind != DELIMITED:
+        return part._replace(value=of_bytes(part.value, dice, keep_size=True)).pack()
+    if dice.random() < 0.3:
         return part.pack(size=edge(dice))
-    if part.kind == DELIMITED and way == 6:
-        return part._replace(value=dice.choice((b"", b"\xff\xfe", b"\0" * 9, part.value * 2, part.value[:-1]))).pack()
-    return part._replace(value=of_bytes(part.value, dice, keep_size=part.kind != DELIMITED)).pack()
+    texts = (b"", b"\xff\xfe", b"\0" * 9, part.value * 2, part.value[:-1], of_bytes(part.value, dice))
+    return part._replace(value=dice.choice(texts)).pack()

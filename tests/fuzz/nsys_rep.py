@@ -182,6 +182,11 @@ def reports() -> list[Report]:
     return found + [cut_down(digests[d], d) for d in PUBLIC if d in digests]
 
 
+def rarely_many(dice: random.Random, *numbers: int) -> int:
+    """Throw one of some numbers, mostly one of the first two: large files take long to make and to read."""
+    return dice.choice(numbers if dice.random() < 0.15 else numbers[:2])
+
+
 def one_of(parts: Sequence[bytes], dice: random.Random, change: Change) -> Pieces:
     at = dice.randrange(len(parts))
     return tuple(change(p, dice) if i == at else p for i, p in enumerate(parts))
@@ -261,7 +266,7 @@ def compressed(report: Report, dice: random.Random) -> bytes:
 
 def repeated_blocks(report: Report, dice: random.Random) -> bytes:
     """Repeat blocks; the counts are right, so that all of them are read."""
-    times = dice.choice((2, 3, 10, 100, 500))
+    times = rarely_many(dice, 2, 10, 400)
     more = replace(report, blocks=list(report.blocks) * times)
     if dice.random() < 0.3:
         more = replace(more, strings=list(report.strings) * min(times, 10))
@@ -273,7 +278,7 @@ def many_entries(report: Report, dice: random.Random) -> bytes:
     if not report.blocks:
         return repeated_blocks(report, dice)
     entry = dice.choice(dice.choice(list(report.blocks)))
-    times = min(dice.choice((1000, 20_000, 1 << 17, MANY)), (32 << 20) // len(entry))
+    times = min(rarely_many(dice, 30, 1000, 1 << 16, MANY), (32 << 20) // len(entry))
     more = replace(report, blocks=[*report.blocks, (entry,) * times])
     return replace(more, stream=counted(more)).pack()
 
@@ -281,7 +286,7 @@ def many_entries(report: Report, dice: random.Random) -> bytes:
 def empty_entries(report: Report, dice: random.Random) -> bytes:
     """Put the smallest things there are, very many of them, into blocks of events or of strings."""
     tiny = dice.choice((b"\x0a\x00", b"\x12\x00", b"\x0a\x02\x08\x00", b"\x08\x00", b"\x0a\x01a"))
-    block = (tiny * dice.choice((10, 10_000, MANY)),) * dice.choice((1, 1, 5))
+    block = (tiny * rarely_many(dice, 10, 1000, MANY),) * dice.choice((1, 1, 5))
     which = dice.choice(("blocks", "strings"))
     listed = {"blocks": report.blocks, "strings": report.strings}[which]
     more = replace(report, **{which: [*listed, block]})  # type: ignore[arg-type]

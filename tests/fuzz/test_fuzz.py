@@ -1,0 +1,70 @@
+"""Mutated files of every binary and text format end in an error of ours or in a trace, within 2 s and 1 GiB each.
+
+``NSYS_REP_FUZZ=200000`` and the like set the number of cases; ``tests/fuzz/run.py`` says how to run one case again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.fuzz.run import ROOT, run
+
+CASES = {"nsys_rep": 20_000, "nsys_sqlite": 1000, "ncu_rep": 2000, "ncu_csv": 1000}
+AT_ONCE = {"nsys_rep": 1000, "nsys_sqlite": 500, "ncu_rep": 1000, "ncu_csv": 500}
+
+
+def chunks() -> list[tuple[str, int, int]]:
+    """Cases in parts that workers share: target, first case, number."""
+    found = []
+    for name, default in CASES.items():
+        cases, step = int(os.environ.get(f"{name.upper()}_FUZZ", default)), AT_ONCE[name]
+        found += [(name, first, min(step, cases - first)) for first in range(0, cases, step)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "first", "number"), chunks())
+def test_every_case_ends_well(name: str, first: int, number: int) -> None:
+    ended = run(name, first, number)
+    assert not ended.failures, "\n".join(ended.failures)
+    assert ended.errors + ended.traces == number
+    assert min(ended.errors, ended.traces) >= number // 10
+
+
+BAD = """
+import itertools
+from tests.fuzz import run
+calls = itertools.count()
+run.read_all = lambda path, format: {what} if next(calls) else []
+run.main("ncu_csv", "7", "1")
+"""
+
+
+def bad(what: str) -> subprocess.CompletedProcess[str]:
+    """Run a case of which the reading does something."""
+    command = [sys.executable, "-c", BAD.format(what=what)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [("int('secret')", "ValueError"), ("bytes(2 << 30)", "MemoryError"), ("[0] * 10**9", "MemoryError")],
+)
+def test_what_must_not_be_is_told_without_its_text(what: str, said: str) -> None:
+    (failure,) = json.loads(bad(what).stdout)["failures"]
+    assert failure.startswith(f"case 7: {said}\n  File ")
+    assert "secret" not in failure
+
+
+def test_memory_is_measured() -> None:
+    size, case = json.loads(bad("bytearray(b'x') * (600 << 20) and []").stdout)["largest"]
+    assert size > 0.9 * (600 << 20)
+    assert case == 7
+
+
+def test_time_is_limited() -> None:
+    assert bad("sum(itertools.count())").returncode == -signal.SIGPROF
