@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING
 from tracekit.errors import ExportError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -38,7 +41,7 @@ def fresh(path: str | os.PathLike[str], *, overwrite: bool = False, reading: Pat
         yield folder / target.name
         _replace(folder / target.name, target)
     except OSError as e:
-        room = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        room = e.errno in _NO_ROOM or any(os.strerror(n) in str(e) for n in _NO_ROOM)  # polars says it in words only
         hint = "make room on the disk, or choose another folder" if room else "choose another name or folder"
         raise ExportError(f"cannot be written: {e.strerror or e}", path=target, hint=hint) from e
     finally:

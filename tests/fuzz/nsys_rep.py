@@ -278,7 +278,7 @@ def many_entries(report: Report, dice: random.Random) -> bytes:
     if not report.blocks:
         return repeated_blocks(report, dice)
     entry = dice.choice(dice.choice(list(report.blocks)))
-    times = min(rarely_many(dice, 30, 1000, 1 << 16, MANY), (32 << 20) // len(entry))
+    times = min(rarely_many(dice, 30, 1000, 1 << 16, MANY), (4 << 20) // len(entry))
     more = replace(report, blocks=[*report.blocks, (entry,) * times])
     return replace(more, stream=counted(more)).pack()
 

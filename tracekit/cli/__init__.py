@@ -86,7 +86,7 @@ def _run() -> int:
         if _is_broken_pipe(e):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
-        return _failed(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else str(e), 1)
+        return _failed(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else e.strerror or str(e), 1)
 
 
 def _failed(message: str, status: int) -> int:

@@ -94,7 +94,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
         named["results"] = _measured(facts)
     named["pages"] = facts.get("pages")
     named |= {f"GPU {d['device_id']}": _device(d) for d in facts["devices"]}
-    named |= {name: f"{n:,} rows" for name, n in facts["rows"].items()}
+    named |= {name: "1 row" if n == 1 else f"{n:,} rows" for name, n in facts["rows"].items()}
     known = {name: text for name, text in named.items() if text}
     width = max(map(len, known))
     yield from (f"  {name:<{width}}  {text}" for name, text in known.items())
@@ -135,5 +135,5 @@ def _ms(ns: int) -> str:
 def _device(d: dict[str, Any]) -> str:
     capability = "" if d["compute_major"] is None else f", compute capability {d['compute_major']}.{d['compute_minor']}"
     sms = "" if d["sm_count"] is None else f", {d['sm_count']} SMs"
-    memory = "" if d["memory_bytes"] is None else f", {d['memory_bytes'] // (1 << 20):,} MiB"
+    memory = f", {d['memory_bytes'] // (1 << 20):,} MiB" if d["memory_bytes"] else ""  # nsys of 2020 writes 0
     return f"{d['name'] or 'unnamed'}{capability}{sms}{memory}"

@@ -50,6 +50,12 @@ class Column:
         """Return the lines that a text takes within a width."""
         return (textwrap.wrap(text, width) or [""]) if self.prose else [shorten(text, width)]
 
+    def wrapped(self, text: str, width: int) -> list[str]:
+        """Return the lines that a text takes in a block."""
+        if self.prose:
+            return self.fitted(text, width)
+        return chop_cells(shorten(text, MOST_LINES * width), width) or [""]
+
     def padded(self, text: str, width: int) -> str:
         """Fill a text up to a width."""
         space = " " * (width - cell_len(text))
@@ -121,7 +127,7 @@ def _blocks(columns: Sequence[Column], width: int, *, bold: bool) -> Iterator[st
         yield click.style(rule, bold=True) if bold else rule
         for column, text in zip(columns, row, strict=True):
             label = column.title
-            for part in chop_cells(shorten(text, MOST_LINES * room), room) or [""]:
+            for part in column.wrapped(text, room):
                 yield (label + " " * (margin - cell_len(label)) + GAP + part).rstrip()
                 label = ""
 
