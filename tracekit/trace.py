@@ -244,12 +244,14 @@ class Trace:
             ['Op Type', '# Ops', '# Calls']
         """
         from tracekit.core import reports
-        from tracekit.core.dlprof.reports import REPORTS, run
 
-        if name in REPORTS:
-            return run(self._layer.rollup(), name)
         if name == reports.advise.advise.name:
             return reports.advise.rolled_up(self._layer.rollup())
+        if not reports.is_known(name):
+            from tracekit.core.dlprof.reports import REPORTS, run
+
+            if name in REPORTS:
+                return run(self._layer.rollup(), name)
         return reports.run(self.frame, name, self.prefetch)
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:

@@ -14,7 +14,7 @@ from tracekit.core.reports.report import Frames, Prefetch, Reads, Report, Reques
 from tracekit.core.reports.table import ReportTable
 from tracekit.errors import UnknownFormatError
 
-__all__ = ["ALIASES", "OWN", "REPORTS", "Frames", "Reads", "Report", "ReportTable", "run"]
+__all__ = ["ALIASES", "OWN", "REPORTS", "Frames", "Reads", "Report", "ReportTable", "is_known", "run"]
 
 REPORTS: dict[str, Report] = {
     r.name: r
@@ -99,6 +99,12 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     if prefetch is not None:
         prefetch(report.reads_with(request))
     return report(request)
+
+
+def is_known(name: str) -> bool:
+    """Whether there is a report of that name, or old name, with or without options."""
+    base = name.partition(":")[0]
+    return ALIASES.get(base, base) in REPORTS | OWN
 
 
 def _named(name: str) -> Report:

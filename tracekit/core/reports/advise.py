@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.core import advise as findings
 from tracekit.core.reports.report import Request, report
 from tracekit.core.reports.table import ReportTable, integer, nanoseconds, share, text
-from tracekit.core.rollup import Rollup
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from tracekit.core.rollup import Rollup
 
 
 @report(
@@ -26,9 +26,17 @@ if TYPE_CHECKING:
 )
 def advise(request: Request) -> pl.LazyFrame:
     """What could be faster: each finding with its evidence and what to try."""
-    return findings.advise(Rollup.of(request.frames)).lazy()
+    from tracekit.core.rollup import Rollup
+
+    return _findings(Rollup.of(request.frames)).lazy()
 
 
 def rolled_up(rollup: Rollup) -> ReportTable:
     """Make the report over the iterations of a roll-up."""
-    return ReportTable(advise.name, advise.columns, findings.advise(rollup))
+    return ReportTable(advise.name, advise.columns, _findings(rollup))
+
+
+def _findings(rollup: Rollup) -> pl.DataFrame:
+    from tracekit.core.advise import advise
+
+    return advise(rollup)
