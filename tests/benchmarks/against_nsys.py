@@ -32,13 +32,12 @@ def main(report: Path, nsys: str) -> None:
 
 
 class Job:
-    """A command that makes a file in a folder of its own; what it printed may be that file."""
+    """A command that makes a file in a folder of its own."""
 
-    def __init__(self, command: list[str], report: Path, made: str, *, printed: bool = False) -> None:
+    def __init__(self, command: list[str], report: Path, made: str) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.made = self.folder / made
         self.report = self.folder / "capture.nsys-rep"
-        self._printed = printed
         self._command = [a.format(report=self.report, folder=self.folder, made=self.made) for a in command]
         shutil.copy(report, self.report)
 
@@ -52,8 +51,6 @@ class Job:
         seconds = time.perf_counter() - began
         if done.returncode:
             sys.exit(f"{self._command[:3]} failed: {done.stderr.decode(errors='replace')[-500:]}")
-        if self._printed:
-            self.made.write_bytes(done.stdout)
         return seconds
 
 
@@ -75,8 +72,8 @@ def stats_by_nsys(report: Path, nsys: str, name: str) -> Job:
 
 def stats_by_tracekit(report: Path, name: str) -> Job:
     """Print the same report."""
-    command = [*TRACEKIT, "stats", "{report}", "--report", name, "--format", "csv"]
-    return Job(command, report, "of_tracekit.csv", printed=True)
+    command = [*TRACEKIT, "stats", "{report}", "--report", name, "--format", "csv", "-o", "{made}"]
+    return Job(command, report, "of_tracekit.csv")
 
 
 def in_turn(theirs: Job, ours: Job) -> tuple[float, float]:
