@@ -179,10 +179,11 @@ class Database:
     @functools.cached_property
     def read_only_op_instances(self) -> pl.DataFrame:
         """The instances, op by op."""
-        times = {"cpu_start": "start_ns", "cpu_stop": "end_ns", "process_id": "process_id", "thread_id": "thread_id"}
         return self._instances.select(
             pl.col("op").alias("read_only_ops_id") + 1,
-            **{n: pl.col(c) for n, c in times.items()},
+            cpu_start="start_ns",
+            cpu_stop="end_ns",
+            **_BY,
             **{f"{c}_id": self.texts.ids(self._instances[c]) for c in _INSTANCE_TEXTS},
         )
 
@@ -248,7 +249,7 @@ class Database:
     def read_only_cuda_calls(self) -> pl.DataFrame:
         """All other calls, launches of whole graphs among them."""
         rows = self._children.filter(pl.col("kind").is_in(["call", "graph"]))
-        return rows.select(*_PARENT, "name_id", **_API, process_id="process_id", thread_id="thread_id")
+        return rows.select(*_PARENT, "name_id", **_API, **_BY)
 
     @property
     def aggregations(self) -> pl.DataFrame:
@@ -536,7 +537,8 @@ _AGGREGATION = pl.struct(aggr_id=pl.lit(1, pl.Int64), domain_id=pl.lit(1, pl.Int
 _PARENT = ((pl.col("op") + 1).alias("read_only_ops_id"), pl.col("index").alias("op_instance"))
 _API = {"api_start": pl.col("start_ns"), "api_stop": pl.col("end_ns")}
 _GPU = {"gpu_start": pl.col("gpu_start_ns"), "gpu_stop": pl.col("gpu_end_ns")}
-_WHERE = {c: pl.col(c) for c in ("device_id", "process_id", "thread_id")}
+_BY = {c: pl.col(c).fill_null(0) for c in ("process_id", "thread_id")}
+_WHERE = {"device_id": pl.col("device_id"), **_BY}
 _COUNTED = {
     "total_count": pl.col("kernel_count"),
     "uses_tc_count": pl.col("tc_count"),
