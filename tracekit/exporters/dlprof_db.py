@@ -104,7 +104,8 @@ class _Target(contextlib.AbstractContextManager["_Target"]):
         try:
             yield
         except dbapi.Error as e:
-            hint = "make room on the disk, or choose another folder"
+            full = "disk is full" in str(e) or "I/O error" in str(e)
+            hint = "make room on the disk, or choose another folder" if full else "roll up with another dialect"
             raise ExportError(f"cannot be written: {str(e).splitlines()[0]}", path=self.path, hint=hint) from e
 
 

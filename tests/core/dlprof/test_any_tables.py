@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import tables
 from tracekit import schemas
+from tracekit.errors import ExportError
 from tracekit.layers import ROLLED_UP
 
 READ = ("nvtx_ranges", "api_calls", "kernels", "memcpys", "memsets", "syncs", "graph_launches", "osrt_calls", "devices")
@@ -52,6 +54,11 @@ def test_any_tables_roll_up(found: dict[str, pa.Table], dialect: str | None) -> 
             trace = tk.Trace.from_tables(found).rollup(dialect=dialect)
             made = {name: trace[name] for name in ROLLED_UP}
             model = trace.model("dlprof")
+            with tempfile.TemporaryDirectory() as folder:
+                trace.export(f"{folder}/x.sqlite", format="dlprof-db")
+                trace.export(f"{folder}/reports", format="dlprof-reports")
+        except ExportError:
+            raise
         except tk.TracekitError:
             return
     for name, table in made.items():

@@ -280,7 +280,7 @@ class Database:
     @property
     def iteration_aggregation_list(self) -> pl.DataFrame:
         """The aggregated iterations, and where their time went."""
-        whole = self.model.shares.with_columns(pl.col(PARTS).cast(pl.Int64))
+        whole = self.model.shares.with_columns(pl.col(PARTS).cast(pl.Int64, strict=False).fill_null(0))
         total = pl.sum_horizontal(PARTS)
         used = 100 * pl.sum_horizontal(ON_DEVICE)
         share = whole.select(pl.when(total > 0).then(used / total).otherwise(0.0)).to_series()

@@ -41,7 +41,7 @@ def calls(frames: Frames) -> pl.DataFrame:
         pl.col("kind").fill_null("call"),
         *["activity", "call_id", "start_ns", "end_ns"],
         *["process_id", "thread_id"],
-        pl.coalesce("kernel_name", "name").alias("name"),
+        pl.coalesce("kernel_name", "name", pl.lit("", pl.Categorical)).alias("name"),
         *["gpu_start_ns", "gpu_end_ns", "device_id"],
     )
 

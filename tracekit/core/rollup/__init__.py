@@ -74,7 +74,8 @@ class Rollup:
     @functools.cached_property
     def devices(self) -> pl.DataFrame:
         """The GPUs, one row each in order of ``device_id``: those listed and, if none is, those that did anything."""
-        listed = self.measures.ops.frames("devices").sort("device_id").collect()
+        found = self.measures.ops.frames("devices").unique("device_id", keep="first", maintain_order=True)
+        listed = found.sort("device_id").collect()
         seen = pl.concat([self.measures.gpu_work["device_id"].drop_nulls().unique().sort(), _DEVICE_0]).head(64)
         return listed if listed.height else seen.unique(maintain_order=True).to_frame("device_id")
 

@@ -81,7 +81,7 @@ def iterations(rollup: Rollup) -> pl.DataFrame:
         "kernel_time_ns": "gpu_time",
         "tensor_core_kernel_time_ns": "tc_time",
     }
-    spent = rollup.breakdown.group_by("iteration").agg(pl.col(PARTS).mean().cast(pl.Int64))
+    spent = rollup.breakdown.group_by("iteration").agg(pl.col(PARTS).sum() // pl.len().cast(pl.Int64))
     found = rollup.iterations.frame.join(rollup.kernels_by_iteration, on="iteration", how="left", maintain_order="left")
     found = found.join(spent, on="iteration", how="left", maintain_order="left")
     return found.select(
