@@ -193,12 +193,11 @@ class File(Layer):
             warn(f"{backwards} rows of {name} end before they start: kept as recorded", path=self.path)
 
 
-class Only(Layer):
-    """Some tables of another layer; the others are empty."""
+class Over(Layer):
+    """A layer over another one, and alike where it does not say otherwise."""
 
-    def __init__(self, base: Layer, names: frozenset[str]) -> None:
+    def __init__(self, base: Layer) -> None:
         self._base = base
-        self._names = names
 
     @property
     def aggregation(self) -> Aggregation:
@@ -216,6 +215,30 @@ class Only(Layer):
 
     def count(self, name: str) -> int:
         """Number of rows."""
+        return self._base.count(name)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read some columns of a table."""
+        return self._base.read(name, columns)
+
+    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Read columns of several tables."""
+        self._base.prefetch(wanted)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._base.close()
+
+
+class Only(Over):
+    """Some tables of another layer; the others are empty."""
+
+    def __init__(self, base: Layer, names: frozenset[str]) -> None:
+        super().__init__(base)
+        self._names = names
+
+    def count(self, name: str) -> int:
+        """Number of rows."""
         return self._base.count(name) if name in self._names else 0
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -226,27 +249,13 @@ class Only(Layer):
         """Read columns of the tables that are kept."""
         self._base.prefetch({name: columns for name, columns in wanted.items() if name in self._names})
 
-    def close(self) -> None:
-        """Close the file."""
-        self._base.close()
 
-
-class Correlated(Layer):
+class Correlated(Over):
     """The tables of another layer, with the columns that correlation adds; each is computed when first asked for."""
 
     def __init__(self, base: Layer) -> None:
-        self._base = base
+        super().__init__(base)
         self._added: dict[tuple[str, str], pa.ChunkedArray] = {}
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """How the layer below is rolled up."""
-        return self._base.aggregation
-
-    @property
-    def undecoded(self) -> Mapping[str, int]:
-        """What the file holds beside the tables."""
-        return self._base.undecoded
 
     def schema(self, name: str) -> TableSchema:
         """Declared schema, with the added columns."""
@@ -283,10 +292,6 @@ class Correlated(Layer):
     def only(self, names: Sequence[str]) -> Layer:
         """Some tables, correlated with one another alone; projections are made of all of them."""
         return Only(self, frozenset(names)) if DERIVED in names else Correlated(self._base.only(names))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._base.close()
 
     @functools.cached_property
     def _correlation(self) -> Correlation:
@@ -332,21 +337,16 @@ class Correlated(Layer):
         return schemas.conform(self._correlation.columns(name, added).to_arrow(), self.schema(name), added)
 
 
-class NcuJoined(Layer):
+class NcuJoined(Over):
     """The tables of a correlated layer, its kernels with metrics of Nsight Compute, and the tables of these."""
 
     def __init__(
         self, base: Layer, ncu: Layer, metrics: Sequence[str] | None = None, hidden: frozenset[str] = frozenset()
     ) -> None:
-        self._base = base
+        super().__init__(base)
         self._ncu = ncu
         self._wanted = metrics
         self._hidden = hidden
-
-    @property
-    def undecoded(self) -> Mapping[str, int]:
-        """What the file of the kernels holds beside the tables."""
-        return self._base.undecoded
 
     def schema(self, name: str) -> TableSchema:
         """Declared schema, of kernels with the added columns."""
@@ -398,10 +398,6 @@ class NcuJoined(Layer):
         hidden = self._hidden | {t for t in schemas.tables() if t.startswith(NCU) and t not in names}
         return NcuJoined(self._base.only(names), self._ncu, self._wanted, hidden)
 
-    def close(self) -> None:
-        """Close the file of the kernels; that of Nsight Compute belongs to its own trace."""
-        self._base.close()
-
     @functools.cached_property
     def _matches(self) -> pl.DataFrame:
         """Which result belongs to each kernel, and how it was found."""
@@ -449,11 +445,11 @@ class NcuJoined(Layer):
         return schemas.conform(made, self._kernels, columns)
 
 
-class RolledUp(Layer):
+class RolledUp(Over):
     """The tables of another layer, and those that a roll-up of them makes."""
 
     def __init__(self, base: Layer, aggregation: Aggregation, rollup: Rollup | None = None) -> None:
-        self._base = base
+        super().__init__(base)
         self._aggregation = aggregation
         self._rollup = rollup
         self._made: dict[str, pa.Table] = {}
@@ -462,15 +458,6 @@ class RolledUp(Layer):
     def aggregation(self) -> Aggregation:
         """How it is rolled up."""
         return self._aggregation
-
-    @property
-    def undecoded(self) -> Mapping[str, int]:
-        """What the file holds beside the tables."""
-        return self._base.undecoded
-
-    def schema(self, name: str) -> TableSchema:
-        """Declared schema."""
-        return self._base.schema(name)
 
     def count(self, name: str) -> int:
         """Number of rows."""
@@ -516,10 +503,6 @@ class RolledUp(Layer):
             )
         return self._rollup
 
-    def close(self) -> None:
-        """Close the file."""
-        self._base.close()
-
     def _table(self, name: str) -> pa.Table:
         from tracekit.core.rollup import tables
 
@@ -545,27 +528,13 @@ class Selection:
     min_duration_ns: int | None = None
 
 
-class Selected(Layer):
+class Selected(Over):
     """Some rows of another layer."""
 
     def __init__(self, base: Layer, selection: Selection) -> None:
-        self._base = base
+        super().__init__(base)
         self._selection = selection
         self._masks: dict[str, pa.ChunkedArray | None] = {}
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """How the layer below is rolled up."""
-        return self._base.aggregation
-
-    @property
-    def undecoded(self) -> Mapping[str, int]:
-        """What the file holds beside the tables."""
-        return self._base.undecoded
-
-    def schema(self, name: str) -> TableSchema:
-        """Declared schema."""
-        return self._base.schema(name)
 
     def count(self, name: str) -> int:
         """Number of rows selected."""
@@ -580,10 +549,6 @@ class Selected(Layer):
         table = self._base.read(name, columns)
         return table if mask is None else _used(table.filter(mask))
 
-    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
-        """Read columns of all rows."""
-        self._base.prefetch(wanted)
-
     def correlated(self) -> Layer:
         """The same rows, correlated with all that was there before the selection."""
         return Selected(self._base.correlated(), self._selection)
@@ -595,10 +560,6 @@ class Selected(Layer):
     def only(self, names: Sequence[str]) -> Layer:
         """The same rows of some tables."""
         return Selected(self._base.only(names), self._selection)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._base.close()
 
     def _mask(self, name: str) -> pa.ChunkedArray | None:
         if name not in self._masks:
