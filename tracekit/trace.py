@@ -591,12 +591,14 @@ def _write_tables(
     trace: Trace, write: Callable[[View, str, Path, Progress], None], paths: Mapping[str, Path], progress: Progress
 ) -> None:
     """Write tables to files of one folder, in several threads; progress is told of all of them together."""
-    from tracekit.readers.threads import in_order
+    from tracekit.threads import in_order
 
     next(iter(paths.values())).parent.mkdir()
     trace.prefetch(dict.fromkeys(paths))
     view, lock = trace.in_turns(), threading.Lock()
-    rows = sum(trace.count(name) for name in paths)
+    counts = {name: trace.count(name) for name in paths}
+    longest_first = sorted(counts, key=lambda name: -counts[name])
+    rows = sum(counts.values())
     written: Counter[str] = Counter()
 
     def job(name: str) -> None:
@@ -607,7 +609,7 @@ def _write_tables(
 
         write(view, name, paths[name], tell)
 
-    for _ in in_order(job, paths, WRITERS):
+    for _ in in_order(job, longest_first, WRITERS):
         pass
 
 

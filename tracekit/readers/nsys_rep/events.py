@@ -17,7 +17,7 @@ from tracekit.readers.damage import Damage
 from tracekit.readers.nsys_rep import entries
 from tracekit.readers.protobuf.decoding import Buffer
 from tracekit.readers.protobuf.sandbox import SLACK
-from tracekit.readers.threads import Relay, in_order
+from tracekit.threads import Relay, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

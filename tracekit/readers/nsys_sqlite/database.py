@@ -19,7 +19,7 @@ from tracekit.errors import CorruptTraceError, first_line
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_sqlite import pages
 from tracekit.readers.sqlite_files import EXPORT_AGAIN, check_whole, connect, page_size, quote, read_only_uri
-from tracekit.readers.threads import in_order
+from tracekit.threads import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

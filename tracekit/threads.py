@@ -36,7 +36,7 @@ def in_order(work: Callable[[Job], Made], jobs: Iterable[Job], most: int = MAX_T
         return
     threads = min(most, MAX_THREADS, cores())
     waiting: deque[Future[Made]] = deque()
-    with ThreadPoolExecutor(threads, "tracekit-read") as pool:
+    with ThreadPoolExecutor(threads, "tracekit") as pool:
         try:
             for job in listed:
                 waiting.append(pool.submit(work, job))
