@@ -14,6 +14,7 @@ VALUES: dict[str, st.SearchStrategy[object]] = {
     "float64": st.floats(allow_nan=False),
     "bool": st.booleans(),
     "string": TEXT,
+    "binary": st.binary(max_size=8),
     "dictionary": TEXT | st.sampled_from(["a", "b", "c"]),
 }
 

@@ -116,6 +116,7 @@ def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> 
         "float64": pl.Float64(),
         "bool": pl.Boolean(),
         "string": pl.String(),
+        "binary": pl.Binary(),
         "dictionary": pl.Categorical(),
     }
     chosen = schema.columns if columns is None else [schema[c] for c in columns]
@@ -246,5 +247,7 @@ def _json_property(column: Column) -> dict[str, Any]:
     prop: dict[str, Any] = {"type": [kind, "null"] if column.nullable else kind, "description": column.doc}
     if column.values:
         prop["enum"] = [*column.values, None] if column.nullable else list(column.values)
+    if column.type == "binary":
+        prop["contentEncoding"] = "base16"
     extras = {"unit": column.unit, "references": column.references, "source": column.source, "arrow": column.type}
     return prop | {f"x-{k}": v for k, v in extras.items() if v is not None}

@@ -402,7 +402,7 @@ class Trace:
             path: File to write, or folder for formats with a file a table.
             format: Name of an exporter; None takes it from the suffix.
             tables: Only these tables; of a format with a file a table, a single one makes a single file. If None all
-                but those that are large and declared as optional, ``ncu_metric_instances``.
+                but those that are large and declared as optional, ``ncu_metric_instances`` and ``ncu_sources``.
             overwrite: Replace what is there.
             options: Options of the exporter, by name.
             progress: Told how far the work has come.

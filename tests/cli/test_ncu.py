@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from tests.cli.conftest import Run
+from tests.readers.ncu_rep_files import block, kernel, made, report
 
 ROOT = Path(__file__).parents[2]
 DETAILS, RAW = "fixtures/ncu/ncu_details.csv", "fixtures/ncu/ncu_raw.csv"
@@ -159,3 +160,13 @@ def test_what_cannot_be_joined(run: Run, tmp_path: Path) -> None:
     session = run("correlate", TRAIN, "--ncu", "fixtures/ncu/ncu_session.csv", "-o", out, status=1)
     assert "ncu_session.csv: has no results of Nsight Compute to join" in session.stderr
     assert not out.exists()
+
+
+@pytest.mark.parametrize("style", ["json", "jsonl", "csv", "table"])
+def test_printed_bytes_are_hexadecimal(run: Run, tmp_path: Path, style: str) -> None:
+    path = tmp_path / "made.ncu-rep"
+    path.write_bytes(report(block(("sources", made("SourceData", module=1, cubin=b"\x7fELF\xff"))), block(kernel())))
+    text = run("rows", path, "ncu_sources", "--columns", "kind,data", "--format", style).text
+    assert "7f454c46ff" in text
+    if style == "json":
+        assert json.loads(text) == [{"kind": "cubin", "data": "7f454c46ff"}]

@@ -48,13 +48,16 @@ class Page:
         self.print(json.dumps(value, indent=indent, ensure_ascii=False))
 
     def show(self, frame: pl.DataFrame, style: str, *, prose: str | None = None) -> None:
-        """Print a frame as a table for people, CSV, one JSON array or JSON lines.
+        """Print a frame as a table for people, CSV, one JSON array or JSON lines; bytes are hexadecimal.
 
         Args:
             frame: The rows.
             style: ``table``, ``csv``, ``json`` or ``jsonl``.
             prose: Name of a column of sentences, which a table wraps.
         """
+        import polars as pl
+
+        frame = frame.with_columns(pl.col(pl.Binary).bin.encode("hex"))
         if style == "csv":
             frame.write_csv(self.stream)
         elif style == "json":

@@ -1,7 +1,7 @@
 """CSV (RFC 4180, lines end in LF): one file a table, for spreadsheets and scripts.
 
 A null is an empty field and an empty string is ``""``. Integers are exact, floats the shortest text that reads back the
-same; types and units are not kept: take Parquet or Arrow for that.
+same, bytes are hexadecimal; types and units are not kept: take Parquet or Arrow for that.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
     """Write one table with a header line."""
+    import polars as pl
+
     rows = view.count(name)
-    view.frame(name).select(view.schema(name).names).sink_csv(path, maintain_order=True)
+    frame = view.frame(name).select(view.schema(name).names)
+    frame.with_columns(pl.col(pl.Binary).bin.encode("hex")).sink_csv(path, maintain_order=True)
     progress(rows, rows)
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.readers.damage import located
-from tracekit.readers.ncu_rep import instances, launches, machine, metrics, nvtx, rules
+from tracekit.readers.ncu_rep import instances, launches, machine, metrics, nvtx, rules, sources
 from tracekit.readers.ncu_rep.container import Container
 from tracekit.readers.ncu_rep.rows import table
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tracekit.readers.ncu_rep.rows import Row
     from tracekit.registry import Source
 
-LAUNCHES, METRICS, INSTANCES = "ncu_launches", "ncu_metrics", "ncu_metric_instances"
+LAUNCHES, METRICS, INSTANCES, SOURCES = "ncu_launches", "ncu_metrics", "ncu_metric_instances", "ncu_sources"
 
 
 class RepCapture:
@@ -31,7 +31,8 @@ class RepCapture:
 
     def names(self) -> list[str]:
         """Names of the tables that a report may hold rows for."""
-        return [LAUNCHES, METRICS, INSTANCES, "ncu_nvtx_ranges", "ncu_rules", "capture_info", "devices", "processes"]
+        own = [LAUNCHES, METRICS, INSTANCES, "ncu_nvtx_ranges", "ncu_rules", SOURCES]
+        return [*own, "capture_info", "devices", "processes"]
 
     def count(self, name: str) -> int:
         """Number of rows of a table."""
@@ -76,6 +77,8 @@ class RepCapture:
         if name == LAUNCHES:
             needed = any(c in launches.MEASURED for c in columns)
             return launches.rows(self._report, self._metrics if needed else None, columns)
+        if name == SOURCES:
+            return sources.rows(self._report, columns)
         session = self._report.session
         if name == "capture_info":
             return machine.facts(session)

@@ -41,10 +41,10 @@ declared = functools.partial(message, "ncu_report")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Where one result lies.
+    """Where one result lies, or what a report says of a module.
 
     Attributes:
-        kind: What was profiled: kernel, range, cmdlist or graph.
+        kind: What was profiled: kernel, range, cmdlist or graph; source, what is said of a module.
         message: Name of its message.
         at: Place of its first byte.
         size: Its size in bytes.
@@ -83,6 +83,7 @@ class Container:
     Attributes:
         path: The file.
         results: Where each result lies, in the order of the file.
+        sources: Where the code of modules lies, in the order of the file.
         names: Names of metrics by number: distinct ones, and which of them each is.
         session: What is said of the capture.
     """
@@ -94,6 +95,7 @@ class Container:
             raise CorruptTraceError(f"not an Nsight Compute report: {what}", path=self.path, hint=hint)
         self._data = memoryview(mapped(self.path))
         self.results: list[Result] = []
+        self.sources: list[Result] = []
         self.session = Session()
         self._names: list[str] = []
         with located(self.path):
@@ -107,15 +109,30 @@ class Container:
             Damage: It is no message.
             TracekitError: The report is closed.
         """
-        if not self._data:
-            raise TracekitError("is closed", path=self.path, hint="load it again")
-        found = self.results[number]
-        data = self._data[found.at : found.at + found.size]
-        return parse(declared(found.message), data, f"result {number}, at byte {found.at},")
+        return self._parsed(self.results[number], f"result {number}")
+
+    def source(self, number: int) -> Any:
+        """Read what is said of a module by its place in the order of the file.
+
+        Raises:
+            Damage: It is no message.
+            TracekitError: The report is closed.
+        """
+        return self._parsed(self.sources[number], f"source {number}")
+
+    def process_of(self, found: Result) -> int | None:
+        """Return the process of a result or a module: that of its block, or the first one of the session."""
+        return self.session.process_id if found.process_id is None else found.process_id
 
     def close(self) -> None:
         """Let go of the file, which is unmapped when nothing looks at it any more."""
         self._data = memoryview(b"")
+
+    def _parsed(self, found: Result, what: str) -> Any:
+        if not self._data:
+            raise TracekitError("is closed", path=self.path, hint="load it again")
+        data = self._data[found.at : found.at + found.size]
+        return parse(declared(found.message), data, f"{what}, at byte {found.at},")
 
     def _read(self) -> None:
         header, at = self._sized(len(MAGIC), len(self._data))
@@ -147,7 +164,10 @@ class Container:
         """Note where the messages of a block lie; return the place after them."""
         process = block.process.process_id if block.HasField("process") else None
         for _ in range(block.sources):
-            _, at = self._next(at, end)
+            start, at = self._next(at, end)
+            self.sources.append(Result("source", "SourceData", start, at - start, process))
+            if len(self.sources) > MAX_RESULTS:
+                raise Damage(f"more than {MAX_RESULTS:,} sources")
         for counted, (kind, name) in KINDS.items():
             for _ in range(getattr(block, counted)):
                 start, at = self._next(at, end)

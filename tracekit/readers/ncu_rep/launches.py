@@ -58,7 +58,7 @@ def _row(report: Container, number: int, result: Any) -> Row:
         "source_id": None if several else number,
         "kind": place.kind,
         "invocations": 1,
-        "process_id": report.session.process_id if place.process_id is None else place.process_id,
+        "process_id": report.process_of(place),
         **{name: _number(result, name) for name in ("thread_id", "api_call_id", "context_id", "stream_id")},
         "name": _text(result, "demangled_name") or _text(result, "function_name") or place.kind,
         "short_name": _text(result, "function_name"),
