@@ -13,7 +13,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
 from tracekit.errors import TracekitError, UnknownFormatError, warn
 
@@ -261,13 +261,18 @@ Part = TypeVar("Part", Reader, Exporter)
 @functools.cache
 def readers() -> dict[str, Reader]:
     """Return every reader by format, built-ins first."""
-    return _collect(Reader, BUILTIN_READERS, "READER", "tracekit.readers")
+    return _with_plugins(Reader, _built_in_readers(), "tracekit.readers")
+
+
+@functools.cache
+def _built_in_readers() -> dict[str, Reader]:
+    return _built_in(BUILTIN_READERS, "READER")
 
 
 @functools.cache
 def exporters() -> dict[str, Exporter]:
     """Return every exporter by format, built-ins first."""
-    return _collect(Exporter, BUILTIN_EXPORTERS, "EXPORTER", "tracekit.exporters")
+    return _with_plugins(Exporter, _built_in(BUILTIN_EXPORTERS, "EXPORTER"), "tracekit.exporters")
 
 
 def reader(name: str) -> Reader:
@@ -291,6 +296,8 @@ def exporter(name: str) -> Exporter:
 def sniff(source: Source) -> Reader:
     """Return the reader that recognises the content of a source; the suffix only orders the attempts.
 
+    Plug-ins are looked for, which takes time in a large environment, when no built-in reader does.
+
     Raises:
         UnknownFormatError: None does; the message says what the file seems to be.
         TracekitError: The file may not be read.
@@ -298,12 +305,12 @@ def sniff(source: Source) -> Reader:
     """
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
-    known = sorted(readers().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
-    found = next((r for r in known if _recognises(r, source)), None)
-    if found is None:
-        what, hint = describe(source)
-        raise UnknownFormatError(what, path=source.path, hint=hint)
-    return found
+    for known in (_built_in_readers, readers):
+        by_suffix = sorted(known().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
+        if (found := next((r for r in by_suffix if _recognises(r, source)), None)) is not None:
+            return found
+    what, hint = describe(source)
+    raise UnknownFormatError(what, path=source.path, hint=hint)
 
 
 def exporter_for(path: str | os.PathLike[str]) -> Exporter:
@@ -368,13 +375,15 @@ def _recognises(reader: Reader, source: Source) -> bool:
         return False
 
 
-def _collect(kind: type[Part], builtins: tuple[str, ...], attribute: str, group: str) -> dict[str, Part]:
+def _built_in(modules: tuple[str, ...], attribute: str) -> dict[str, Any]:
+    parts = [getattr(importlib.import_module(module), attribute) for module in modules]
+    return {part.format: part for part in parts}
+
+
+def _with_plugins(kind: type[Part], known: Mapping[str, Part], group: str) -> dict[str, Part]:
     from importlib import metadata
 
-    found: dict[str, Part] = {}
-    for module in builtins:
-        part: Part = getattr(importlib.import_module(module), attribute)
-        found[part.format] = part
+    found = dict(known)
     for entry in metadata.entry_points(group=group):
         plugin = _load(kind, entry)
         if plugin is not None and plugin.format in found:

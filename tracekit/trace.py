@@ -583,7 +583,7 @@ def _write(trace: Trace, to: Exporter, path: Path, tables: Sequence[str] | None,
     elif tables is not None and len(tables) == 1:
         to.write_table(trace, tables[0], path, progress)
     else:
-        names = tables or [t for t in trace.tables if not (trace.schema(t).optional and trace.count(t))]
+        names = tables or [t for t in trace.tables if not trace.schema(t).optional]
         _write_tables(trace, to.write_table, {n: path / f"{n}{to.suffixes[0]}" for n in names}, progress)
 
 
