@@ -33,6 +33,7 @@ BUILTIN_READERS = (
     "tracekit.readers.nsys_folders.arrowdir",
     "tracekit.readers.ncu_csv",
     "tracekit.readers.ncu_rep",
+    "tracekit.readers.kineto",
     "tracekit.readers.parquet",
     "tracekit.readers.arrow",
     "tracekit.readers.dlprof_db",

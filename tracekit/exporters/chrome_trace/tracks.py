@@ -51,11 +51,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A row of the viewer, before overlaps spread it over lanes; without a name it is no row of its own."""
+    """A row of the viewer, before overlaps spread it over lanes; without a name it is no row of its own.
+
+    ``about`` tells a reader of the file what lies on it: columns, and their value on the track.
+    """
 
     group: Group
     name: str | None
     order: tuple[int, ...] = ()
+    about: tuple[tuple[str, int | str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,8 @@ class Book:
         for tid, track, lane, _ in self._ordered():
             if track.name is not None:
                 name = f"{track.name} · lane {lane + 1}" if lane else track.name
-                yield _metadata("thread_name", track.group.pid, tid, name=name)
+                about = {column: value for column, value in track.about if value is not None}
+                yield _metadata("thread_name", track.group.pid, tid, name=name, **about)
                 yield _metadata("thread_sort_index", track.group.pid, tid, sort_index=tid)
 
     def _ordered(self) -> Iterator[tuple[int, Track, int, int]]:
@@ -171,13 +176,14 @@ class Book:
             yield tid, track, lane, place
 
 
-def _metadata(kind: str, pid: int, tid: int, **args: str | int) -> str:
-    event = {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
+def _metadata(what: str, pid: int, tid: int, /, **args: str | int) -> str:
+    event = {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
 
 
 START_END, NVTX, API, OSRT = range(4)
 PROJECTED_START_END, PROJECTED, BUSY, SYNC, EVENTS = range(5)
+PUSH_POP, PROJECTION = "push_pop", "projection"
 
 
 def _range_label(domain_id: int, domain: str | None) -> str:
@@ -186,47 +192,68 @@ def _range_label(domain_id: int, domain: str | None) -> str:
     return "NVTX" if name is None else f"NVTX [{name}]"
 
 
+def _on_thread(process: int | None, thread: int | None) -> dict[str, int | None]:
+    return {"process_id": process, "thread_id": thread}
+
+
+def _on_stream(process: int | None, device: int, context: int, stream: int) -> dict[str, int | None]:
+    return {"process_id": process, "device_id": device, "context_id": context, "stream_id": stream}
+
+
+def _about(columns: dict[str, int | None], kind: str | None = None) -> tuple[tuple[str, int | str | None], ...]:
+    return (*columns.items(), ("kind", kind))
+
+
 def _nvtx(machine: Machine, process: int | None, thread: int | None, domain_id: int, domain: str | None) -> Track:
     name = f"{_range_label(domain_id, domain)} · {machine.thread(process, thread)}"
-    return Track(machine.cpu(process), name, (1, thread or 0, NVTX, domain_id))
+    about = _about({**_on_thread(process, thread), "domain_id": domain_id}, PUSH_POP)
+    return Track(machine.cpu(process), name, (1, thread or 0, NVTX, domain_id), about)
 
 
 def _start_end(machine: Machine, process: int | None, domain_id: int, domain: str | None) -> Track:
-    return Track(machine.cpu(process), f"{_range_label(domain_id, domain)} start/end", (0, domain_id))
+    about = _about({"process_id": process, "domain_id": domain_id}, "start_end")
+    return Track(machine.cpu(process), f"{_range_label(domain_id, domain)} start/end", (0, domain_id), about)
 
 
 def _api(machine: Machine, process: int | None, thread: int | None) -> Track:
-    return Track(machine.cpu(process), f"CUDA API · {machine.thread(process, thread)}", (1, thread or 0, API))
+    about = _about(_on_thread(process, thread))
+    return Track(machine.cpu(process), f"CUDA API · {machine.thread(process, thread)}", (1, thread or 0, API), about)
 
 
 def _osrt(machine: Machine, process: int | None, thread: int | None) -> Track:
-    return Track(machine.cpu(process), f"OS runtime · {machine.thread(process, thread)}", (1, thread or 0, OSRT))
+    about = _about(_on_thread(process, thread))
+    return Track(machine.cpu(process), f"OS runtime · {machine.thread(process, thread)}", (1, thread or 0, OSRT), about)
 
 
 def _projected(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
     name = f"NVTX · {machine.stream(process, context, stream)}"
-    return Track(machine.gpu(process, device), name, (context, stream, PROJECTED))
+    about = _about(_on_stream(process, device, context, stream), PROJECTION)
+    return Track(machine.gpu(process, device), name, (context, stream, PROJECTED), about)
 
 
 def _projected_start_end(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
     name = f"NVTX start/end · {machine.stream(process, context, stream)}"
-    return Track(machine.gpu(process, device), name, (context, stream, PROJECTED_START_END))
+    about = _about(_on_stream(process, device, context, stream), PROJECTION)
+    return Track(machine.gpu(process, device), name, (context, stream, PROJECTED_START_END), about)
 
 
 def _stream(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
     name = machine.stream(process, context, stream)
-    return Track(machine.gpu(process, device), name, (context, stream, BUSY))
+    about = _about(_on_stream(process, device, context, stream))
+    return Track(machine.gpu(process, device), name, (context, stream, BUSY), about)
 
 
 def _sync(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
     """Waits lie with the device of their context: the one that CUPTI gives them is 0 in processes that use another."""
     group = machine.gpu(process, machine.contexts.get((process or 0, context)) or device)
-    return Track(group, f"{machine.stream(process, context, stream)} · sync", (context, stream, SYNC))
+    about = _about(_on_stream(process, device, context, stream))
+    return Track(group, f"{machine.stream(process, context, stream)} · sync", (context, stream, SYNC), about)
 
 
 def _events(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
     name = f"{machine.stream(process, context, stream)} · CUDA events"
-    return Track(machine.gpu(process, device), name, (context, stream, EVENTS))
+    about = _about(_on_stream(process, device, context, stream))
+    return Track(machine.gpu(process, device), name, (context, stream, EVENTS), about)
 
 
 def _metrics(machine: Machine, device: int) -> Track:
