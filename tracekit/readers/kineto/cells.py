@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ABSENT, NUMBER, TEXT, OTHER = range(4)
 MAX_DIGITS = 40
 _THOUSANDTHS = frozenset({Slot.START, Slot.DURATION})
-_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9A-Fa-f]{4})')
+_ESCAPE = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))|\\')
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
@@ -101,7 +101,7 @@ class Cells:
         return strings
 
     def _unescaped(self, text: str) -> str:
-        fixed = _ESCAPE.sub(r"\\\\", text)
+        fixed = _ESCAPE.sub(lambda m: m[1] or "\\\\", text)
         self._repaired["escapes"] += fixed != text
         try:
             made = json.loads(f'"{fixed}"', strict=False)
@@ -132,7 +132,7 @@ def integer(text: str, unit: int = 1) -> int | None:
         if not number.is_finite() or number.adjusted() > MAX_DIGITS:
             return None
         value = int(number.to_integral_value())
-    except (InvalidOperation, ValueError, OverflowError):
+    except (ArithmeticError, ValueError):
         return None
     if _HIGH < value < 1 << 64 and unit == 1:
         value -= 1 << 64
