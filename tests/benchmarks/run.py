@@ -18,6 +18,7 @@ import time
 import venv
 from pathlib import Path
 
+import kineto
 import ncu
 import ncu_rep
 
@@ -51,12 +52,14 @@ def main() -> None:
         ),
         row(f"4 tables of events: report of {EVENTS / 1e6:.0f} M events → Arrow", ours("event_tables", many, 3), None),
         *(row(*measured) for measured in ncu.measured(OUT, RUNS)),
+        *(row(*measured) for measured in kineto.measured(OUT, RUNS)),
         row("Nsight Compute report: metrics → Arrow", *ncu_rep.measure(RUNS)),
     ]
     header = ["job", "rows", "s", "M rows/s", "peak MB", "peer or baseline s", "times faster"]
     lines = ["| " + " | ".join(r) + " |" for r in [header, ["---"] * len(header), *rows]]
     lines.append(f"\n{machine()}; medians of {RUNS} runs.")
-    lines.append("Peer: `nsys-ai warm` 0.3.0, the whole process; of Nsight Compute reports NVIDIA's `ncu_report`.")
+    lines.append("Peer: `nsys-ai warm` 0.3.0, the whole process; of Nsight Compute reports NVIDIA's `ncu_report`,")
+    lines.append("of PyTorch traces `HolisticTraceAnalysis` 0.5.0, JSON to its frame.")
     lines.append("Baseline: rows of sqlite3 put into Arrow columns; of the report its export; of CSV the csv module.")
     text = "\n".join(lines)
     (OUT / "bench.md").write_text(text + "\n", "utf-8")

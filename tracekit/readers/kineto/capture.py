@@ -157,4 +157,5 @@ _SMALL: dict[str, Callable[[KinetoCapture], list[dict[str, Any]]]] = {
 
 def _first(kept: Mapping[str, Mapping[str, pa.Array]]) -> int:
     """Return the earliest start, where the trace begins."""
-    return min((pc.min(columns[Slot.START.name]).as_py() for columns in kept.values()), default=0)
+    starts = (pc.min(columns[Slot.START.name]).as_py() for columns in kept.values())
+    return min((start for start in starts if start is not None), default=0)

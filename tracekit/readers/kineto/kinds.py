@@ -124,6 +124,8 @@ _TABLES = list(KEPT)
 _CATEGORIES = pa.array(_OF_CATEGORY)
 _TABLE_OF_CATEGORY = np.array([_TABLES.index(t) for t in _OF_CATEGORY.values()] + [-1, -1])
 _PHASES = pa.array([SLICE, INSTANT, NAMING, *FLOWS])
+_SLICE, _INSTANT, _NAMING, _FLOW = range(4)
+_MARKS = _TABLES.index("nvtx_marks")
 
 
 class Collected:
@@ -149,7 +151,7 @@ class Collected:
         tables = self._of_exported(cells) if self._exported else self._of_kineto(cells, phases)
         for number in np.flatnonzero(np.bincount(tables + 1, minlength=1)[1:]):
             self._keep(_TABLES[number], np.flatnonzero(tables == number), cells)
-        named = np.flatnonzero(phases == _PHASES.index(NAMING).as_py())
+        named = np.flatnonzero(phases == _NAMING)
         if len(named):
             self.namings.append(_namings(cells, named))
 
@@ -162,10 +164,9 @@ class Collected:
         """Number the table of each event; -1 for none."""
         categories = cells.known(Slot.CATEGORY, _CATEGORIES)
         tables = _TABLE_OF_CATEGORY[categories]
-        marks = tables == _TABLES.index("nvtx_marks")
-        wanted = np.where(marks, 1, 0)
+        wanted = np.where(tables == _MARKS, _INSTANT, _SLICE)
         tables = np.where((phases == wanted) & (tables >= 0), tables, -1)
-        self._count_others(cells, np.flatnonzero((tables < 0) & (phases != _PHASES.index(NAMING).as_py())), phases)
+        self._count_others(cells, np.flatnonzero((tables < 0) & (phases != _NAMING)), phases)
         return tables
 
     def _of_exported(self, cells: Cells) -> Numbers:
@@ -178,7 +179,7 @@ class Collected:
     def _count_others(self, cells: Cells, rows: Numbers, phases: Numbers) -> None:
         if not len(rows):
             return
-        flows = phases[rows] >= _PHASES.index(FLOWS[0]).as_py()
+        flows = phases[rows] >= _FLOW
         for flow in (True, False):
             codes, counts = np.unique(cells.codes(Slot.CATEGORY)[rows[flows == flow]], return_counts=True)
             for code, count in zip(codes.tolist(), counts.tolist(), strict=True):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError, TracekitError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -37,18 +39,25 @@ class Stream:
         self._inflate = zlib.decompressobj(_GZIP) if packed else None
         self._rest = b""
         self._read = self._made = 0
+        self._ahead = ThreadPoolExecutor(1, "tracekit-unpack") if packed else None
+        self._next: Future[bytes] | None = None
 
     def read(self) -> bytes:
-        """Return the next bytes; none at the end.
+        """Return the next bytes; none at the end. A thread unpacks those that come then.
 
         Raises:
             CorruptTraceError: The file grows beyond measure.
             TracekitError: It cannot be read.
         """
         try:
-            return self._file.read(PIECE_BYTES) if self._inflate is None else self._unpacked()
+            return self._file.read(PIECE_BYTES) if self._ahead is None else self._unpacked_ahead(self._ahead)
         except OSError as e:
             raise _unreadable(self._path, e) from e
+
+    def _unpacked_ahead(self, thread: ThreadPoolExecutor) -> bytes:
+        data = self._next.result() if self._next is not None else self._unpacked()
+        self._next = thread.submit(self._unpacked) if data else None
+        return data
 
     def _unpacked(self) -> bytes:
         pieces: list[bytes] = []
@@ -98,6 +107,8 @@ class Stream:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._ahead is not None:
+            self._ahead.shutdown(cancel_futures=True)
         self._file.close()
 
 
