@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import re
+import weakref
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -432,3 +434,15 @@ def test_facts_longer_than_what_is_held_in_memory(tmp_path: Path) -> None:
 )
 def test_base_names(name: str, expected: str) -> None:
     assert base_name(name) == expected
+
+
+def test_what_is_read_is_let_go() -> None:
+    kept = []
+    for _ in range(3):
+        with tk.load(files.TRACE) as loaded:
+            assert loaded.count("streams") == 1
+            kept.append(weakref.ref(loaded["kernels"]))
+        del loaded
+    gc.collect()
+    assert [ref() for ref in kept] == [None] * 3
+    assert [c for c in gc.get_objects() if type(c).__name__ == "KinetoCapture"] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -102,6 +101,7 @@ class KinetoCapture:
     def __init__(self, facts: Mapping[str, Any], collected: Collected) -> None:
         self.undecoded = dict(collected.undecoded)
         exported = machine.is_exported(facts)
+        self._made: dict[str, pa.Table] = {}
         self.facts = facts
         self.tracks = Tracks(collected.finish(), collected.namings.finish(), exported=exported)
         kept = self.tracks.kept
@@ -126,9 +126,10 @@ class KinetoCapture:
         filled = [pa.nulls(rows.count, f.type) if m is None else m for m, f in zip(made, declared, strict=True)]
         return schemas.conform(pa.table(filled, names=list(columns)), schemas.table(name), columns)
 
-    @functools.cache  # noqa: B019 - lives as long as the capture
     def _small(self, name: str) -> pa.Table:
-        return machine.made(name, _SMALL[name](self))
+        if name not in self._made:
+            self._made[name] = machine.made(name, _SMALL[name](self))
+        return self._made[name]
 
 
 def _info(capture: KinetoCapture) -> list[dict[str, Any]]:
