@@ -322,6 +322,7 @@ def test_texts_are_repaired_and_counted(tmp_path: Path, raw: bytes, expected: st
         '{"schemaVersion": 1, "name": "an object of others"}',
         '{"cells": [], "metadata": {"traceEvents": 5}}',
         "traceEvents",
+        '{"traceEvents": [{"ph": "X", "cat": "toplevel", "ts": 1, "dur": 1, "name": "x"}]}',
         '{"traceEvents"',
     ],
 )
@@ -339,7 +340,12 @@ def test_chrome_traces_of_others_are_refused_with_a_reason(tmp_path: Path) -> No
     with pytest.raises(
         MissingTableError, match="holds 1 trace events, but none of the PyTorch profiler\nHint: give a trace"
     ):
-        tk.load(path)
+        tk.load(path, format="kineto")
+
+
+def test_a_trace_without_its_head_is_known_by_its_categories(tmp_path: Path) -> None:
+    with tk.load(written(tmp_path, f'{{"traceEvents": [{op()}]}}')) as loaded:
+        assert (loaded.format, loaded.count("nvtx_ranges")) == ("kineto", 1)
 
 
 def test_a_trace_without_events(tmp_path: Path) -> None:

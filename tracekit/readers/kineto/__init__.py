@@ -20,19 +20,25 @@ if TYPE_CHECKING:
 
 GZIP = b"\x1f\x8b"
 _BEGINS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"')
-_MARKS = re.compile(rb'"traceEvents"\s*:\s*\[|"schemaVersion"\s*:.*"deviceProperties"\s*:', re.DOTALL)
+_VERSION = re.compile(rb'"schemaVersion"\s*:')
+_LISTED = re.compile(rb'"(?:traceEvents|deviceProperties)"\s*:\s*\[')
+_OWN = re.compile(
+    rb'"producer"\s*:\s*"tracekit"'
+    rb'|"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|cuda_runtime|cuda_driver|kernel|gpu_mem\w+|ac2g|fwdbwd)"'
+)
 _HEAD_BYTES = 1 << 16
 
 
 def sniff(source: Source) -> bool:
-    """Whether a file, unpacked, begins with a JSON object that holds trace events."""
+    """Whether a file, unpacked, begins with a JSON object that holds trace events of the profiler or of tracekit."""
     head = source.head
     if head.startswith(GZIP):
         try:
             head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _HEAD_BYTES)
         except zlib.error:
             return False
-    return _BEGINS.match(head) is not None and _MARKS.search(head) is not None
+    marks = _LISTED, (_VERSION if _VERSION.search(head) else _OWN)
+    return _BEGINS.match(head) is not None and all(mark.search(head) for mark in marks)
 
 
 def open_(source: Source) -> KinetoCapture:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.columns import Joined
+from tracekit.readers.kineto.cells import NUMBER
 from tracekit.readers.kineto.keys import Slot
 
 if TYPE_CHECKING:
@@ -205,18 +206,21 @@ class Collected:
 
 def _timed(cells: Cells, rows: Numbers, *, slices: bool) -> np.ndarray | None:
     """Tell which rows have times that can be reckoned with; None if all have."""
-    start, length = cells.integers(Slot.START, rows), cells.integers(Slot.DURATION, rows)
-    good = _within(start, MAX_TIME_NS)
-    if slices:
-        good = pc.and_(good, _within(length, MAX_DURATION_NS))
-    if pc.all(good).as_py():
+    limits = {Slot.START: MAX_TIME_NS, Slot.DURATION: MAX_DURATION_NS} if slices else {Slot.START: MAX_TIME_NS}
+    good = [_within(cells, slot, rows, most) for slot, most in limits.items()]
+    known = [g for g in good if g is not None]
+    return np.logical_and.reduce(known) if known else None
+
+
+def _within(cells: Cells, slot: Slot, rows: Numbers, most: int) -> np.ndarray | None:
+    """Tell which rows have a number of some size; None if all have."""
+    values = cells.values(slot)[rows]
+    if (cells.marks(slot)[rows] == NUMBER).all() and -most < values.min() and values.max() < most:
         return None
-    found: np.ndarray = good.to_numpy(zero_copy_only=False).astype(bool)
+    numbers = cells.integers(slot, rows)
+    good = pc.and_(pc.less(numbers, most), pc.greater(numbers, -most)).cast(pa.int8()).fill_null(0)
+    found: np.ndarray = good.to_numpy(zero_copy_only=False) == 1
     return found
-
-
-def _within(numbers: pa.Array, most: int) -> pa.Array:
-    return pc.equal(pc.and_(pc.less(numbers, most), pc.greater(numbers, -most)).cast(pa.int8()).fill_null(0), 1)
 
 
 def _namings(cells: Cells, rows: Numbers) -> Mapping[str, pa.Array]:
