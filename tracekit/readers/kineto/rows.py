@@ -143,7 +143,7 @@ def _short_name(rows: Rows) -> pa.Array:
 
 
 def _dynamic(rows: Rows) -> pa.Array:
-    return narrow(pc.coalesce(rows.member(Slot.DYNAMIC), rows.member(Slot.SHARED)))
+    return narrow(pc.coalesce(rows.member(Slot.DYNAMIC), rows.member(Slot.SHARED))).fill_null(0)
 
 
 def _api(rows: Rows) -> pa.Array:
@@ -255,8 +255,8 @@ _MAKERS: dict[str, Mapping[str, Callable[[Rows], pa.Array | pa.ChunkedArray]]] =
         "short_name": _short_name,
         **{f"grid_{axis}": _size(Slot.GRID, i) for i, axis in enumerate("xyz")},
         **{f"block_{axis}": _size(Slot.BLOCK, i) for i, axis in enumerate("xyz")},
-        "registers_per_thread": _small(Slot.REGISTERS),
-        "static_shared_memory_bytes": _small(Slot.STATIC),
+        "registers_per_thread": _small(Slot.REGISTERS, default=0),
+        "static_shared_memory_bytes": _small(Slot.STATIC, default=0),
         "dynamic_shared_memory_bytes": _dynamic,
         **_NODE,
         "graph_id": _number(Slot.GRAPH),
