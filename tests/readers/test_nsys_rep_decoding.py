@@ -107,7 +107,7 @@ def test_little_address_space_is_enough() -> None:
 import resource
 import numpy as np
 from tracekit.readers.protobuf.decoding import Buffer, decode
-from tracekit.readers.protobuf import sandbox
+
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 buffers = [Buffer(1 << 24) for _ in range(4)]
 buffers[-1].octets[:3] = (8, 150, 1)

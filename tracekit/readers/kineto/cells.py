@@ -18,7 +18,8 @@ from tracekit.readers.kineto.keys import Slot
 if TYPE_CHECKING:
     from collections import Counter
 
-    from tracekit.readers.kineto.walker import Numbers, Octets, Walker
+    from tracekit.readers.kineto.walker import Numbers, Walker
+    from tracekit.readers.sandbox import Octets
 
 ABSENT, NUMBER, TEXT, OTHER = range(4)
 MAX_DIGITS = 40

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tracekit.readers.damage import Damage
 from tracekit.readers.protobuf.decoding import Buffer
-from tracekit.readers.protobuf.sandbox import AGAIN, BROKEN, MANY, ROOM, SCRATCH, complain
+from tracekit.readers.protobuf.walk import AGAIN, BROKEN, MANY, ROOM, SCRATCH, complain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -139,7 +139,7 @@ def _parts(buffer: Buffer, edges: Sequence[int], inside: Places) -> Iterator[tup
     if rows < 1:
         raise Damage(f"{blocks} blocks of events at once")
     at = [SCRATCH, after, after + 4 * rows, after + 8 * rows, after - 4 * blocks]
-    buffer.at(SCRATCH, 8 * (blocks + 1)).view(np.int64)[:] = edges
+    buffer.part(SCRATCH, 8 * (blocks + 1)).view(np.int64)[:] = edges
     frame = buffer.frame(blocks, *at, rows, MAX_ENTRIES, 0, 0, 0, 0)
     result = AGAIN
     while result == AGAIN:
@@ -148,9 +148,9 @@ def _parts(buffer: Buffer, edges: Sequence[int], inside: Places) -> Iterator[tup
             _complain(result, frame, edges)
         complain(0 if result == AGAIN else result)
         found = int(frame[FOUND])
-        starts, sizes = (buffer.at(place, 4 * found).view(np.uint32).copy() for place in at[1:3])
-        yield starts, sizes, buffer.at(at[3], 2 * found).view(np.uint16).copy()
-    inside[:] = buffer.at(at[4], 4 * blocks).view(np.int32)
+        starts, sizes = (buffer.part(place, 4 * found).view(np.uint32).copy() for place in at[1:3])
+        yield starts, sizes, buffer.part(at[3], 2 * found).view(np.uint16).copy()
+    inside[:] = buffer.part(at[4], 4 * blocks).view(np.int32)
 
 
 def _complain(result: int, frame: npt.NDArray[np.int32], edges: Sequence[int]) -> NoReturn:

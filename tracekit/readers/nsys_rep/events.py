@@ -16,7 +16,7 @@ import numpy as np
 from tracekit.readers.damage import Damage
 from tracekit.readers.nsys_rep import entries
 from tracekit.readers.protobuf.decoding import Buffer
-from tracekit.readers.protobuf.sandbox import SLACK
+from tracekit.readers.protobuf.walk import SLACK
 from tracekit.threads import Relay, in_order
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tracekit.readers.protobuf.wire import DELIMITED
 if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.payload_schemas import Labels, Plan, Schemas, Value
     from tracekit.readers.protobuf.decoding import Mask, Places, Words
-    from tracekit.readers.protobuf.sandbox import Octets
+    from tracekit.readers.sandbox import Octets
 
 Ints: TypeAlias = npt.NDArray[np.integer]
 

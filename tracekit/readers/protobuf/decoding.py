@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracekit.readers.damage import Damage
-from tracekit.readers.protobuf.sandbox import (
+from tracekit.readers.protobuf.walk import (
     COUNTS,
     FIELDS,
     KINDS,
@@ -19,7 +19,7 @@ from tracekit.readers.protobuf.sandbox import (
     SCRATCH,
     SLACK,
     SLOTS,
-    Sandbox,
+    Walk,
     complain,
 )
 from tracekit.readers.protobuf.wire import DELIMITED
@@ -40,10 +40,8 @@ _PLACES, _CELL = 2 * WORD, 2 * WORD + 1
 """Bytes of scratch a message (where it begins and ends), and further ones a field (value, end, mark)."""
 
 
-class Buffer(Sandbox):
+class Buffer(Walk):
     """Bytes that hold messages, and the eight-byte word that begins at each of them."""
-
-    __slots__ = ("words",)
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -113,7 +111,7 @@ def varints(buffer: Buffer, places: Places) -> tuple[Words, Places]:
     for first in range(0, len(places), rows):
         part = slice(first, first + rows)
         n = len(places[part])
-        at, found, after = (buffer.at(SCRATCH + k * n * WORD, n * WORD) for k in range(3))
+        at, found, after = (buffer.part(SCRATCH + k * n * WORD, n * WORD) for k in range(3))
         at.view(np.int64)[:] = places[part]
         buffer.frame(n, *(SCRATCH + k * n * WORD for k in range(3)), len(buffer.octets) - SLACK)
         complain(buffer.call("numbers"))
@@ -130,20 +128,20 @@ class _Walk:
         if slots > MAX_SLOTS or numbers[-1] >= FIELDS or numbers[0] < 0:
             raise ValueError(f"fields {numbers[0]} to {numbers[-1]}, {slots} of them, cannot be decoded at once")
         at = np.cumsum([SCRATCH, *(WORD * rows for _ in range(2)), *(WORD * rows * slots for _ in range(2))]).tolist()
-        buffer.at(at[0], WORD * rows).view(np.int64)[:] = starts
-        buffer.at(at[1], WORD * rows).view(np.int64)[:] = stops
-        marks = buffer.at(at[4], rows * slots)
+        buffer.part(at[0], WORD * rows).view(np.int64)[:] = starts
+        buffer.part(at[1], WORD * rows).view(np.int64)[:] = stops
+        marks = buffer.part(at[4], rows * slots)
         marks[:] = 0
-        table = buffer.at(SLOTS, FIELDS)
+        table = buffer.part(SLOTS, FIELDS)
         table[:] = 0
         table[list(numbers)] = np.arange(1, slots + 1)
-        self.counts: npt.NDArray[np.int32] = buffer.at(COUNTS, 4 * slots).view(np.int32)
-        self.kinds: npt.NDArray[np.int32] = buffer.at(KINDS, 4 * slots).view(np.int32)
+        self.counts: npt.NDArray[np.int32] = buffer.part(COUNTS, 4 * slots).view(np.int32)
+        self.kinds: npt.NDArray[np.int32] = buffer.part(KINDS, 4 * slots).view(np.int32)
         self.counts[:], self.kinds[:] = 0, 0
         buffer.frame(rows, *at, len(buffer.octets) - SLACK)
         complain(buffer.call("messages"))
-        self.values: Words = buffer.at(at[2], WORD * rows * slots).view(np.uint64).reshape(slots, rows)
-        self.stops: Places = buffer.at(at[3], WORD * rows * slots).view(np.int64).reshape(slots, rows)
+        self.values: Words = buffer.part(at[2], WORD * rows * slots).view(np.uint64).reshape(slots, rows)
+        self.stops: Places = buffer.part(at[3], WORD * rows * slots).view(np.int64).reshape(slots, rows)
         self.marks: Mask = marks.view(np.bool_).reshape(slots, rows)
 
 
