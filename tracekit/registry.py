@@ -168,7 +168,11 @@ class View(Protocol):
         ...
 
     def table(self, name: str) -> pa.Table:
-        """One table as declared; its dictionaries hold only what its rows use."""
+        """One table as declared, with one dictionary a column of texts, which holds only what its rows use."""
+        ...
+
+    def pieces(self, name: str) -> pa.Table:
+        """The same; each piece of a column may have a dictionary of its own."""
         ...
 
     def frame(self, name: str) -> pl.LazyFrame:

@@ -131,6 +131,10 @@ class Trace:
             SchemaError: No such table or column.
             CorruptTraceError: The file is damaged there.
         """
+        return self.pieces(name, columns).unify_dictionaries()
+
+    def pieces(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read a table as ``table`` does, but each piece of a column of texts may have a dictionary of its own."""
         return self._layer.read(name, self._columns(name, columns))
 
     def prefetch(self, wanted: Mapping[str, Sequence[str] | None]) -> None:
@@ -620,16 +624,16 @@ class _InTurns(Trace):
         super().__init__(layer, path=path, format=format)
         self._turn = threading.RLock()
 
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    def pieces(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Read a table."""
         with self._turn:
-            return super().table(name, columns)
+            return super().pieces(name, columns)
 
     def frame(self, name: str) -> pl.LazyFrame:
         """Read a table as a frame."""
         import polars as pl
 
-        return pl.DataFrame(self.table(name)).lazy()
+        return pl.DataFrame(self.pieces(name)).lazy()
 
 
 def _untold(done: int, total: int) -> None:

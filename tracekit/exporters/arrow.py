@@ -17,7 +17,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
     """Write one table; reading it gives the same rows, types and field metadata, dictionaries included."""
     from pyarrow import ipc
 
-    table = declared.table(view, name)
+    table = view.table(name)
     done = 0
     with ipc.new_file(str(path), table.schema) as writer:
         for batch in table.to_batches(declared.BATCH_ROWS):

@@ -21,8 +21,13 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
     """Write one table; reading it gives the same rows, types and field metadata, dictionaries included."""
     from pyarrow import parquet
 
-    table = declared.table(view, name)
-    with parquet.ParquetWriter(path, table.schema, compression="zstd", use_dictionary=_repeating(table)) as writer:
+    table = view.pieces(name)
+    repeating = _repeating(table)
+    for column in repeating:
+        table = table.set_column(
+            table.column_names.index(column), table.field(column), table[column].unify_dictionaries()
+        )
+    with parquet.ParquetWriter(path, table.schema, compression="zstd", use_dictionary=repeating) as writer:
         for at in range(0, table.num_rows, declared.BATCH_ROWS):
             writer.write_table(table.slice(at, declared.BATCH_ROWS))
             progress(min(at + declared.BATCH_ROWS, table.num_rows), table.num_rows)
@@ -33,7 +38,7 @@ def _repeating(table: pa.Table) -> list[str]:
     import pyarrow as pa
 
     def texts(column: pa.ChunkedArray) -> int:
-        return max((len(c.dictionary) for c in column.chunks), default=0) if pa.types.is_dictionary(column.type) else 0
+        return sum(len(c.dictionary) for c in column.chunks) if pa.types.is_dictionary(column.type) else 0
 
     return [name for name in table.column_names if texts(table[name]) <= MANY_TEXTS]
 

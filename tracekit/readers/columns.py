@@ -74,6 +74,9 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
+MANY_TEXTS = 1 << 16
+
+
 class Joined:
     """Columns being read piece by piece: numbers in one piece of memory, dictionaries with one dictionary."""
 
@@ -180,9 +183,12 @@ class Texts:
         self._slices.append(data)
 
     def finish(self) -> pa.ChunkedArray:
-        """Return the column; dictionaries become one piece."""
+        """Return the column; dictionaries become one piece, unless they hold so many texts that few can be alike."""
         column = pa.chunked_array(self._slices, self._kind)
         if not pa.types.is_dictionary(column.type):
+            return column
+        texts = sum(len(c.dictionary) for c in column.chunks)
+        if texts > max(MANY_TEXTS, len(column) // 2):
             return column
         return pa.chunked_array([column.unify_dictionaries().combine_chunks()])
 
