@@ -17,7 +17,6 @@ from tests.cli.conftest import MODULE
 from tracekit import cli
 from tracekit.cli.stats import DEFAULT
 from tracekit.core.reports import REPORTS
-from tracekit.errors import UnknownFormatError
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 FILES = sorted(CORPUS.glob("**/*.sqlite")) if CORPUS.is_dir() else []
@@ -158,10 +157,12 @@ def check_drawing(drawn: dict[str, set[int]], counts: dict[str, int], trace: tk.
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_databases_of_others_are_not_known(name: str) -> None:
+def test_databases_of_dlprof_are_told_from_exports(name: str) -> None:
     (path,) = (p for p in FILES if p.name == name)
-    with pytest.raises(UnknownFormatError):
-        tk.load(path)
+    with tk.load(path) as trace:
+        assert trace.format == "dlprof-db"
+        assert trace.count("kernels") == trace["kernels"].num_rows
+        assert trace.count("op_instances") == trace["op_instances"].num_rows > 0
 
 
 def kernels_of(path: Path) -> int:

@@ -15,7 +15,7 @@ import pytest
 from tests.fuzz.run import ROOT, run
 
 CASES = {"nsys_rep": 20_000, "nsys_sqlite": 500, "ncu_rep": 2000, "ncu_csv": 400}
-AT_ONCE = {"nsys_rep": 2000, "nsys_sqlite": 500, "ncu_rep": 1000, "ncu_csv": 500}
+AT_ONCE = {"nsys_rep": 500, "nsys_sqlite": 500, "ncu_rep": 1000, "ncu_csv": 500}
 
 
 def chunks() -> list[tuple[str, int, int]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Rows = TypeVar("Rows", pl.DataFrame, pl.Series)
 
+_LATEST = (1 << 63) - 1
 _LIMIT = 1 << 62
 _STEPS = 8
 _MANY = 1 << 18
@@ -58,7 +59,7 @@ class Axis:
         tracks = ranges.select(keys).unique(maintain_order=True).drop_nulls().with_columns(track=pl.int_range(pl.len()))
         starts, ends = ranges["start_ns"], ranges["end_ns"].drop_nulls()
         bounds = [b for b in (starts.min(), starts.max(), ends.max()) if isinstance(b, int)] or [0]
-        first, never = min(bounds), max(bounds) + 1
+        first, never = min(bounds), min(max(bounds) + 1, _LATEST)
         width = never - first + 1
         if width * (tracks.height + 1) < _LIMIT:
             return cls(keys, tracks, first, never, width)
