@@ -34,8 +34,13 @@ NO_FACT = "the export does not say"
 NO_JSON = "exported without --include-json"
 OTHER_NSYS = "recorded by one nsys, exported by another"
 ONLY_EXPORTS = "only exports have one"
+BY_DLPROF = "only exports that DLProf read have one"
 DIFFERS = "differs"
-REASONS = (NO_TABLE, NO_COLUMN, NO_FACT, NO_JSON, OTHER_NSYS, ONLY_EXPORTS)
+REASONS = (NO_TABLE, NO_COLUMN, NO_FACT, NO_JSON, OTHER_NSYS, ONLY_EXPORTS, BY_DLPROF)
+
+_OF_DLPROF = ("gpu_count", "cpu_model", "driver_version", "framework", "cuda_version", "cudnn_version", "nsys_version")
+KNOWN = {"tool_version": OTHER_NSYS, "schema_version": ONLY_EXPORTS, **dict.fromkeys(_OF_DLPROF, BY_DLPROF)}
+"""Facts that are not equal for a reason."""
 
 Pair = tuple[Path, Path]
 
@@ -142,7 +147,7 @@ def _facts(mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
     found = {}
     for fact in mine.keys() | theirs.keys():
         if mine.get(fact) != theirs.get(fact):
-            known = {"tool_version": OTHER_NSYS, "schema_version": ONLY_EXPORTS}.get(fact, DIFFERS)
+            known = KNOWN.get(fact, DIFFERS)
             found[f"{FACTS}.{fact}"] = known if fact in theirs else NO_FACT
     return found
 

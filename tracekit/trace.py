@@ -134,7 +134,16 @@ class Trace:
         return self.pieces(name, columns).unify_dictionaries()
 
     def pieces(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a table as ``table`` does, but each piece of a column of texts may have a dictionary of its own."""
+        """Read a table as ``table`` does, but each piece of a column of texts may have a dictionary of its own.
+
+        Args:
+            name: Name of a table.
+            columns: Only these columns; all if None.
+
+        Raises:
+            SchemaError: No such table or column.
+            CorruptTraceError: The file is damaged there.
+        """
         return self._layer.read(name, self._columns(name, columns))
 
     def prefetch(self, wanted: Mapping[str, Sequence[str] | None]) -> None:
