@@ -38,8 +38,8 @@ BY_DLPROF = "only exports that DLProf read have one"
 DIFFERS = "differs"
 REASONS = (NO_TABLE, NO_COLUMN, NO_FACT, NO_JSON, OTHER_NSYS, ONLY_EXPORTS, BY_DLPROF)
 
-_OF_DLPROF = ("gpu_count", "cpu_model", "driver_version", "framework", "cuda_version", "cudnn_version", "nsys_version")
-KNOWN = {"tool_version": OTHER_NSYS, "schema_version": ONLY_EXPORTS, **dict.fromkeys(_OF_DLPROF, BY_DLPROF)}
+OF_DLPROF = ("gpu_count", "cpu_model", "driver_version", "framework", "cuda_version", "cudnn_version", "nsys_version")
+KNOWN = {"tool_version": OTHER_NSYS, "schema_version": ONLY_EXPORTS, **dict.fromkeys(OF_DLPROF, BY_DLPROF)}
 """Facts that are not equal for a reason."""
 
 Pair = tuple[Path, Path]

@@ -53,12 +53,15 @@ def test_every_column_that_is_not_equal_has_a_reason() -> None:
 def test_only_counts_are_told_of_public_captures() -> None:
     names = {*schemas.tables(), *support.REASONS}
     columns = {f"{t}.{c}" for t, schema in schemas.tables().items() for c in schema.names}
-    facts = {f"capture_info.{f}" for f in ("tool", "tool_version", "schema_version", "origin_utc_ns", "duration_ns")}
+    facts = ("tool", "tool_version", "schema_version", "origin_utc_ns", "duration_ns", *support.OF_DLPROF)
+    columns |= {f"capture_info.{fact}" for fact in facts}
     for row in WRITTEN["public"]:
         assert all(isinstance(row[k], int) for k in ("pairs", "columns", "filled", "equal"))
         assert all(n.isdigit() for n in row["build"].split("."))
         assert {*row["tables"], *row["unequal"]} <= names
-        assert {c for listed in row["unequal"].values() for c in listed} <= columns | facts
+        assert {c for listed in row["unequal"].values() for c in listed} <= columns | {
+            f"capture_info.{f}" for f in facts
+        }
 
 
 def test_builds_lie_between_the_oldest_and_the_newest_known() -> None:
