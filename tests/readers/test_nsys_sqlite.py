@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, untouched
-from tracekit import schemas
+from tracekit import schemas, threads
 from tracekit.readers import columns as col
-from tracekit.readers import threads
 from tracekit.readers.nsys_sqlite import database
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry import Source
