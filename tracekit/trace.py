@@ -70,6 +70,7 @@ class Trace:
 
     def __init__(self, layer: Layer, *, path: Path | None = None, format: str = "memory") -> None:  # noqa: A002
         self._layer = layer
+        self._turn = threading.RLock()
         self.path = path
         self.format = format
 
@@ -136,6 +137,8 @@ class Trace:
     def pieces(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Read a table as ``table`` does, but each piece of a column of texts may have a dictionary of its own.
 
+        Several threads may ask; one at a time reads.
+
         Args:
             name: Name of a table.
             columns: Only these columns; all if None.
@@ -144,7 +147,8 @@ class Trace:
             SchemaError: No such table or column.
             CorruptTraceError: The file is damaged there.
         """
-        return self._layer.read(name, self._columns(name, columns))
+        with self._turn:
+            return self._layer.read(name, self._columns(name, columns))
 
     def prefetch(self, wanted: Mapping[str, Sequence[str] | None]) -> None:
         """Read what will be asked for, several tables together: of a report in one pass over the file.
@@ -169,10 +173,6 @@ class Trace:
         """Return a table as a polars LazyFrame; collecting it reads only the columns that the query uses."""
         self.schema(name)
         return to_frame(self._layer, name)
-
-    def in_turns(self) -> Trace:
-        """Return this trace for several threads: one at a time reads, the others wait."""
-        return _InTurns(self._layer, path=self.path, format=self.format)
 
     def schema(self, name: str) -> schemas.TableSchema:
         """Return the declared schema of a table of this trace.
@@ -608,7 +608,7 @@ def _write_tables(
 
     next(iter(paths.values())).parent.mkdir()
     trace.prefetch(dict.fromkeys(paths))
-    view, lock = trace.in_turns(), threading.Lock()
+    lock = threading.Lock()
     counts = {name: trace.count(name) for name in paths}
     longest_first = sorted(counts, key=lambda name: -counts[name])
     rows = sum(counts.values())
@@ -620,29 +620,10 @@ def _write_tables(
                 written[name] = done
                 progress(written.total(), rows)
 
-        write(view, name, paths[name], tell)
+        write(trace, name, paths[name], tell)
 
     for _ in in_order(job, longest_first, WRITERS):
         pass
-
-
-class _InTurns(Trace):
-    """A trace for several threads: one at a time reads."""
-
-    def __init__(self, layer: Layer, *, path: Path | None, format: str) -> None:  # noqa: A002
-        super().__init__(layer, path=path, format=format)
-        self._turn = threading.RLock()
-
-    def pieces(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a table."""
-        with self._turn:
-            return super().pieces(name, columns)
-
-    def frame(self, name: str) -> pl.LazyFrame:
-        """Read a table as a frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.pieces(name)).lazy()
 
 
 def _untold(done: int, total: int) -> None:

@@ -10,14 +10,13 @@ The functions are eager: every one of them needs its whole columns, sorted.
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import polars as pl
 
 from tracekit.core.containment import latest_enclosing
+from tracekit.threads import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -205,8 +204,7 @@ def _in_slices(work: Callable[[Rows], pl.Series], rows: Rows) -> pl.Series:
     """Work on slices of rows in several threads, if there are many: n rows in, n values out."""
     if len(rows) <= _MANY:
         return work(rows)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return pl.concat(pool.map(work, [rows.slice(at, _MANY) for at in range(0, len(rows), _MANY)]))
+    return pl.concat(in_order(work, [rows.slice(at, _MANY) for at in range(0, len(rows), _MANY)]))
 
 
 def depths(parents: pl.Series) -> pl.Series:

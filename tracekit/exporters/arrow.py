@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.exporters import declared
 from tracekit.registry import Exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.registry import Progress, View
+
+BATCH_ROWS = 1 << 18
 
 
 def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
@@ -20,7 +21,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
     table = view.table(name)
     done = 0
     with ipc.new_file(str(path), table.schema) as writer:
-        for batch in table.to_batches(declared.BATCH_ROWS):
+        for batch in table.to_batches(BATCH_ROWS):
             writer.write_batch(batch)
             done += batch.num_rows
             progress(done, table.num_rows)

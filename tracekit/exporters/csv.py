@@ -20,10 +20,9 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
     """Write one table with a header line."""
     import polars as pl
 
-    rows = view.count(name)
-    frame = view.frame(name).select(view.schema(name).names)
-    frame.with_columns(pl.col(pl.Binary).bin.encode("hex")).sink_csv(path, maintain_order=True)
-    progress(rows, rows)
+    frame = pl.DataFrame(view.pieces(name))
+    frame.lazy().with_columns(pl.col(pl.Binary).bin.encode("hex")).sink_csv(path, maintain_order=True)
+    progress(frame.height, frame.height)
 
 
 EXPORTER = Exporter("csv", "CSV with a header, one file a table", (".csv",), write_table=write_table)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.exporters import declared
 from tracekit.registry import Exporter
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
     from tracekit.registry import Progress, View
 
-MANY_TEXTS = 1 << 15
+GROUP_ROWS, MANY_TEXTS = 1 << 18, 1 << 15
 
 
 def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
@@ -28,9 +27,9 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
             table.column_names.index(column), table.field(column), table[column].unify_dictionaries()
         )
     with parquet.ParquetWriter(path, table.schema, compression="zstd", use_dictionary=repeating) as writer:
-        for at in range(0, table.num_rows, declared.BATCH_ROWS):
-            writer.write_table(table.slice(at, declared.BATCH_ROWS))
-            progress(min(at + declared.BATCH_ROWS, table.num_rows), table.num_rows)
+        for at in range(0, table.num_rows, GROUP_ROWS):
+            writer.write_table(table.slice(at, GROUP_ROWS))
+            progress(min(at + GROUP_ROWS, table.num_rows), table.num_rows)
 
 
 def _repeating(table: pa.Table) -> list[str]:
