@@ -14,8 +14,8 @@ import pytest
 import tracekit as tk
 from tests.readers.nsys_rep_files import Parts, take_apart
 from tracekit.core.reports import REPORTS
+from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep.layout import PROCESS
-from tracekit.readers.protobuf.wire import Message
 from tracekit.trace import report_table
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests.benchmarks import repeat
-from tracekit.readers import columns
+from tracekit.readers.common import columns
 from tracekit.readers.nsys_rep import events
 
 SMALL = Path(__file__).parents[1] / "fixtures" / "train_amp.nsys-rep"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 from tracekit import schemas
-from tracekit.readers.damage import Damage
-from tracekit.readers.protobuf import messages
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf import messages
 
 TEXTS = sorted((schemas.FOLDER / "proto").glob("*.proto"))
 

@@ -18,8 +18,8 @@ from tests.readers.test_nsys_rep_redact import unpacked
 from tests.readers.test_nsys_sqlite_redact import dump
 from tracekit import registry
 from tracekit.errors import ExportError, TracekitError, TracekitWarning, UnknownFormatError
-from tracekit.readers.protobuf.wire import Message
-from tracekit.readers.redaction import COMMON, KINDS
+from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.common.redaction import COMMON, KINDS
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracekit.readers.common.protobuf.rewriting import Part, counted, edited, encoded, field
+from tracekit.readers.common.protobuf.wire import VARINT, Message, delimited, varint
 from tracekit.readers.nsys_rep.container import END, OFFSETS, RAW, Container
-from tracekit.readers.protobuf.rewriting import Part, counted, edited, encoded, field
-from tracekit.readers.protobuf.wire import VARINT, Message, delimited, varint
 from tracekit.registry import Source
 
 if TYPE_CHECKING:

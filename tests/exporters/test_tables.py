@@ -11,7 +11,8 @@ import pytest
 import tracekit as tk
 from pyarrow import ipc, parquet
 from tracekit import registry, schemas
-from tracekit.exporters import declared
+from tracekit.exporters import arrow
+from tracekit.exporters import parquet as parquet_exporter
 
 ROWS = {
     "mark_id": [1, 2, 3, 4],
@@ -52,7 +53,8 @@ def read_again(path: Path) -> pa.Table:
 def test_a_table_comes_back_as_declared(
     marks: tk.Trace, table: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declared, "BATCH_ROWS", 3)
+    monkeypatch.setattr(arrow, "BATCH_ROWS", 3)
+    monkeypatch.setattr(parquet_exporter, "GROUP_ROWS", 3)
     again = read_again(written(marks, table, tmp_path, format))
     assert again.schema.equals(schemas.arrow_schema(schemas.table(table)), check_metadata=True)
     assert again.to_pylist() == marks[table].to_pylist()
@@ -94,7 +96,8 @@ def test_many_different_texts_come_back_and_are_no_dictionary_of_the_file(
 ) -> None:
     from tracekit.exporters import parquet as exporter
 
-    monkeypatch.setattr(declared, "BATCH_ROWS", 3)
+    monkeypatch.setattr(arrow, "BATCH_ROWS", 3)
+    monkeypatch.setattr(parquet_exporter, "GROUP_ROWS", 3)
     dictionary = {}
     for most in (2, 3):
         monkeypatch.setattr(exporter, "MANY_TEXTS", most)

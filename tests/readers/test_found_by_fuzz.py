@@ -12,7 +12,7 @@ import pytest
 import tracekit as tk
 from tests.readers.nsys_rep_files import Parts, message, strings
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.damage import Damage, once
+from tracekit.readers.common.damage import Damage, once
 from tracekit.readers.nsys.capture import NsysCapture
 
 ROOT = Path(__file__).parents[2]

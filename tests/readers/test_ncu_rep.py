@@ -29,10 +29,10 @@ from tests.readers.ncu_rep_files import (
 from tests.test_conformance import described
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnknownFormatError
+from tracekit.readers.common.protobuf.messages import parse
 from tracekit.readers.ncu_rep import metrics, rules
 from tracekit.readers.ncu_rep.capture import INSTANCES
 from tracekit.readers.ncu_rep.container import Container, declared
-from tracekit.readers.protobuf.messages import parse
 from tracekit.registry import Source
 
 BASIC = ROOT / "fixtures" / "ncu" / "ncu_basic.ncu-rep"

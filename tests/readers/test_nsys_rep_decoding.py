@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import Parts, message, varint
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoding import Buffer, decode, varints
+from tracekit.readers.common.protobuf.wire import Message, fields
+from tracekit.readers.common.protobuf.wire import varint as read_varint
 from tracekit.readers.nsys_rep import clocks, entries
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import Container
-from tracekit.readers.protobuf.decoding import Buffer, decode, varints
-from tracekit.readers.protobuf.wire import Message, fields
-from tracekit.readers.protobuf.wire import varint as read_varint
 from tracekit.registry import Source
 
 NUMBERS = st.one_of(
@@ -106,7 +106,7 @@ def test_little_address_space_is_enough() -> None:
     code = """
 import resource
 import numpy as np
-from tracekit.readers.protobuf.decoding import Buffer, decode
+from tracekit.readers.common.protobuf.decoding import Buffer, decode
 
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 buffers = [Buffer(1 << 24) for _ in range(4)]

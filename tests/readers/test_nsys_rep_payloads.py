@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import CAPTURES, Parts, container, event, message, packed, take_apart
 from tracekit.errors import CorruptTraceError, TracekitWarning
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep import payloads
 from tracekit.readers.nsys_rep.container import OFFSETS
 from tracekit.readers.nsys_rep.payload_schemas import MAX_VALUES, Schemas, quoted
 from tracekit.readers.nsys_rep.payloads import MAX_ITEMS
-from tracekit.readers.protobuf.wire import Message
 
 FOLDER = CAPTURES / "payloads"
 CAPTURED = sorted(p.stem for p in FOLDER.glob("*.nsys-rep"))

@@ -26,12 +26,12 @@ from tests.readers.nsys_rep_files import (
 )
 from tests.readers.test_nsys_rep_fuzz import CASES, MUTATIONS
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.rewriting import parts
+from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import FACTS, OFFSETS, RAW, Container
 from tracekit.readers.nsys_rep.entries import count
-from tracekit.readers.protobuf.rewriting import parts
-from tracekit.readers.protobuf.wire import Message
 from tracekit.registry import Source
 
 OWN = sorted(CAPTURES.glob("*.nsys-rep"))

@@ -13,7 +13,7 @@ import pytest
 import tracekit as tk
 from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, untouched
 from tracekit import schemas, threads
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
 from tracekit.readers.nsys_sqlite import database
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry import Source

@@ -16,8 +16,8 @@ import pytest
 import tracekit as tk
 from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, edited, outcome, untouched
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning, UnknownFormatError
+from tracekit.readers.common.sqlite_files import JOURNAL_MAGIC
 from tracekit.readers.nsys_sqlite import database
-from tracekit.readers.sqlite_files import JOURNAL_MAGIC
 
 SMALL = FIXTURES / "graph_node.sqlite"
 PAGE = 4096

@@ -13,8 +13,8 @@ import pytest
 import tracekit as tk
 from tests.readers.databases import FIXTURES, edited, plain, untouched
 from tracekit.errors import CorruptTraceError, ExportError, TracekitError, TracekitWarning, UnsupportedVersionError
+from tracekit.readers.common.redaction import KINDS
 from tracekit.readers.nsys_sqlite import redact
-from tracekit.readers.redaction import KINDS
 
 CASES = 120
 Dump = dict[str, dict[int, tuple[object, ...]]]

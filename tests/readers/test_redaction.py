@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import message
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.damage import Damage
-from tracekit.readers.protobuf.rewriting import edited, parts, within
-from tracekit.readers.redaction import (
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.rewriting import edited, parts, within
+from tracekit.readers.common.redaction import (
     COMMAND,
     ENVIRONMENT,
     HOST,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.readers.table_files import TableFiles, find, one_file
+from tracekit.readers.common.table_files import TableFiles, find, one_file
 from tracekit.registry import Reader
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING
 
-from tracekit.readers.sqlite_files import MAGIC, connect, read_only_uri
+from tracekit.readers.common.sqlite_files import MAGIC, connect, read_only_uri
 from tracekit.registry import Reader
 
 if TYPE_CHECKING:

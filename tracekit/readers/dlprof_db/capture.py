@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionError, first_line, warn
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
 from tracekit.readers.dlprof_db import rolled
 from tracekit.readers.dlprof_db.database import AGAIN, Database
 from tracekit.readers.dlprof_db.tables import CHILDREN, NEEDED, TABLES, Made, calls

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tracekit.errors import CorruptTraceError, first_line
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
+from tracekit.readers.common.sqlite_files import check_whole, connect, read_only_uri
 from tracekit.readers.dlprof_db.tables import FIRST_ROWS
-from tracekit.readers.sqlite_files import check_whole, connect, read_only_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

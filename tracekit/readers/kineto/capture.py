@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
-from tracekit.readers.damage import located
+from tracekit.readers.common.damage import located
 from tracekit.readers.kineto import machine
 from tracekit.readers.kineto.cells import Cells
 from tracekit.readers.kineto.document import Document

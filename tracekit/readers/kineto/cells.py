@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
 from tracekit.readers.kineto.keys import Slot
 
 if TYPE_CHECKING:
     from collections import Counter
 
+    from tracekit.readers.common.sandbox import Octets
     from tracekit.readers.kineto.walker import Numbers, Walker
-    from tracekit.readers.sandbox import Octets
 
 ABSENT, NUMBER, TEXT, OTHER = range(4)
 MAX_DIGITS = 40

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Callable

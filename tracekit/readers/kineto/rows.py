@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
 from tracekit.readers.kineto import labels
 from tracekit.readers.kineto.cells import integer
 from tracekit.readers.kineto.keys import Slot

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.readers.sandbox import Sandbox
+from tracekit.readers.common.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.readers.sandbox import Octets
+    from tracekit.readers.common.sandbox import Octets
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.readers.damage import located
+from tracekit.readers.common.damage import located
 from tracekit.readers.ncu_rep import instances, launches, machine, metrics, nvtx, rules, sources
 from tracekit.readers.ncu_rep.container import Container
 from tracekit.readers.ncu_rep.rows import table

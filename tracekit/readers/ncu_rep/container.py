@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tracekit.errors import CorruptTraceError, TracekitError, warn
-from tracekit.readers.damage import Damage, located
-from tracekit.readers.mapped import mapped
-from tracekit.readers.protobuf.messages import message, parse
+from tracekit.readers.common.damage import Damage, located
+from tracekit.readers.common.mapped import mapped
+from tracekit.readers.common.protobuf.messages import message, parse
 from tracekit.registry import describe
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from tracekit.readers.columns import compact
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.columns import compact
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoding import Buffer, decode
 from tracekit.readers.ncu_rep.container import declared, limited, numbered
 from tracekit.readers.ncu_rep.metrics import BATCH_BYTES, MAX_METRICS, SMALL, WHOLE, values
-from tracekit.readers.protobuf.decoding import Buffer, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tracekit.readers.common.protobuf.decoding import Field
     from tracekit.readers.ncu_rep.container import Container
-    from tracekit.readers.protobuf.decoding import Field
 
 CORRELATION, VALUE = 1, 2
 MAX_INSTANCES = 1 << 24

@@ -14,19 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from tracekit.readers.columns import compact, text
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.columns import compact, text
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoding import Buffer, cut, decode
 from tracekit.readers.ncu.units import unit_of
 from tracekit.readers.ncu_rep.container import declared, limited, numbered
-from tracekit.readers.protobuf.decoding import Buffer, cut, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
+    from tracekit.readers.common.protobuf.decoding import Field, Mask, Places
     from tracekit.readers.ncu_rep.container import Container
-    from tracekit.readers.protobuf.decoding import Field, Mask, Places
 
 BATCH_BYTES = 8 << 20
 MAX_METRICS = 1 << 18

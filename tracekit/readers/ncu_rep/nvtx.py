@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit.readers.common.protobuf.messages import parse
+from tracekit.readers.common.protobuf.wire import signed
 from tracekit.readers.ncu_rep.container import declared, limited, numbered, text
-from tracekit.readers.protobuf.messages import parse
-from tracekit.readers.protobuf.wire import signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

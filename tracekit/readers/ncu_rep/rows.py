@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from tracekit import schemas
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

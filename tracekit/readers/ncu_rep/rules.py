@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from tracekit.readers.common.protobuf.messages import parse
 from tracekit.readers.ncu_rep.container import declared, limited, numbered, text
-from tracekit.readers.protobuf.messages import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

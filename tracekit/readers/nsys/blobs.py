@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.protobuf.decoding import cut
+from tracekit.readers.common.protobuf.decoding import cut
 
 if TYPE_CHECKING:
     Octets: TypeAlias = npt.NDArray[np.uint8]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import ids, machine, metrics, nvtx
 from tracekit.readers.nsys.lookups import Lookups, kind_of
 from tracekit.readers.nsys.tables import ROWID, Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.columns import whole
+from tracekit.readers.common.columns import whole
 
 ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1

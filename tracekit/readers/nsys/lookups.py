@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tracekit.errors import warn
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
 from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
 from tracekit.readers.nsys.machine import rows
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import ids
 from tracekit.readers.nsys.lookups import request
 from tracekit.readers.nsys.tables import Where

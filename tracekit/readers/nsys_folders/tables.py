@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.errors import CorruptTraceError, warn
+from tracekit.readers.common.table_files import guarded
 from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_folders import sniffing
 from tracekit.readers.nsys_folders.values import payloads, plain, typed
-from tracekit.readers.table_files import guarded
 from tracekit.registry import UNKNOWN, Source, describe
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import blobs
 
 MOST_TEXT = (1 << 31) - 1

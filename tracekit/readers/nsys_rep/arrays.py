@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoding import Field, cut, decode
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep.layout import CLASS, Kind
-from tracekit.readers.protobuf.decoding import Field, cut, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tracekit.readers.common.protobuf.decoding import Buffer, Mask, Places
     from tracekit.readers.nsys_rep.events import Chosen
     from tracekit.readers.nsys_rep.layout import Column, Table
-    from tracekit.readers.protobuf.decoding import Buffer, Mask, Places
 
 
 def columns(chosen: Chosen, table: Table, names: Sequence[str]) -> dict[str, pa.Array]:

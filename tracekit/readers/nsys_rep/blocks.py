@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.errors import UnsupportedVersionError
-from tracekit.readers.damage import Damage, once
+from tracekit.readers.common.damage import Damage, once
+from tracekit.readers.common.protobuf.decoding import cut
+from tracekit.readers.common.protobuf.rewriting import counted, encoded
+from tracekit.readers.common.protobuf.wire import DELIMITED, MORE, Message, delimited, varint
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
-from tracekit.readers.protobuf.decoding import cut
-from tracekit.readers.protobuf.rewriting import counted, encoded
-from tracekit.readers.protobuf.wire import DELIMITED, MORE, Message, delimited, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tracekit.readers.protobuf.wire import Message, signed
+from tracekit.readers.common.protobuf.wire import Message, signed
 
 SESSION, MACHINE, SYSTEM, UTC = 7, 1, 3, 9
 SERVED_SESSION, SERVED_SYSTEM, SERVED_UTC = 15, 14, 11

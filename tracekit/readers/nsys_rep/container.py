@@ -11,9 +11,9 @@ import struct
 from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError, warn
-from tracekit.readers.damage import Damage, located
-from tracekit.readers.mapped import mapped
-from tracekit.readers.protobuf.wire import Message
+from tracekit.readers.common.damage import Damage, located
+from tracekit.readers.common.mapped import mapped
+from tracekit.readers.common.protobuf.wire import Message
 from tracekit.registry import describe
 
 if TYPE_CHECKING:

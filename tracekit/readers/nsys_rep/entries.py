@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.readers.damage import Damage
-from tracekit.readers.protobuf.decoding import Buffer
-from tracekit.readers.protobuf.walk import AGAIN, BROKEN, MANY, ROOM, SCRATCH, complain
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoding import Buffer
+from tracekit.readers.common.protobuf.walk import AGAIN, BROKEN, MANY, ROOM, SCRATCH, complain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.readers.protobuf.decoding import Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Mask, Places
 
 Kinds: TypeAlias = npt.NDArray[np.uint16]
 Starts: TypeAlias = npt.NDArray[np.uint32]

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoding import Buffer
+from tracekit.readers.common.protobuf.walk import SLACK
 from tracekit.readers.nsys_rep import entries
-from tracekit.readers.protobuf.decoding import Buffer
-from tracekit.readers.protobuf.walk import SLACK
 from tracekit.threads import Relay, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tracekit.readers.common.protobuf.decoding import Mask, Places
     from tracekit.readers.nsys_rep.blocks import Block, RawData
     from tracekit.readers.nsys_rep.entries import Entries, Wanted
-    from tracekit.readers.protobuf.decoding import Mask, Places
 
     HandOn = Callable[[Mapping[str, int]], Mapping[str, int]]
 

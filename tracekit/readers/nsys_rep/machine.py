@@ -10,10 +10,10 @@ from tracekit.readers.nsys_rep.container import CLOCKS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tracekit.readers.common.protobuf.wire import Message
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.container import Container
     from tracekit.readers.nsys_rep.metrics import Metric
-    from tracekit.readers.protobuf.wire import Message
 
     Row = dict[str, Any]
 

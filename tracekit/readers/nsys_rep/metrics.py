@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoding import WORD, decode
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep.arrays import numbers
-from tracekit.readers.protobuf.decoding import WORD, decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracekit.readers.common.protobuf.decoding import Buffer, Places
+    from tracekit.readers.common.protobuf.wire import Message
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.events import Chosen
-    from tracekit.readers.protobuf.decoding import Buffer, Places
-    from tracekit.readers.protobuf.wire import Message
 
 SOURCE = b"GpuMetrics"
 SOURCE_MASK = ~0xFFFFFFFF

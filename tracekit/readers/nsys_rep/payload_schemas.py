@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracekit.readers.protobuf.wire import Message
+    from tracekit.readers.common.protobuf.wire import Message
 
 FIRST_SCHEMA = 1 << 24
 STATIC, UNION, UNION_WITH_SELECTOR = 1, 3, 4

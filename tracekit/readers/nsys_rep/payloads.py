@@ -14,15 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, decode, varints
+from tracekit.readers.common.protobuf.wire import DELIMITED
 from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, Form, quoted
-from tracekit.readers.protobuf.decoding import MAX_LENGTH, Buffer, decode, varints
-from tracekit.readers.protobuf.wire import DELIMITED
 
 if TYPE_CHECKING:
+    from tracekit.readers.common.protobuf.decoding import Mask, Places, Words
+    from tracekit.readers.common.sandbox import Octets
     from tracekit.readers.nsys_rep.payload_schemas import Labels, Plan, Schemas, Value
-    from tracekit.readers.protobuf.decoding import Mask, Places, Words
-    from tracekit.readers.sandbox import Octets
 
 Ints: TypeAlias = npt.NDArray[np.integer]
 

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.rewriting import edited, encoded, parts, within
+from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message
+from tracekit.readers.common.redaction import (
+    ADDRESS,
+    COMMAND,
+    ENVIRONMENT,
+    HOST,
+    Redaction,
+    is_local,
+    is_text,
+    without_folder,
+)
 from tracekit.readers.nsys_rep.container import FACTS
-from tracekit.readers.protobuf.rewriting import edited, encoded, parts, within
-from tracekit.readers.protobuf.wire import DELIMITED, VARINT, Message
-from tracekit.readers.redaction import ADDRESS, COMMAND, ENVIRONMENT, HOST, Redaction, is_local, is_text, without_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.readers.protobuf.rewriting import Edit, Part
+    from tracekit.readers.common.protobuf.rewriting import Edit, Part
 
 OPTIONS, AGENTS = "Analysis Options Data", "Agent activity list"
 PROCESS = 113

@@ -10,21 +10,21 @@ import itertools
 from bisect import bisect_right
 from typing import TYPE_CHECKING, BinaryIO
 
-from tracekit.readers.damage import Damage, located
+from tracekit.readers.common.damage import Damage, located
+from tracekit.readers.common.protobuf.rewriting import counted, edited, encoded, field, parts, within
+from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message, delimited
+from tracekit.readers.common.redaction import ENVIRONMENT, OUTPUT, Redaction, is_environment
 from tracekit.readers.nsys_rep import private
 from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, packed
 from tracekit.readers.nsys_rep.container import END, OFFSETS, RAW, TAIL, Container
 from tracekit.readers.nsys_rep.container import MAGIC as FILE_MAGIC
 from tracekit.readers.nsys_rep.entries import count
-from tracekit.readers.protobuf.rewriting import counted, edited, encoded, field, parts, within
-from tracekit.readers.protobuf.wire import DELIMITED, VARINT, Message, delimited
-from tracekit.readers.redaction import ENVIRONMENT, OUTPUT, Redaction, is_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tracekit.readers.common.protobuf.rewriting import Edit, Part
     from tracekit.readers.nsys_rep.blocks import Block
-    from tracekit.readers.protobuf.rewriting import Edit, Part
     from tracekit.registry import Source
 
 EVENT = 1

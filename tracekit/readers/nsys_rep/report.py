@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.errors import warn
-from tracekit.readers import columns as col
-from tracekit.readers.damage import COPY_AGAIN, located
+from tracekit.readers.common import columns as col
+from tracekit.readers.common.damage import COPY_AGAIN, located
+from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys_rep import arrays, entries, layout, machine, metrics, names, payloads
 from tracekit.readers.nsys_rep.blocks import RawData
@@ -21,7 +22,6 @@ from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.nsys_rep.entries import Wanted
 from tracekit.readers.nsys_rep.events import Events
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
-from tracekit.readers.protobuf.decoding import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

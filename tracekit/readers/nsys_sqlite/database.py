@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.errors import CorruptTraceError, first_line
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, check_whole, connect, page_size, quote, read_only_uri
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_sqlite import pages
-from tracekit.readers.sqlite_files import EXPORT_AGAIN, check_whole, connect, page_size, quote, read_only_uri
 from tracekit.threads import in_order
 
 if TYPE_CHECKING:

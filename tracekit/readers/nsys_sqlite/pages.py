@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.sqlite_files import EXPORT_AGAIN
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN
 
 if TYPE_CHECKING:
     import os

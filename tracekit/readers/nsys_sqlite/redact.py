@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError, TracekitError, UnsupportedVersionError
-from tracekit.readers.redaction import (
+from tracekit.readers.common.redaction import (
     ADDRESS,
     COMMAND,
     ENVIRONMENT,
@@ -29,12 +29,12 @@ from tracekit.readers.redaction import (
     is_local,
     without_folder,
 )
-from tracekit.readers.sqlite_files import EXPORT_AGAIN, check_whole, quote
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, check_whole, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tracekit.readers.redaction import Names
+    from tracekit.readers.common.redaction import Names
     from tracekit.registry import Source
 
 _SETTINGS = (

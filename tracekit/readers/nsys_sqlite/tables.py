@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tracekit.errors import CorruptTraceError, first_line, warn
-from tracekit.readers import columns as col
+from tracekit.readers.common import columns as col
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN
 from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_sqlite.database import Database
-from tracekit.readers.sqlite_files import EXPORT_AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

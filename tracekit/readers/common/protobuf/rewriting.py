@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from tracekit.readers.damage import Damage
-from tracekit.readers.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, varint
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

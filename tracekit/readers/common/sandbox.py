@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import wasmtime
 
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
 
 Octets: TypeAlias = npt.NDArray[np.uint8]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.readers.damage import Damage
-from tracekit.readers.sandbox import Sandbox
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from tracekit.readers.sandbox import Octets
+    from tracekit.readers.common.sandbox import Octets
 
 SLACK = 32
 SLOTS, COUNTS, KINDS, SCRATCH, OCTETS = 4096, 8192, 12288, 16384, 1 << 22

@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pool import DescriptorPool

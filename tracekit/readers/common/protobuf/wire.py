@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from tracekit.readers.damage import Damage
+from tracekit.readers.common.damage import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracekit.readers.damage import Damage
-from tracekit.readers.protobuf.walk import (
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.walk import (
     COUNTS,
     FIELDS,
     KINDS,
@@ -22,7 +22,7 @@ from tracekit.readers.protobuf.walk import (
     Walk,
     complain,
 )
-from tracekit.readers.protobuf.wire import DELIMITED
+from tracekit.readers.common.protobuf.wire import DELIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
