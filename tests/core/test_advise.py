@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
-from tracekit import schemas
+from tests.core.scenes import declared
 from tracekit.core.advise import advise
 from tracekit.core.advise.scene import shown
 from tracekit.core.reports import run
@@ -46,12 +46,8 @@ class Program:
 
     def frames(self, name: str) -> pl.LazyFrame:
         """Give a declared table."""
-        types = schemas.polars_schema(schemas.table(name))
-        rows = pl.DataFrame(getattr(self, f"_{name}", list)(), infer_schema_length=None)
-        if not rows.height:
-            return pl.LazyFrame(schema=types)
-        known = [pl.col(c).cast(t) if c in rows.columns else pl.lit(None, t).alias(c) for c, t in types.items()]
-        return rows.select(known).lazy()
+        made = getattr(self, f"_{name}", list)()
+        return declared(**{name: pl.DataFrame(made, infer_schema_length=None)})(name)
 
     def _nvtx_ranges(self) -> list[dict[str, object]]:
         place = {"kind": "push_pop", "process_id": 1, "thread_id": 1, "domain_id": 0}
@@ -231,6 +227,13 @@ def test_steps_of_different_length() -> None:
     assert (found["count"], found["time_ns"]) == (1, 5 * STEP)
     assert (found["start_ns"], found["end_ns"]) == (3 * STEP, 9 * STEP)
     assert "number 3 took 6 ms" in str(found["evidence"])
+
+
+def test_a_short_step_is_no_slow_step() -> None:
+    program = Program()
+    bounds = [0, 10, 20, 30, 31]
+    program.ranges += [(f"step {n}", b * STEP // 10, (b + 1) * STEP // 10) for n, b in enumerate(bounds)]
+    assert "variation" not in program.found()
 
 
 CAPTURES = [*sorted(FIXTURES.glob("*.nsys-rep")), *sorted((FIXTURES / "ops").glob("*.nsys-rep"))]

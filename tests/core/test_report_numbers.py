@@ -126,3 +126,9 @@ def test_no_rows_no_bytes() -> None:
     assert printed(report) == ""
     assert report.rows == 0
     assert report.frame().schema["Avg (ns)"] == pl.Float64
+
+
+def test_values_are_numbers_with_the_digits_that_are_printed() -> None:
+    data = pl.DataFrame({"x": [1.23456, 2.0], "n": [1, None]})
+    report = ReportTable("r", (table.thousandths("X", "x"), table.integer("N", "n")), data)
+    assert report.frame().rows() == [(1.235, 1), (2.0, None)]

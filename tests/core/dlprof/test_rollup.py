@@ -6,7 +6,7 @@ import polars as pl
 from tracekit.core.correlate import DEEPEST_PATH
 from tracekit.core.dlprof.metrics import rounded
 from tracekit.core.dlprof.shapes import shown_shapes
-from tracekit.core.ops.shapes import known_op
+from tracekit.core.ops.shapes import described, known_op
 from tracekit.core.rollup.groups import prefixes
 
 
@@ -46,3 +46,14 @@ def test_the_result_of_a_convolution_follows_from_its_arguments() -> None:
     assert known_op("linear", [[2, 7, 8], [5, 8]], [])[1] == [2, 7, 5]
     assert known_op("matmul", [[4, 8], [3, 8, 5]], [])[1] == [3, 4, 5]
     assert known_op("relu", [[4]], []) == (("", "", ""), None)
+
+
+def test_arguments_that_are_no_json_have_no_shape() -> None:
+    assert shown_shapes(pl.Series(["N", "N"]), pl.Series(["{", "[" * 100_000])).to_list() == ["", ""]
+    assert known_op("conv2d", [], [{"name": "stride", "value": [2]}])[1] is None
+
+
+def test_arguments_that_are_no_json_say_nothing() -> None:
+    types = dict.fromkeys(("op_type", "input_shapes", "parameters"), pl.Categorical())
+    asked = pl.DataFrame([("relu", "{", "[" * 100_000)], schema=types, orient="row")
+    assert described(asked).row(0)[-4:] == ("", "", "", None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
-from tracekit import schemas
+from tests.core.scenes import declared, nvtx
 from tracekit.core.ops import DIALECTS, Ops, dialect, markers
 from tracekit.core.ops.dialect import INSTANCE, path_parts
 from tracekit.errors import TracekitWarning, UnknownFormatError
@@ -24,11 +24,6 @@ PLACE = "{'traceMarker': ['a.py:3', 'b.py:7'], 'funcStack': '/<module>/Net::forw
 
 def captured(*ranges: tuple[str, int, int, int], calls: list[tuple[int, int, int]] | None = None) -> Ops:
     """Ops of ranges (text, thread, start, end) and kernel launches (thread, start, end) in one process."""
-    nvtx = pl.DataFrame(
-        [(i, "push_pop", 1, t, s, e, 0, text) for i, (text, t, s, e) in enumerate(ranges)],
-        schema=["range_id", "kind", "process_id", "thread_id", "start_ns", "end_ns", "domain_id", "name"],
-        orient="row",
-    )
     api = pl.DataFrame(
         [(i, s, e, 1, t, i, "cudaLaunchKernel") for i, (t, s, e) in enumerate(calls or [])],
         schema=["api_call_id", "start_ns", "end_ns", "process_id", "thread_id", "correlation_id", "name"],
@@ -39,16 +34,7 @@ def captured(*ranges: tuple[str, int, int, int], calls: list[tuple[int, int, int
         schema=["start_ns", "end_ns", "process_id", "device_id", "correlation_id", "short_name"],
         orient="row",
     )
-    given = {"nvtx_ranges": nvtx, "api_calls": api, "kernels": kernels}
-
-    def frame(name: str) -> pl.LazyFrame:
-        types = schemas.polars_schema(schemas.table(name))
-        made = given.get(name, pl.DataFrame())
-        known = [pl.col(c).cast(t) for c, t in types.items() if c in made.columns]
-        missing = [pl.lit(None, t).alias(c) for c, t in types.items() if c not in made.columns]
-        return (made.select(*known, *missing) if made.width else pl.DataFrame(schema=types)).lazy()
-
-    return Ops(frame)
+    return Ops(declared(nvtx_ranges=nvtx(*ranges), api_calls=api, kernels=kernels))
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> list[tuple]:

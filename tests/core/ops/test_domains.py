@@ -11,7 +11,7 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import FIXTURES, SHARED
-from tracekit import schemas
+from tests.core.scenes import declared
 from tracekit.core.ops import Ops, domains
 from tracekit.core.ops.dialect import Capture
 
@@ -25,14 +25,7 @@ def captured(*ranges: tuple[str | None, str, int, int], kind: str = "push_pop", 
     rows = [(i, kind, 1, 1, 0 if d is None else 1, d, text, s, e) for i, (d, text, s, e) in enumerate(ranges)]
     made = pl.DataFrame(rows, schema=columns, orient="row").with_columns(**{k: pl.Series(v) for k, v in more.items()})
 
-    def frame(name: str) -> pl.LazyFrame:
-        types = schemas.polars_schema(schemas.table(name))
-        if name != "nvtx_ranges":
-            return pl.LazyFrame(schema=types)
-        wanted = [pl.col(c).cast(t) if c in made.columns else pl.lit(None, t).alias(c) for c, t in types.items()]
-        return made.select(wanted).lazy()
-
-    return Ops(frame)
+    return Ops(declared(nvtx_ranges=made))
 
 
 def said(ops: Ops, *columns: str) -> list[tuple[object, ...]]:

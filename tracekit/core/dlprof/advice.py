@@ -162,8 +162,6 @@ def _longest_steady(lengths: list[int]) -> tuple[int, int]:
     runs = frame.with_columns(run=pl.col("steady").rle_id()).filter("steady").group_by("run").agg(
         start=pl.col("at").min(), count=pl.len()
     )  # fmt: skip
-    if not runs.height:
-        return 0, 0
     start, count = runs.sort("count", "start", descending=[True, False]).select("start", "count").row(0)
     return int(start), int(start + count)
 

@@ -9,12 +9,7 @@ same ending.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
-
-if TYPE_CHECKING:
-    from tracekit.core.ops.dialect import Timeline
 
 BACKWARD_SUFFIX = "_BPROP"
 
@@ -69,8 +64,3 @@ def _backward_ops(rows: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
     numbered = first.with_columns(new=pl.int_range(pl.len()) + start)
     joined = of.join(numbered, left_on="op", right_on="forward_op", maintain_order="left")
     return joined.select("row", op="new", op_id=pl.col("op_id") + BACKWARD_SUFFIX)
-
-
-def with_unassociated(timeline: Timeline, made: pl.DataFrame) -> pl.DataFrame:
-    """Put unassociated ops after the instances of a timeline; both have the columns of ``INSTANCE``."""
-    return pl.concat([timeline.instances, made.select(timeline.instances.columns)])

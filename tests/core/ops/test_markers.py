@@ -1,0 +1,29 @@
+"""What markers of PyProf say, and what is not believed."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from tracekit.core.ops import markers
+from tracekit.errors import TracekitWarning
+
+
+def test_settings_are_merged_and_damage_is_passed_over() -> None:
+    texts = [
+        '{"model_config": {"a": 1, "b": 2}}',
+        "{",
+        "[" * 100_000,
+        '{"model_config": 7}',
+        '{"model_config": {"b": 3}}',
+    ]
+    assert markers.configs(pl.Series(texts)) == {"a": 1, "b": 3}
+
+
+def test_numbers_with_a_point_have_17_digits() -> None:
+    assert markers.as_json({"b": [0.1, 2], "a": None}) == '{"a":null,"b":[0.10000000000000001,2]}'
+
+
+def test_endless_markers_are_not_parsed() -> None:
+    text = "{'mod': 'm', 'op': '" + "x" * markers.LONGEST_TEXT + "'}"
+    with pytest.warns(TracekitWarning, match="1 of 1 different op markers cannot be parsed"):
+        assert markers.calls(pl.Series([text])).height == 0
