@@ -29,7 +29,7 @@ FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "sc
 _JSON_TYPES = {"int64": "integer", "int32": "integer", "float64": "number", "bool": "boolean", "string": "string"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """One declared column."""
 
@@ -43,9 +43,12 @@ class Column:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class TableSchema:
-    """One declared table: columns in order, key, the tool option that records it, and whether exports leave it out."""
+    """One declared table: columns in order, key, the tool option that records it, and whether exports leave it out.
+
+    A declaration is itself and equal to no other, so that what is made of it can be kept.
+    """
 
     name: str
     doc: str
@@ -60,10 +63,15 @@ class TableSchema:
         return [c.name for c in self.columns]
 
     def __getitem__(self, column: str) -> Column:
-        for c in self.columns:
-            if c.name == column:
-                return c
-        raise SchemaError(f"table {self.name!r} has no column {column!r}", hint=f"columns: {', '.join(self.names)}")
+        try:
+            return self._by_name[column]
+        except KeyError:
+            hint = f"columns: {', '.join(self.names)}"
+            raise SchemaError(f"table {self.name!r} has no column {column!r}", hint=hint) from None
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {c.name: c for c in self.columns}
 
 
 @functools.cache
@@ -100,10 +108,7 @@ def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
 
 def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
     """Return the Arrow schema of a table, or of some of its columns, with units and docs as field metadata."""
-    import pyarrow as pa
-
-    chosen = schema.columns if columns is None else [schema[c] for c in columns]
-    return pa.schema([_arrow_field(c) for c in chosen], metadata={"tracekit.table": schema.name})
+    return _arrow_schema(schema, None if columns is None else tuple(columns))
 
 
 def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> dict[str, pl.DataType]:
@@ -196,7 +201,14 @@ def _correlation() -> dict[str, Any]:
     return tomllib.loads((FOLDER / "arrow" / "_correlation.toml").read_text("utf-8"))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1 << 10)
+def _arrow_schema(schema: TableSchema, columns: tuple[str, ...] | None) -> pa.Schema:
+    import pyarrow as pa
+
+    chosen = schema.columns if columns is None else [schema[c] for c in columns]
+    return pa.schema([_arrow_field(c) for c in chosen], metadata={"tracekit.table": schema.name})
+
+
 def _arrow_field(column: Column) -> pa.Field:
     import pyarrow as pa
 
@@ -214,7 +226,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.Chun
     import pyarrow as pa
 
     try:
-        cast = _as_dictionary(column) if declared.type == "dictionary" else column.cast(field.type)
+        cast = _as_dictionary(column) if declared.type == "dictionary" else _as(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
         raise _Misfit(field.name, f"is not {field.type}: {e}") from e
     if not field.nullable and cast.null_count:
@@ -222,6 +234,10 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.Chun
     if declared.values and (foreign := _foreign_values(cast, declared.values)):
         raise _Misfit(field.name, f"holds {', '.join(foreign)}; allowed are {', '.join(declared.values)}")
     return cast
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == kind else column.cast(kind)
 
 
 def _as_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
