@@ -29,16 +29,17 @@ _CONSOLE = re.compile(r"(```console\n)(.*?)(```\n)", re.DOTALL)
 
 def tables() -> str:
     """Describe every declared table."""
-    return "\n".join(_table(schemas.table(name), schemas.correlated(name)) for name in schemas.tables())
+    return "\n".join(_table(schema) for schema in schemas.tables().values())
 
 
-def _table(schema: schemas.TableSchema, correlated: schemas.TableSchema) -> str:
+def _table(schema: schemas.TableSchema) -> str:
     recorded = f" Recorded by `{schema.recorded_by}`." if schema.recorded_by else ""
     lines = [f"## {schema.name}\n", f"{schema.doc} Key: {', '.join(f'`{k}`' for k in schema.key)}.{recorded}\n"]
     lines += _columns(schema.columns)
-    added = correlated.columns[len(schema.columns) :]
-    if added:
-        lines += ["\nAdded by correlation:\n", *_columns(added)]
+    own = len(schema.columns)
+    for how, more in (("correlation", schemas.correlated(schema.name)), ("a roll-up", schemas.rolled_up(schema))):
+        if added := more.columns[own:]:
+            lines += [f"\nAdded by {how}:\n", *_columns(added)]
     return "\n".join([*lines, ""])
 
 

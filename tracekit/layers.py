@@ -459,20 +459,37 @@ class RolledUp(Over):
         """How it is rolled up."""
         return self._aggregation
 
+    def schema(self, name: str) -> TableSchema:
+        """Declared schema, of activities of GPUs with the columns of their op."""
+        return schemas.rolled_up(self._base.schema(name))
+
     def count(self, name: str) -> int:
         """Number of rows."""
         return int(self._table(name).num_rows) if name in ROLLED_UP else self._base.count(name)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read columns of the file, or of a table that the roll-up makes."""
-        return self._table(name).select(list(columns)) if name in ROLLED_UP else self._base.read(name, columns)
+        """Read columns of the file, or what the roll-up makes: a table, or columns beside those of the file."""
+        import pyarrow as pa
+
+        if name in ROLLED_UP:
+            return self._table(name).select(list(columns))
+        own = set(self._base.schema(name).names)
+        if own.issuperset(columns):
+            return self._base.read(name, columns)
+        read, made = self._base.read(name, [c for c in columns if c in own]), self._table(name)
+        arrays = [read[c] if c in own else made[c] for c in columns]
+        return pa.table(arrays, schema=schemas.arrow_schema(self.schema(name), columns))
 
     def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
         """Read columns of the file, also those that the roll-up needs."""
         from tracekit.core.rollup import tables
 
-        needed = {name: set(columns) for name, columns in wanted.items() if name not in ROLLED_UP}
-        for name, columns in tables.NEEDS.items() if any(n in wanted for n in ROLLED_UP) else ():
+        needed, rolls = {}, False
+        for name, columns in wanted.items():
+            own = () if name in ROLLED_UP else self._base.schema(name).names
+            needed[name] = {c for c in columns if c in own}
+            rolls = rolls or len(needed[name]) < len(set(columns))
+        for name, columns in tables.NEEDS.items() if rolls else ():
             needed.setdefault(name, set()).update(columns)
         self._base.prefetch({n: [c for c in self.schema(n).names if c in names] for n, names in needed.items()})
 
@@ -504,10 +521,15 @@ class RolledUp(Over):
         return self._rollup
 
     def _table(self, name: str) -> pa.Table:
+        """A table that the roll-up makes; of others the columns that it adds."""
         from tracekit.core.rollup import tables
 
         if name not in self._made:
-            self._made[name] = schemas.conform(tables.TABLES[name](self.rollup()).to_arrow(), self.schema(name))
+            of_ops = tables.TABLES.get(name)
+            made = of_ops(self.rollup()) if of_ops else tables.of_activities(self.rollup(), name)
+            own = () if of_ops else self._base.schema(name).names
+            columns = [c for c in self.schema(name).names if c not in own]
+            self._made[name] = schemas.conform(made.to_arrow(), self.schema(name), columns)
         return self._made[name]
 
 

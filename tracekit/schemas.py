@@ -96,13 +96,22 @@ def table(name: str) -> TableSchema:
 def correlated(name: str) -> TableSchema:
     """Return a table as ``Trace.correlate()`` leaves it: the declared columns and the ones that correlation adds."""
     base = table(name)
-    added = [c for g in _correlation().values() if name in g["tables"] for c in g["columns"]]
+    added = [c for g in _toml("_correlation").values() if name in g["tables"] for c in g["columns"]]
     return dataclasses.replace(base, columns=(*base.columns, *_columns(added)))
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def rolled_up(base: TableSchema) -> TableSchema:
+    """Return a table as ``Trace.rollup()`` leaves it: activities of GPUs say to which op they belong."""
+    told = _toml("_rollup")
+    if base.name not in told["tables"]:
+        return base
+    return dataclasses.replace(base, columns=(*base.columns, *_columns(told["columns"])))
 
 
 def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
     """Return the table of kernels as ``Trace.join_ncu()`` leaves it: with what was joined, and a column a metric."""
-    added = _columns(tomllib.loads((FOLDER / "arrow" / "_ncu_join.toml").read_text("utf-8"))["columns"])
+    added = _columns(_toml("_ncu_join")["columns"])
     return dataclasses.replace(base, columns=(*base.columns, *added, *metrics))
 
 
@@ -197,8 +206,8 @@ def _columns(raw: Iterable[dict[str, Any]]) -> tuple[Column, ...]:
 
 
 @functools.cache
-def _correlation() -> dict[str, Any]:
-    return tomllib.loads((FOLDER / "arrow" / "_correlation.toml").read_text("utf-8"))
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / "arrow" / f"{name}.toml").read_text("utf-8"))
 
 
 @functools.lru_cache(maxsize=1 << 10)

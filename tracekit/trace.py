@@ -227,8 +227,9 @@ class Trace:
                 DLProf 1.8.0 knew (``dlprof``).
 
         Returns:
-            A new trace, in which ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` have rows. They are
-            made when first asked for.
+            A new trace, in which ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` have rows, and in which
+            kernels, copies, sets and graph launches say to which op they belong: n rows in, n rows out; those that no
+            call is recorded of have nulls. All of it is made when first asked for.
 
         Raises:
             UnknownFormatError: No such dialect (when a table is asked for).

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import polars as pl
 import pytest
 from tracekit.cli.options import named_value, numbers
 from tracekit.core.ops import DIALECTS
@@ -42,6 +43,20 @@ def test_rolled_up_tables_are_rows(run: Run) -> None:
     assert done.text.splitlines() == ["iteration,kernel_count", "0,104", "1,82", "2,74", "3,74"]
     chosen = run("rows", TRAIN, "group_nodes", "--iterations", "2:3", "--format", "json", "--columns", "instance_count")
     assert json.loads(chosen.text)[0] == {"instance_count": 136}
+
+
+def test_kernels_with_their_op(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "k.parquet"
+    run("correlate", TRAIN, "-o", out, "--ops", "--iterations", "2:3")
+    kernels = pl.read_parquet(out)
+    assert kernels.height == 334
+    assert kernels["op_id"].null_count() == 0
+    assert kernels["range_path"].null_count() == 0
+    assert kernels["iteration"].value_counts().sort("iteration").rows() == [(None, 186), (2, 74), (3, 74)]
+    printed = run("rows", TRAIN, "kernels", "--iterations", "2:3", "--columns", "op_id", "-n", "1", "--format", "csv")
+    assert printed.text.splitlines() == ["op_id", "CONV2D_1"]
+    declared = run("schema", "kernels", "--ops", "--format", "csv").text
+    assert [line.split(",")[0] for line in declared.splitlines()][-5:] == list(kernels.columns[-5:])
 
 
 def test_a_report_of_dlprof_is_printed_as_it_wrote_it(run: Run) -> None:

@@ -13,7 +13,9 @@ from tracekit.cli.options import (
     from_option,
     input_argument,
     load,
+    ops_option,
     quiet_option,
+    rollup_options,
     selection_options,
     split_names,
     to_option,
@@ -21,7 +23,7 @@ from tracekit.cli.options import (
 from tracekit.cli.output import STDOUT, progress, say, target
 
 if TYPE_CHECKING:
-    from tracekit.cli.options import Select
+    from tracekit.cli.options import RollUp, Select
     from tracekit.trace import Trace
 
 
@@ -44,8 +46,10 @@ if TYPE_CHECKING:
     type=split_names,
     help="Of --ncu only these metrics; all if left out.",
 )
+@ops_option
 @from_option
 @selection_options
+@rollup_options
 @force_option
 @quiet_option
 def command(
@@ -55,14 +59,17 @@ def command(
     to: str | None,
     ncu: Path | None,
     metrics: list[str] | None,
+    ops: bool,
     from_: str | None,
     select: Select,
+    roll_up: RollUp,
     force: bool,
     quiet: bool,
 ) -> None:
     """Write one row a kernel of IN: its API call, thread, NVTX range, path and depth.
 
-    The rows have the order of the file. The options choose kernels; ranges outside of --time still name them.
+    The rows have the order of the file. The options choose kernels; ranges outside of --time still name them. With
+    --ops also the op, its instance, direction and iteration: --key-op, --iterations and --dialect say which.
 
     With --ncu also the metrics that Nsight Compute measured, in another run: found by name, grid, block, NVTX range
     and order. The column ncu_match says how; the share found is told.
@@ -74,7 +81,7 @@ def command(
     if metrics is not None and ncu is None:
         raise click.UsageError("--metrics are those of --ncu FILE")
     with contextlib.ExitStack() as opened:
-        trace = opened.enter_context(load(path, from_))
+        trace = roll_up(opened.enter_context(load(path, from_)), asked=ops)
         measured = None if ncu is None else opened.enter_context(_load(ncu))
         linked = select(trace.correlate() if measured is None else trace.join_ncu(measured, metrics=metrics))
         with target(out, ".out") as file, progress("correlating", quiet=quiet):

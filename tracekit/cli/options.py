@@ -152,6 +152,9 @@ def to_option(text: str) -> Callable[[Verb], Verb]:
     return click.option("--to", metavar="FORMAT", shell_complete=completes(_exporters), help=text)
 
 
+ops_option = click.option("--ops", is_flag=True, help="Also to which op and iteration each activity of a GPU belongs.")
+
+
 def selection_options(verb: Verb) -> Verb:
     """Add --time, --device, --domain and --min-dur; the verb is given ``select``, which applies them to a trace."""
     options = (
@@ -187,8 +190,8 @@ EXTENDED = "extended"
 def rollup_options(verb: Verb) -> Verb:
     """Add --key-op, --iterations, --dialect and --tensor-cores; the verb is given ``roll_up``, which applies them.
 
-    What is rolled up takes time: a trace is left as it is unless one of them is given, or a table is named that the
-    file does not hold and a roll-up makes.
+    What is rolled up takes time: a trace is left as it is unless one of them is given, a table is named that the file
+    does not hold and a roll-up makes, or it is asked for.
     """
     modes = click.Choice([EXTENDED, "dlprof"])
     options = (
@@ -208,10 +211,10 @@ def rollup_options(verb: Verb) -> Verb:
     def bundled(*, key_op: Any, iterations: Any, dialect: Any, tensor_cores: Any, **others: Any) -> Any:
         given = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
 
-        def roll_up(trace: Trace, *tables: str) -> Trace:
+        def roll_up(trace: Trace, *tables: str, asked: bool = False) -> Trace:
             from tracekit.layers import ROLLED_UP
 
-            wanted = any(v not in (None, EXTENDED) for v in given.values())
+            wanted = asked or any(v not in (None, EXTENDED) for v in given.values())
             made = any(t in ROLLED_UP and not trace.count(t) for t in tables)
             return trace.rollup(**given) if wanted or made else trace
 

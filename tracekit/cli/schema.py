@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import completes, correlated_option, printing_options, table_names
+from tracekit.cli.options import completes, correlated_option, ops_option, printing_options, table_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,15 +22,19 @@ if TYPE_CHECKING:
 @click.command("schema")
 @click.argument("table", metavar="[TABLE]", required=False, shell_complete=completes(table_names))
 @correlated_option
+@ops_option
 @printing_options
-def command(*, table: str | None, correlated: bool, printing: Printing) -> None:
+def command(*, table: str | None, correlated: bool, ops: bool, printing: Printing) -> None:
     """Show the declared columns of TABLE, or list the declared tables.
 
     With --format json: the JSON Schema of a row of TABLE, or of all tables under $defs; the contract for other tools.
     """
     from tracekit import schemas
 
-    get = schemas.correlated if correlated else schemas.table
+    def get(name: str) -> TableSchema:
+        found = schemas.correlated(name) if correlated else schemas.table(name)
+        return schemas.rolled_up(found) if ops else found
+
     if table:
         get(table)
     with printing.page() as page:

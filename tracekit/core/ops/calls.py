@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 KINDS = pl.Enum(["kernel", "memset", "memcpy", "sync", "graph", "call"])
 ON_GPU = ("kernel", "memset", "memcpy", "graph")
-_TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync": "syncs", "graph": "graph_launches"}
+TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync": "syncs", "graph": "graph_launches"}
 
 
 def calls(frames: Frames) -> pl.DataFrame:
@@ -31,7 +31,7 @@ def calls(frames: Frames) -> pl.DataFrame:
     columns = ["start_ns", "end_ns", *CALL, "thread_id", "name", pl.col("api_call_id").alias("call_id")]
     made = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))
     keys = made.select(CALL)
-    caused = pl.concat([_activities(frames, kind, keys) for kind in _TABLES])
+    caused = pl.concat([_activities(frames, kind, keys) for kind in TABLES])
     works = caused.filter(pl.col("kind") != "sync").select("call").unique()
     waits = caused.filter(pl.col("kind") == "sync").unique("call", keep="first", maintain_order=True)
     caused = pl.concat([caused.filter(pl.col("kind") != "sync"), waits.join(works, on="call", how="anti")])
@@ -51,7 +51,7 @@ def _activities(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
     name = pl.col("short_name") if kind == "kernel" else pl.lit(None, pl.Categorical)
     ran = kind != "sync"
     found = (
-        frames(_TABLES[kind])
+        frames(TABLES[kind])
         .select(
             *CALL,
             pl.lit(kind, KINDS).alias("kind"),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.correlate import CALL, THREAD
+from tracekit.core.ops.calls import ON_GPU
+from tracekit.core.ops.calls import TABLES as ACTIVITIES
 from tracekit.core.rollup.breakdown import PARTS
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _SPENT_IN = (
     *("in_cpu_ns", "in_nothing_ns"),
 )
 _TIMES = ("start_ns", "end_ns")
+_KINDS = {ACTIVITIES[kind]: kind for kind in ON_GPU}
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "nvtx_ranges": ("range_id", "kind", *THREAD, "domain_id", "domain", *_TIMES, "name"),
     "api_calls": ("api_call_id", *CALL, "thread_id", *_TIMES, "name"),
@@ -102,6 +105,17 @@ def group_nodes(rollup: Rollup) -> pl.DataFrame:
         iteration_count="cpu_count",
         **{n: pl.col(f"{m}_sum") for n, m in _TOTALS.items()},
     )
+
+
+def of_activities(rollup: Rollup, table: str) -> pl.DataFrame:
+    """Say to which op each activity of a GPU belongs: n rows of ``kernels``, ``memcpys``, … in, n rows out."""
+    calls, ops = rollup.measures.calls, rollup.measures.ops
+    mine = calls.filter(pl.col("kind") == _KINDS[table])
+    rows = ops.frames(table).select(pl.len()).collect().item()
+    instance = pl.repeat(None, rows, dtype=pl.Int64, eager=True).scatter(mine["activity"], mine["instance"])
+    op = ops.instances["op"].gather(instance)
+    of = ops.ops.select(pl.col("op_id", "op_name", "direction").gather(op))
+    return of.with_columns(op_instance_id=instance, iteration=rollup.iteration.gather(instance))
 
 
 TABLES: Mapping[str, Callable[[Rollup], pl.DataFrame]] = {
