@@ -25,7 +25,7 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=90
-	$(BIN)/python -m coverage report --include='tracekit/core/*' --fail-under=99
+	$(BIN)/python -m coverage report --include='tracekit/core/*' --fail-under=100
 
 check: setup
 	$(BIN)/ruff check .

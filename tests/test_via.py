@@ -7,11 +7,15 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import tracekit as tk
 from tests.fake_nsys import TRAIN, FakeNsys
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -117,6 +121,15 @@ def test_only_reports_are_exported_and_only_by_nsys(fake: FakeNsys) -> None:
         tk.load("nothing.nsys-rep", "nsys-rep", via="nsys")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts, also where the tests run in the background of a shell, which lets programs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_ends_it_and_leaves_nothing(fake: FakeNsys) -> None:
     with tk.load(TRAIN) as trace:
         trace.frame("kernels").collect()  # from now on polars answers to an interruption, too

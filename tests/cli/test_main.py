@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 MODULE = [sys.executable, "-m", "tracekit"]
+# a shell lets what it runs in the background ignore some signals, and nohup one more
+HEAR = "[signal.signal(n, signal.SIG_DFL) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]"
+HEARING = [sys.executable, "-c", f"import os, signal, sys; {HEAR}; os.execv(sys.argv[1], sys.argv[1:])"]
 TRAIN = "fixtures/train_amp.sqlite"
 HEAVY = {"polars", "pyarrow", "rich", "numpy"}
 
@@ -168,7 +171,7 @@ def test_an_interrupted_conversion_leaves_nothing(long_capture: Path, tmp_path: 
     # a signal that meets coverage inside its own lock would never be answered
     unwatched = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE")}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, env=unwatched, **pipes) as process:
+    with subprocess.Popen([*HEARING, *command], cwd=ROOT, env=unwatched, **pipes) as process:
         try:
             _wait_for_output(tmp_path, process)
             process.send_signal(number)

@@ -20,7 +20,7 @@ from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.kineto.capture import read
 from tracekit.registry import Source
 
-CASES = 150
+CASES = 60
 SECONDS, BYTES = 2.0, 1 << 30
 NUMBERS = (
     "-1",

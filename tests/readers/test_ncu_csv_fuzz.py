@@ -18,7 +18,7 @@ from tracekit.layers import File
 from tracekit.readers.ncu_csv import frame, open_, sniff
 from tracekit.registry import Source
 
-CASES = 100
+CASES = 40
 SECONDS = 5.0
 LINES = 30
 TOKENS = (

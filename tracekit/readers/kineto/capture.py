@@ -52,7 +52,7 @@ def read(source: Source) -> KinetoCapture:
     collected = collected or Collected(exported=machine.is_exported(document.facts))
     _check(path, document, collected)
     _tell(path, document, stream, collected, repaired)
-    return KinetoCapture(document.facts, collected)
+    return KinetoCapture(path, document.facts, collected)
 
 
 def _check(path: Path, document: Document, collected: Collected) -> None:
@@ -98,7 +98,8 @@ class KinetoCapture:
         rows: Tables of events by name.
     """
 
-    def __init__(self, facts: Mapping[str, Any], collected: Collected) -> None:
+    def __init__(self, path: Path, facts: Mapping[str, Any], collected: Collected) -> None:
+        self._path = path
         self.undecoded = dict(collected.undecoded)
         exported = machine.is_exported(facts)
         self._made: dict[str, pa.Table] = {}
@@ -124,7 +125,7 @@ class KinetoCapture:
         rows = self.rows[name]
         made = [rows.column(f.name) for f in declared]
         filled = [pa.nulls(rows.count, f.type) if m is None else m for m, f in zip(made, declared, strict=True)]
-        return schemas.conform(pa.table(filled, names=list(columns)), schemas.table(name), columns)
+        return schemas.conform(pa.table(filled, names=list(columns)), schemas.table(name), columns, path=self._path)
 
     def _small(self, name: str) -> pa.Table:
         if name not in self._made:

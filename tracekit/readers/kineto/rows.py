@@ -157,9 +157,11 @@ def _name_id(rows: Rows) -> pa.Array:
 
 
 def _kind(rows: Rows) -> pa.Array:
-    if rows.exported:
-        return rows.place["kind"]
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["push_pop"]))
+    """Give the kind that the track of a range says; if none is said, as by other programs, it is push/pop."""
+    nested = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["push_pop"]))
+    if not rows.exported:
+        return nested
+    return pc.coalesce(rows.place["kind"].cast(pa.string()), nested.cast(pa.string())).dictionary_encode()
 
 
 def _domain(rows: Rows) -> pa.Array:
