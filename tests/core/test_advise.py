@@ -233,6 +233,8 @@ def test_a_short_step_is_no_slow_step() -> None:
     program = Program()
     bounds = [0, 10, 20, 30, 31]
     program.ranges += [(f"step {n}", b * STEP // 10, (b + 1) * STEP // 10) for n, b in enumerate(bounds)]
+    for k in range(30):
+        program.kernel(k * 100_000 + 1000, k * 100_000 + 5000, k * 100_000 + 100_000)
     assert "variation" not in program.found()
 
 

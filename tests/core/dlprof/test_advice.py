@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
-from tests.core.scenes import declared, nvtx
+from tests.core.scenes import declared, launches, nvtx
 from tracekit.core.dlprof import tables
 from tracekit.core.rollup import Rollup
 
@@ -44,3 +45,83 @@ def test_settings_that_the_program_recorded() -> None:
     on = findings([100, 100], '{"model_config": {"cudnn_benchmark_disabled": false}}')
     assert [p for p, _ in off.values() if p == said] == [said]
     assert [p for p, _ in on.values() if p == said] == []
+
+
+def said(*ranges: tuple[str, int, int, int], calls: list[tuple[int, int, int, int]], gpus: int = 1) -> dict[str, str]:
+    """Recommendations by problem, of ranges (text, thread, start, end) and calls (thread, start, end, device)."""
+    devices = pl.DataFrame({"device_id": range(gpus), "name": ["GPU"] * gpus})
+    frames = declared(nvtx_ranges=nvtx(*ranges), devices=devices, **launches(*calls))
+    return dict(
+        tables(Rollup.of(frames, dialect="pyprof"))["expert_systems_feedback"]
+        .select("problem", "recommendation")
+        .rows()
+    )
+
+
+def product(kind: str | None) -> str:
+    dtype = "" if kind is None else f", 'dtype': '{kind}'"
+    tensor = f"{{'name': '', 'type': 'tensor', 'shape': (8, 8){dtype}}}"
+    return f"{{'mod': 'torch', 'op': 'mm', 'args': [{tensor}, {tensor}]}}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("float32", "1 op could have used Tensor Cores, and none computed in half precision"),
+        (None, "Whether mixed precision was enabled is not known: no data type was recorded"),
+        ("float16", None),
+    ],
+)
+def test_ops_that_could_use_tensor_cores(kind: str | None, problem: str | None) -> None:
+    found = said((product(kind), 1, 0, 50), (BACKWARD, 1, 60, 100), calls=[(1, 10, 20, 0)])
+    about = [p for p in found if "half precision" in p or "mixed precision" in p]
+    assert about == ([] if problem is None else [problem])
+
+
+def test_several_ops_that_could_use_tensor_cores() -> None:
+    ranges = [(product("float32"), 1, 0, 20), (product("float32").replace("'mm'", "'bmm'"), 1, 30, 50)]
+    found = said(*ranges, (BACKWARD, 1, 60, 100), calls=[(1, 10, 20, 0)])
+    assert "2 ops could have used Tensor Cores, and none computed in half precision" in found
+
+
+def test_a_program_that_waits_for_its_data() -> None:
+    loader = "{'mod': 'torch.utils.data', 'op': 'DataLoader', 'args': []}"
+    steps = [(n * 100, n) for n in range(4)]
+    ranges = [(loader, 1, at, at + 50) for at, _ in steps] + [(BACKWARD, 1, at + 60, at + 90) for at, _ in steps]
+    calls = [(1, at + 61, at + 80, 0) for at, _ in steps]
+    settings = '{"model_config": {"num_workers": %d, "pin_memory": %s}}'
+    poor = said((settings % (0, "false"), 1, 0, 1), *ranges, calls=calls)
+    rich = said((settings % (4, "true"), 1, 0, 1), *ranges, calls=calls)
+    ((problem, told),) = [(p, t) for p, t in poor.items() if "went to loading data" in p]
+    assert float(problem.split("%")[0]) > 5
+    assert "num_workers > 0" in told
+    assert "pin_memory=True" in told
+    assert problem in rich
+    assert not {"num_workers", "pin_memory"}.intersection(rich[problem].replace("=", " ").split())
+    assert [p for p in said(*ranges[4:], calls=calls) if "loading data" in p] == []
+
+
+def test_devices_that_are_used_unevenly_or_not_at_all() -> None:
+    ranges = [(LINEAR, 1, 0, 950), (BACKWARD, 1, 950, 1000)]
+    even = said(*ranges, calls=[(1, 10, 900, 0), (1, 12, 890, 1)], gpus=2)
+    uneven = said(*ranges, calls=[(1, 10, 900, 0), (1, 20, 100, 1)], gpus=2)
+    idle = said(*ranges, calls=[(1, 10, 900, 0)], gpus=2)
+    assert [p for p in even if "unevenly" in p or "without any work" in p] == []
+    assert "GPUs are used unevenly: device 0 for 89.0%, device 1 for 8.0%" in uneven
+    assert "GPUs without any work: 1" in idle
+    assert [p for p in said(*ranges, calls=[(1, 10, 900, 0)]) if "GPU" in p] == []
+
+
+def test_functions_for_debugging() -> None:
+    off = said((LINEAR, 1, 0, 100), (BACKWARD, 1, 100, 200), calls=[])
+    on = said(
+        ('{"model_config": {"detect_anomaly": true}}', 1, 0, 1), (LINEAR, 1, 2, 100), (BACKWARD, 1, 100, 200), calls=[]
+    )
+    assert [p for p in off if "debugging" in p] == []
+    assert len([p for p in on if "debugging" in p]) == 1
+
+
+def test_dali_is_not_recommended_to_who_uses_it() -> None:
+    with_dali = said((LINEAR.replace("linear", "DALI"), 1, 0, 50), (BACKWARD, 1, 60, 100), calls=[(1, 10, 20, 0)])
+    assert "No op of DALI was found" not in with_dali
+    assert "No op of DALI was found" in said((LINEAR, 1, 0, 50), (BACKWARD, 1, 60, 100), calls=[(1, 10, 20, 0)])

@@ -45,6 +45,12 @@ def test_the_result_of_a_convolution_follows_from_its_arguments() -> None:
     assert known_op("conv2d", [image], [stride])[1] is None
     assert known_op("linear", [[2, 7, 8], [5, 8]], [])[1] == [2, 7, 5]
     assert known_op("matmul", [[4, 8], [3, 8, 5]], [])[1] == [3, 4, 5]
+    assert known_op("matmul", [[4], [4]], [])[1] == [1]
+    assert known_op("matmul", [[4, 8]], [])[1] is None
+    assert known_op("mm", [[4, 8], [8, 5]], [])[1] == [4, 5]
+    assert known_op("mm", [[4, 8]], []) == (known_op("mm", [[4, 8], [8, 5]], [])[0], None)
+    assert known_op("mm", [[4], []], []) == (("", "", ""), None)
+    assert known_op("linear", [[2, 7, 8]], [])[1] is None
     assert known_op("relu", [[4]], []) == (("", "", ""), None)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
-from tests.core.scenes import declared, nvtx
+from tests.core.scenes import declared, launches, nvtx
 from tracekit.core.ops import DIALECTS, Ops, dialect, markers
 from tracekit.core.ops.dialect import INSTANCE, path_parts
 from tracekit.errors import TracekitWarning, UnknownFormatError
@@ -24,17 +24,7 @@ PLACE = "{'traceMarker': ['a.py:3', 'b.py:7'], 'funcStack': '/<module>/Net::forw
 
 def captured(*ranges: tuple[str, int, int, int], calls: list[tuple[int, int, int]] | None = None) -> Ops:
     """Ops of ranges (text, thread, start, end) and kernel launches (thread, start, end) in one process."""
-    api = pl.DataFrame(
-        [(i, s, e, 1, t, i, "cudaLaunchKernel") for i, (t, s, e) in enumerate(calls or [])],
-        schema=["api_call_id", "start_ns", "end_ns", "process_id", "thread_id", "correlation_id", "name"],
-        orient="row",
-    )
-    kernels = pl.DataFrame(
-        [(s + 1, e + 1, 1, 0, i, "k") for i, (_, s, e) in enumerate(calls or [])],
-        schema=["start_ns", "end_ns", "process_id", "device_id", "correlation_id", "short_name"],
-        orient="row",
-    )
-    return Ops(declared(nvtx_ranges=nvtx(*ranges), api_calls=api, kernels=kernels))
+    return Ops(declared(nvtx_ranges=nvtx(*ranges), **launches(*((*call, 0) for call in calls or []))))
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> list[tuple]:

@@ -27,3 +27,11 @@ def test_endless_markers_are_not_parsed() -> None:
     text = "{'mod': 'm', 'op': '" + "x" * markers.LONGEST_TEXT + "'}"
     with pytest.warns(TracekitWarning, match="1 of 1 different op markers cannot be parsed"):
         assert markers.calls(pl.Series([text])).height == 0
+
+
+def test_arguments_end_at_a_value_that_json_lacks() -> None:
+    given = "{'name': 'a', 'type': 'float', 'value': 0.5}, {'name': 'b', 'type': 'bool', 'value': True}, {'name': 'c'}"
+    found = markers.calls(pl.Series([f"{{'mod': 'm', 'op': 'dropout', 'args': [{given}]}}"]))
+    assert found["parameters"].to_list() == [
+        '[{"data_type":"","name":"a","value":["0.5"]},{"data_type":"","name":"b","value":null}]'
+    ]
