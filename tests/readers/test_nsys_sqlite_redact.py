@@ -16,7 +16,7 @@ from tracekit.errors import CorruptTraceError, ExportError, TracekitError, Trace
 from tracekit.readers.common.redaction import KINDS
 from tracekit.readers.nsys_sqlite import redact
 
-CASES = 120
+CASES = 60
 Dump = dict[str, dict[int, tuple[object, ...]]]
 
 ENVIRONMENT = "PATH=/opt/alice/bin\0USER=alice\0HOSTNAME=gpu17.cluster.example\0TOKEN=s3cr3t-t0k3n\0"
