@@ -139,8 +139,7 @@ def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> 
 
 def empty(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the table without rows."""
-    empty_table: pa.Table = arrow_schema(schema, columns).empty_table()
-    return empty_table
+    return _empty(schema, None if columns is None else tuple(columns))
 
 
 def conform(
@@ -216,6 +215,11 @@ def _arrow_schema(schema: TableSchema, columns: tuple[str, ...] | None) -> pa.Sc
 
     chosen = schema.columns if columns is None else [schema[c] for c in columns]
     return pa.schema([_arrow_field(c) for c in chosen], metadata={"tracekit.table": schema.name})
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _empty(schema: TableSchema, columns: tuple[str, ...] | None) -> pa.Table:
+    return _arrow_schema(schema, columns).empty_table()
 
 
 def _arrow_field(column: Column) -> pa.Field:
