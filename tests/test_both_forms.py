@@ -16,7 +16,6 @@ from tests.readers.nsys_rep_files import Parts, take_apart
 from tracekit.core.reports import REPORTS
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep.layout import PROCESS
-from tracekit.trace import report_table
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CAPTURES = sorted(p.stem for p in FIXTURES.glob("*.nsys-rep"))
@@ -112,7 +111,7 @@ def test_facts_are_the_same_but_for_the_versions(forms: tuple[tk.Trace, tk.Trace
 
 def as_csv(trace: tk.Trace, report: str) -> bytes:
     sink = io.BytesIO()
-    report_table(trace, report).csv(sink)
+    trace.report(report).csv(sink)
     return sink.getvalue()
 
 

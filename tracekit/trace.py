@@ -486,11 +486,6 @@ def stats(trace: Trace, report: str) -> pl.DataFrame:
     return trace.report(report).frame()
 
 
-def report_table(trace: Trace, report: str) -> ReportTable | DlprofReport:
-    """Compute a report, to be printed as its tool prints it."""
-    return trace.report(report)
-
-
 def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],

@@ -21,7 +21,6 @@ from tracekit.core.reports import REPORTS
 from tracekit.readers.nsys.lookups import Lookups
 from tracekit.readers.nsys_folders import files
 from tracekit.registry import Source
-from tracekit.trace import report_table
 
 EXPORT = FIXTURES / "train_amp.sqlite"
 REPORT = FIXTURES / "train_amp.nsys-rep"
@@ -56,7 +55,7 @@ def assert_same(one: tk.Trace, other: tk.Trace) -> None:
 
 def as_csv(trace: tk.Trace, report: str) -> bytes:
     sink = io.BytesIO()
-    report_table(trace, report).csv(sink)
+    trace.report(report).csv(sink)
     return sink.getvalue()
 
 

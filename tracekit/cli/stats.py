@@ -75,15 +75,13 @@ def command(
     (gpukernsum, …) work. Of several reports, csv and table print one after the other, json an object of arrays, jsonl
     rows that name their report.
     """
-    from tracekit.trace import report_table
-
     with load(path, from_) as trace:
         chosen = roll_up(select(trace))
         with progress("computing", quiet=quiet) as tell:
             made = []
             for i, name in enumerate(names):
                 tell(i, len(names))
-                made.append((name, report_table(chosen, name)))
+                made.append((name, chosen.report(name)))
         with printing.page(of=trace) as page:
             _PRINTERS[printing.style](page, made)
     for name, report in made:
