@@ -45,6 +45,7 @@ BUILTIN_EXPORTERS = (
     "tracekit.exporters.arrow",
     "tracekit.exporters.dlprof_db",
     "tracekit.exporters.dlprof_reports",
+    "tracekit.exporters.tfevents",
 )
 HEAD_BYTES = 4096
 UNKNOWN = "no reader recognises the content"
