@@ -1,4 +1,6 @@
-"""The real TensorBoard and a browser that opens its page: no TensorBoard of our own.
+"""The real TensorBoard and a browser that opens its page; as a program, it takes the picture of the documentation.
+
+    python tests/exporters/tensorboard_page.py RUN PICTURE.png SELECTED [EXPANDED ...]
 
 Chromium is driven through a pipe (``--remote-debugging-pipe``): messages of its DevTools protocol, each ended by a zero
 byte. What stands in the page is asked of the page: its elements hold the graph that they draw.
@@ -163,3 +165,78 @@ class Page(contextlib.AbstractContextManager["Page"]):
             self._pending += part
         found, _, self._pending = self._pending.partition(b"\0")
         return found
+
+
+_CONTROLS = "const c = find(document, 'tf-graph-controls');"
+_GRAPH = "const g = find(document, 'tf-graph');"
+
+
+class GraphPage(Page):
+    """The page with the graph of the one run of a folder."""
+
+    def __init__(self, board: TensorBoard) -> None:
+        super().__init__(f"{board.url}#graphs")
+        self.wait(f"{_CONTROLS} return !!(c && c.datasets && c.datasets.length)")
+        self.drawn()
+
+    def drawn(self) -> None:
+        """Wait until the graph is drawn."""
+        self.wait(f"{_GRAPH} return !!(g && g.renderHierarchy && find(g.shadowRoot, 'svg'))")
+
+    def colour_by_time(self, tag: str) -> None:
+        """Select a step, and colour nodes by their compute time."""
+        select = f"c._selectedTagIndex = c.datasets[0].tags.findIndex(t => t.tag === {json.dumps(tag)})"
+        self.run(f"{_CONTROLS} window.before = c.stats; {select}")
+        self.wait(f"{_CONTROLS} return !!c.stats && c.stats !== window.before")
+        self.run(f"{_CONTROLS} c.colorBy = 'compute_time'")
+        self.wait(f"{_CONTROLS} return !!(c._currentGradientParams && c._currentGradientParams.maxValue)")
+
+    def expand(self, name: str) -> None:
+        """Open a group."""
+        self.run(f"{_GRAPH} g.fire('node-toggle-expand', {{name: {json.dumps(name)}}})")
+        time.sleep(1)
+
+    def select(self, name: str) -> None:
+        """Select a node; its card is shown."""
+        self.run(f"{_GRAPH} g.fit(); g.set('selectedNode', {json.dumps(name)})")
+        time.sleep(2)
+
+    def card(self) -> str:
+        """What the card of the selected node says."""
+        return str(self.run("return find(document, 'tf-node-info').shadowRoot.textContent.replace(/\\s+/g, ' ')"))
+
+    def scale(self) -> list[str]:
+        """Ends of the scale of colours."""
+        found = self.run(f"{_CONTROLS} const p = c._currentGradientParams; return [p.minValue, p.maxValue]")
+        return list(found)
+
+    def labels(self) -> list[str]:
+        """Names that are drawn."""
+        script = (
+            "return [...find(g.shadowRoot, 'svg').querySelectorAll('g.node')].map(e => e.getAttribute('data-name'))"
+        )
+        return list(self.run(f"{_GRAPH} {script}"))
+
+    def times(self) -> dict[str, int | None]:
+        """Compute time of every node and group in us, as the page computed it; null for none."""
+        script = "const found = {}; for (const [name, node] of Object.entries(g.graphHierarchy.getNodeMap()))"
+        found = self.run(
+            f"{_GRAPH} {script} found[name] = node.stats ? node.stats.getTotalMicros() : null; return found"
+        )
+        return dict(found)
+
+
+def main(run: str, picture: str, selected: str, *expanded: str) -> None:
+    """Take a picture of the graph of a run."""
+    with TensorBoard(Path(run)) as board:
+        board.loaded()
+        with GraphPage(board) as page:
+            page.colour_by_time("all iterations")
+            for name in expanded:
+                page.expand(name)
+            page.select(selected)
+            page.picture(Path(picture))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

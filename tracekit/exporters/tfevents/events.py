@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 VERSION = b"brain.Event:2"
-STRING, DOUBLE = 7, 2
+STRING, FLOAT = 7, 1
 SCALAR, TENSOR = 1, 2
 HOST = "/device:CPU:0"
 RESULT = b"result"
@@ -133,15 +133,20 @@ def _result(stats: Any, kind: str | None, shapes: list[list[int]] | None, size: 
         output = stats.output.add(slot=slot)
         output.tensor_description.dtype = _TYPES.get(kind or "", 0)
         _sized(output.tensor_description.shape, shape)
+        if size and len(shapes or ()) == 1:
+            output.tensor_description.allocation_description.requested_bytes = size
     if size:
         stats.memory.add(allocator_name=RESULT, total_bytes=size)
 
 
 def _scalars(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Give the figures of each iteration: its number, its end, and their summary."""
+    """Give the figures of each iteration: its number, its end, and their summary.
+
+    They are of single precision: TensorBoard passes over scalars of any other type.
+    """
     for (number, at), figures in rows.group_by("iteration", "end_ns", maintain_order=True):
         values = [
-            _value(tag, "scalars", SCALAR, {"dtype": DOUBLE, "tensor_shape": {}, "double_val": [value]})
+            _value(tag, "scalars", SCALAR, {"dtype": FLOAT, "tensor_shape": {}, "float_val": [value]})
             for tag, value in figures.select("tag", "value").iter_rows()
         ]
         yield number, at, {"value": values}
