@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,11 +39,13 @@ class Graph:
         nodes: A row a node, with the columns of ``graph_nodes``.
         edges: A row an input of a node, with the columns of ``graph_edges``.
         versions: Versions of TensorFlow that the file names.
+        dangling: Inputs, but for those in functions, that come from no node of the graph.
     """
 
     nodes: pa.Table
     edges: pa.Table
-    versions: tuple[str, ...] = field(default=())
+    versions: tuple[str, ...] = ()
+    dangling: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +107,16 @@ def read_saved_model(octets: bytes | memoryview, *, where: str) -> Graph:
 
 def concat(graphs: Iterable[Graph]) -> Graph:
     """Put graphs one after the other: nodes and edges are numbered through."""
-    nodes, edges, versions, first, begin = [], [], list[str](), 0, 0
+    nodes, edges, versions, first, begin, dangling = [], [], list[str](), 0, 0, 0
     for graph in graphs:
         nodes.append(_moved(graph.nodes, {"node_id": first}))
         edges.append(_moved(graph.edges, {"edge_id": begin, "source": first, "target": first}))
         versions += graph.versions
+        dangling += graph.dangling
         first, begin = first + graph.nodes.num_rows, begin + graph.edges.num_rows
     if not nodes:
         return Graph(_empty(NODES), _empty(EDGES))
-    return Graph(pa.concat_tables(nodes), pa.concat_tables(edges), tuple(dict.fromkeys(versions)))
+    return Graph(pa.concat_tables(nodes), pa.concat_tables(edges), tuple(dict.fromkeys(versions)), dangling)
 
 
 def _moved(table: pa.Table, by: dict[str, int]) -> pa.Table:
@@ -149,7 +152,7 @@ def _meta(buffer: Buffer, starts: Places, stops: Places, run: str | None) -> Gra
     made = concat(parts)
     version = decode(buffer, infos.starts, infos.stops, (_VERSION,)).get(_VERSION)
     known = column(buffer, version, len(infos)).drop_null().to_pylist()
-    return Graph(made.nodes, made.edges, tuple(dict.fromkeys(v for v in known if v)))
+    return replace(made, versions=tuple(dict.fromkeys(v for v in known if v)))
 
 
 def _text(buffer: Buffer, start: int, stop: int) -> str:
@@ -178,7 +181,9 @@ def _graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | None) -
         **found.own(),
         "attributes": found.json(),
     }
-    return Graph(_table(NODES, columns), _table(EDGES, edges_of(buffer, inputs, bodies.owners, columns)))
+    links = edges_of(buffer, inputs, bodies.owners, columns)
+    lost = links["source"].is_null().to_numpy(zero_copy_only=False) & (bodies.owners[inputs.rows] == 0)
+    return Graph(_table(NODES, columns), _table(EDGES, links), dangling=int(lost.sum()))
 
 
 def _bodies(buffer: Buffer, start: int, stop: int, graph: str) -> _Bodies:
