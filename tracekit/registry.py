@@ -35,6 +35,7 @@ BUILTIN_READERS = (
     "tracekit.readers.ncu_rep",
     "tracekit.readers.kineto",
     "tracekit.readers.graphdef",
+    "tracekit.readers.tfevents",
     "tracekit.readers.parquet",
     "tracekit.readers.arrow",
     "tracekit.readers.dlprof_db",
@@ -61,7 +62,7 @@ _FOREIGN = (
         "run: nsys export --type sqlite",
     ),
 )
-_READ_OF_TENSORFLOW = "of TensorFlow, graphs are read (GraphDef, MetaGraphDef, SavedModel)"
+_READ_OF_TENSORFLOW = "of TensorFlow, graphs (GraphDef, MetaGraphDef, SavedModel) and event files are read"
 
 
 _STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9}){0,3})")
