@@ -100,6 +100,12 @@ def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
     return dataclasses.replace(base, columns=(*base.columns, *added, *metrics))
 
 
+def graph_joined(base: TableSchema) -> TableSchema:
+    """Return the table of graph nodes as ``Trace.join_graph()`` leaves it."""
+    added = _columns(tomllib.loads((FOLDER / "arrow" / "_graph_join.toml").read_text("utf-8"))["columns"])
+    return dataclasses.replace(base, columns=(*base.columns, *added))
+
+
 def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
     """Return the Arrow schema of a table, or of some of its columns, with units and docs as field metadata."""
     import pyarrow as pa

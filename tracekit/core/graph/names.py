@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.core.ops.identity import BACKWARD_SUFFIX
+
 UNNAMED = "unnamed"
 BACKWARD = "_bprop"
 _OTHERS = r"[^A-Za-z0-9_.\-]+"
+
+
+def of_ops(ops: pl.DataFrame) -> pl.Series:
+    """Name the node of each op: n rows of ``op_id`` and ``op_name`` in, n different names out.
+
+    A backward pass is called after its op. Of equal names the second, in order of the numbers of the ops, ends in
+    ``_1``.
+    """
+    ids = ops["op_id"].cast(pl.String)
+    forward = ids.str.strip_suffix(BACKWARD_SUFFIX)
+    back = ids.str.ends_with(BACKWARD_SUFFIX) & forward.is_in(ids.implode())
+    number = pl.col("id").str.extract(r"_(\d{1,18})(?:_BPROP)?$").cast(pl.Int64)
+    rows = pl.DataFrame({"name": legal(ops["op_name"]), "id": ids, "back": back}).with_row_index("row")
+    rows = rows.with_columns(name=pl.col("name") + pl.when("back").then(pl.lit(BACKWARD)).otherwise(pl.lit("")))
+    rows = rows.sort(number, "id")
+    return rows.with_columns(name=unique(rows["name"])).sort("row")["name"]
 
 
 def legal(names: pl.Series) -> pl.Series:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.graph import names
-from tracekit.core.ops.identity import BACKWARD_SUFFIX
 from tracekit.core.rollup import tables
 
 if TYPE_CHECKING:
@@ -44,16 +43,11 @@ def nodes(rollup: Rollup) -> pl.DataFrame:
     """
     found = rollup.measures.instances.with_columns(rollup.measures.described["output_shapes"])
     first = found.with_row_index("instance").filter(pl.col("index") == 0).sort("op")
-    forward = found.select(pl.col("op", "start_ns").gather(first["forward"])).rename({"op": "of", "start_ns": "after"})
     ops = tables.ops(rollup).select(*(pl.col(c).cast(pl.String) for c in _SAID), "uses_tensor_cores")
-    rows = ops.hstack(first.select("op", "start_ns", "input_shapes", "output_shapes")).hstack(forward)
-    back = pl.col("op_id").str.ends_with(BACKWARD_SUFFIX) & pl.col("of").is_not_null()
-    suffix = pl.when(back).then(pl.lit(names.BACKWARD)).otherwise(pl.lit(""))
-    rows = rows.with_columns(name=names.legal(rows["op_name"])).with_columns(name=pl.col("name") + suffix)
-    rows = rows.sort(pl.coalesce("after", "start_ns"), "start_ns", "op")
-    rows = rows.with_columns(name=names.unique(rows["name"])).sort("start_ns", "op")
+    rows = ops.hstack(first.select("op", "start_ns", "input_shapes", "output_shapes"))
+    rows = rows.with_columns(name=names.of_ops(ops)).sort("start_ns", "op")
     rows = rows.join(_devices(rollup), on="op", how="left", maintain_order="left")
-    return rows.with_columns(_results(rows)).drop("start_ns", "of", "after")
+    return rows.with_columns(_results(rows)).drop("start_ns")
 
 
 def inputs(rollup: Rollup, made: pl.DataFrame) -> pl.DataFrame:
