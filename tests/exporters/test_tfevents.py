@@ -361,5 +361,23 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("origin", ["", "soon", "-5", "9" * 19, "9" * 40, "٣"])
+def test_any_origin_and_any_times(origin: str, tmp_path: Path) -> None:
+    facts = table("capture_info", 1, name=["origin_utc_ns"], value=[origin])
+    far = 1 << 61
+    trace = small(("a", -4_000, -1_000), ('b\n"\\{é', 0, 1_000), ("c", far, far + 1_000), capture_info=facts)
+    run = exported(trace, tmp_path)
+    found = accumulated(run)
+    assert [n.name for n in found.Graph().node] == ["a", "b", "c"]
+    assert found.Graph().node[1].attr["op_name"].s.decode() == 'b\n"\\{é'
+    starts = [
+        n.all_start_micros for d in found.RunMetadata("all iterations").step_stats.dev_stats for n in d.node_stats
+    ]
+    assert min(starts) > 0
+    assert {ns for _, ns in node_times(found, "all iterations").values()} == {2000}
+    (file,) = run.iterdir()
+    assert file.name == f"events.out.tfevents.{origin[:10] if len(origin) == 19 else '0' * 10}.tracekit"
+
+
 def test_it_is_known_by_its_suffix() -> None:
     assert registry.exporter_for("run7.tensorboard").format == "tfevents"

@@ -25,6 +25,7 @@ OPTIONS = {
 STEPS = 10
 _MOST_STEPS = 10_000
 _RESERVED = "tfevents"
+_DIGITS = 19
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
@@ -40,13 +41,18 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
         hint = "record ranges or kernels: nsys profile -t cuda,nvtx"
         raise ExportError("there are no ops to draw", path=path, hint=hint)
     told = options or {}
-    origin = int(view.info.get("origin_utc_ns", 0))
+    origin = _origin_ns(view.info.get("origin_utc_ns", ""))
     records = events(tables, origin, time=told.get("time", "gpu"), steps=int(told.get("steps", STEPS)))
     path.mkdir()
     with (path / f"events.out.tfevents.{origin // 10**9:010d}.tracekit").open("wb") as sink:
         for done, record in enumerate(records, 1):
             sink.write(framed(record))
             progress(done, len(records))
+
+
+def _origin_ns(told: str) -> int:
+    """Trace origin in ns since 1970; 0 if the capture does not tell, or tells none of our time."""
+    return int(told) if told.isascii() and told.isdecimal() and len(told) <= _DIGITS else 0
 
 
 def _configured(options: Mapping[str, str]) -> Exporter:

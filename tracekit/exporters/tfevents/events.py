@@ -37,6 +37,7 @@ _TYPES = {
 }
 _TEXTS = ("op_id", "op_name", "direction", "data_type", "input_shapes", "tensor_core_support")
 _NS = 1e9
+_MOST = (1 << 63) - 1
 
 
 def events(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: str, steps: int) -> list[bytes]:
@@ -51,7 +52,7 @@ def events(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: str, ste
     begun = origin_ns / _NS
     made = [_event(begun, file_version=VERSION), _event(begun, graph_def=graph(tables))]
     for tag, number, start_ns, rows in steps_of(tables, time, steps):
-        metadata = _run_metadata(tables["nodes"], rows, (origin_ns + start_ns) // 1000 + 1)
+        metadata = _run_metadata(tables["nodes"], rows, max((origin_ns + start_ns) // 1000, 1))
         tagged = {"tag": tag.encode(), "run_metadata": metadata}
         made.append(_event((origin_ns + start_ns) / _NS, step=number, tagged_run_metadata=tagged))
     made += [_event((origin_ns + at) / _NS, step=n, summary=s) for n, at, s in _scalars(tables["scalars"])]
@@ -119,7 +120,7 @@ def _run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> byt
                 all_start_micros=start_us + begin,
                 op_end_rel_micros=lasted,
                 all_end_rel_micros=lasted,
-                all_start_nanos=start_us * 1000 + at_ns,
+                all_start_nanos=min(start_us * 1000 + at_ns, _MOST),
                 op_end_rel_nanos=ns,
                 all_end_rel_nanos=ns,
             )
