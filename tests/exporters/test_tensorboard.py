@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 import tracekit as tk
 from google.protobuf import text_format
 
@@ -75,3 +76,29 @@ def test_the_page_shows_the_times_of_nodes_and_groups(board: Any, tmp_path: Path
     assert "10 nodes" in card
     assert "Compute Time 4.41 ms" in card
     assert 0 < (step["__root__"] or 0) < (times["__root__"] or 0)
+
+
+@pytest.mark.parametrize("name", ["ops/pyprof_like.nsys-rep", "kineto/train.pt.trace.json.gz"])
+def test_every_node_and_group_of_the_page(name: str, board: Any, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing import event_accumulator
+
+    run, ops, _ = run_of(name, tmp_path)
+    ours = event_accumulator.EventAccumulator(str(run))
+    ours.Reload()
+    ids = {n.name: n.attr["op_id"].s.decode() for n in ours.Graph().node}
+    ns = dict(ops.select("op_id", "gpu_time_ns").iter_rows())
+    with board.TensorBoard(run) as served:
+        served.loaded()
+        with board.GraphPage(served) as page:
+            page.colour_by_time("all iterations")
+            times = page.times()
+    scopes = {n.rpartition("/")[0] for n in times} - {""}
+    assert {n for n in ids if n in scopes} == {n.rpartition("/")[0] for n in times if n.endswith(")")}
+    for node, us in times.items():
+        path = "" if node == "__root__" else node
+        if node not in scopes and node != "__root__":
+            spent = ns[ids[node.rpartition("/")[0] if node.endswith(")") else node]]
+        else:
+            spent = sum(ns[i] for n, i in ids.items() if not path or n == path or n.startswith(f"{path}/"))
+        assert abs(1000 * (us or 0) - spent) <= 2000, node
+    assert set(ids) <= set(times)

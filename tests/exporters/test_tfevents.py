@@ -321,6 +321,14 @@ def test_known_checksums() -> None:
 @given(st.integers(0, 3000), st.integers(0, 255))
 def test_checksums_of_any_length(length: int, seed: int) -> None:
     data = bytes((i * i + seed) % 251 for i in range(length))
+    with pytest.MonkeyPatch.context() as patch:
+        assert read(records.framed(data)) == [data]
+        patch.setattr(records, "_SHORT", 0)
+        assert read(records.framed(data)) == [data]
+
+
+def test_long_records_are_summed_in_pieces() -> None:
+    data = bytes(range(256)) * 400 + b"rest"
     assert read(records.framed(data)) == [data]
 
 

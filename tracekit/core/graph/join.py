@@ -111,7 +111,12 @@ def columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     Returns:
         n nodes in, n rows out in order: the columns that ``schemas/arrow/_graph_join.toml`` declares.
     """
-    rows = ops.with_columns(pl.col("op_id").cast(pl.String), support=_code()).hstack(match(ops, nodes))
+    return _columns(ops.hstack(match(ops, nodes)), nodes)
+
+
+def _columns(found: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Say of each node what it took, of ops whose nodes are found."""
+    rows = found.with_columns(pl.col("op_id").cast(pl.String), support=_code())
     rank = pl.col("match").replace_strict(MATCHES, range(len(MATCHES)), return_dtype=pl.Int64)
     rows = rows.drop_nulls("node").sort(rank, -pl.col("gpu_time_ns"), "op_id")
     by_node = rows.group_by("node", maintain_order=True).agg(
@@ -121,12 +126,12 @@ def columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
         pl.col("uses_tensor_cores").any(),
         op_count=pl.len().cast(pl.Int64),
     )
-    found = nodes.select("op").with_row_index("node").cast({"node": pl.Int64})
-    found = found.join(by_node, on="node", how="left", maintain_order="left")
+    whole = nodes.select("op").with_row_index("node").cast({"node": pl.Int64})
+    whole = whole.join(by_node, on="node", how="left", maintain_order="left")
     kind = pl.col("op").cast(pl.String)
     by_type = [tensor_cores.support(kind, framework="tensorflow"), tensor_cores.support(kind)]
     code = pl.coalesce("support", pl.min_horizontal(by_type).cast(pl.Int8))
-    return found.select(
+    return whole.select(
         "op_id",
         pl.col("match").cast(pl.Categorical).alias("op_match"),
         pl.col("op_count", *_SUMMED).fill_null(0),
@@ -163,7 +168,8 @@ def summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
         are not in the graph.
     """
     eligible = pl.col("tensor_core_support").cast(pl.String) == "eligible"
-    known = nodes.select(pl.col("name").cast(pl.String)).hstack(columns(ops, nodes))
+    found = ops.hstack(match(ops, nodes))
+    known = nodes.select(pl.col("name").cast(pl.String)).hstack(_columns(found, nodes))
     inner = names.legal(known["name"]).str.extract(r"^(.*)/[^/]*$").fill_null("")
     counts = {
         "node_count": pl.lit(1, pl.Int64),
@@ -173,7 +179,6 @@ def summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     }
     totals = ["instance_count", "kernel_count", "gpu_time_ns"]
     own = known.select(scope=inner, **counts, **{t: pl.col(t) for t in totals})
-    found = ops.select(totals).hstack(match(ops, nodes))
     loose = found.filter(pl.col("scope").is_not_null()).select("scope", *totals)
     whole = pl.concat([own, loose], how="diagonal").with_columns(pl.exclude("scope").fill_null(0))
     summed = whole.group_by("scope").agg(pl.all().sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
@@ -145,22 +146,25 @@ def _scalars(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, Any]]]:
 
     They are of single precision: TensorBoard passes over scalars of any other type.
     """
-    for (number, at), figures in rows.group_by("iteration", "end_ns", maintain_order=True):
-        values = [
-            _value(tag, "scalars", SCALAR, {"dtype": FLOAT, "tensor_shape": {}, "float_val": [value]})
-            for tag, value in figures.select("tag", "value").iter_rows()
-        ]
+    told: set[str] = set()
+    by_row = rows.select("iteration", "end_ns", "tag", "value").iter_rows()
+    for (number, at), figures in itertools.groupby(by_row, key=lambda row: row[:2]):
+        values = []
+        for _, _, tag, value in figures:
+            made = {"tag": tag.encode(), "tensor": {"dtype": FLOAT, "tensor_shape": {}, "float_val": [value]}}
+            values.append(made if tag in told else made | _plugin("scalars", SCALAR))
+            told.add(tag)
         yield number, at, {"value": values}
 
 
 def _text(tag: str, text: str) -> dict[str, Any]:
     tensor = {"dtype": STRING, "tensor_shape": {}, "string_val": [text.encode()]}
-    return {"value": [_value(tag, "text", TENSOR, tensor)]}
+    return {"value": [{"tag": tag.encode(), "tensor": tensor, **_plugin("text", TENSOR)}]}
 
 
-def _value(tag: str, plugin: str, data_class: int, tensor: dict[str, Any]) -> dict[str, Any]:
-    about = {"plugin_data": {"plugin_name": plugin.encode()}, "data_class": data_class}
-    return {"tag": tag.encode(), "tensor": tensor, "metadata": about}
+def _plugin(name: str, data_class: int) -> dict[str, Any]:
+    """Say whom the values of a tag are for; the first of them says so for all."""
+    return {"metadata": {"plugin_data": {"plugin_name": name.encode()}, "data_class": data_class}}
 
 
 def _event(wall_time: float, **fields: Any) -> bytes:

@@ -1,6 +1,7 @@
 """Records of event files: length, data, and of both a masked CRC-32C (Castagnoli).
 
-A CRC is linear, so that of a long record is made of those of many pieces that are advanced together.
+A CRC is linear, so that of a long record is made of those of many pieces that are advanced together; a short one is
+done before they are laid out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _POLYNOMIAL = 0x82F63B78
 _MASK, _ALL = 0xA282EAD8, 0xFFFFFFFF
-_PIECE = 512
+_PIECE, _SHORT = 512, 1 << 15
 _BYTE = 8
 
 
@@ -29,20 +30,26 @@ def framed(record: bytes) -> bytes:
 
 def crc32c(data: bytes) -> int:
     """Compute the CRC-32C of some bytes."""
-    import numpy as np
-
-    body = len(data) // _PIECE * _PIECE
-    lanes = np.frombuffer(data, np.uint8, body).reshape(-1, _PIECE)
-    crcs = np.zeros(len(lanes), np.uint32)
-    for column in np.ascontiguousarray(lanes.T):
-        crcs = _table()[(crcs ^ column) & 0xFF] ^ (crcs >> np.uint32(_BYTE))
+    body = len(data) // _PIECE * _PIECE if len(data) > _SHORT else 0
     crc = _ALL
-    for piece in crcs.tolist():
+    for piece in _pieces(data[:body]) if body else ():
         crc = _advanced(crc) ^ piece
     table = _numbers()
     for byte in data[body:]:
         crc = table[(crc ^ byte) & 0xFF] ^ (crc >> _BYTE)
     return crc ^ _ALL
+
+
+def _pieces(data: bytes) -> list[int]:
+    """Compute the CRC of each piece, begun with 0, byte by byte of all pieces together."""
+    import numpy as np
+
+    lanes = np.frombuffer(data, np.uint8).reshape(-1, _PIECE)
+    crcs = np.zeros(len(lanes), np.uint32)
+    for column in np.ascontiguousarray(lanes.T):
+        crcs = _table()[(crcs ^ column) & 0xFF] ^ (crcs >> np.uint32(_BYTE))
+    found: list[int] = crcs.tolist()
+    return found
 
 
 def _masked(data: bytes) -> bytes:
