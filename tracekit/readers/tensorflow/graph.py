@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
+from tracekit.readers.common.columns import compact, named
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import Occurrences, occurrences
@@ -168,7 +169,9 @@ def _graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | None) -
     inputs, given = occurrences(buffer, bodies.starts, bodies.stops, (_INPUT, _ATTRIBUTE))
     found = attributes.read(buffer, given, rows)
     called = np.flatnonzero(pc.is_in(ops, bodies.functions).to_numpy(zero_copy_only=False))
-    runs, labels = pa.array([run] * rows, pa.string()), bodies.labels.take(pa.array(bodies.owners))
+    runs = pa.array([None if run is None else 0] * min(rows, 1), pa.int32())
+    runs = named(runs.take(pa.array(np.zeros(rows, np.int64))), pa.array([run], pa.string()))
+    labels = compact(pa.array(bodies.owners), bodies.labels)
     columns = {
         "node_id": pa.array(np.arange(rows)),
         "run": runs,
