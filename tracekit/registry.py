@@ -35,6 +35,7 @@ BUILTIN_READERS = (
     "tracekit.readers.ncu_rep",
     "tracekit.readers.kineto",
     "tracekit.readers.graphdef",
+    "tracekit.readers.tfevents",
     "tracekit.readers.parquet",
     "tracekit.readers.arrow",
     "tracekit.readers.dlprof_db",
@@ -46,6 +47,7 @@ BUILTIN_EXPORTERS = (
     "tracekit.exporters.arrow",
     "tracekit.exporters.dlprof_db",
     "tracekit.exporters.dlprof_reports",
+    "tracekit.exporters.tfevents",
 )
 HEAD_BYTES = 4096
 UNKNOWN = "no reader recognises the content"
@@ -61,7 +63,7 @@ _FOREIGN = (
         "run: nsys export --type sqlite",
     ),
 )
-_READ_OF_TENSORFLOW = "of TensorFlow, graphs are read (GraphDef, MetaGraphDef, SavedModel)"
+_READ_OF_TENSORFLOW = "of TensorFlow, graphs (GraphDef, MetaGraphDef, SavedModel) and event files are read"
 
 
 _STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9}){0,3})")

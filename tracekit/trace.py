@@ -271,16 +271,18 @@ class Trace:
         """Return the capture as another tool keeps it: its tables by name.
 
         Args:
-            name: ``dlprof``, the database of DLProf 1.8.0; rows have no ids, which are their numbers from 1.
+            name: ``dlprof``, the database of DLProf 1.8.0; rows have no ids, which are their numbers from 1. ``graph``,
+                the ops as a graph, with what nodes took.
 
         Raises:
             UnknownFormatError: No other tool is known.
         """
-        if name != "dlprof":
-            raise UnknownFormatError(f"no model is called {name!r}", hint="models: dlprof")
-        from tracekit.core import dlprof
+        if name not in ("dlprof", "graph"):
+            raise UnknownFormatError(f"no model is called {name!r}", hint="models: dlprof, graph")
+        from tracekit.core import dlprof, graph
 
-        return dlprof.tables(self._layer.rollup())
+        rollup = self._layer.rollup()
+        return dlprof.tables(rollup) if name == "dlprof" else graph.tables(rollup)
 
     def wide(self) -> pl.DataFrame:
         """Put the metrics of Nsight Compute side by side.
