@@ -23,6 +23,8 @@ from tracekit import schemas
 from tracekit.errors import TracekitWarning, UnknownFormatError
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.tensorflow import graph as reading
+from tracekit.readers.tensorflow import payloads
+from tracekit.readers.tensorflow.payloads import Within
 
 OWN = sorted(FIXTURES.glob("network.*")) + sorted(FIXTURES.glob("*.pb"))
 REFUSED = {"run_metadata_run_step99_tag_train.pbtxt": "run metadata", "graph_run_run2.pbtxt": "no graph of TensorFlow"}
@@ -332,3 +334,48 @@ def test_what_is_no_graph_is_named() -> None:
         reading.read(typed, where="it")
     with pytest.raises(Damage, match=r"^it: the value of an attribute of 5 bytes is no message$"):
         reading.read(message((1, message((5, message((1, b"k"), (2, message((7, b"\x12\x05a")))))))), where="it")
+
+
+@given(networks())
+def test_large_graphs_are_read_without_their_constants(made: graph_pb2.GraphDef) -> None:
+    octets = made.SerializeToString()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(payloads, "LARGE", 0)
+        patch.setattr(payloads, "SMALL", 8)
+        assert taken(octets) == without_large(in_order(rows([("", made)])), taken(octets))
+
+
+def without_large(wanted: tuple[Rows, Rows], found: tuple[Rows, Rows]) -> tuple[Rows, Rows]:
+    """Leave what is told of lists of tensors by their size, which is another one without the tensors."""
+    for a, b in zip(wanted[0], found[0], strict=True):
+        if '{"bytes":' in (a["attributes"] or ""):
+            a["attributes"] = b["attributes"]
+    return wanted
+
+
+def test_constants_take_no_memory() -> None:
+    made = graph_pb2.GraphDef.FromString((FIXTURES / "network.pb").read_bytes())
+    for node in (made.node[1], made.library.function[0].node_def[0]):
+        node.attr["value"].tensor.tensor_content = bytes(1 << 20)
+        node.attr["values"].list.tensor.add(tensor_content=bytes(1 << 20), dtype=1)
+    meta = message((1, message((5, b"1.2"))), (2, made.SerializeToString()), (7, bytes(1 << 20)))
+    for octets, within in (
+        (made.SerializeToString(), Within.GRAPH),
+        (meta, Within.META_GRAPH),
+        (message((1, 1), (2, meta), (2, meta)), Within.SAVED_MODEL),
+    ):
+        slim = payloads.without(memoryview(octets), within)
+        assert len(octets) > 4 << 20
+        assert len(slim) < 9000
+        read = {Within.GRAPH: reading.read, Within.META_GRAPH: reading.read_meta}.get(within, reading.read_saved_model)
+        small, whole = (read(o, where="it") for o in (slim, octets))
+        assert small.nodes.drop_columns("attributes").equals(whole.nodes.drop_columns("attributes"))
+        assert small.edges.equals(whole.edges)
+        assert small.versions == whole.versions
+
+
+@pytest.mark.parametrize("octets", [b"\x0a\x85\x27a", b"\x0b\x00", b"\x0a\xff", b"\x0d\x00"])
+def test_damage_in_a_large_graph_is_told_with_its_place(octets: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payloads, "LARGE", 0)
+    with pytest.raises(Damage, match=r"^it: .*(\(byte 2 of |at byte )"):
+        reading.read(b"\x12\x00" + octets, where="it")
