@@ -38,7 +38,7 @@ def test_what_the_fixtures_hold() -> None:
             "step_stats": 8,
             "graph_nodes": 4,
             "graph_edges": 3,
-            "capture_info": 4,
+            "capture_info": 5,
         }
         assert trace.undecoded == {"histogram": 11, "hparams": 1, "session log": 1}
         found = trace.frame("scalars").group_by("run", "tag", "kind").len().sort("run", "tag").collect().rows()
@@ -167,8 +167,11 @@ def test_verbs(tmp_path: Path) -> None:
     facts = json.loads(run("info", RUNS, "--json"))
     assert facts["format"] == "tfevents"
     assert facts["rows"]["scalars"] == 172
+    assert facts["runs"] == "3"
     assert facts["undecoded"] == {"histogram": 11, "hparams": 1, "session log": 1}
-    assert "histogram" in run("info", RUNS)
+    printed = [line.split() for line in run("info", RUNS).splitlines()]
+    assert ["runs", "3"] in printed
+    assert ["histogram", "11"] in printed
     assert "scalars" in run("tables", RUNS)
     lines = run("rows", RUNS, "scalars", "-n", "0", "--format", "jsonl").splitlines()
     assert len(lines) == 172
