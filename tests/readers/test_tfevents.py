@@ -31,7 +31,7 @@ from tests.readers.tfevents_files import (
     written,
 )
 from tracekit.errors import CorruptTraceError, MissingTableError, UnknownFormatError
-from tracekit.readers.tfevents import events, records, values
+from tracekit.readers.tfevents import events, folders, records
 from tracekit.readers.tfevents.events import NO_TIME
 
 WALL_NS = 1_700_000_000_250_000_000
@@ -69,6 +69,7 @@ def test_a_point(tmp_path: Path) -> None:
         assert trace.info == {
             "tool": "TensorFlow events",
             "schema_version": "brain.Event:2",
+            "runs": "1",
             "origin_utc_ns": str(WALL_NS),
             "duration_ns": "0",
         }
@@ -504,17 +505,46 @@ def test_same_under_an_unknown_name(tmp_path: Path) -> None:
     assert scalars(unknown) == scalars(path)
 
 
-def test_kinds_are_told_apart() -> None:
-    assert [k.name for k in values.Kind] == [
-        "NOTHING",
-        "SIMPLE",
-        "NUMBER",
-        "TEXTS",
-        "TENSOR",
-        "IMAGE",
-        "HISTOGRAM",
-        "AUDIO",
-    ]
+def test_what_traced_runs_hold_beside_step_stats_is_counted(tmp_path: Path) -> None:
+    run = message("RunMetadata", cost_graph=b"", partition_graphs=[b"", b""], function_graphs=[b""])
+    tagged = message("TaggedRunMetadata", run_metadata=run.SerializeToString())
+    path = written(tmp_path, event(tagged_run_metadata=tagged), event(tagged_run_metadata=tagged))
+    with tk.load(path) as trace:
+        assert trace.undecoded == {"partition graph": 4, "cost graph": 2, "function graph": 2}
+        assert trace.count("step_stats") == 0
+
+
+def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "a", scalar(1, 1))
+    written(tmp_path / "b", scalar(2, 2))
+    scandir = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if Path(path).name == "a":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.warns(tk.TracekitWarning, match=r"a: a folder that cannot be read: Permission denied: left out"):
+        assert [r["step"] for r in scalars(tmp_path)] == [2]
+
+
+def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        written(tmp_path, name=f"tfevents.{number}")
+    monkeypatch.setattr(folders, "MAX_ENTRIES", 4)
+    with pytest.raises(tk.TracekitError, match="holds more than 4 files and folders\nHint: give a folder below it"):
+        tk.load(tmp_path)
+    monkeypatch.setattr(folders, "FEW_ENTRIES", 4)
+    with pytest.raises(UnknownFormatError, match="a folder, and no reader recognises what is in it"):
+        tk.load(tmp_path)
+
+
+def test_folders_are_not_walked_to_the_bottom(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*"d" * (folders.MAX_DEPTH + 1))
+    written(deep, scalar(1, 1))
+    written(deep.parent, scalar(2, 2))
+    assert [r["step"] for r in scalars(tmp_path)] == [2]
 
 
 @pytest.mark.corpus

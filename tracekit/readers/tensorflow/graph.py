@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,15 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
+from tracekit.readers.common.columns import compact, named
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import Occurrences, occurrences
-from tracekit.readers.tensorflow import attributes
+from tracekit.readers.tensorflow import attributes, payloads
 from tracekit.readers.tensorflow.edges import edges as edges_of
 from tracekit.readers.tensorflow.fields import MOST, buffer_of, column
+from tracekit.readers.tensorflow.payloads import Within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tracekit.readers.common.protobuf.decoding import Buffer, Places
 
@@ -71,11 +74,9 @@ def read(octets: bytes | memoryview, *, where: str, graph: str = "", run: str | 
     Raises:
         Damage: It is none, or breaks off.
     """
-    buffer = _buffer(octets, where)
-    try:
-        return _graph(buffer, 0, len(octets), graph, run)
-    except Damage as e:
-        raise Damage(f"{where}: {e}") from e
+    with _told(where):
+        buffer, size = _buffer(octets, Within.GRAPH)
+        return _graph(buffer, 0, size, graph, run)
 
 
 def read_meta(octets: bytes | memoryview, *, where: str, run: str | None = None) -> Graph:
@@ -84,11 +85,9 @@ def read_meta(octets: bytes | memoryview, *, where: str, run: str | None = None)
     Raises:
         Damage: It is none, or breaks off.
     """
-    buffer = _buffer(octets, where)
-    try:
-        return _meta(buffer, np.zeros(1, np.int64), np.full(1, len(octets)), run)
-    except Damage as e:
-        raise Damage(f"{where}: {e}") from e
+    with _told(where):
+        buffer, size = _buffer(octets, Within.META_GRAPH)
+        return _meta(buffer, np.zeros(1, np.int64), np.full(1, size), run)
 
 
 def read_saved_model(octets: bytes | memoryview, *, where: str) -> Graph:
@@ -97,12 +96,10 @@ def read_saved_model(octets: bytes | memoryview, *, where: str) -> Graph:
     Raises:
         Damage: It is none, or breaks off.
     """
-    buffer = _buffer(octets, where)
-    try:
-        (found,) = occurrences(buffer, np.zeros(1, np.int64), np.full(1, len(octets)), (_META_GRAPH,))
+    with _told(where):
+        buffer, size = _buffer(octets, Within.SAVED_MODEL)
+        (found,) = occurrences(buffer, np.zeros(1, np.int64), np.full(1, size), (_META_GRAPH,))
         return _meta(buffer, found.starts, found.stops, None)
-    except Damage as e:
-        raise Damage(f"{where}: {e}") from e
 
 
 def concat(graphs: Iterable[Graph]) -> Graph:
@@ -131,10 +128,21 @@ def _empty(name: str) -> pa.Table:
     return schemas.empty(schemas.table(name)).replace_schema_metadata()
 
 
-def _buffer(octets: bytes | memoryview, where: str) -> Buffer:
+@contextlib.contextmanager
+def _told(where: str) -> Iterator[None]:
+    try:
+        yield
+    except Damage as e:
+        raise Damage(f"{where}: {e}") from e
+
+
+def _buffer(octets: bytes | memoryview, message: Within) -> tuple[Buffer, int]:
+    """Put a message where it can be walked through, and say how large it is there."""
+    if len(octets) > payloads.LARGE:
+        octets = payloads.without(memoryview(octets), message)
     if len(octets) > MOST:
-        raise Damage(f"{where}: {len(octets)} bytes are more than a message of protobuf has")
-    return buffer_of(octets)
+        raise Damage(f"{len(octets)} bytes are more than a message of protobuf has")
+    return buffer_of(octets), len(octets)
 
 
 def _meta(buffer: Buffer, starts: Places, stops: Places, run: str | None) -> Graph:
@@ -168,7 +176,9 @@ def _graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | None) -
     inputs, given = occurrences(buffer, bodies.starts, bodies.stops, (_INPUT, _ATTRIBUTE))
     found = attributes.read(buffer, given, rows)
     called = np.flatnonzero(pc.is_in(ops, bodies.functions).to_numpy(zero_copy_only=False))
-    runs, labels = pa.array([run] * rows, pa.string()), bodies.labels.take(pa.array(bodies.owners))
+    runs = pa.array([None if run is None else 0] * min(rows, 1), pa.int32())
+    runs = named(runs.take(pa.array(np.zeros(rows, np.int64))), pa.array([run], pa.string()))
+    labels = compact(pa.array(bodies.owners), bodies.labels)
     columns = {
         "node_id": pa.array(np.arange(rows)),
         "run": runs,

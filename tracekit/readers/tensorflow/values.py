@@ -40,11 +40,6 @@ def value(octets: bytes) -> Value:
     return Value(kind or "", dumped(plain), told, tuple(_functions(found)))
 
 
-def long(size: int) -> Value:
-    """Return what is told of a value that is too long to be taken apart."""
-    return Value("", dumped({"bytes": size}), None, ())
-
-
 def tensor(dtype: int, shape: bytes | None) -> Value:
     """Return what is told of a tensor.
 

@@ -210,6 +210,7 @@ class EventsCapture:
         versions = dict.fromkeys(f.version for f in files if f.version)
         last = max((f.last for f in files if f.last is not None), default=None)
         facts = {"tool": ", ".join(writers) or "TensorFlow events", "schema_version": ", ".join(versions)}
+        facts["runs"] = str(len(self.runs))
         if last is not None:
             facts |= {"origin_utc_ns": str(self._origin), "duration_ns": str(last - self._origin)}
         return [{"name": name, "value": value} for name, value in facts.items() if value]

@@ -153,6 +153,7 @@ def _take(made: FileEvents, batch: Batch) -> None:
     if RUN in fields:
         rows = _rows(fields[RUN], n)
         made.executions += step_stats.read(batch.buffer, *fields[RUN].spans(), steps[rows])
+        made.counts.update(step_stats.others(batch.buffer, *fields[RUN].spans()))
     for number in (GRAPH, META_GRAPH):
         if number in fields:
             rows = _rows(fields[number], n)

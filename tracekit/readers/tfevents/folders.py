@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.errors import TracekitError, shown
+from tracekit.errors import TracekitError, shown, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 MARK = "tfevents"
 PROFILE_MARK = ".profile-empty"
@@ -22,7 +22,7 @@ FEW_ENTRIES = 1 << 15
 def holds_events(folder: Path) -> bool:
     """Whether a file below a folder is named as an event file, among the entries that are met first."""
     try:
-        return next(iter(_files(folder, FEW_ENTRIES)), None) is not None
+        return next(_files(folder, FEW_ENTRIES), None) is not None
     except TracekitError:
         return False
 
@@ -39,15 +39,15 @@ def runs(path: Path) -> dict[str, list[Path]]:
     if not path.is_dir():
         return {TOP: [path]}
     found: dict[str, list[Path]] = {}
-    for file in _files(path, MAX_ENTRIES):
+    for file in _files(path, MAX_ENTRIES, _left_out):
         found.setdefault(shown(file.parent.relative_to(path).as_posix()), []).append(file)
     return {run: sorted(found[run]) for run in sorted(found)}
 
 
-def _files(folder: Path, most: int) -> Iterator[Path]:
+def _files(folder: Path, most: int, refused: Callable[[OSError], None] | None = None) -> Iterator[Path]:
     """Walk through a folder: links to folders are not followed, and links to files not out of it."""
     seen, root = 0, folder.resolve()
-    for at, folders, files in os.walk(folder):
+    for at, folders, files in os.walk(folder, onerror=refused):
         seen += len(folders) + len(files)
         if seen > most:
             raise TracekitError(f"holds more than {most} files and folders", path=folder, hint="give a folder below it")
@@ -60,3 +60,7 @@ def _files(folder: Path, most: int) -> Iterator[Path]:
 
 def _is_inside(file: Path, root: Path) -> bool:
     return file.is_file() and (not file.is_symlink() or file.resolve().is_relative_to(root))
+
+
+def _left_out(error: OSError) -> None:
+    warn(f"a folder that cannot be read: {error.strerror}: left out", path=error.filename)

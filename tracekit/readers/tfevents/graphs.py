@@ -35,7 +35,7 @@ def read(runs: Sequence[Run]) -> graph.Graph:
     Raises:
         CorruptTraceError: One is damaged, or its file has changed.
     """
-    return graph.concat(made for run in runs for made in _of_run(run))
+    return graph.concat(made for run in runs for made in _of_run(run) if made.nodes.num_rows)
 
 
 def _of_run(run: Run) -> Iterator[graph.Graph]:

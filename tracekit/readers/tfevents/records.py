@@ -66,9 +66,11 @@ class Rooms:
         with self._turn:
             room = self._free.pop() if self._free else None
         room = room or Room(WINDOW_BYTES)
-        yield room
-        with self._turn:
-            self._free.append(room)
+        try:
+            yield room
+        finally:
+            with self._turn:
+                self._free.append(room)
 
 
 class Records:

@@ -37,6 +37,7 @@ _THOUSAND = 1000
 EXECUTIONS = 1 << 17
 """Executions taken apart at a time."""
 TIMES = tuple(_TIMES)
+_OTHERS = {2: "cost graph", 3: "partition graph", 4: "function graph"}
 
 
 class Executions(NamedTuple):
@@ -80,6 +81,19 @@ def read(buffer: Buffer, starts: Places, stops: Places, steps: Places) -> Iterat
             **_nodes(buffer, nodes),
         }
         yield Executions(columns, len(runs))
+
+
+def others(buffer: Buffer, starts: Places, stops: Places) -> dict[str, int]:
+    """Count what traced runs hold beside step stats: n places where tagged metadata begin and end in, counts out.
+
+    Raises:
+        Damage: One is no message.
+    """
+    found = decode(buffer, starts, stops, {_METADATA}).get(_METADATA)
+    if found is None or found.stops is None:
+        return {}
+    counted = zip(_OTHERS.values(), occurrences(buffer, *found.spans(), tuple(_OTHERS)), strict=True)
+    return {name: len(parts) for name, parts in counted if len(parts)}
 
 
 def _inside(buffer: Buffer, field: Field | None, rows: Places, number: int) -> tuple[Places, Places, Places]:
