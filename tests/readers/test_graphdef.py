@@ -20,7 +20,7 @@ from tensorboard.compat.proto import attr_value_pb2, graph_pb2, types_pb2
 from tests.readers.graphdef_oracle import CORPUS, FIXTURES, LONG, LONGEST, Rows, graphs, rows
 from tests.readers.nsys_rep_files import message
 from tracekit import schemas
-from tracekit.errors import TracekitWarning, UnknownFormatError
+from tracekit.errors import ExportError, TracekitWarning, UnknownFormatError
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.tensorflow import graph as reading
 from tracekit.readers.tensorflow import payloads
@@ -379,3 +379,12 @@ def test_damage_in_a_large_graph_is_told_with_its_place(octets: bytes, monkeypat
     monkeypatch.setattr(payloads, "LARGE", 0)
     with pytest.raises(Damage, match=r"^it: .*(\(byte 2 of |at byte )"):
         reading.read(b"\x12\x00" + octets, where="it")
+
+
+def test_a_graph_is_not_drawn_in_time(tmp_path: Path) -> None:
+    with (
+        tk.load(FIXTURES / "network.pb") as trace,
+        pytest.raises(ExportError, match=r"nothing to draw: the nodes of a graph have no place in time"),
+    ):
+        trace.export(tmp_path / "a.json", format="chrome-trace")
+    assert list(tmp_path.iterdir()) == []

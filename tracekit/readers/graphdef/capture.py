@@ -63,8 +63,9 @@ class GraphCapture:
 
     def _table(self, name: str) -> pa.Table:
         if name == FACTS:
-            facts = {"tool": "TensorFlow", "tool_version": ", ".join(self._graph.versions) or None}
-            return pa.table({"name": list(facts), "value": pa.array(facts.values(), pa.string())})
+            versions = {"tool_version": ", ".join(self._graph.versions)} if self._graph.versions else {}
+            facts = {"tool": "TensorFlow", **versions}
+            return pa.table({"name": list(facts), "value": list(facts.values())})
         return self._graph.nodes if name == graph.NODES else self._graph.edges
 
 
