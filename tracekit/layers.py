@@ -32,6 +32,8 @@ KERNELS = "kernels"
 NCU = "ncu_"
 RESULTS = "ncu_launches"
 DOC = "Metric of Nsight Compute, in base units."
+GRAPH_NODES = "graph_nodes"
+GRAPH = (GRAPH_NODES, "graph_edges")
 ROLLED_UP = ("ops", "op_instances", "iterations", "group_nodes")
 
 
@@ -88,6 +90,10 @@ class Layer:
     def joined(self, ncu: Layer, metrics: Sequence[str] | None = None) -> Layer:
         """This layer, correlated, with results of Nsight Compute beside its kernels."""
         return NcuJoined(self.correlated(), ncu, metrics)
+
+    def graph_joined(self, graph: Layer) -> Layer:
+        """This layer, rolled up, with a graph whose nodes say what they took."""
+        return GraphJoined(self.rolled_up(self.aggregation), graph)
 
     def rolled_up(self, aggregation: Aggregation) -> Layer:
         """This layer with the tables that a roll-up makes."""
@@ -531,6 +537,74 @@ class RolledUp(Over):
             columns = [c for c in self.schema(name).names if c not in own]
             self._made[name] = schemas.conform(made.to_arrow(), self.schema(name), columns)
         return self._made[name]
+
+
+class GraphJoined(Over):
+    """The tables of a layer that is rolled up, and those of a graph, its nodes with what they took."""
+
+    def __init__(self, base: Layer, graph: Layer) -> None:
+        super().__init__(base)
+        self._graph = graph
+
+    def schema(self, name: str) -> TableSchema:
+        """Declared schema, of nodes with the added columns."""
+        if name == GRAPH_NODES:
+            return schemas.graph_joined(self._graph.schema(name))
+        return self._of(name).schema(name)
+
+    def count(self, name: str) -> int:
+        """Number of rows."""
+        return self._of(name).count(name)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Read columns of a table; of nodes those of the graph and joined ones side by side."""
+        import pyarrow as pa
+
+        own = set(self._of(name).schema(name).names)
+        read = self._of(name).read(name, [c for c in columns if c in own])
+        if own.issuperset(columns):
+            return read
+        arrays = [read[c] if c in own else self._added[c] for c in columns]
+        return pa.table(arrays, schema=schemas.arrow_schema(self.schema(name), columns))
+
+    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        """Read columns of the file and of the graph; joined ones are computed when asked for."""
+        for layer, own in ((self._graph, True), (self._base, False)):
+            of = {name: columns for name, columns in wanted.items() if (name in GRAPH) == own}
+            known = {name: layer.schema(name).names for name in of}
+            layer.prefetch({name: [c for c in columns if c in known[name]] for name, columns in of.items()})
+
+    def rollup(self) -> Rollup:
+        """The roll-up of the layer below."""
+        return self._base.rollup()
+
+    def correlated(self) -> Layer:
+        """The same, with the columns that correlation adds."""
+        return GraphJoined(self._base.correlated(), self._graph)
+
+    def joined(self, ncu: Layer, metrics: Sequence[str] | None = None) -> Layer:
+        """The same, with results of Nsight Compute beside its kernels."""
+        return GraphJoined(self._base.joined(ncu, metrics), self._graph)
+
+    def graph_joined(self, graph: Layer) -> Layer:
+        """The same with another graph."""
+        return GraphJoined(self._base, graph)
+
+    def rolled_up(self, aggregation: Aggregation) -> Layer:
+        """The same over other iterations."""
+        return GraphJoined(self._base.rolled_up(aggregation), self._graph)
+
+    @functools.cached_property
+    def _added(self) -> pa.Table:
+        """What is added to nodes."""
+        from tracekit.core.graph import join
+
+        ops = to_frame(self._base, "ops").select(join.OP_COLUMNS).collect()
+        made = join.columns(ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect())
+        return schemas.conform(made.to_arrow(), self.schema(GRAPH_NODES), made.columns)
+
+    def _of(self, name: str) -> Layer:
+        return self._graph if name in GRAPH else self._base
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ BUILTIN_READERS = (
     "tracekit.readers.ncu_csv",
     "tracekit.readers.ncu_rep",
     "tracekit.readers.kineto",
+    "tracekit.readers.graphdef",
+    "tracekit.readers.tfevents",
     "tracekit.readers.parquet",
     "tracekit.readers.arrow",
     "tracekit.readers.dlprof_db",
@@ -45,6 +47,7 @@ BUILTIN_EXPORTERS = (
     "tracekit.exporters.arrow",
     "tracekit.exporters.dlprof_db",
     "tracekit.exporters.dlprof_reports",
+    "tracekit.exporters.tfevents",
 )
 HEAD_BYTES = 4096
 UNKNOWN = "no reader recognises the content"
@@ -60,10 +63,15 @@ _FOREIGN = (
         "run: nsys export --type sqlite",
     ),
 )
+_READ_OF_TENSORFLOW = "of TensorFlow, graphs (GraphDef, MetaGraphDef, SavedModel) and event files are read"
 
 
 _STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9}){0,3})")
 _STREAM_WRITTEN = b"U3w[END]"
+_PROFILER_PAGE = re.compile(
+    r"\.(overview_page|input_pipeline|kernel_stats|tensorflow_stats|framework_op_stats|op_stats|op_profile|pod_viewer"
+    r"|memory_profile|tf_data_bottleneck_analysis|xplane)\.pb\Z"
+)
 
 
 class Source:
@@ -350,6 +358,10 @@ def _describe_content(source: Source) -> tuple[str, str]:
     for magic, what, hint in _FOREIGN:
         if source.head.startswith(magic):
             return what, hint
+    if page := _PROFILER_PAGE.search(source.path.name):
+        return f"a page of TensorFlow's profiler ({page[1]}), no graph and no trace", _READ_OF_TENSORFLOW
+    if source.path.suffix.lower() in (".pb", ".pbtxt"):
+        return "no graph of TensorFlow, nor anything else that is read", _READ_OF_TENSORFLOW
     stream = _STREAM.match(source.head)
     if stream or source.path.suffix.lower() == ".qdstrm":
         return _describe_stream(source, stream)

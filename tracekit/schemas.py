@@ -1,7 +1,8 @@
 """The declared tables: read from ``schemas/arrow`` and turned into whatever needs them.
 
 A table is declared once, in TOML. Its Arrow and polars schema, the empty table, the JSON Schema, the documentation
-page and the test strategy all come from here; ``conform`` holds a reader's output against it.
+page and the test strategy all come from here; ``conform`` holds a reader's output against it. Messages of protobuf are
+declared in ``schemas/proto``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     import polars as pl
     import pyarrow as pa
+    from google.protobuf.descriptor_pool import DescriptorPool
 
 SCHEMA_VERSION = 1
 _PACKAGED = Path(__file__).with_name("_schemas")
@@ -113,6 +115,12 @@ def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
     """Return the table of kernels as ``Trace.join_ncu()`` leaves it: with what was joined, and a column a metric."""
     added = _columns(_toml("_ncu_join")["columns"])
     return dataclasses.replace(base, columns=(*base.columns, *added, *metrics))
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def graph_joined(base: TableSchema) -> TableSchema:
+    """Return the table of graph nodes as ``Trace.join_graph()`` leaves it."""
+    return dataclasses.replace(base, columns=(*base.columns, *_columns(_toml("_graph_join")["columns"])))
 
 
 def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
@@ -280,3 +288,30 @@ def _json_property(column: Column) -> dict[str, Any]:
         prop["contentEncoding"] = "base16"
     extras = {"unit": column.unit, "references": column.references, "source": column.source, "arrow": column.type}
     return prop | {f"x-{k}": v for k, v in extras.items() if v is not None}
+
+
+@functools.cache
+def message(file: str, name: str) -> Any:
+    """Return the class of a message that ``schemas/proto`` declares.
+
+    The compiled file is loaded into a pool of its own. Generated code would refuse every runtime older than its
+    compiler, and share its names with whatever else the process has loaded.
+
+    Args:
+        file: Name of the file in ``schemas/proto``, without suffix.
+        name: Name of the message.
+    """
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(_pool(file).FindMessageTypeByName(f"tracekit.{file}.{name}"))
+
+
+@functools.cache
+def _pool(file: str) -> DescriptorPool:
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    compiled = descriptor_pb2.FileDescriptorSet.FromString((FOLDER / "proto" / f"{file}.binpb").read_bytes())
+    pool = descriptor_pool.DescriptorPool()
+    for part in compiled.file:
+        pool.AddSerializedFile(part.SerializeToString())
+    return pool

@@ -272,16 +272,18 @@ class Trace:
         """Return the capture as another tool keeps it: its tables by name.
 
         Args:
-            name: ``dlprof``, the database of DLProf 1.8.0; rows have no ids, which are their numbers from 1.
+            name: ``dlprof``, the database of DLProf 1.8.0; rows have no ids, which are their numbers from 1. ``graph``,
+                the ops as a graph, with what nodes took.
 
         Raises:
             UnknownFormatError: No other tool is known.
         """
-        if name != "dlprof":
-            raise UnknownFormatError(f"no model is called {name!r}", hint="models: dlprof")
-        from tracekit.core import dlprof
+        if name not in ("dlprof", "graph"):
+            raise UnknownFormatError(f"no model is called {name!r}", hint="models: dlprof, graph")
+        from tracekit.core import dlprof, graph
 
-        return dlprof.tables(self._layer.rollup())
+        rollup = self._layer.rollup()
+        return dlprof.tables(rollup) if name == "dlprof" else graph.tables(rollup)
 
     def wide(self) -> pl.DataFrame:
         """Put the metrics of Nsight Compute side by side.
@@ -352,6 +354,53 @@ class Trace:
             return join.counted(None, None)
         launches = self.frame("ncu_launches").select("launch_id").collect()
         return join.counted(self.frame("kernels").select("ncu_launch_id", "ncu_match").collect(), launches)
+
+    def join_graph(self, graph: Trace) -> Trace:
+        """Say of the nodes of a graph which ops of this capture they are, and what they took.
+
+        An op is found by its name, then by its name in the letters that names of nodes may have, then where one of the
+        names ends in the other, then by the scope or node that it lies in.
+
+        Args:
+            graph: A trace with a graph: a GraphDef, or an event file. Keep it open.
+
+        Returns:
+            A new trace, rolled up. Its ``graph_nodes`` and ``graph_edges`` are those of ``graph``; nodes carry
+            ``op_id``, ``op_match``, counts, CPU and GPU time, and what they have to do with Tensor Cores (n rows in,
+            n rows out). The report ``graph_summary`` sums up scopes.
+
+        Raises:
+            MissingTableError: There are no ops, or no nodes.
+
+        Example:
+            >>> import tempfile, tracekit as tk
+            >>> trace = tk.load("fixtures/train_amp.sqlite")
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     graph = tk.load(trace.export(f"{folder}/run", format="tfevents"))
+            ...     nodes = trace.join_graph(graph).frame("graph_nodes").collect()
+            >>> nodes.select("name", "op_id", "op_match", "gpu_time_ns").row(2)
+            ('Batch/Copy_to_device/aten_to', 'TO_1', 'spelling', 264478)
+        """
+        layer = self._layer.graph_joined(graph._layer)
+        for trace, table, what in ((self, "ops", "ops"), (graph, "graph_nodes", "nodes of a graph")):
+            if not layer.count(table):
+                raise MissingTableError(f"has no {what} to join", path=trace.path, hint=self.schema(table).recorded_by)
+        return self._on(layer)
+
+    @property
+    def graph_matches(self) -> pl.DataFrame:
+        """How many ops are in the graph, and how they were found; no rows before ``join_graph``.
+
+        One row a value of ``op_match``: ``match``, ``ops``, their ``gpu_time_ns`` and its ``share`` of that of all
+        ops. The row without ``match`` is of ops that are not in the graph.
+        """
+        from tracekit.core.graph import join
+
+        ops, nodes = (
+            self.frame(table).select(columns).collect()
+            for table, columns in (("ops", join.OP_COLUMNS), ("graph_nodes", join.NODE_COLUMNS))
+        )
+        return join.counted(ops, nodes) if nodes.height else join.counted(ops.clear(), nodes)
 
     def select(
         self,

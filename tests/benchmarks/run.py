@@ -21,6 +21,7 @@ from pathlib import Path
 import kineto
 import ncu
 import ncu_rep
+import tfevents
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "bench"
@@ -54,12 +55,14 @@ def main() -> None:
         *(row(*measured) for measured in ncu.measured(OUT, RUNS)),
         *(row(*measured) for measured in kineto.measured(OUT, RUNS)),
         row("Nsight Compute report: metrics → Arrow", *ncu_rep.measure(RUNS)),
+        *(row(*measured) for measured in tfevents.measured(OUT, RUNS)),
     ]
     header = ["job", "rows", "s", "M rows/s", "peak MB", "peer or baseline s", "times faster"]
     lines = ["| " + " | ".join(r) + " |" for r in [header, ["---"] * len(header), *rows]]
     lines.append(f"\n{machine()}; medians of {RUNS} runs.")
     lines.append("Peer: `nsys-ai warm` 0.3.0, the whole process; of Nsight Compute reports NVIDIA's `ncu_report`,")
-    lines.append("of PyTorch traces `HolisticTraceAnalysis` 0.5.0, JSON to its frame.")
+    lines.append("of PyTorch traces `HolisticTraceAnalysis` 0.5.0, JSON to its frame;")
+    lines.append("of event files `tbparse` 0.0.9 and `tensorboard` 2.21.0, which keeps nothing, one run each.")
     lines.append("Baseline: rows of sqlite3 put into Arrow columns; of the report its export; of CSV the csv module.")
     text = "\n".join(lines)
     (OUT / "bench.md").write_text(text + "\n", "utf-8")

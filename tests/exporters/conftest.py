@@ -32,3 +32,12 @@ def perfetto() -> Iterator[Any]:
         pytest.skip(f"not installed: {absent}")
     with helper.TraceProcessor() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def board() -> Any:
+    """TensorBoard, and a browser to open its page; the test is skipped where there is none."""
+    helper = _helper("tensorboard_page")
+    if absent := helper.missing():
+        pytest.skip(f"not installed: {absent}")
+    return helper

@@ -14,8 +14,24 @@ import sys
 import pytest
 from tests.fuzz.run import ROOT, run
 
-CASES = {"nsys_rep": 20_000, "nsys_sqlite": 300, "ncu_rep": 1000, "ncu_csv": 300, "kineto": 600}
-AT_ONCE = {"nsys_rep": 2000, "nsys_sqlite": 300, "ncu_rep": 1000, "ncu_csv": 300, "kineto": 300}
+CASES = {
+    "nsys_rep": 20_000,
+    "nsys_sqlite": 300,
+    "ncu_rep": 1000,
+    "ncu_csv": 300,
+    "kineto": 600,
+    "graphdef": 600,
+    "tfevents": 600,
+}
+AT_ONCE = {
+    "nsys_rep": 2000,
+    "nsys_sqlite": 300,
+    "ncu_rep": 1000,
+    "ncu_csv": 300,
+    "kineto": 300,
+    "graphdef": 300,
+    "tfevents": 300,
+}
 
 
 def chunks() -> list[tuple[str, int, int]]:

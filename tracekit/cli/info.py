@@ -92,7 +92,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
         named["events"] = f"{_ms(last - first)} ms, from {_ms(first)} ms to {_ms(last)} ms after the origin"
     if facts.get("results"):
         named["results"] = _measured(facts)
-    named["pages"] = facts.get("pages")
+    named |= {"pages": facts.get("pages"), "runs": facts.get("runs")}
     named |= {f"GPU {d['device_id']}": _device(d) for d in facts["devices"]}
     named |= {name: "1 row" if n == 1 else f"{n:,} rows" for name, n in facts["rows"].items()}
     known = {name: text for name, text in named.items() if text}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - click needs it
+import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tracekit.cli.output import Page
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
+    from tracekit.trace import Trace
 
     Made = list[tuple[str, ReportTable | DlprofReport]]
 
@@ -56,6 +58,13 @@ def report_names() -> Iterable[str]:
 @from_option
 @selection_options
 @rollup_options
+@click.option(
+    "--graph",
+    "graph",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="GraphDef or event file of the same program, whose nodes the report graph_summary looks for.",
+)
 @printing_options
 @quiet_option
 def command(
@@ -65,6 +74,7 @@ def command(
     from_: str | None,
     select: Select,
     roll_up: RollUp,
+    graph: Path | None,
     printing: Printing,
     quiet: bool,
 ) -> None:
@@ -75,8 +85,14 @@ def command(
     (gpukernsum, …) work. Of several reports, csv and table print one after the other, json an object of arrays, jsonl
     rows that name their report.
     """
-    with load(path, from_) as trace:
+    from tracekit.trace import load as load_trace
+
+    with contextlib.ExitStack() as opened:
+        trace = opened.enter_context(load(path, from_))
         chosen = roll_up(select(trace))
+        if graph is not None:
+            chosen = chosen.join_graph(opened.enter_context(load_trace(graph)))
+            say(_found(chosen), quiet=quiet)
         with progress("computing", quiet=quiet) as tell:
             made = []
             for i, name in enumerate(names):
@@ -87,6 +103,15 @@ def command(
     for name, report in made:
         if not report.rows:
             say(f"{name}: no data, the capture recorded nothing for it", quiet=quiet)
+
+
+def _found(joined: Trace) -> str:
+    """Say how many ops are in the graph, and which way they were found."""
+    ways = {row["match"]: row for row in joined.graph_matches.iter_rows(named=True)}
+    lost = ways.pop(None, {"ops": 0})["ops"]
+    found, share = (sum(row[c] for row in ways.values()) for c in ("ops", "share"))
+    how = "".join(f", {row['ops']:,} by {way}" for way, row in ways.items())
+    return f"graph: {found:,} of {found + lost:,} ops are in it ({100 * share:.1f} % of GPU time){how}"
 
 
 def _csv(page: Page, made: Made) -> None:

@@ -9,7 +9,7 @@ Differences from nsys, where exports lack tables: labels of enums and unnamed th
 
 from __future__ import annotations
 
-from tracekit.core.reports import advise, api, gpu, ncu, nvtx
+from tracekit.core.reports import advise, api, gpu, graph, ncu, nvtx
 from tracekit.core.reports.report import Frames, Prefetch, Reads, Report, Request, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
 from tracekit.errors import UnknownFormatError
@@ -41,7 +41,7 @@ REPORTS: dict[str, Report] = {
     )
 }
 
-OWN: dict[str, Report] = {r.name: r for r in (ncu.ncu_roofline, ncu.ncu_limiter, advise.advise)}
+OWN: dict[str, Report] = {r.name: r for r in (ncu.ncu_roofline, ncu.ncu_limiter, advise.advise, graph.graph_summary)}
 """Reports that nsys does not have."""
 
 ALIASES = {

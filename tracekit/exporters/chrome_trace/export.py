@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tracekit.registry import Progress, View
 
 CHUNK_ROWS = 1 << 14
+_TIMELESS = {
+    "ncu_launches": "results of Nsight Compute have durations, but no place in time",
+    "graph_nodes": "the nodes of a graph have no place in time",
+}
 
 
 def write(view: View, path: Path, progress: Progress) -> None:
@@ -32,14 +36,12 @@ def write(view: View, path: Path, progress: Progress) -> None:
     first event is at 0.
 
     Raises:
-        ExportError: It is a trace of Nsight Compute.
+        ExportError: It is a trace of Nsight Compute, or a graph.
     """
     layout = lay_out(view)
-    if not layout.places and view.count("ncu_launches"):
-        raise ExportError(
-            "nothing to draw: results of Nsight Compute have durations, but no place in time",
-            hint="export tables: --to csv, parquet or arrow",
-        )
+    timeless = [said for name, said in _TIMELESS.items() if not layout.places and view.count(name)]
+    if timeless:
+        raise ExportError(f"nothing to draw: {timeless[0]}", hint="export tables: --to csv, parquet or arrow")
     total = sum(map(len, layout.places.values()))
     done = 0
     arrows = _Arrows(layout)

@@ -1,32 +1,13 @@
-"""Messages declared in ``schemas/proto``, taken apart by the protobuf runtime.
-
-The compiled file is loaded into a pool of its own. Generated code would refuse every runtime older than its compiler,
-and share its names with whatever else the process has loaded.
-"""
+"""Messages declared in ``schemas/proto``, taken apart by the protobuf runtime."""
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tracekit import schemas
 from tracekit.readers.common.damage import Damage
+from tracekit.schemas import message
 
-if TYPE_CHECKING:
-    from google.protobuf.descriptor_pool import DescriptorPool
-
-
-@functools.cache
-def message(file: str, name: str) -> Any:
-    """Return the class of a message.
-
-    Args:
-        file: Name of the file in ``schemas/proto``, without suffix.
-        name: Name of the message.
-    """
-    from google.protobuf import message_factory
-
-    return message_factory.GetMessageClass(_pool(file).FindMessageTypeByName(f"tracekit.{file}.{name}"))
+__all__ = ["message", "parse"]
 
 
 def parse(kind: Any, data: bytes | memoryview, what: str) -> Any:
@@ -41,14 +22,3 @@ def parse(kind: Any, data: bytes | memoryview, what: str) -> Any:
         return kind.FromString(bytes(data))
     except DecodeError as e:
         raise Damage(f"{what} of {len(data)} bytes is no message") from e
-
-
-@functools.cache
-def _pool(file: str) -> DescriptorPool:
-    from google.protobuf import descriptor_pb2, descriptor_pool
-
-    compiled = descriptor_pb2.FileDescriptorSet.FromString((schemas.FOLDER / "proto" / f"{file}.binpb").read_bytes())
-    pool = descriptor_pool.DescriptorPool()
-    for part in compiled.file:
-        pool.AddSerializedFile(part.SerializeToString())
-    return pool

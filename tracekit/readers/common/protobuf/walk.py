@@ -43,4 +43,9 @@ def complain(result: int) -> None:
         Damage: It is not 0.
     """
     if result:
-        raise Damage(_SAID[result])
+        raise Damage(said(result))
+
+
+def said(result: int) -> str:
+    """Say what a result that is not 0 means."""
+    return _SAID[result]

@@ -159,6 +159,91 @@
         (br $next)))
     (i32.const 0))
 
+  ;; Find every occurrence of some fields of n messages that hold bytes. Frame: n, where n starts, n stops, and what is found
+  ;; are: rows, places and ends (32 bits), slots (8 bits); end of the bytes; room. The walk: message, the place of its field
+  ;; (0: before its first one), occurrences put.
+  (func (export "occurrences") (result i32)
+    (local $n i32) (local $starts i32) (local $stops i32) (local $rows i32) (local $places i32) (local $ends i32)
+    (local $slots i32) (local $limit i64) (local $room i32) (local $row i32) (local $at i32) (local $count i32)
+    (local $begin i32) (local $end i32) (local $key i64) (local $kind i32) (local $slot i32) (local $cell i32)
+    (local $value i64)
+    (local.set $n (i32.load offset=64 (i32.const 0)))
+    (local.set $starts (i32.load offset=68 (i32.const 0)))
+    (local.set $stops (i32.load offset=72 (i32.const 0)))
+    (local.set $rows (i32.load offset=76 (i32.const 0)))
+    (local.set $places (i32.load offset=80 (i32.const 0)))
+    (local.set $ends (i32.load offset=84 (i32.const 0)))
+    (local.set $slots (i32.load offset=88 (i32.const 0)))
+    (local.set $limit (i64.load32_u offset=92 (i32.const 0)))
+    (local.set $room (i32.load offset=96 (i32.const 0)))
+    (local.set $row (i32.load offset=100 (i32.const 0)))
+    (local.set $at (i32.load offset=104 (i32.const 0)))
+    (block $all
+      (loop $messages
+        (br_if $all (i32.ge_u (local.get $row) (local.get $n)))
+        (local.set $value (i64.load (i32.add (local.get $stops) (i32.shl (local.get $row) (i32.const 3)))))
+        (if (i64.gt_u (local.get $value) (local.get $limit)) (then (return (i32.const 1))))
+        (local.set $end (i32.add (i32.wrap_i64 (local.get $value)) (i32.const 4194304)))
+        (if (i32.eqz (local.get $at))
+          (then
+            (local.set $value (i64.load (i32.add (local.get $starts) (i32.shl (local.get $row) (i32.const 3)))))
+            (if (i64.gt_u (local.get $value) (local.get $limit)) (then (return (i32.const 1))))
+            (local.set $at (i32.add (i32.wrap_i64 (local.get $value)) (i32.const 4194304)))))
+        (block $done
+          (loop $fields
+            (br_if $done (i32.ge_u (local.get $at) (local.get $end)))
+            (i32.store offset=100 (i32.const 0) (local.get $row))
+            (i32.store offset=104 (i32.const 0) (local.get $at))
+            (i32.store offset=108 (i32.const 0) (local.get $count))
+            (if (i32.eq (local.get $count) (local.get $room)) (then (return (i32.const 7))))
+            (local.set $key (i64.load8_u (local.get $at)))
+            (local.set $at (i32.add (local.get $at) (i32.const 1)))
+            (if (i64.ge_u (local.get $key) (i64.const 0x80))
+              (then
+                (local.set $value (i64.load8_u (local.get $at)))
+                (local.set $at (i32.add (local.get $at) (i32.const 1)))
+                (if (i64.ge_u (local.get $value) (i64.const 0x80)) (then (return (i32.const 2))))
+                (local.set $key (i64.or
+                  (i64.and (local.get $key) (i64.const 0x7f)) (i64.shl (local.get $value) (i64.const 7))))))
+            (local.set $kind (i32.and (i32.wrap_i64 (local.get $key)) (i32.const 7)))
+            (local.set $slot (i32.load8_u offset=4096 (i32.wrap_i64 (i64.shr_u (local.get $key) (i64.const 3)))))
+            (local.set $value (i64.const 0))
+            (block $read
+              (if (i32.eqz (local.get $kind))
+                (then (call $number (local.get $at)) (local.set $at) (local.set $value) (br $read)))
+              (if (i32.eq (local.get $kind) (i32.const 2))
+                (then
+                  (call $number (local.get $at))
+                  (local.set $at)
+                  (local.set $value)
+                  (if (i32.gt_u (local.get $at) (local.get $end)) (then (return (i32.const 1))))
+                  (if (i64.gt_u (local.get $value) (i64.extend_i32_u (i32.sub (local.get $end) (local.get $at))))
+                    (then (return (i32.const 1))))
+                  (local.set $begin (local.get $at))
+                  (local.set $at (i32.add (local.get $at) (i32.wrap_i64 (local.get $value))))
+                  (br $read)))
+              (if (i32.eq (local.get $kind) (i32.const 1))
+                (then (local.set $at (i32.add (local.get $at) (i32.const 8))) (br $read)))
+              (if (i32.eq (local.get $kind) (i32.const 5))
+                (then (local.set $at (i32.add (local.get $at) (i32.const 4))) (br $read)))
+              (return (i32.const 3)))
+            (if (i32.gt_u (local.get $at) (local.get $end)) (then (return (i32.const 1))))
+            (br_if $fields (i32.eqz (local.get $slot)))
+            (br_if $fields (i32.ne (local.get $kind) (i32.const 2)))
+            (local.set $cell (i32.shl (local.get $count) (i32.const 2)))
+            (i32.store (i32.add (local.get $rows) (local.get $cell)) (local.get $row))
+            (i32.store (i32.add (local.get $places) (local.get $cell))
+              (i32.sub (local.get $begin) (i32.const 4194304)))
+            (i32.store (i32.add (local.get $ends) (local.get $cell)) (i32.sub (local.get $at) (i32.const 4194304)))
+            (i32.store8 (i32.add (local.get $slots) (local.get $count)) (i32.sub (local.get $slot) (i32.const 1)))
+            (local.set $count (i32.add (local.get $count) (i32.const 1)))
+            (br $fields)))
+        (local.set $row (i32.add (local.get $row) (i32.const 1)))
+        (local.set $at (i32.const 0))
+        (br $messages)))
+    (i32.store offset=108 (i32.const 0) (local.get $count))
+    (i32.const 0))
+
   ;; Follow chains of entries, block by block. Frame: number of blocks, where their n + 1 edges (64 bits) are, where to put
   ;; places and sizes of payloads (32 bits), kinds (16 bits) and, for each block, the number of entries so far (32 bits);
   ;; room; most entries a block. The walk: block, place in it (0: before its first entry), entries put, entries of the block.

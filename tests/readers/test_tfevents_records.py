@@ -1,0 +1,157 @@
+"""Frames of TFRecord against an oracle that reads them one octet at a time, and CRC32C against known sums."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.readers import tfevents_files as files
+from tracekit.readers.tfevents import records, sums, walker
+from tracekit.readers.tfevents.records import Records, Room
+
+KNOWN = [
+    (b"", 0),
+    (b"123456789", 0xE3069283),
+    (bytes(32), 0x8A9136AA),
+    (b"\xff" * 32, 0x62A8AB43),
+    (bytes(range(32)), 0x46DD794E),
+    (bytes(range(31, -1, -1)), 0x113FDB5C),
+]
+"""Sums of RFC 3720, B.4, and the usual check of nine digits."""
+
+
+@pytest.mark.parametrize(("data", "expected"), KNOWN)
+def test_known_sums(data: bytes, expected: int) -> None:
+    assert files.crc32c(data) == expected
+    turned = (expected >> 15 | expected << 17) & 0xFFFFFFFF
+    assert sums.masked(data) == files.masked(data) == (turned + 0xA282EAD8) % (1 << 32)
+
+
+@given(st.binary(max_size=300))
+def test_all_ways_to_sum_agree(data: bytes) -> None:
+    assert sums.masked(data) == files.masked(data)
+    found = walked(files.framed(data))
+    assert (found.result, found.at, found.starts.tolist(), found.stops.tolist()) == (
+        walker.MORE,
+        16 + len(data),
+        [12],
+        [12 + len(data)],
+    )
+
+
+def walked(data: bytes) -> walker.Found:
+    made = walker.Walker(len(data))
+    made.octets[:] = np.frombuffer(data, np.uint8)
+    return made.records(0, len(data))
+
+
+def read(path: Path, size: int) -> tuple[list[bytes], Records]:
+    """The data of the records of a file, read in windows of a size."""
+    with path.open("rb", buffering=0) as file:
+        made = Records(path, file, Room(size))
+        found = [
+            bytes(batch.buffer.octets[start:stop])
+            for batch in made.batches()
+            for start, stop in zip(batch.starts, batch.stops, strict=True)
+        ]
+    return found, made
+
+
+@given(
+    st.lists(st.binary(max_size=60), max_size=12),
+    st.integers(walker.HEADER_BYTES, 200),
+    st.integers(0, 40),
+    st.one_of(st.none(), st.tuples(st.integers(0, 10_000), st.integers(1, 255))),
+)
+def test_windows_give_what_the_oracle_gives(
+    tmp_path_factory: pytest.TempPathFactory,
+    parts: list[bytes],
+    size: int,
+    cut: int,
+    harm: tuple[int, int] | None,
+) -> None:
+    data = bytearray(b"".join(map(files.framed, parts)))
+    del data[len(data) - cut :]
+    if harm and data:
+        data[harm[0] % len(data)] ^= harm[1]
+    path = tmp_path_factory.mktemp("records") / "file"
+    path.write_bytes(data)
+    found, made = read(path, size)
+    expected = files.frames(bytes(data))
+    assert found == expected
+    assert made.count == len(expected)
+    assert made.end == sum(16 + len(part) for part in expected)
+    assert made.rest == len(data) - made.end
+    if not harm:
+        assert made.damage is None
+
+
+def test_batches_know_where_they_lie(tmp_path: Path) -> None:
+    dice = random.Random(1)
+    parts = [dice.randbytes(dice.randrange(100)) for _ in range(200)]
+    path = tmp_path / "file"
+    path.write_bytes(b"".join(map(files.framed, parts)))
+    whole, seen = path.read_bytes(), []
+    with path.open("rb", buffering=0) as file:
+        for batch in Records(path, file, Room(256)).batches():
+            for start, stop in zip(batch.starts, batch.stops, strict=True):
+                seen.append(whole[batch.offset + start : batch.offset + stop])
+    assert seen == parts
+
+
+def test_more_records_than_are_found_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walker, "ROOM", 3)
+    path = tmp_path / "file"
+    path.write_bytes(b"".join(files.framed(bytes([i])) for i in range(20)))
+    found, made = read(path, 1000)
+    assert found == [bytes([i]) for i in range(20)]
+    assert made.damage is None
+
+
+def test_what_is_appended_after_opening_waits(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(files.framed(b"a") * 3)
+    with path.open("rb", buffering=0) as file:
+        made = Records(path, file, Room(20))
+        batches = made.batches()
+        next(batches)
+        with path.open("ab") as more:
+            more.write(files.framed(b"b"))
+        assert sum(len(b.starts) for b in batches) == 2
+        assert (made.count, made.rest) == (3, 0)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(files.framed(b"a") * 10)
+    with path.open("r+b", buffering=0) as file:
+        made = Records(path, file, Room(20))
+        batches = made.batches()
+        next(batches)
+        file.truncate(17 * 4 + 5)
+        assert sum(len(b.starts) for b in batches) <= 4
+        assert made.damage is None
+
+
+@pytest.mark.parametrize("size", [records.MAX_RECORD_BYTES + 1, 1 << 32, (1 << 64) - 1])
+def test_a_size_beyond_all_events(tmp_path: Path, size: int) -> None:
+    header = struct.pack("<Q", size)
+    path = tmp_path / "file"
+    path.write_bytes(files.framed(b"a") + header + struct.pack("<I", files.masked(header)) + bytes(50))
+    found, made = read(path, 64)
+    assert found == [b"a"]
+    assert made.damage == f"a record of {size} bytes, more than any event has"
+    assert (made.end, made.rest) == (17, 62)
+
+
+def test_a_size_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
+    header = struct.pack("<Q", records.MAX_RECORD_BYTES)
+    path = tmp_path / "file"
+    path.write_bytes(header + struct.pack("<I", files.masked(header)) + bytes(50))
+    found, made = read(path, 64)
+    assert (found, made.damage, made.rest) == ([], None, 62)
