@@ -20,7 +20,7 @@ CAPTURES = [
     *sorted(FIXTURES.glob("ops/*.nsys-rep")),
     FIXTURES / "kineto" / "train.pt.trace.json.gz",
 ]
-PARTS = st.sampled_from(["a", "b", "c", "a b", "a_b", "x:1", "x_1", "a_1"])
+PARTS = st.sampled_from(["a", "b", "c", "a b", "a_b", "x:1", "x_1", "a_1", "C[b]"])
 PATHS = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
 Found = tuple[int | None, str | None, str | None]
 
@@ -49,11 +49,15 @@ def spelt(path: str) -> str:
     return names.legal(pl.Series([path])).item()
 
 
+def spelt_node(path: str) -> str:
+    return spelt("/".join(p[2:-1] if p == "C[b]" else p for p in path.split("/")))
+
+
 def found_one_by_one(ops: pl.DataFrame, given_nodes: list[str]) -> list[Found]:
     """The rules, op by op."""
     own = names.of_ops(ops).to_list()
     exact = {n: i for i, n in reversed(list(enumerate(given_nodes)))}
-    legal = {spelt(n): i for i, n in reversed(list(enumerate(given_nodes)))}
+    legal = {spelt_node(n): i for i, n in reversed(list(enumerate(given_nodes)))}
     return [one(name, node, exact, legal) for name, node in zip(ops["op_name"], own, strict=True)]
 
 
@@ -75,6 +79,10 @@ def above(path: str, legal: dict[str, int]) -> Found:
     parts = path.split("/")
     begins = ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
     scopes = {"/".join(n.split("/")[:end]) for n in legal for end in range(1, n.count("/") + 1)}
+    endings = ["/".join(parts[start:]) for start in range(len(parts) - 1)]
+    for ending in endings:
+        if ending in scopes and ending not in legal:
+            return None, ending, "scope"
     for begin in begins:
         if begin in legal or begin in scopes:
             return (legal[begin], None, "scope") if begin in legal else (None, begin, "scope")
@@ -100,7 +108,7 @@ def test_as_op_by_op(paths: list[str], graph: list[str], data: st.DataObject) ->
 
 def summed_up(ops: pl.DataFrame, graph: list[str], expected: list[Found]) -> None:
     """The scopes, one by one."""
-    legal = [spelt(n) for n in graph]
+    legal = [spelt_node(n) for n in graph]
     scopes = {""} | {"/".join(n.split("/")[:i]) + "/" for n in legal for i in range(1, n.count("/") + 1)}
     made = {r["path"]: r for r in join.summary(ops, nodes_of(graph)).iter_rows(named=True)} if graph else {}
     outside = {None} if any(n is None and s is None for n, s, _ in expected) and graph else set()
@@ -166,6 +174,21 @@ def test_a_graph_made_of_a_capture_is_found_whole(capture: Path, tmp_path: Path)
     assert first["Using TC"] == ops["uses_tensor_cores"].sum()
 
 
+def test_modules_of_a_graph_that_pytorch_wrote_are_scopes() -> None:
+    """``Net/Conv2d[conv1]`` is the module ``conv1``."""
+    with tk.load(FIXTURES / "tensorflow" / "pytorch") as graph:
+        nodes = graph.frame("graph_nodes").select(join.NODE_COLUMNS).collect()
+    assert nodes["name"].str.starts_with("Net/Conv2d[conv1]/").any()
+    ops = ops_of(["q", "iteration/forward/Net/conv1", "Net/bn2/aten::batch_norm", "step/Net/conv2/bias/bias.13"])
+    made = join.match(ops, nodes)
+    assert made["scope"].to_list() == [None, "Net/conv1", "Net/bn2", None]
+    assert made["match"].to_list() == [None, "scope", "scope", "suffix"]
+    assert nodes["name"][made["node"][3]] == "Net/Conv2d[conv2]/bias/bias.13"
+    rows = {r["path"]: r for r in join.summary(ops, nodes).iter_rows(named=True)}
+    assert (rows["Net/conv1/"]["gpu_time_ns"], rows["Net/conv1/"]["executed_count"]) == (1, 0)
+    assert rows["Net/"]["gpu_time_ns"] == 1 + 2 + 3
+
+
 def test_scopes_take_what_groups_take(tmp_path: Path) -> None:
     """GPU time of groups counts overlaps once: here nothing overlaps."""
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
@@ -225,7 +248,7 @@ def test_ops_called_as_nodes_are_found(path: Path) -> None:
     assert nodes["name"].gather(exact["node"]).to_list() == chosen.to_list()
     inside = chosen.filter(names.legal(chosen).str.contains("/", literal=True))
     below = join.match(ops_of([f"step/{n}" for n in inside]), nodes)
-    spelled = [names.legal(s).to_list() for s in (nodes["name"].gather(below["node"]), inside)]
+    spelled = [names.of_nodes(s).to_list() for s in (nodes["name"].gather(below["node"]), inside)]
     assert spelled[0] == spelled[1]
     assert set(below["match"]) <= {"suffix"}
     whole = join.summary(ops_of(chosen.to_list()), nodes).row(0, named=True)

@@ -2,8 +2,8 @@
 
 An op is looked for by its name and by its name in the letters that names of nodes have: first as its own node would be
 called, with ``_bprop`` and number, then without. Of what is left, it is where one name ends in the other; then in the
-deepest scope or node of the graph that its path begins with. Ops that lie in a scope and in no node count for the
-scope.
+longest scope that its path ends in, or the deepest scope or node that it begins with. Ops that lie in a scope and in no
+node count for the scope.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def match(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """
     made = nodes.select(pl.col("name").cast(pl.String)).with_row_index("node").cast({"node": pl.Int64})
     made = made.unique("name", keep="first", maintain_order=True)
-    spelt = made.with_columns(names.legal(made["name"])).unique("name", keep="first", maintain_order=True)
+    spelt = made.with_columns(names.of_nodes(made["name"])).unique("name", keep="first", maintain_order=True)
     path = names.legal(ops["op_name"])
     rows = ops.select(name=pl.col("op_name").cast(pl.String), own=names.of_ops(ops), path=path)
     rows = rows.with_row_index("row").cast({"row": pl.Int64})
@@ -65,7 +65,9 @@ def _steps(rows: pl.DataFrame, made: pl.DataFrame, spelt: pl.DataFrame) -> Itera
         yield "spelling", rows.join(spelt, left_on=column, right_on="name").with_columns(nowhere)
     for step in (_ending_in_ops(rows, spelt), _ops_ending_in(rows, spelt)):
         yield "suffix", step.with_columns(nowhere)
-    yield "scope", _inside(rows, spelt)
+    scopes = _scopes(spelt)
+    yield "scope", _longest_ending(rows, scopes)
+    yield "scope", _inside(rows, spelt, scopes)
 
 
 def _ending_in_ops(rows: pl.DataFrame, spelt: pl.DataFrame) -> pl.DataFrame:
@@ -77,18 +79,27 @@ def _ending_in_ops(rows: pl.DataFrame, spelt: pl.DataFrame) -> pl.DataFrame:
 
 def _ops_ending_in(rows: pl.DataFrame, spelt: pl.DataFrame) -> pl.DataFrame:
     """Find ops whose path ends in the name of a node, the longest there is."""
+    return _longest_ending(rows, spelt.rename({"name": "text"}))
+
+
+def _longest_ending(rows: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+    """Find the longest ``text`` of places, of parts enough, that paths end in."""
     endings = _parts(rows, "path", of_end=True).filter(pl.col("count") >= FEWEST_PARTS)
-    found = endings.join(spelt, left_on="text", right_on="name")
+    found = endings.join(places, on="text")
     return found.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
-def _inside(rows: pl.DataFrame, spelt: pl.DataFrame) -> pl.DataFrame:
-    """Find the deepest node or scope that paths begin with; if it is both, it is the node."""
+def _scopes(spelt: pl.DataFrame) -> pl.DataFrame:
+    """List the scopes of nodes that are no nodes themselves: ``text``, ``node`` (null), ``scope``."""
     above = _parts(spelt, "name", of_end=False).filter(pl.col("text") != pl.col("name"))
     scopes = above.select("text", node=pl.lit(None, pl.Int64), scope="text").unique("text")
+    return scopes.join(spelt.select(text="name"), on="text", how="anti")
+
+
+def _inside(rows: pl.DataFrame, spelt: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
+    """Find the deepest node or scope that paths begin with; if it is both, it is the node."""
     nodes = spelt.select(text="name", node="node", scope=pl.lit(None, pl.String))
-    places = pl.concat([nodes, scopes.join(nodes, on="text", how="anti")])
-    found = _parts(rows, "path", of_end=False).join(places, on="text")
+    found = _parts(rows, "path", of_end=False).join(pl.concat([nodes, scopes]), on="text")
     return found.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
@@ -170,7 +181,7 @@ def summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     eligible = pl.col("tensor_core_support").cast(pl.String) == "eligible"
     found = ops.hstack(match(ops, nodes))
     known = nodes.select(pl.col("name").cast(pl.String)).hstack(_columns(found, nodes))
-    inner = names.legal(known["name"]).str.extract(r"^(.*)/[^/]*$").fill_null("")
+    inner = names.of_nodes(known["name"]).str.extract(r"^(.*)/[^/]*$").fill_null("")
     counts = {
         "node_count": pl.lit(1, pl.Int64),
         "executed_count": (pl.col("instance_count") > 0).cast(pl.Int64),

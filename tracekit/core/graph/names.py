@@ -8,6 +8,7 @@ from tracekit.core.ops.identity import BACKWARD_SUFFIX
 
 UNNAMED = "unnamed"
 BACKWARD = "_bprop"
+_MODULE = r"\b[A-Za-z_]\w*\[([^\[\]/]+)\]"
 _OTHERS = r"[^A-Za-z0-9_.\-]+"
 
 
@@ -41,6 +42,14 @@ def legal(names: pl.Series) -> pl.Series:
     begun = pl.when(joined.str.contains("^[_-]")).then("." + joined).otherwise(joined)
     found = names.to_frame("name").select(pl.when(joined == "").then(pl.lit(UNNAMED)).otherwise(begun))
     return found.to_series().alias(names.name)
+
+
+def of_nodes(names: pl.Series) -> pl.Series:
+    """Spell names of nodes as those of ops: n names in, n names out.
+
+    PyTorch writes a module as its class and its name, ``Net/Conv2d[conv1]``: its name alone is kept, ``Net/conv1``.
+    """
+    return legal(names.cast(pl.String).str.replace_all(_MODULE, "$1"))
 
 
 def unique(names: pl.Series) -> pl.Series:
