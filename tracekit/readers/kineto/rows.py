@@ -63,7 +63,7 @@ class Rows:
     @functools.cached_property
     def place(self) -> dict[str, pa.Array]:
         """Process, thread, device, context and stream of each row, and the kind of its track."""
-        return self._tracks.places(self)
+        return self._tracks.places(self.name, self.member)
 
     def start(self) -> pa.Array:
         """Start in ns since the origin."""

@@ -18,10 +18,10 @@ from tracekit.readers.common import columns as col
 from tracekit.readers.kineto.keys import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from tracekit.readers.kineto.rows import Rows
-
+    Member = Callable[[Slot], pa.Array]
+    """Gives what was kept of a member, in the order of the rows."""
     Kept = Mapping[str, pa.Array | pa.ChunkedArray]
 
 ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks")
@@ -46,18 +46,18 @@ class Tracks:
         self.namings = namings
         self.kept = self._without_projections(kept) if exported else kept
 
-    def places(self, rows: Rows) -> dict[str, pa.Array]:
-        """Return process, thread, device, context and stream of each row, and what else its track tells."""
+    def places(self, name: str, member: Member) -> dict[str, pa.Array]:
+        """Return process, thread, device, context and stream of each row of a table, and what else its track tells."""
         if self.exported:
-            return self._named(rows)
-        pid, tid = narrow(rows.member(Slot.PID)), narrow(rows.member(Slot.TID))
-        if rows.name in ON_CPU:
+            return self._named(member)
+        pid, tid = narrow(member(Slot.PID)), narrow(member(Slot.TID))
+        if name in ON_CPU:
             return {"process_id": pid, "thread_id": tid}
-        device = pc.coalesce(narrow(rows.member(Slot.DEVICE)), pid).fill_null(0)
-        stream = pc.coalesce(rows.member(Slot.STREAM), tid).fill_null(0)
+        device = pc.coalesce(narrow(member(Slot.DEVICE)), pid).fill_null(0)
+        stream = pc.coalesce(member(Slot.STREAM), tid).fill_null(0)
         stream = pc.if_else(pc.less(stream, 0), NO_STREAM, stream)
-        context = rows.member(Slot.CONTEXT).fill_null(0)
-        owner = self._owners(rows.member(Slot.CORRELATION))
+        context = member(Slot.CONTEXT).fill_null(0)
+        owner = self._owners(member(Slot.CORRELATION))
         return {"process_id": owner, "device_id": device, "context_id": context, "stream_id": stream}
 
     def processes(self) -> list[int]:
@@ -94,8 +94,8 @@ class Tracks:
         wanted = pl.DataFrame({"correlation": pl.Series(correlation)})
         return wanted.join(own, "correlation", how="left", maintain_order="left")["process"].to_arrow()
 
-    def _named(self, rows: Rows) -> dict[str, pa.Array]:
-        found = self._on({s.name: rows.member(s) for s in (Slot.PID, Slot.TID)})
+    def _named(self, member: Member) -> dict[str, pa.Array]:
+        found = self._on({s.name: member(s) for s in (Slot.PID, Slot.TID)})
         made = {name: found[name].to_arrow() for name in _TRACK if name != "kind"}
         for name in ("process_id", "thread_id", "device_id"):
             made[name] = narrow(made[name])
