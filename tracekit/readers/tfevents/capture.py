@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -50,42 +50,45 @@ def read(source: Source) -> EventsCapture:
         raise CorruptTraceError("a folder without event files", path=path, hint=hint)
     rooms = Rooms()
     jobs = [(run, file) for run, files in paths.items() for file in files]
-    found = zip(jobs, in_order(lambda job: _one(job[1], rooms, path), jobs, THREADS), strict=True)
+    found = zip(jobs, in_order(lambda job: _one(job[1], rooms), jobs, THREADS), strict=True)
     by_run: dict[str, list[FileEvents]] = {run: [] for run in paths}
-    for (run, _), made in found:
-        if made is not None:
+    for (run, file), made in found:
+        if isinstance(made, FileEvents):
+            _tell(made)
             by_run[run].append(made)
+        elif file == path:
+            raise made.kind(made.what, path=path, hint=made.hint)
+        else:
+            warn(f"{made.what}: left out", path=file)
     runs = [Run(run, files) for run, files in by_run.items() if files]
     _check(path, runs, [file for _, file in jobs])
     return EventsCapture(path, runs)
 
 
-def _one(path: Path, rooms: Rooms, top: Path) -> FileEvents | None:
-    """Read a file; None if it is none of events, and one of several."""
+class Refusal(NamedTuple):
+    """Why a file is none of events: the error that says so if it is the only one, and its text."""
+
+    kind: type[CorruptTraceError | UnknownFormatError]
+    what: str
+    hint: str
+
+
+def _one(path: Path, rooms: Rooms) -> FileEvents | Refusal:
+    """Read a file, if it is one of events."""
     try:
         with located(path):
             made = events.read(path, rooms)
-    except NoEvents as e:
-        _refuse(path, top, "a TFRecord file, but its records are no events of TensorBoard", e)
-        return None
+    except NoEvents:
+        what = "a TFRecord file, but its records are no events of TensorBoard"
+        return Refusal(UnknownFormatError, what, "give files named events.out.tfevents.*")
     except PermissionError as e:
         raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e
-    if not made.records and made.damage:
-        what, hint = describe(Source(path))
-        what = "no event file: it does not begin with a record" if what == UNKNOWN else what
-        if path == top:
-            raise CorruptTraceError(what, path=path, hint=_AGAIN if what == UNKNOWN else hint)
-        warn(f"{what}: left out", path=path)
-        return None
-    _tell(made)
-    return made
-
-
-def _refuse(path: Path, top: Path, what: str, error: Exception) -> None:
-    """Refuse a file; where it is one of several, warn that it is left out."""
-    if path == top:
-        raise UnknownFormatError(what, path=path, hint="give files named events.out.tfevents.*") from error
-    warn(f"{what}: left out", path=path)
+    if made.records or not made.damage:
+        return made
+    what, hint = describe(Source(path))
+    if what == UNKNOWN:
+        what, hint = "no event file: it does not begin with a record", _AGAIN
+    return Refusal(CorruptTraceError, what, hint)
 
 
 def _tell(made: FileEvents) -> None:
