@@ -242,6 +242,7 @@ class Exporter:
         write: Writes the whole trace to a path (which does not exist yet).
         write_table: Writes one table to a path, for formats that hold one table a file.
         correlated: Whether the trace is to be correlated first.
+        folder: Whether ``write`` makes a folder.
         options: Names of options that it takes, and what they are.
         configure: Gives the same exporter with some of these options set.
     """
@@ -252,6 +253,7 @@ class Exporter:
     write: Callable[[View, Path, Progress], None] | None = None
     write_table: Callable[[View, str, Path, Progress], None] | None = None
     correlated: bool = field(default=False)
+    folder: bool = field(default=False)
     options: Mapping[str, str] = field(default_factory=dict)
     configure: Callable[[Mapping[str, str]], Exporter] | None = None
 

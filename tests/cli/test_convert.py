@@ -117,3 +117,10 @@ def test_a_missing_folder_is_named(run: Run, tmp_path: Path) -> None:
 def test_the_format_of_the_input_can_be_named(run: Run, tmp_path: Path) -> None:
     run("convert", TRAIN, tmp_path / "o.json", "--from", "nsys-sqlite", "-q")
     assert "cannot be read" in run("convert", TRAIN, tmp_path / "p.json", "--from", "parquet", status=1).stderr
+
+
+@pytest.mark.parametrize("name", ["dlprof-reports", "tfevents"])
+def test_a_folder_does_not_go_to_standard_output(run: Run, name: str) -> None:
+    done = run("convert", TRAIN, "-", "--to", name, status=2)
+    assert f"{name} makes a folder: give its name" in done.stderr
+    assert done.stdout == b""

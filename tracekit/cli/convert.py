@@ -75,6 +75,8 @@ def command(
         goal = out or _beside(path, exporter)
         if goal == STDOUT and exporter.write is None and len(tables) != 1:
             raise click.UsageError(f"{exporter.format} makes a file a table: name one with --table, or give a folder")
+        if goal == STDOUT and exporter.folder:
+            raise click.UsageError(f"{exporter.format} makes a folder: give its name")
         with target(goal, exporter.suffixes[0]) as file:
             chosen.export(
                 file,

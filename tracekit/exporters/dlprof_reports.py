@@ -52,6 +52,7 @@ def _exporter(options: Mapping[str, str]) -> Exporter:
         "Reports of DLProf, CSV and JSON, in a folder",
         (".dlprof",),
         write=functools.partial(write, options=options),
+        folder=True,
         options=OPTIONS,
         configure=_exporter,
     )

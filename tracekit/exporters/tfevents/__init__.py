@@ -71,6 +71,7 @@ def _configured(options: Mapping[str, str]) -> Exporter:
         "Event file of TensorBoard, in a folder: ops as a graph with compute times, scalars, tables",
         (".tensorboard",),
         write=functools.partial(write, options=options),
+        folder=True,
         options=OPTIONS,
         configure=_configured,
     )
