@@ -23,6 +23,7 @@ def edited(folder: Path, *statements: str, of: str = "graph_node", name: str = "
     path = folder / name
     shutil.copyfile(FIXTURES / f"{of}.sqlite", path)
     with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
         for statement in statements:
             connection.execute(statement)
         connection.commit()

@@ -176,6 +176,7 @@ def test_random_tables_decode_as_sqlite_reads_them(
     page_size, auto, kinds, rows, later = script
     path = tmp_path_factory.mktemp("random") / "a.sqlite"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
         connection.execute(f"PRAGMA page_size = {page_size}")
         connection.execute(f"PRAGMA auto_vacuum = {auto}")
         connection.execute(f"CREATE TABLE t ({', '.join(f'c{i} {k}' for i, k in enumerate(kinds))})")
