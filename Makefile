@@ -24,7 +24,7 @@ demo: setup
 	@echo "Open out/train_amp.json.gz in https://ui.perfetto.dev or chrome://tracing."
 
 test: setup
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=90
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=90 --durations=15
 	$(BIN)/python -m coverage report --include='tracekit/core/*' --fail-under=100
 
 check: setup
