@@ -50,6 +50,13 @@ def _records() -> list[bytes]:
     graph = b"".join(node.pack() for node in nodes)
     devices = [message("DeviceStepStats", device=b"/gpu:0", node_stats=[_node(b"a"), _node(b"b")])]
     run = message("RunMetadata", step_stats=message("StepStats", dev_stats=devices)).SerializeToString()
+    function = Field(4, DELIMITED, Field(2, DELIMITED, graph).pack() + Field(1, DELIMITED, graph).pack()).pack()
+    exported = [
+        value(f"trace{n}", tensor=tensor(files.STRING, string_val=[data]), plugin=plugin)
+        for n, (plugin, data) in enumerate(
+            (("graph_run_metadata", run), ("graph_run_metadata_graph", run + function), ("graph_run_metadata", b""))
+        )
+    ]
     numbers = {files.FLOAT: {"float_val": [1]}, files.INT64: {"int64_val": [-5]}, files.HALF: {"half_val": [15360]}}
     tensors = [value(f"x{d}", tensor=tensor(d, [1], **v), plugin="scalars") for d, v in numbers.items()]
     content = value("y", tensor=tensor(files.DOUBLE, tensor_content=bytes(8)), data_class=1)
@@ -63,6 +70,7 @@ def _records() -> list[bytes]:
         summary(*tensors, content, text, step=2),
         summary(value("i", image=b"png"), value("h", histogram=b""), value("_hparams_/x", plugin="hparams")),
         event(9, tagged_run_metadata=message("TaggedRunMetadata", tag=b"step 9", run_metadata=run)),
+        summary(*exported, step=3),
         event(session_log=message("SessionLog", status=1)),
         summary(value("a", simple_value=3), step=2),
     ]

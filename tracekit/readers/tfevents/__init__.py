@@ -2,7 +2,8 @@
 
 ``folders`` finds the files, ``records`` reads their frames, which ``walk.wat`` and ``walker`` find and check;
 ``events`` takes events apart, ``values`` and ``tensors`` what summaries hold, ``step_stats`` traced runs; ``runs`` puts
-together what the files of a run hold, ``graphs`` reads their graphs, and ``capture`` makes the tables.
+together what the files of a run hold, ``exported`` reads traced runs among their values, ``graphs`` their graphs, and
+``capture`` makes the tables.
 
 Source: the messages of TensorFlow (``event.proto``, ``summary.proto``, ``step_stats.proto``), and its record format.
 """

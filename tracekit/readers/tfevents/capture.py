@@ -15,7 +15,7 @@ from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError,
 from tracekit.readers.common.columns import compact
 from tracekit.readers.common.damage import located
 from tracekit.readers.tensorflow.graph import EDGES, NODES
-from tracekit.readers.tfevents import events, folders, graphs, step_stats
+from tracekit.readers.tfevents import events, exported, folders, graphs, step_stats
 from tracekit.readers.tfevents.events import FileEvents, NoEvents
 from tracekit.readers.tfevents.records import Rooms
 from tracekit.readers.tfevents.runs import Run
@@ -60,7 +60,7 @@ def read(source: Source) -> EventsCapture:
             raise made.kind(made.what, path=path, hint=made.hint)
         else:
             warn(f"{made.what}: left out", path=file)
-    runs = [Run(run, files) for run, files in by_run.items() if files]
+    runs = [exported.read(Run(run, files)) for run, files in by_run.items() if files]
     _check(path, runs, [file for _, file in jobs])
     return EventsCapture(path, runs)
 

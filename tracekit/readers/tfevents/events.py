@@ -45,11 +45,13 @@ class Points(NamedTuple):
         values: n values.
         steps: n steps.
         times: n times in ns since 1970, or ``NO_TIME``.
+        offset: Where in the file their places begin to count.
     """
 
     values: Values
     steps: Places
     times: Places
+    offset: int
 
 
 class Graphs(NamedTuple):
@@ -149,11 +151,12 @@ def _take(made: FileEvents, batch: Batch) -> None:
     times = nanoseconds(_numbers(fields.get(WALL_TIME), n).view(np.float64))
     steps = _numbers(fields.get(STEP), n)
     _note(made, batch.buffer, fields, times)
-    _take_points(made, batch.buffer, fields.get(SUMMARY), steps, times)
+    _take_points(made, batch, fields.get(SUMMARY), steps, times)
     if RUN in fields:
         rows = _rows(fields[RUN], n)
-        made.executions += step_stats.read(batch.buffer, *fields[RUN].spans(), steps[rows])
-        made.counts.update(step_stats.others(batch.buffer, *fields[RUN].spans()))
+        traced = step_stats.tagged(batch.buffer, *fields[RUN].spans(), steps[rows])
+        made.executions += step_stats.read(batch.buffer, traced)
+        made.counts.update(step_stats.others(batch.buffer, traced.starts, traced.stops))
     for number in (GRAPH, META_GRAPH):
         if number in fields:
             rows = _rows(fields[number], n)
@@ -181,16 +184,16 @@ def _fit(fields: dict[int, Field]) -> bool:
     return all((found.stops is None) == (number in _NUMBERS) for number, found in fields.items())
 
 
-def _take_points(made: FileEvents, buffer: Buffer, found: Field | None, steps: Places, times: Places) -> None:
+def _take_points(made: FileEvents, batch: Batch, found: Field | None, steps: Places, times: Places) -> None:
     if found is None:
         return
     rows = _rows(found, len(steps))
-    (parts,) = occurrences(buffer, *found.spans(), (_SUMMARY_VALUE,))
+    (parts,) = occurrences(batch.buffer, *found.spans(), (_SUMMARY_VALUE,))
     for first in range(0, len(parts), VALUES):
         part = slice(first, first + VALUES)
         events = rows[parts.rows[part]]
-        read_ = values.read(buffer, parts.starts[part], parts.stops[part])
-        made.points.append(Points(read_, steps[events], times[events]))
+        read_ = values.read(batch.buffer, parts.starts[part], parts.stops[part])
+        made.points.append(Points(read_, steps[events], times[events], batch.offset))
 
 
 def _note(made: FileEvents, buffer: Buffer, fields: dict[int, Field], times: Places) -> None:

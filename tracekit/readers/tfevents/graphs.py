@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.errors import CorruptTraceError, warn
+from tracekit.errors import warn
 from tracekit.readers.common.damage import located
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.tensorflow import graph
+from tracekit.readers.tfevents import records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,10 +46,10 @@ def _of_run(run: Run) -> Iterator[graph.Graph]:
         warn(f"holds {len(places)} graphs: the first {MAX_GRAPHS} are read", path=places[0].path)
     different: dict[bytes, tuple[Place, bytes | None]] = {}
     for place in places[:MAX_GRAPHS]:
-        octets = _octets(place)
+        octets = records.again(place.path, place.start, place.size)
         different.setdefault(_digest(octets, place), (place, octets) if len(places) == 1 else (place, None))
     for number, (place, kept) in enumerate(different.values(), 1):
-        octets = _octets(place) if kept is None else kept
+        octets = records.again(place.path, place.start, place.size) if kept is None else kept
         where = f"the graph at byte {place.start}"
         with located(place.path, graph.NODES):
             if place.meta:
@@ -72,14 +73,3 @@ def _digest(octets: bytes, place: Place) -> bytes:
         with located(place.path, graph.NODES):
             inner = Message(memoryview(octets)).part(_GRAPH_OF_META)
     return hashlib.sha256(inner).digest()
-
-
-def _octets(place: Place) -> bytes:
-    with place.path.open("rb") as file:
-        file.seek(place.start)
-        found = file.read(place.size)
-    if len(found) < place.size:
-        raise CorruptTraceError(
-            f"has become shorter: {place.size} bytes were at byte {place.start}", path=place.path, hint="load it again"
-        )
-    return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.errors import TracekitError
+from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.tfevents.walker import BAD_DATA, FOOTER_BYTES, FULL, HEADER_BYTES, MORE, Walker
 
@@ -159,3 +159,22 @@ class Records:
         larger = Room(size)
         larger.walker.octets[: self._filled] = self._room.walker.octets[: self._filled]
         self._room = larger
+
+
+def again(path: Path, start: int, size: int) -> bytes:
+    """Read some bytes of a file another time.
+
+    Raises:
+        CorruptTraceError: It does not hold them any more.
+        TracekitError: It cannot be read any more.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            found = file.read(size)
+    except OSError as e:
+        raise TracekitError(f"cannot be read again: {e.strerror or e}", path=path, hint="load it again") from e
+    if len(found) < size:
+        what = f"has become shorter: {size} bytes were at byte {start}"
+        raise CorruptTraceError(what, path=path, hint="load it again")
+    return found

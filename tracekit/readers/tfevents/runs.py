@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_NAMES, MAX_NAME = 100, 60
 _SCALARS, _TEXT = "scalars", "text"
+_METADATA, _METADATA_OF_FUNCTIONS = "graph_run_metadata", "graph_run_metadata_graph"
 _SHOWN = {"images": "image", "histograms": "histogram", "audio": "audio", "": "tensor"}
 _KINDS = {Kind.IMAGE: "image", Kind.HISTOGRAM: "histogram", Kind.AUDIO: "audio"}
 _KIND_NAMES = ("simple_value", "tensor")
@@ -35,6 +36,8 @@ class Run:
         files: What they hold.
         scalars: Which of its values are points of curves.
         texts: Which of its texts are for people.
+        metadata: Whether a value, of all that the files hold, is run metadata.
+        of_functions: Whether it is run metadata that hold the graphs of functions.
     """
 
     def __init__(self, name: str, files: Sequence[FileEvents]) -> None:
@@ -50,6 +53,9 @@ class Run:
         self._is_text = (self._kinds == Kind.TEXTS) & self._of_plugin(_TEXT)[self._codes]
         self._owners, self._elements, self._texts = _texts(files)
         self.texts: Places = np.flatnonzero(self._is_text[self._owners])
+        single = (self._kinds == Kind.TEXTS) & (np.bincount(self._owners, minlength=len(self._kinds)) == 1)
+        self.of_functions: Mask = single & self._of_plugin(_METADATA_OF_FUNCTIONS)[self._codes]
+        self.metadata: Mask = self.of_functions | single & self._of_plugin(_METADATA)[self._codes]
 
     def scalar_columns(self, wanted: Sequence[str]) -> dict[str, pa.Array]:
         """Return columns of ``scalars`` of this run."""
@@ -83,7 +89,7 @@ class Run:
             counts.update(file.counts)
         left = np.ones(len(self._kinds), np.bool_)
         left[self.scalars] = False
-        left &= ~self._is_text
+        left &= ~(self._is_text | self.metadata)
         names = self._plugins.dictionary_encode()
         plugins = names.indices.to_numpy()[self._codes[left]] if len(names) else np.zeros(0, np.int64)
         pairs, found = np.unique(self._kinds[left].astype(np.int64) | plugins.astype(np.int64) << 8, return_counts=True)
@@ -92,10 +98,14 @@ class Run:
             counts[name if name in counts or len(counts) < MAX_NAMES else "other"] += count
         return counts
 
+    def tags(self, rows: Places) -> pa.DictionaryArray:
+        """Return the tags of some values."""
+        return compact(pa.array(self._codes[rows]), self._tags.dictionary)
+
     def _shared(self, name: str, rows: Places) -> pa.Array | None:
         """Return a column that scalars and texts have; None if it is not this run's to know."""
         if name == "tag":
-            return compact(pa.array(self._codes[rows]), self._tags.dictionary)
+            return self.tags(rows)
         if name == "step":
             return pa.array(self._column("steps")[rows])
         if name == "wall_time_ns":

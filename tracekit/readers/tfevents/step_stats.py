@@ -37,7 +37,25 @@ _THOUSAND = 1000
 EXECUTIONS = 1 << 17
 """Executions taken apart at a time."""
 TIMES = tuple(_TIMES)
-_OTHERS = {2: "cost graph", 3: "partition graph", 4: "function graph"}
+FUNCTIONS = 4
+OTHERS = {2: "cost graph", 3: "partition graph", FUNCTIONS: "function graph"}
+"""What run metadata hold beside step stats."""
+
+
+class Runs(NamedTuple):
+    """Run metadata in a buffer.
+
+    Attributes:
+        starts: n places where they begin.
+        stops: n places where they end.
+        tags: n tags.
+        steps: n steps.
+    """
+
+    starts: Places
+    stops: Places
+    tags: pa.DictionaryArray
+    steps: Places
 
 
 class Executions(NamedTuple):
@@ -52,21 +70,25 @@ class Executions(NamedTuple):
     rows: int
 
 
-def read(buffer: Buffer, starts: Places, stops: Places, steps: Places) -> Iterator[Executions]:
-    """Read traced runs, some thousands of executions at a time.
+def tagged(buffer: Buffer, starts: Places, stops: Places, steps: Places) -> Runs:
+    """Find run metadata in tagged ones: n places where these begin and end and n steps in; m runs out, n at most.
 
-    Args:
-        buffer: Holds the messages.
-        starts: n places where tagged metadata begin.
-        stops: n places where they end.
-        steps: n steps.
+    Raises:
+        Damage: One is no message.
+    """
+    fields = decode(buffer, starts, stops, {_TAG, _METADATA})
+    tags = texts.named(buffer, fields.get(_TAG), len(starts))
+    rows, begins, ends = _spans(fields.get(_METADATA), np.arange(len(starts)))
+    return Runs(begins, ends, tags.take(pa.array(rows)), steps[rows])
+
+
+def read(buffer: Buffer, traced: Runs) -> Iterator[Executions]:
+    """Read traced runs, some thousands of executions at a time.
 
     Raises:
         Damage: One is no message, or a time or size is beyond all there are.
     """
-    fields = decode(buffer, starts, stops, {_TAG, _METADATA})
-    tags = texts.named(buffer, fields.get(_TAG), len(starts))
-    of_run, begins, ends = _inside(buffer, fields.get(_METADATA), np.arange(len(starts)), _STEP_STATS)
+    of_run, begins, ends = deeper(buffer, np.arange(len(traced.starts)), traced.starts, traced.stops, _STEP_STATS)
     (devices,) = occurrences(buffer, begins, ends, (_DEVICES,))
     of_run = of_run[devices.rows]
     names = texts.named(buffer, decode(buffer, devices.starts, devices.stops, {_DEVICE}).get(_DEVICE), len(of_run))
@@ -75,39 +97,40 @@ def read(buffer: Buffer, starts: Places, stops: Places, steps: Places) -> Iterat
         nodes = Occurrences(*(column[first : first + EXECUTIONS] for column in (found.rows, found.starts, found.stops)))
         runs = of_run[nodes.rows]
         columns = {
-            "tag": tags.take(pa.array(runs)),
-            "step": pa.array(steps[runs]),
+            "tag": traced.tags.take(pa.array(runs)),
+            "step": pa.array(traced.steps[runs]),
             "device": names.take(pa.array(nodes.rows)),
             **_nodes(buffer, nodes),
         }
         yield Executions(columns, len(runs))
 
 
-def others(buffer: Buffer, starts: Places, stops: Places) -> dict[str, int]:
-    """Count what traced runs hold beside step stats: n places where tagged metadata begin and end in, counts out.
+def others(buffer: Buffer, starts: Places, stops: Places, names: Mapping[int, str] = OTHERS) -> dict[str, int]:
+    """Count parts of messages: n places where these begin and end in, and names of fields; counts by name out.
 
     Raises:
         Damage: One is no message.
     """
-    found = decode(buffer, starts, stops, {_METADATA}).get(_METADATA)
-    if found is None or found.stops is None:
-        return {}
-    counted = zip(_OTHERS.values(), occurrences(buffer, *found.spans(), tuple(_OTHERS)), strict=True)
+    counted = zip(names.values(), occurrences(buffer, starts, stops, tuple(names)), strict=True)
     return {name: len(parts) for name, parts in counted if len(parts)}
 
 
-def _inside(buffer: Buffer, field: Field | None, rows: Places, number: int) -> tuple[Places, Places, Places]:
-    """Go one message deeper: rows, and places of a field of the message in a field."""
+def deeper(buffer: Buffer, rows: Places, starts: Places, stops: Places, number: int) -> tuple[Places, Places, Places]:
+    """Go one message deeper: rows of n messages and their places in, those of a field that they hold once out.
+
+    Raises:
+        Damage: One is no message.
+    """
+    return _spans(decode(buffer, starts, stops, {number}).get(number), rows)
+
+
+def _spans(field: Field | None, rows: Places) -> tuple[Places, Places, Places]:
+    """Return the rows that have a field of bytes, and where these begin and end."""
     if field is None or field.stops is None:
         none = np.zeros(0, np.int64)
         return none, none, none
     kept = field.rows()
-    rows = rows if kept is None else rows[kept]
-    inner = decode(buffer, *field.spans(), {number}).get(number)
-    if inner is None or inner.stops is None:
-        return _inside(buffer, None, rows, number)
-    kept = inner.rows()
-    return (rows if kept is None else rows[kept], *inner.spans())
+    return (rows if kept is None else rows[kept], *field.spans())
 
 
 def _nodes(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
@@ -170,7 +193,7 @@ def _outputs(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     (parts,) = occurrences(buffer, nodes.starts, nodes.stops, (_OUTPUT,))
     counts = pa.array(np.bincount(parts.rows, minlength=n).astype(np.int64))
     described = decode(buffer, parts.starts, parts.stops, {_DESCRIPTION}).get(_DESCRIPTION)
-    rows, starts, stops = _inside(buffer, described, parts.rows, _ALLOCATION_OF_TENSOR)
+    rows, starts, stops = deeper(buffer, *_spans(described, parts.rows), _ALLOCATION_OF_TENSOR)
     found = _number(decode(buffer, starts, stops, {_REQUESTED}).get(_REQUESTED))
     if found is None:
         return {"output_count": counts}

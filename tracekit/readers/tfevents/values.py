@@ -18,6 +18,8 @@ from tracekit.readers.tfevents import tensors, texts
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places
 
+    Texts: TypeAlias = tuple[Places, Places, pa.Array, Places, Places]
+
 Kinds: TypeAlias = npt.NDArray[np.uint8]
 
 
@@ -65,6 +67,8 @@ class Values(NamedTuple):
         owners: m rows that texts are of.
         elements: m places of texts in their tensor.
         texts: m texts.
+        starts: m places where their bytes begin.
+        stops: m places where they end.
         metadata: What some of the values say of their tag; of each tag once.
     """
 
@@ -74,6 +78,8 @@ class Values(NamedTuple):
     owners: Places
     elements: Places
     texts: pa.Array
+    starts: Places
+    stops: Places
     metadata: Metadata
 
 
@@ -88,8 +94,7 @@ def read(buffer: Buffer, starts: Places, stops: Places) -> Values:
     own, node = (texts.named(buffer, fields.get(f), n) for f in (TAG, NODE_NAME))
     tags = _without_nulls(first_of(own, node))
     kinds, numbers = np.full(n, Kind.NOTHING, np.uint8), np.zeros(n)
-    owners = elements = np.zeros(0, np.int64)
-    found = pa.array([], pa.string())
+    written = _no_texts()
     for field, kind in _BYTES.items():
         kinds[_rows(fields.get(field), n)] = kind
     rows = _rows(fields.get(TENSOR), n)
@@ -99,13 +104,13 @@ def read(buffer: Buffer, starts: Places, stops: Places) -> Values:
         kinds[rows] = np.select([read_.single, read_.texts], [Kind.NUMBER, Kind.TEXTS], Kind.TENSOR)
         numbers[rows] = read_.numbers
         holders = np.flatnonzero(read_.texts)
-        owners, elements, found = _texts(buffer, rows[holders], *(s[holders] for s in spans))
+        written = _texts(buffer, rows[holders], *(s[holders] for s in spans))
     simple = fields.get(SIMPLE)
     if simple is not None and simple.stops is None:
         rows = np.arange(n) if simple.valid is None else np.flatnonzero(simple.valid)
         kinds[rows] = Kind.SIMPLE
         numbers[rows] = simple.values[rows].astype(np.uint32).view(np.float32)
-    return Values(tags, kinds, numbers, owners, elements, found, _metadata(buffer, fields.get(METADATA), tags))
+    return Values(tags, kinds, numbers, *written, _metadata(buffer, fields.get(METADATA), tags))
 
 
 def _rows(field: Field | None, n: int) -> Places:
@@ -119,13 +124,19 @@ def _without_nulls(tags: pa.DictionaryArray) -> pa.DictionaryArray:
     return tags.cast(pa.string()).fill_null("").dictionary_encode() if tags.null_count else tags
 
 
-def _texts(buffer: Buffer, rows: Places, starts: Places, stops: Places) -> tuple[Places, Places, pa.Array]:
-    """Return the texts of some tensors: whose each is, its place there, and the text."""
+def _no_texts() -> Texts:
+    none = np.zeros(0, np.int64)
+    return none, none, pa.array([], pa.string()), none, none
+
+
+def _texts(buffer: Buffer, rows: Places, starts: Places, stops: Places) -> Texts:
+    """Return the texts of some tensors: whose each is, its place there, the text, and where its bytes are."""
     if not len(rows):
-        return rows, rows, pa.array([], pa.string())
+        return _no_texts()
     (parts,) = occurrences(buffer, starts, stops, (tensors.STRINGS,))
     first = np.searchsorted(parts.rows, parts.rows)
-    return rows[parts.rows], np.arange(len(parts)) - first, texts.at(buffer, parts.starts, parts.stops)
+    found = texts.at(buffer, parts.starts, parts.stops)
+    return rows[parts.rows], np.arange(len(parts)) - first, found, parts.starts, parts.stops
 
 
 def _metadata(buffer: Buffer, field: Field | None, tags: pa.DictionaryArray) -> Metadata:
