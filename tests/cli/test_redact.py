@@ -58,7 +58,7 @@ def test_what_exists_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None
     [
         ("pyproject.toml", "no reader recognises the content"),
         ("nothing.sqlite", "No such file or directory"),
-        ("fixtures", "a folder, and no reader recognises what is in it"),
+        ("docs", "a folder, and no reader recognises what is in it"),
     ],
 )
 def test_errors(run: Run, tmp_path: Path, path: str, said: str) -> None:

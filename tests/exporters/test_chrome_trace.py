@@ -358,3 +358,31 @@ def test_an_error_in_a_chunk_comes_out(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError), TextFile(tmp_path / "x.json") as file:
         file.extend([fails] * 10)
+
+
+def test_executions_of_nodes_lie_on_their_device_and_thread(tmp_path: Path) -> None:
+    row = {
+        "run": "train",
+        "device": "/device:GPU:0",
+        "node_name": "conv",
+        "tag": "step 1",
+        "step": 1,
+        "output_count": 1,
+    }
+    rows = [
+        {**row, "execution_id": 1, "thread_id": 7, "start_ns": 1500, "end_ns": 2500},
+        {**row, "execution_id": 2, "thread_id": 7, "start_ns": 2000, "end_ns": 3000},
+        {**row, "execution_id": 3, "device": None, "thread_id": None, "start_ns": 4000, "end_ns": None},
+        {**row, "execution_id": 4, "start_ns": None},
+    ]
+    traced = trace(step_stats=rows)
+    slices = drawn(traced, tmp_path)
+    assert [(e["name"], e["ts"], e["dur"], e["args"]["execution_id"]) for e in slices] == [
+        ("conv", "1.500", "1.000", 1),
+        ("conv", "2.000", "1.000", 2),
+        ("conv", "4.000", "0.000", 3),
+    ]
+    assert slices[0]["args"] == {"execution_id": 1, "tag": "step 1", "step": 1}
+    tracks, groups = names(traced, tmp_path), names(traced, tmp_path, "process_name")
+    assert [tracks[e["pid"], e["tid"]] for e in slices] == ["thread 7", "thread 7 · lane 2", "executor"]
+    assert sorted(groups.values()) == ["/device:GPU:0 · train", "unknown device · train"]

@@ -77,8 +77,8 @@ def test_what_must_not_be_is_told_without_its_text(what: str, said: str) -> None
 
 
 def test_memory_is_measured() -> None:
-    size, case = json.loads(bad("bytearray(b'x') * (600 << 20) and []").stdout)["largest"]
-    assert size > 0.9 * (600 << 20)
+    size, case = json.loads(bad("bytearray(b'x') * (300 << 20) and []").stdout)["largest"]
+    assert size > 0.9 * (300 << 20)
     assert case == 7
 
 

@@ -208,6 +208,15 @@ GPU_METRICS = Kind(
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
 )
+STEP_STATS = Kind(
+    "step_stats",
+    tracks.TRACED_TRACKS,
+    "execution_id",
+    name=_named("node_name", default="node"),
+    own=(_number("op_start_ns"), _number("op_end_ns"), _number("scheduled_ns"), _number("requested_bytes")),
+    shared=(_text("tag"), _number("step"), _text("timeline_label")),
+    where=pl.col("start_ns").is_not_null(),
+)
 
 STAGES: tuple[tuple[Kind, ...], ...] = (
     (API_CALLS,),
@@ -221,6 +230,7 @@ STAGES: tuple[tuple[Kind, ...], ...] = (
     (_projection(tracks.PROJECTED_TRACKS, _PUSH_POP),),
     (_projection(tracks.PROJECTED_START_END_TRACKS, _START_END),),
     (GPU_METRICS,),
+    (STEP_STATS,),
 )
 """Kinds that are laid out together stand in one stage; the order is that of the file. Arrows need both their ends
 placed: so API calls come first."""

@@ -15,6 +15,7 @@ A viewer knows processes (``pid``) with threads (``tid``) in them. Here a viewer
       stream 7 · sync                  waits
       stream 7 · CUDA events
     GPU 0 NVIDIA H200 · metrics        counters
+    /device:GPU:0 · run                executions of nodes that TensorFlow traced, by thread, on lanes
 
 Thread numbers count the lanes of the whole file from 1 in this order, for Perfetto shows threads by their number and
 knows no sort index; the system's number is in the name.
@@ -86,6 +87,7 @@ class Machine:
     devices: dict[int, str]
     streams: dict[tuple[int, int, int], str]
     contexts: dict[tuple[int, int], int | None]
+    runs: dict[tuple[str, str], int] = field(default_factory=dict)
     groups: dict[tuple[int, ...], Group] = field(default_factory=dict)
 
     @classmethod
@@ -116,6 +118,11 @@ class Machine:
     def metrics(self, device: int) -> Group:
         """Group of the counters of a device."""
         return self._group(f"{self.device(device)} · metrics", (AFTER_PROCESSES, device))
+
+    def traced(self, run: str, device: str) -> Group:
+        """Group of what TensorFlow traced on a device in a run."""
+        number = self.runs.setdefault((run, device), len(self.runs))
+        return self._group(f"{device} · {run}", (AFTER_PROCESSES + 1, number))
 
     def device(self, device: int) -> str:
         """Name of a device."""
@@ -261,6 +268,11 @@ def _metrics(machine: Machine, device: int) -> Track:
     return Track(machine.metrics(device), None)
 
 
+def _traced(machine: Machine, run: str | None, device: str | None, thread: int | None) -> Track:
+    name = "executor" if thread is None else f"thread {thread}"
+    return Track(machine.traced(run or ".", device or "unknown device"), name, (thread or 0,))
+
+
 _THREAD = ("process_id", "thread_id")
 _DOMAIN = ("domain_id", "domain")
 _QUEUE = ("process_id", "device_id", "context_id", "stream_id")
@@ -275,3 +287,4 @@ STREAM_TRACKS = Placement(_QUEUE, _stream)
 SYNC_TRACKS = Placement(_QUEUE, _sync)
 EVENT_TRACKS = Placement(_QUEUE, _events)
 METRIC_TRACKS = Placement(("device_id",), _metrics)
+TRACED_TRACKS = Placement(("run", "device", "thread_id"), _traced)
