@@ -36,7 +36,7 @@ def sniff(source: Source) -> bool:
 
 
 def _is_header(head: bytes) -> bool:
-    from tracekit.readers.tfevents.sums import masked
+    from tracekit.crc32c import masked
 
     return masked(head[:8]) == int.from_bytes(head[8:], "little")
 

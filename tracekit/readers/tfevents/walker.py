@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tracekit import crc32c
 from tracekit.readers.common.sandbox import Octets, Sandbox
-from tracekit.readers.tfevents import sums
 
 MORE, FULL, BAD_SIZE, BAD_DATA = range(4)
 ROOM = 1 << 18
@@ -45,7 +45,7 @@ class Walker(Sandbox):
         """Take memory for so many bytes."""
         super().__init__(__package__, _OCTETS + size + _SLACK, "a record reaches beyond its bytes")
         self.octets: Octets = self.part(_OCTETS, size)
-        self.part(_TABLES, 4 * sums.TABLES * sums.OCTETS).view(np.uint32)[:] = np.ravel(sums.tables())
+        self.part(_TABLES, 4 * crc32c.TABLES * crc32c.OCTETS).view(np.uint32)[:] = np.ravel(crc32c.tables())
 
     def records(self, at: int, end: int) -> Found:
         """Find records, as many as are whole and as there is room for, from one place to another."""
