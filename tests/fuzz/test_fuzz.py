@@ -17,9 +17,9 @@ from tests.fuzz.run import ROOT, run
 CASES = {
     "nsys_rep": 20_000,
     "nsys_sqlite": 300,
-    "ncu_rep": 600,
-    "ncu_csv": 300,
-    "kineto": 450,
+    "ncu_rep": 400,
+    "ncu_csv": 150,
+    "kineto": 300,
     "graphdef": 600,
     "tfevents": 600,
 }

@@ -76,6 +76,6 @@ def test_programs(export: Export, key_op: str | None, span: tuple[int, int] | No
 
 
 @given(disorder(), keys, spans)
-@settings(max_examples=100, phases=FAST)
+@settings(max_examples=50, phases=FAST)
 def test_disorder(export: Export, key_op: str | None, span: tuple[int, int] | None) -> None:
     compared(export, key_op, span)

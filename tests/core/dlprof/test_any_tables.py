@@ -46,7 +46,7 @@ def captures(draw: st.DrawFn) -> dict[str, pa.Table]:
 
 
 @given(captures(), st.sampled_from([None, "pyprof", "emit-nvtx", "plain"]))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_any_tables_roll_up(found: dict[str, pa.Table], dialect: str | None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", tk.TracekitWarning)
