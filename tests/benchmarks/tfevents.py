@@ -45,7 +45,7 @@ def generate(folder: Path) -> Path:
         return path
     sys.path.insert(0, str(ROOT))
     from tests.readers.tfevents_files import VERSION
-    from tracekit.readers.tfevents.sums import masked
+    from tracekit.crc32c import masked
 
     def framed(data: bytes) -> bytes:
         size = struct.pack("<Q", len(data))
