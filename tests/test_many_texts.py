@@ -33,7 +33,7 @@ def whole(report: Path) -> tk.Trace:
 @pytest.fixture
 def in_pieces(report: Path, monkeypatch: pytest.MonkeyPatch) -> tk.Trace:
     monkeypatch.setattr(events, "BATCH_BYTES", 1 << 14)
-    monkeypatch.setattr(columns, "MANY_TEXTS", 0)
+    monkeypatch.setattr(columns, "few_alike", lambda *_: True)
     trace = tk.load(report)
     assert trace.pieces("nvtx_ranges")["name"].num_chunks > 1
     return trace
@@ -79,7 +79,7 @@ def test_correlated_and_selected(in_pieces: tk.Trace, whole: tk.Trace) -> None:
 
 def test_many_texts_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "MANY_TEXTS", 3)
-    texts = columns.Texts(columns.DICTIONARY)
+    texts = columns.collector(columns.DICTIONARY, 2)
     for part in (["a", "b"], ["c", "b", None]):
         texts.append(pa.array(part, pa.string()).dictionary_encode())
     column = texts.finish()
@@ -88,7 +88,7 @@ def test_many_texts_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_few_texts_have_one_piece() -> None:
-    texts = columns.Texts(columns.DICTIONARY)
+    texts = columns.collector(columns.DICTIONARY, 2)
     for part in (["a", "b", "a", None], ["b", "c"], []):
         texts.append(pa.array(part, pa.string()).dictionary_encode())
     column = texts.finish()

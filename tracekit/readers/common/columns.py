@@ -77,6 +77,18 @@ def is_number(kind: pa.DataType) -> bool:
 MANY_TEXTS = 1 << 16
 
 
+def collector(kind: pa.DataType, at_most: int) -> Numbers | Names | Texts:
+    """Return what puts the slices of a column of some type together.
+
+    Args:
+        kind: The type.
+        at_most: Rows to set memory aside for; it is taken as they come.
+    """
+    if pa.types.is_dictionary(kind):
+        return Names(kind, at_most)
+    return Numbers(kind, at_most) if is_number(kind) else Texts(kind)
+
+
 class Joined:
     """Columns being read piece by piece: numbers in one piece of memory, dictionaries with one dictionary."""
 
@@ -88,7 +100,7 @@ class Joined:
         """
         self._at_most = at_most
         self._first: Mapping[str, pa.Array | pa.ChunkedArray] | None = None
-        self._made: dict[str, Numbers | Texts] = {}
+        self._made: dict[str, Numbers | Names | Texts] = {}
 
     def append(self, piece: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         """Add a piece: the same columns each time. A single one is kept as it is."""
@@ -96,7 +108,7 @@ class Joined:
             self._first = piece
             return
         if not self._made:
-            self._made = {name: self._column(data.type) for name, data in self._first.items()}
+            self._made = {name: collector(data.type, self._at_most) for name, data in self._first.items()}
             self._put(self._first)
             self._first = {}
         self._put(piece)
@@ -106,9 +118,6 @@ class Joined:
         if not self._made:
             return dict(self._first or {})
         return {name: self._made.pop(name).finish() for name in list(self._made)}
-
-    def _column(self, kind: pa.DataType) -> Numbers | Texts:
-        return Numbers(kind, self._at_most) if is_number(kind) else Texts(kind)
 
     def _put(self, piece: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         for name, data in piece.items():
@@ -126,49 +135,93 @@ class Numbers:
         self._kind = kind
         self._values = np.zeros(at_most, _dtype(kind))
         self._valid: np.ndarray | None = None
-        self._rows = 0
+        self.rows = 0
 
     def append(self, data: pa.Array) -> None:
         """Add a slice."""
         if data.type.bit_width > self._kind.bit_width:
             self._widen(data.type)
-        rows = slice(self._rows, self._rows + len(data))
+        rows = slice(self.rows, self.rows + len(data))
         if rows.stop > len(self._values):
             self._grow(2 * rows.stop)
         if data.null_count and self._valid is None:
             self._valid = np.zeros(len(self._values), np.bool_)
-            self._valid[: self._rows] = True
-        self._rows = rows.stop
+            self._valid[: self.rows] = True
+        self.rows = rows.stop
         if data.null_count == len(data):
             return
-        data = data.cast(self._kind)
+        if data.type != self._kind:
+            data = data.cast(self._kind)
         if self._valid is not None:
             self._valid[rows] = data.is_valid().to_numpy(zero_copy_only=False) if data.null_count else True
         start = data.offset * self._values.dtype.itemsize
         self._values[rows] = np.frombuffer(data.buffers()[1], self._values.dtype, len(data), start)
 
+    def renumber(self, rows: slice, table: np.ndarray) -> None:
+        """Replace numbers by what stands at their place in a table; where a row is null, by anything."""
+        np.take(table, self._values[rows], mode="clip", out=self._values[rows])
+
     def finish(self) -> pa.ChunkedArray:
         """Return the column."""
-        valid = None if self._valid is None else self._valid[: self._rows]
+        valid = None if self._valid is None else self._valid[: self.rows]
         bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        values = pa.py_buffer(self._values[: self._rows])
-        return pa.chunked_array([pa.Array.from_buffers(self._kind, self._rows, [bits, values])])
+        values = pa.py_buffer(self._values[: self.rows])
+        return pa.chunked_array([pa.Array.from_buffers(self._kind, self.rows, [bits, values])])
 
     def _grow(self, size: int) -> None:
         values, valid, self._values = self._values, self._valid, np.zeros(size, self._values.dtype)
-        self._values[: self._rows] = values[: self._rows]
+        self._values[: self.rows] = values[: self.rows]
         if valid is not None:
             self._valid = np.zeros(size, np.bool_)
-            self._valid[: self._rows] = valid[: self._rows]
+            self._valid[: self.rows] = valid[: self.rows]
 
     def _widen(self, kind: pa.DataType) -> None:
         wider = np.zeros(len(self._values), _dtype(kind))
-        wider[: self._rows] = self._values[: self._rows]
+        wider[: self.rows] = self._values[: self.rows]
         self._kind, self._values = kind, wider
 
 
 def _dtype(kind: pa.DataType) -> np.dtype:
     return np.dtype(f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}")
+
+
+class Names:
+    """A column of texts by number being read: the numbers are put end to end, each slice's dictionary is kept."""
+
+    def __init__(self, kind: pa.DataType, at_most: int) -> None:
+        self._numbers = Numbers(kind.index_type, at_most)
+        self._dictionaries = [pa.array([], kind.value_type)]
+        self._slices: list[tuple[slice, int]] = []
+
+    def append(self, data: pa.DictionaryArray) -> None:
+        """Add a slice."""
+        if not data.dictionary.equals(self._dictionaries[-1]):
+            self._dictionaries.append(data.dictionary)
+        rows = slice(self._numbers.rows, self._numbers.rows + len(data))
+        self._slices.append((rows, len(self._dictionaries) - 1))
+        self._numbers.append(data.indices)
+
+    def finish(self) -> pa.ChunkedArray:
+        """Return the column: in one piece, unless there are so many texts that few can be alike."""
+        if few_alike(sum(map(len, self._dictionaries)), self._numbers.rows):
+            numbers = self._numbers.finish().chunk(0)
+            return pa.chunked_array([_names(numbers[rows], self._dictionaries[n]) for rows, n in self._slices])
+        values = pa.concat_arrays(self._dictionaries).unique()
+        places = [pc.index_in(d, values).to_numpy() for d in self._dictionaries]
+        moved = [bool((p != np.arange(len(p))).any()) for p in places]
+        for rows, n in self._slices:
+            if moved[n]:
+                self._numbers.renumber(rows, places[n])
+        return pa.chunked_array([_names(self._numbers.finish().chunk(0), values)])
+
+
+def few_alike(texts: int, rows: int) -> bool:
+    """Whether a column of so many rows has so many texts that few of them can be alike."""
+    return texts > max(MANY_TEXTS, rows // 2)
+
+
+def _names(numbers: pa.Array, values: pa.Array) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(numbers, values, safe=False)
 
 
 class Texts:
@@ -183,14 +236,8 @@ class Texts:
         self._slices.append(data)
 
     def finish(self) -> pa.ChunkedArray:
-        """Return the column; dictionaries become one piece, unless they hold so many texts that few can be alike."""
-        column = pa.chunked_array(self._slices, self._kind)
-        if not pa.types.is_dictionary(column.type):
-            return column
-        texts = sum(len(c.dictionary) for c in column.chunks)
-        if texts > max(MANY_TEXTS, len(column) // 2):
-            return column
-        return pa.chunked_array([column.unify_dictionaries().combine_chunks()])
+        """Return the column."""
+        return pa.chunked_array(self._slices, self._kind)
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -200,19 +247,24 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def number_rows(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | None, ...]]]:
-    """Number the distinct rows of several columns: n rows in, n numbers out, and the row behind each number."""
-    numbers = pa.array([0] * len(columns[0]), pa.int32())
-    rows: list[tuple[int | None, ...]] = [()]
-    for column in columns:
-        encoded = whole(column).dictionary_encode(null_encoding="encode")
-        values = encoded.dictionary.to_pylist()
-        pairs = pc.add(pc.multiply(numbers.cast(pa.int64()), len(values)), encoded.indices)
-        dense = pairs.dictionary_encode()
-        split = (divmod(pair, len(values)) for pair in dense.dictionary.to_pylist())
+def number_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | None, ...]]]:
+    """Number the distinct rows of one column or several: n rows in, n numbers out, and the row behind each number."""
+    first, *others = columns
+    numbers, values = _numbered(first)
+    rows: list[tuple[int | None, ...]] = [(value,) for value in values]
+    for column in others:
+        inner, values = _numbered(column)
+        pairs = pc.add(pc.multiply(numbers.cast(pa.int64()), len(values)), inner).dictionary_encode()
+        split = (divmod(pair, len(values)) for pair in pairs.dictionary.to_pylist())
         rows = [(*rows[row], values[value]) for row, value in split]
-        numbers = dense.indices
+        numbers = pairs.indices
     return numbers, rows
+
+
+def _numbered(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[int | None]]:
+    """Number the distinct values of a column, null among them: n values in, n numbers out, and what they stand for."""
+    encoded = whole(column).dictionary_encode(null_encoding="encode")
+    return encoded.indices, encoded.dictionary.to_pylist()
 
 
 def typed(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
@@ -221,12 +273,23 @@ def typed(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
     Raises:
         TypeError: The slice holds no numbers, but numbers are wanted.
     """
+    if pa.types.is_dictionary(column.type):
+        return _typed_names(column)
     if kind in (pa.string(), DICTIONARY):
         made, broken = text(column)
         return (made.dictionary_encode() if kind == DICTIONARY else made), broken
     if not pa.types.is_integer(column.type) and not (kind == pa.float64() and pa.types.is_floating(column.type)):
         raise TypeError("number" if kind == pa.float64() else "integer")
     return fitted(column, kind), 0
+
+
+def _typed_names(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
+    """Turn a slice of names, numbered by first use, into valid UTF-8, and say how many had to be repaired."""
+    names, broken = text(column.dictionary)
+    if broken:
+        repaired = pc.not_equal(names.cast(pa.binary()), column.dictionary.cast(pa.binary()))
+        broken = pc.sum(repaired.take(column.indices)).as_py()
+    return named(column.indices, names), broken
 
 
 def text(column: pa.Array) -> tuple[pa.Array, int]:

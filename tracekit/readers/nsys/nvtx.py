@@ -85,8 +85,11 @@ def payload_float(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 def payload_text(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
     """The JSON payload, inline or registered, else the binary payload as it was encoded."""
+    inline = [raw[c] for c in _TEXTS.values()]
+    if col.is_empty(raw["jsonTextId"]):
+        return col.coalesced(*inline)
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
-    return col.coalesced(registered.cast(pa.string()), *(raw[c] for c in _TEXTS.values()))
+    return col.coalesced(registered.cast(pa.string()), *inline)
 
 
 _COMMON: dict[str, Resolver] = {
@@ -158,8 +161,12 @@ def _named(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Arr
 
 def _keys(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
     """Make texts of keys: n rows in, n texts out, null where a key is."""
-    numbers, keys = col.number_rows(ids.process_id(threads), pc.fill_null(domains, 0), *rest)
-    return col.named(numbers, pa.array([_key(*k) for k in keys], pa.string()))
+    if any(col.is_empty(c) for c in rest):
+        return pa.nulls(len(threads), col.DICTIONARY)
+    numbers, rows = col.number_rows(threads, domains, *rest)
+    processes = ids.process_id(pa.array([thread for thread, *_ in rows], pa.int64())).to_pylist()
+    keys = [_key(p, domain or 0, *others) for p, (_, domain, *others) in zip(processes, rows, strict=True)]
+    return col.named(numbers, pa.array(keys, pa.string()))
 
 
 def _key(*numbers: int | None) -> str | None:

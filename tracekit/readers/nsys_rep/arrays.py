@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Field, cut, decode
+from tracekit.readers.common.protobuf.distinct import distinct
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep.layout import CLASS, Kind
 
@@ -135,8 +136,8 @@ def _plain(parts: Parts, path: tuple[int, ...], kind: Kind) -> pa.Array:
         return nulls(parts.rows, _TYPES[kind])
     if kind is Kind.CHAIN:
         return _running(found.valid, parts.rows)
-    if kind is Kind.TEXT:
-        return _texts(parts.buffer, found, parts.rows)
+    if kind in _BYTES:
+        return _BYTES[kind](parts.buffer, found, parts.rows)
     if found.stops is not None:
         raise Damage("a field holds bytes instead of a number")
     if kind is Kind.DOUBLE:
@@ -151,7 +152,7 @@ def _running(marks: Mask | None, rows: int) -> pa.Array:
     return numbers(np.arange(1, rows + 1) if marks is None else np.cumsum(marks), marks)
 
 
-def numbers(values: np.ndarray[tuple[int], np.dtype[np.int64 | np.float64]], valid: Mask | None) -> pa.Array:
+def numbers(values: np.ndarray[tuple[int], np.dtype[np.int32 | np.int64 | np.float64]], valid: Mask | None) -> pa.Array:
     """Wrap n numbers, without a copy; null where they are not valid."""
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bits, pa.py_buffer(values)])
@@ -185,10 +186,21 @@ def _texts(buffer: Buffer, found: Field, rows: int) -> pa.Array:
     return pa.Array.from_buffers(made.type, rows, [bits, *made.buffers()[1:]])
 
 
+def _names(buffer: Buffer, found: Field, rows: int) -> pa.DictionaryArray:
+    made = distinct(buffer, *found.spans())
+    if found.valid is None:
+        return made
+    places = np.zeros(rows, np.int32)
+    places[found.valid] = made.indices
+    return pa.DictionaryArray.from_arrays(numbers(places, found.valid), made.dictionary)
+
+
 _TYPES = {
     Kind.INT: pa.int64(),
     Kind.CHAIN: pa.int64(),
     Kind.DOUBLE: pa.float64(),
     Kind.FLOAT: pa.float64(),
     Kind.TEXT: pa.binary(),
+    Kind.NAME: pa.dictionary(pa.int32(), pa.binary()),
 }
+_BYTES = {Kind.TEXT: _texts, Kind.NAME: _names}

@@ -21,6 +21,7 @@ class Kind(Enum):
     DOUBLE = "double in 64 bits"
     FLOAT = "float in 32 bits"
     TEXT = "bytes"
+    NAME = "bytes, the same ones time and again"
     CHAIN = "number of the row among those that have the field, from 1"
 
 
@@ -139,7 +140,7 @@ TABLES: dict[str, Table] = {
         {
             **_ints(eventType=1, start=2, end=10, rangeId=4, category=5, color=6, globalTid=9, endGlobalTid=11),
             **_ints(textId=12, domainId=13),
-            "text": Column((7,), Kind.TEXT),
+            "text": Column((7,), Kind.NAME),
             **_ints(inside=8, uint64Value=1, int64Value=2, uint32Value=4, int32Value=5, jsonTextId=7),
             "doubleValue": Column((8, 3), Kind.DOUBLE),
             "floatValue": Column((8, 6), Kind.FLOAT),

@@ -44,6 +44,8 @@ def columns(known: Schemas, made: dict[str, pa.Array]) -> dict[str, pa.Array]:
     Raises:
         Damage: A message is damaged.
     """
+    if made["binaryData"].null_count == len(made["binaryData"]):
+        return {name: made[name] for name in TEXTS}
     text, other = texts(known, made["binaryData"], made["globalTid"], made["domainId"])
     return {"jsonText": pc.coalesce(made["jsonText"], text), "binaryData": other}
 

@@ -49,7 +49,7 @@ class ExportTables(Database):
     def _columns(self, table: str, types: Mapping[str, pa.DataType], where: Where | None) -> dict[str, pa.ChunkedArray]:
         """Read columns in one pass."""
         at_most = self.at_most(table)
-        made = {c: col.Numbers(t, at_most) if col.is_number(t) else col.Texts(t) for c, t in types.items()}
+        made = {c: col.collector(t, at_most) for c, t in types.items()}
         repaired: Counter[str] = Counter()
 
         def typed(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:

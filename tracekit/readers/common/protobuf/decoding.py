@@ -32,8 +32,10 @@ Places: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 WORD = 8
-MAX_ROWS = 1 << 14
-"""Messages walked through at a time: what is found of them stays in the processor's cache."""
+MAX_ROWS = (1 << 14) - 8
+"""Messages walked through at a time: what is found of them stays in the processor's cache, columns apart."""
+FAR_APART = 8
+"""Texts are far apart when this many times as many bytes lie from the first to the last one."""
 MAX_LENGTH = np.uint64(1 << 40)
 _ABSENT = np.uint64(0)
 _PLACES, _CELL = 2 * WORD, 2 * WORD + 1
@@ -193,6 +195,18 @@ def cut(
     octets: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> pa.Array:
     """Cut texts out of bytes: 2n ascending edges (start, end, start, end …) in, n texts out."""
+    if len(edges) and FAR_APART * int((edges[1::2] - edges[::2]).sum()) < edges[-1] - edges[0]:
+        octets, edges = _drawn_together(octets, edges)
     offsets = pa.py_buffer(edges.astype(np.int32))
     between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(octets)])
     return between.take(pa.array(np.arange(0, len(between), 2)))
+
+
+def _drawn_together(
+    octets: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Copy the bytes of texts that lie far apart: to cut out takes memory for what is between them as well."""
+    sizes = edges[1::2] - edges[::2]
+    ends = np.cumsum(sizes)
+    places = np.repeat(edges[::2] - (ends - sizes), sizes) + np.arange(ends[-1])
+    return octets[places], np.stack((ends - sizes, ends), axis=1).reshape(-1)

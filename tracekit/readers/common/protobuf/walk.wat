@@ -336,4 +336,110 @@
     (i32.store offset=96 (i32.const 0) (local.get $block))
     (i32.store offset=104 (i32.const 0) (local.get $count))
     (i32.const 0))
+
+  ;; Tell n texts apart. Frame: n, where n starts, n stops, n numbers (32 bits) and the rows that come first (32 bits) are,
+  ;; where the table of those known so far is, its last place and how many it takes; end of the bytes; the next number. The
+  ;; walk: rows that came first, the table's texts. A place of the table: number + 1 (0: free), where its text begins and how
+  ;; long it is, 32 bits each, and 32 more bits of its hash. A text that finds no place within 16 is taken for a new one.
+  (func (export "distinct") (result i32)
+    (local $n i32) (local $starts i32) (local $stops i32) (local $numbers i32) (local $firsts i32) (local $table i32)
+    (local $last i32) (local $most i32) (local $limit i64) (local $next i32) (local $known i32) (local $row i32)
+    (local $start i64) (local $stop i64) (local $at i32) (local $size i32) (local $hash i64) (local $mark i32)
+    (local $cell i32) (local $tries i32) (local $number i32) (local $new i32)
+    (local.set $n (i32.load offset=64 (i32.const 0)))
+    (local.set $starts (i32.load offset=68 (i32.const 0)))
+    (local.set $stops (i32.load offset=72 (i32.const 0)))
+    (local.set $numbers (i32.load offset=76 (i32.const 0)))
+    (local.set $firsts (i32.load offset=80 (i32.const 0)))
+    (local.set $table (i32.load offset=84 (i32.const 0)))
+    (local.set $last (i32.load offset=88 (i32.const 0)))
+    (local.set $most (i32.load offset=92 (i32.const 0)))
+    (local.set $limit (i64.load32_u offset=96 (i32.const 0)))
+    (local.set $next (i32.load offset=100 (i32.const 0)))
+    (local.set $known (i32.load offset=104 (i32.const 0)))
+    (block $all
+      (loop $rows
+        (br_if $all (i32.ge_u (local.get $row) (local.get $n)))
+        (local.set $stop (i64.load (i32.add (local.get $stops) (i32.shl (local.get $row) (i32.const 3)))))
+        (local.set $start (i64.load (i32.add (local.get $starts) (i32.shl (local.get $row) (i32.const 3)))))
+        (if (i64.gt_u (local.get $stop) (local.get $limit)) (then (return (i32.const 1))))
+        (if (i64.gt_u (local.get $start) (local.get $stop)) (then (return (i32.const 1))))
+        (local.set $at (i32.add (i32.wrap_i64 (local.get $start)) (i32.const 4194304)))
+        (local.set $size (i32.wrap_i64 (i64.sub (local.get $stop) (local.get $start))))
+        (local.set $hash (call $hash (local.get $at) (local.get $size)))
+        (local.set $mark (i32.wrap_i64 (i64.shr_u (local.get $hash) (i64.const 32))))
+        (local.set $tries (i32.const 16))
+        (local.set $number (i32.const -1))
+        (block $found
+          (loop $probe
+            (local.set $cell (i32.add (local.get $table)
+              (i32.shl (i32.and (i32.wrap_i64 (local.get $hash)) (local.get $last)) (i32.const 4))))
+            (local.set $new (i32.load (local.get $cell)))
+            (br_if $found (i32.eqz (local.get $new)))
+            (if (i32.eq (local.get $mark) (i32.load offset=12 (local.get $cell)))
+              (then
+                (if (i32.eq (local.get $size) (i32.load offset=8 (local.get $cell)))
+                  (then
+                    (if (call $alike (local.get $at) (i32.load offset=4 (local.get $cell)) (local.get $size))
+                      (then
+                        (local.set $number (i32.sub (local.get $new) (i32.const 1)))
+                        (br $found)))))))
+            (local.set $hash (i64.add (local.get $hash) (i64.const 1)))
+            (local.set $tries (i32.sub (local.get $tries) (i32.const 1)))
+            (br_if $probe (local.get $tries))))
+        (if (i32.eq (local.get $number) (i32.const -1))
+          (then
+            (local.set $number (local.get $next))
+            (local.set $next (i32.add (local.get $next) (i32.const 1)))
+            (i32.store (local.get $firsts) (local.get $row))
+            (local.set $firsts (i32.add (local.get $firsts) (i32.const 4)))
+            (if (i32.and (i32.ne (local.get $tries) (i32.const 0)) (i32.lt_u (local.get $known) (local.get $most)))
+              (then
+                (local.set $known (i32.add (local.get $known) (i32.const 1)))
+                (i32.store (local.get $cell) (local.get $next))
+                (i32.store offset=4 (local.get $cell) (local.get $at))
+                (i32.store offset=8 (local.get $cell) (local.get $size))
+                (i32.store offset=12 (local.get $cell) (local.get $mark))))))
+        (i32.store (i32.add (local.get $numbers) (i32.shl (local.get $row) (i32.const 2))) (local.get $number))
+        (local.set $row (i32.add (local.get $row) (i32.const 1)))
+        (br $rows)))
+    (i32.store offset=100 (i32.const 0) (local.get $next))
+    (i32.store offset=104 (i32.const 0) (local.get $known))
+    (i32.const 0))
+
+  ;; A number of 64 bits for some bytes, the same for the same bytes.
+  (func $hash (param $at i32) (param $size i32) (result i64)
+    (local $hash i64)
+    (local.set $hash (i64.extend_i32_u (local.get $size)))
+    (block $words
+      (loop $word
+        (br_if $words (i32.lt_u (local.get $size) (i32.const 8)))
+        (local.set $hash (call $mixed (local.get $hash) (i64.load align=1 (local.get $at))))
+        (local.set $at (i32.add (local.get $at) (i32.const 8)))
+        (local.set $size (i32.sub (local.get $size) (i32.const 8)))
+        (br $word)))
+    (call $mixed (local.get $hash) (call $rest (local.get $at) (local.get $size))))
+
+  (func $mixed (param $hash i64) (param $word i64) (result i64)
+    (local.set $hash (i64.mul (i64.xor (local.get $hash) (local.get $word)) (i64.const 0x9e3779b97f4a7c15)))
+    (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 29))))
+
+  ;; The last bytes of a text, fewer than eight.
+  (func $rest (param $at i32) (param $size i32) (result i64)
+    (i64.and
+      (i64.load align=1 (local.get $at))
+      (i64.sub (i64.shl (i64.const 1) (i64.extend_i32_u (i32.shl (local.get $size) (i32.const 3)))) (i64.const 1))))
+
+  ;; Whether two texts of the same size are the same.
+  (func $alike (param $one i32) (param $other i32) (param $size i32) (result i32)
+    (block $words
+      (loop $word
+        (br_if $words (i32.lt_u (local.get $size) (i32.const 8)))
+        (if (i64.ne (i64.load align=1 (local.get $one)) (i64.load align=1 (local.get $other)))
+          (then (return (i32.const 0))))
+        (local.set $one (i32.add (local.get $one) (i32.const 8)))
+        (local.set $other (i32.add (local.get $other) (i32.const 8)))
+        (local.set $size (i32.sub (local.get $size) (i32.const 8)))
+        (br $word)))
+    (i64.eq (call $rest (local.get $one) (local.get $size)) (call $rest (local.get $other) (local.get $size))))
 )
