@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.conftest import SHARED
 from tests.readers import ncu_files
 from tracekit.readers.ncu import devices, labels, nvtx, units
-from tracekit.readers.ncu_csv import numbers
+from tracekit.readers.ncu_csv import frame, numbers
 
 TABLE = SHARED / "formats" / "ncu_units.tsv"
 STYLES = {",": numbers.ENGLISH, ".": numbers.GERMAN, "\u202f": numbers.FRENCH, "'": numbers.SWISS}
@@ -262,3 +262,16 @@ def test_attributes_of_devices() -> None:
     assert devices.columns({"display_name": 3.0, "warp_size": 1e12, "l2_cache_size": float("inf")}) == devices.columns(
         {}
     )
+
+
+@given(st.text('ab,"\n', max_size=60), st.integers(1, 7))
+def test_lines_and_stray_quotes_in_windows_of_any_size(text: str, window: int) -> None:
+    raw = text.encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frame, "WINDOW", window)
+        _, starts = frame._lines(raw)
+        found = frame.strays(raw)
+    ends = [i for i, c in enumerate(text) if c == "\n"]
+    assert starts.tolist() == [i for i in (0, *(e + 1 for e in ends)) if i < len(text)]
+    inside = [i for i in range(1, len(text) - 1) if text[i] == '"' and not {text[i - 1], text[i + 1]} & set('",\n')]
+    assert found == sorted({sum(e < i for e in ends) for i in inside})

@@ -164,9 +164,7 @@ class Numbers:
     def finish(self) -> pa.ChunkedArray:
         """Return the column."""
         valid = None if self._valid is None else self._valid[: self.rows]
-        bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        values = pa.py_buffer(self._values[: self.rows])
-        return pa.chunked_array([pa.Array.from_buffers(self._kind, self.rows, [bits, values])])
+        return pa.chunked_array([numbers(self._values[: self.rows], valid)])
 
     def _grow(self, size: int) -> None:
         values, valid, self._values = self._values, self._valid, np.zeros(size, self._values.dtype)
@@ -182,7 +180,8 @@ class Numbers:
 
 
 def _dtype(kind: pa.DataType) -> np.dtype:
-    return np.dtype(f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}")
+    made: np.dtype = np.dtype(kind.to_pandas_dtype())
+    return made
 
 
 class Names:
@@ -238,6 +237,20 @@ class Texts:
     def finish(self) -> pa.ChunkedArray:
         """Return the column."""
         return pa.chunked_array(self._slices, self._kind)
+
+
+def numbers(
+    values: np.ndarray[tuple[int], np.dtype[np.integer | np.floating]],
+    valid: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None,
+) -> pa.Array:
+    """Wrap n numbers, without a copy; null where they are not valid."""
+    marks = None if valid is None else bits(valid)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [marks, pa.py_buffer(values)])
+
+
+def bits(marks: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Buffer:
+    """Pack n marks as Arrow has them."""
+    return pa.py_buffer(np.packbits(marks, bitorder="little"))
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from tracekit import schemas
+from tracekit.readers.common import columns
 from tracekit.readers.ncu.labels import metric_of, section_id
 from tracekit.readers.ncu.units import printed
 from tracekit.readers.ncu_csv.rows import METRICS
@@ -61,7 +63,7 @@ class Metrics:
         return pa.concat_tables(made)
 
     def _table(self, part: pl.DataFrame) -> pa.Table:
-        kinds = part["kind"].to_arrow()
+        kinds = part["kind"].to_numpy()
         beside = {c: _dictionary([getattr(k, c) for k in self._kinds], kinds) for c in Kind._fields}
         own = {c: part[c].to_arrow() for c in part.columns if c not in ("run", "kind")}
         absent = {c: pa.nulls(len(kinds), pa.float64()) for c in ("minimum", "maximum") if c not in own}
@@ -70,8 +72,9 @@ class Metrics:
         return pa.table({c: columns[c] for c in schemas.table("ncu_metrics").names})
 
 
-def _dictionary(values: list[str | None], numbers: pa.Array) -> pa.DictionaryArray:
+def _dictionary(values: list[str | None], numbers: np.ndarray) -> pa.DictionaryArray:
     """Take values by number: n numbers in, n texts out as a dictionary."""
-    unique = {v: i for i, v in enumerate(dict.fromkeys(v for v in values if v is not None))}
-    codes = pa.array([None if v is None else unique[v] for v in values], pa.int32())
-    return pa.DictionaryArray.from_arrays(codes.take(numbers), pa.array(unique, pa.string()))
+    unique: dict[str | None, int] = {v: i for i, v in enumerate(dict.fromkeys(v for v in values if v is not None))}
+    codes = np.array([unique.get(v, -1) for v in values], np.int32)[numbers]
+    indices = columns.numbers(np.maximum(codes, 0), codes >= 0) if None in values else columns.numbers(codes)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(unique, pa.string()), safe=False)

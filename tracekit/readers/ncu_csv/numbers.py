@@ -111,12 +111,15 @@ def _with_instances(cells: pl.Series, style: Style) -> pl.DataFrame:
 
 def _plain(numbers: pl.Series, style: Style) -> pl.Series:
     """Write numbers with a point and no groups; null where what has separators is no number."""
-    separators = f"{style.thousands}|," if style.point == "," else style.thousands
+    separated = numbers.str.contains(f"{style.thousands}|," if style.point == "," else style.thousands).arg_true()
+    if not len(separated):
+        return numbers
     number = pl.col("number")
-    right = ~number.str.contains(separators) | number.str.contains(f"^{style.number}$")
-    ungrouped = number.str.replace_all(style.thousands, "")
-    plain = ungrouped.str.replace(",", ".", literal=True) if style.point == "," else ungrouped
-    return numbers.to_frame("number").select(pl.when(right).then(plain)).to_series()
+    plain = number.str.replace_all(style.thousands, "")
+    plain = plain.str.replace(",", ".", literal=True) if style.point == "," else plain
+    some = numbers.gather(separated).to_frame("number")
+    right = pl.when(number.str.contains(f"^{style.number}$")).then(plain)
+    return numbers.scatter(separated, some.select(right).to_series())
 
 
 def _scaled(digits: pl.Series, value: pl.Series, powers: np.ndarray, decimals: np.ndarray) -> pl.Series:

@@ -67,6 +67,9 @@ RULES = pl.Schema({"run": pl.Int64, "section": pl.String, **dict.fromkeys(_RULE.
 _COLUMNS = tuple(dict.fromkeys(IDENTITY.values()))
 
 
+FIRST_CELLS = 1 << 16
+
+
 @dataclass(slots=True)
 class Rows:
     """All rows of a file, with the launches they belong to as numbers of runs and their metrics as numbers of kinds.
@@ -108,7 +111,7 @@ class Rows:
 
     def style(self, cells: pl.Series) -> Style:
         """Return how numbers are printed: as the first that tell."""
-        self.known_style = self.known_style or style_of(cells)
+        self.known_style = self.known_style or style_of(cells.head(FIRST_CELLS)) or style_of(cells)
         return self.known_style or ENGLISH
 
     def _table(self, page: Page, text: bytes) -> pl.DataFrame:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.readers.common import columns as col
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Field, cut, decode
 from tracekit.readers.common.protobuf.distinct import distinct
@@ -141,21 +142,15 @@ def _plain(parts: Parts, path: tuple[int, ...], kind: Kind) -> pa.Array:
     if found.stops is not None:
         raise Damage("a field holds bytes instead of a number")
     if kind is Kind.DOUBLE:
-        return numbers(found.values.view(np.float64), found.valid)
+        return col.numbers(found.values.view(np.float64), found.valid)
     if kind is Kind.FLOAT:
-        return numbers(found.values.astype(np.uint32).view(np.float32).astype(np.float64), found.valid)
-    return numbers(found.values.view(np.int64), found.valid)
+        return col.numbers(found.values.astype(np.uint32).view(np.float32).astype(np.float64), found.valid)
+    return col.numbers(found.values.view(np.int64), found.valid)
 
 
 def _running(marks: Mask | None, rows: int) -> pa.Array:
     """Number the rows that are marked, all if there are no marks, from 1; the others are null."""
-    return numbers(np.arange(1, rows + 1) if marks is None else np.cumsum(marks), marks)
-
-
-def numbers(values: np.ndarray[tuple[int], np.dtype[np.int32 | np.int64 | np.float64]], valid: Mask | None) -> pa.Array:
-    """Wrap n numbers, without a copy; null where they are not valid."""
-    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bits, pa.py_buffer(values)])
+    return col.numbers(np.arange(1, rows + 1) if marks is None else np.cumsum(marks), marks)
 
 
 def nulls(rows: int, kind: pa.DataType) -> pa.Array:
@@ -182,8 +177,7 @@ def _texts(buffer: Buffer, found: Field, rows: int) -> pa.Array:
     made = cut(buffer.octets, np.stack((starts, stops), axis=1).reshape(-1))
     if found.valid is None:
         return made
-    bits = pa.py_buffer(np.packbits(found.valid, bitorder="little"))
-    return pa.Array.from_buffers(made.type, rows, [bits, *made.buffers()[1:]])
+    return pa.Array.from_buffers(made.type, rows, [col.bits(found.valid), *made.buffers()[1:]])
 
 
 def _names(buffer: Buffer, found: Field, rows: int) -> pa.DictionaryArray:
@@ -192,7 +186,7 @@ def _names(buffer: Buffer, found: Field, rows: int) -> pa.DictionaryArray:
         return made
     places = np.zeros(rows, np.int32)
     places[found.valid] = made.indices
-    return pa.DictionaryArray.from_arrays(numbers(places, found.valid), made.dictionary)
+    return pa.DictionaryArray.from_arrays(col.numbers(places, found.valid), made.dictionary)
 
 
 _TYPES = {

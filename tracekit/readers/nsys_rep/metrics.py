@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tracekit.readers.common.columns import numbers
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import WORD, decode
 from tracekit.readers.nsys.tables import ROWID
-from tracekit.readers.nsys_rep.arrays import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
