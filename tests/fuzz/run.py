@@ -26,8 +26,8 @@ import tracekit as tk
 
 ROOT = Path(__file__).parents[2]
 SECONDS, BYTES = 2.0, 1 << 30
-WHOLE, SOME = 8, 3
-"""Of a format with many tables every eighth case reads all of them, the others three."""
+WHOLE, SOME = 16, 3
+"""Of a format with many tables every sixteenth case reads all of them, the others three."""
 MOST_FAILURES = 10
 STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
