@@ -178,3 +178,12 @@ def test_strings_of_a_report_are_those_of_its_export(capture: str) -> None:
 
 def strings(parts: Parts) -> list[bytes]:
     return [bytes(text) for block in parts.strings for text in Message(memoryview(block)).parts(1)]
+
+
+@pytest.mark.parametrize("suffix", BOTH_FORMS)
+@pytest.mark.parametrize("name", CAPTURES)
+def test_rows_are_counted_as_they_are_read(name: str, suffix: str) -> None:
+    with tk.load(FIXTURES / f"{name}{suffix}") as trace, tk.load(FIXTURES / f"{name}{suffix}") as again:
+        counts = trace.counts()
+        assert counts == {t: again.count(t) for t in again.tables} == {t: again[t].num_rows for t in again.tables}
+        assert counts["processes"] > 0

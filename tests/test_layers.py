@@ -55,6 +55,32 @@ def test_a_column_is_read_once() -> None:
     assert first.indices.buffers()[1].address == second.indices.buffers()[1].address
 
 
+class CountedTogether(Counted):
+    """A capture that counts several tables at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together: list[list[str]] = []
+
+    def names(self) -> list[str]:
+        return ["kernels", "memcpys", "memsets"]
+
+    def count_many(self, names: Sequence[str]) -> dict[str, int]:
+        self.together.append(list(names))
+        return {name: self.count(name) for name in names}
+
+
+def test_tables_are_counted_together_and_once() -> None:
+    capture = CountedTogether()
+    trace = tk.Trace(File(capture, Path("file")))
+    assert trace.count("memsets") == 0
+    expected = {name: 3 if name == "kernels" else 0 for name in trace.tables}
+    assert trace.counts() == trace.counts() == expected
+    assert capture.together == [["kernels", "memcpys"]]
+    assert trace.select(tables=["memcpys"]).counts() == dict.fromkeys(trace.tables, 0)
+    assert tk.Trace(File(Counted(), Path("file"))).counts() == expected
+
+
 class Undecoding(Counted):
     """A capture that holds more than its tables."""
 

@@ -75,6 +75,10 @@ class Layer:
         """Number of rows of a table."""
         raise NotImplementedError
 
+    def counts(self, names: Sequence[str]) -> dict[str, int]:
+        """Number of rows of several tables."""
+        return {name: self.count(name) for name in names}
+
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read some columns of a table: all rows, in the order of the file."""
         raise NotImplementedError
@@ -137,6 +141,14 @@ class File(Layer):
         if name not in self._counts:
             self._counts[name] = self._count(schema)
         return self._counts[name]
+
+    def counts(self, names: Sequence[str]) -> dict[str, int]:
+        """Number of rows of several tables, in as few passes over the file as its format allows."""
+        unknown = [n for n in names if n in self._names and n not in self._counts and not self._columns.get(n)]
+        count_many = getattr(self._capture, "count_many", None)
+        if count_many is not None and unknown:
+            self._counts |= count_many(unknown)
+        return super().counts(names)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read what is not read yet; hold it against the declaration."""

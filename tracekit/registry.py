@@ -139,7 +139,11 @@ class Capture(Protocol):
         ...
 
     def count(self, name: str) -> int:
-        """Number of rows of one table."""
+        """Number of rows of one table.
+
+        A capture may also have ``count_many``, which takes names and returns numbers by name, if that is faster than
+        one after the other.
+        """
         ...
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:

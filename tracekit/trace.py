@@ -191,6 +191,19 @@ class Trace:
         self.schema(name)
         return self._layer.count(name)
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of rows of every table: of a report in one pass over the file.
+
+        Raises:
+            CorruptTraceError: The file is damaged.
+
+        Example:
+            >>> import tracekit as tk
+            >>> {name: n for name, n in tk.load("fixtures/train_amp.sqlite").counts().items() if n > 500}
+            {'api_calls': 781, 'nvtx_ranges': 1534}
+        """
+        return self._layer.counts(self.tables)
+
     def correlate(self) -> Trace:
         """Attach GPU activities to API calls and those to NVTX ranges.
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
+_TIMED = ("kernels", "memcpys", "memsets", "graph_launches", "api_calls", "nvtx_ranges", "osrt_calls")
+
+
 @click.command("info")
 @click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @from_option
@@ -36,7 +39,8 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
 def summary(trace: Trace) -> dict[str, Any]:
     """Collect what is worth knowing of a trace before opening it."""
     devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
-    counts = {name: n for name in trace.tables if (n := trace.count(name))}
+    trace.prefetch(dict.fromkeys(_TIMED, ("start_ns", "end_ns")))
+    counts = {name: n for name, n in trace.counts().items() if n}
     return {
         "path": str(trace.path),
         "format": trace.format,
@@ -72,7 +76,7 @@ def _span(trace: Trace) -> list[int] | None:
     import polars as pl
 
     ends = []
-    for name in ("kernels", "memcpys", "memsets", "graph_launches", "api_calls", "nvtx_ranges", "osrt_calls"):
+    for name in _TIMED:
         if trace.count(name):
             last = pl.max_horizontal("start_ns", "end_ns").max()
             ends.append(trace.frame(name).select(first=pl.col("start_ns").min(), last=last).collect())

@@ -22,8 +22,8 @@ def command(*, path: Path, from_: str | None, printing: Printing) -> None:
     import polars as pl
 
     with load(path, from_) as trace:
-        declared = [trace.schema(name) for name in trace.tables]
-        rows = [(t.name, trace.count(t.name), len(t.columns), t.doc) for t in declared]
+        declared, counts = [trace.schema(name) for name in trace.tables], trace.counts()
+        rows = [(t.name, counts[t.name], len(t.columns), t.doc) for t in declared]
         frame = pl.DataFrame(rows, schema=["table", "rows", "columns", "doc"], orient="row")
         with printing.page(of=trace) as page:
             page.show(frame, printing.style, prose="doc")

@@ -55,8 +55,8 @@ class Tables(Protocol):
     hint: str
     columns: Mapping[str, tuple[str, ...]]
 
-    def count(self, table: str, where: Where | None = None) -> int:
-        """Number of rows of a table that meet a condition; 0 if there is no such table."""
+    def counts(self, wanted: Sequence[tuple[str, Where | None]]) -> list[int]:
+        """Numbers of rows of tables that meet conditions; 0 if there is no such table."""
         ...
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:

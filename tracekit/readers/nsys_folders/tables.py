@@ -92,6 +92,10 @@ class FolderTables:
             return self.at_most(table)
         return sum(len(piece[ROWID]) for piece in self._read(table, (ROWID,), where))
 
+    def counts(self, wanted: Sequence[tuple[str, Where | None]]) -> list[int]:
+        """Numbers of rows of tables that meet conditions; 0 if there is no such table."""
+        return [self.count(table, where) for table, where in wanted]
+
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Number of the row at ``index`` among the rows of a table that meet a condition; None if there is none."""
         for piece in self._read(table, (ROWID,), where):

@@ -52,12 +52,13 @@ class Report:
             self.raw = RawData(self.container, entries.count)
         self.columns: Mapping[str, tuple[str, ...]] = self._catalogue()
 
-    def count(self, table: str, where: Where | None = None) -> int:
-        """Number of rows of a table that meet a condition; 0 if there is no such table."""
-        if table not in self.columns:
-            return 0
-        request = Request(table, {ROWID: pa.int64()}, where, lambda piece: int(piece.num_rows))
-        return sum(number for _, number in self.pieces([request]))
+    def counts(self, wanted: Sequence[tuple[str, Where | None]]) -> list[int]:
+        """Numbers of rows of tables that meet conditions; 0 if there is no such table. Those of events in one pass."""
+        asked = [nth for nth, (table, _) in enumerate(wanted) if table in self.columns]
+        found = [0] * len(wanted)
+        for nth, rows in self.pieces([_counting(*wanted[nth]) for nth in asked]):
+            found[asked[nth]] += rows
+        return found
 
     def at_most(self, table: str) -> int:
         """About how many rows a table has at most: the report has that many events."""
@@ -127,8 +128,7 @@ class Report:
             for kind, number in self.events.counts().items():
                 name = names.of_kind(kind)
                 found.update({} if name is None else {name: number})
-            found.update(self._other_calls())
-            found.update(self._other_generic())
+            found.update(self._others())
             return dict(found.most_common())
 
     @functools.cached_property
@@ -180,22 +180,20 @@ class Report:
         listed = {c: _listed([r[c] for r in rows]) for c in self.columns[table]}
         return {ROWID: pa.array(np.arange(1, len(rows) + 1)), **listed}
 
-    def _other_calls(self) -> Counter[str]:
+    def _others(self) -> Counter[str]:
+        """Count calls and generic events that are in no table, by name."""
         found: Counter[str] = Counter()
-        for event_type in (layout.CALL, layout.CALL_MARK):
-            calls = [Wanted(layout.API, (event_type,))]
-            for counted in self.events.each(calls, lambda chosen: _counted(chosen[0], layout.CLASS)):
-                for event_class, number in counted.items():
+        calls = (layout.CALL, layout.CALL_MARK)
+        wanted = [Wanted(entries.GENERIC), *(Wanted(layout.API, (event_type,)) for event_type in calls)]
+        fields = (1, *(layout.CLASS for _ in calls))
+        for counted in self.events.each(wanted, lambda batch: [_counted(*x) for x in zip(batch, fields, strict=True)]):
+            generic, *classes = counted
+            found["generic event"] += sum(n for number, n in generic.items() if number not in self.metrics)
+            for event_type, numbers in zip(calls, classes, strict=True):
+                for event_class, number in numbers.items():
                     name = names.of_call(event_type, event_class)
                     found.update({} if name is None else {name: number})
-        return found
-
-    def _other_generic(self) -> Counter[str]:
-        found: Counter[str] = Counter()
-        for counted in self.events.each([Wanted(entries.GENERIC)], lambda chosen: _counted(chosen[0], 1)):
-            other = sum(n for number, n in counted.items() if number not in self.metrics)
-            found.update({"generic event": other} if other else {})
-        return found
+        return +found
 
 
 def _counted(chosen: Chosen, field: int) -> dict[int, int]:
@@ -206,6 +204,10 @@ def _counted(chosen: Chosen, field: int) -> dict[int, int]:
     values = found.values if found.valid is None else found.values[found.valid]
     numbers, counts = np.unique_counts(values)
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def _counting(table: str, where: Where | None) -> Request[int]:
+    return Request(table, {ROWID: pa.int64()}, where, lambda piece: int(piece.num_rows))
 
 
 def _wanted(request: Request[Made]) -> Wanted:

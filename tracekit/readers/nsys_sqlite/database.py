@@ -68,6 +68,10 @@ class Database:
         sql = f"SELECT count(*) FROM {quote(table)} WHERE {condition}"  # noqa: S608 - quoted
         return int(self.query(sql, values, table=table)[0][0])
 
+    def counts(self, wanted: Sequence[tuple[str, Where | None]]) -> list[int]:
+        """Numbers of rows of tables that meet conditions; 0 if there is no such table."""
+        return [self.count(table, where) for table, where in wanted]
+
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Number of the row at ``index`` among the rows of a table that meet a condition; None if there is none."""
         name = self._rowid(table)
