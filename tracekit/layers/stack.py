@@ -1,29 +1,25 @@
-"""What a trace is made of: an opened file under layers that each give the same tables, cached, correlated or selected.
+"""Layers that lie over one another and hand on to each other: some tables, correlated, joined with results, rolled up.
 
-Every layer is a ``Capture``: it reads some columns of one table when asked. A layer works only on the columns that the
-question needs, and keeps only what is dear to compute.
+What another layer must answer goes down to it: to correlate a roll-up is to roll up what is correlated.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tracekit import schemas
-from tracekit.errors import SchemaError, warn
+from tracekit.errors import SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
 
     from tracekit.core.correlate import Correlation
     from tracekit.core.rollup import Rollup
-    from tracekit.registry import Capture
     from tracekit.schemas import TableSchema
 
 
@@ -113,102 +109,6 @@ class Layer:
 
     def close(self) -> None:
         """Let go of the file."""
-
-
-class File(Layer):
-    """The tables of one opened file; a column is read once and kept."""
-
-    def __init__(self, capture: Capture | Mapping[str, pa.Table], path: Path) -> None:
-        self.path = path
-        self._capture = capture
-        self._columns: dict[str, dict[str, pa.ChunkedArray]] = {}
-        self._names = frozenset(capture if isinstance(capture, Mapping) else capture.names())
-        self._counts: dict[str, int] = {}
-        self._checked: set[str] = set()
-
-    @property
-    def undecoded(self) -> Mapping[str, int]:
-        """What the reader counts of that which it does not decode."""
-        return dict(getattr(self._capture, "undecoded", {}))
-
-    def count(self, name: str) -> int:
-        """Number of rows, without reading them where the format can tell."""
-        schema = schemas.table(name)
-        if name not in self._names:
-            return 0
-        if kept := self._columns.get(name):
-            return len(next(iter(kept.values())))
-        if name not in self._counts:
-            self._counts[name] = self._count(schema)
-        return self._counts[name]
-
-    def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Number of rows of several tables, in as few passes over the file as its format allows."""
-        unknown = [n for n in names if n in self._names and n not in self._counts and not self._columns.get(n)]
-        count_many = getattr(self._capture, "count_many", None)
-        if count_many is not None and unknown:
-            self._counts |= count_many(unknown)
-        return super().counts(names)
-
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read what is not read yet; hold it against the declaration."""
-        import pyarrow as pa
-
-        missing = self._missing(name, columns)
-        if missing:
-            self._keep(name, missing, self._fetch(name, missing))
-        kept, schema = self._columns.setdefault(name, {}), self.schema(name)
-        return pa.table([kept[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
-
-    def prefetch(self, wanted: Mapping[str, Sequence[str]]) -> None:
-        """Read what is not read yet of several tables."""
-        known = {n: self._missing(n, columns) for n, columns in wanted.items() if n in self._names}
-        missing = {name: columns for name, columns in known.items() if columns}
-        read_many = getattr(self._capture, "read_many", None)
-        if read_many is None:
-            for name, columns in missing.items():
-                self.read(name, columns)
-        elif missing:
-            for name, data in read_many(missing).items():
-                self._keep(name, missing[name], data)
-
-    def close(self) -> None:
-        """Close the file, if its reader keeps it open."""
-        getattr(self._capture, "close", lambda: None)()
-
-    def _missing(self, name: str, columns: Sequence[str]) -> list[str]:
-        kept = self._columns.get(name, {})
-        return [c for c in dict.fromkeys(columns) if c not in kept]
-
-    def _keep(self, name: str, columns: list[str], data: pa.Table) -> None:
-        """Hold what was read against its declaration, and keep it."""
-        kept = self._columns.setdefault(name, {})
-        fresh = schemas.conform(data, self.schema(name), columns, path=self.path)
-        if kept and fresh.num_rows != (rows := len(next(iter(kept.values())))):
-            raise SchemaError(f"{name} had {rows} rows and now {fresh.num_rows}", path=self.path)
-        kept.update(zip(columns, fresh.columns, strict=True))
-        self._check_ends(name, kept)
-
-    def _count(self, schema: TableSchema) -> int:
-        if not isinstance(self._capture, Mapping):
-            return self._capture.count(schema.name)
-        key = schema.names[:1]
-        return int(schemas.conform(self._capture[schema.name], schema, key, path=self.path).num_rows)
-
-    def _fetch(self, name: str, columns: list[str]) -> pa.Table:
-        if name not in self._names:
-            return schemas.empty(schemas.table(name), columns)
-        return self._capture[name] if isinstance(self._capture, Mapping) else self._capture.read(name, columns)
-
-    def _check_ends(self, name: str, kept: dict[str, pa.ChunkedArray]) -> None:
-        import pyarrow.compute as pc
-
-        if name in self._checked or not {"start_ns", "end_ns"} <= kept.keys():
-            return
-        self._checked.add(name)
-        backwards = pc.sum(pc.less(kept["end_ns"], kept["start_ns"])).as_py()
-        if backwards:
-            warn(f"{backwards} rows of {name} end before they start: kept as recorded", path=self.path)
 
 
 class Over(Layer):
@@ -617,94 +517,6 @@ class GraphJoined(Over):
 
     def _of(self, name: str) -> Layer:
         return self._graph if name in GRAPH else self._base
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which rows of a trace are wanted; None is all of them.
-
-    Attributes:
-        time: Rows that overlap ``[a, b)`` ns since the trace origin; either end may be None.
-        devices: Rows of these devices, in tables that have devices.
-        domains: NVTX ranges and marks of these domains; "" is the default domain.
-        min_duration_ns: Rows that last at least so long, in tables that have durations.
-    """
-
-    time: tuple[int | None, int | None] | None = None
-    devices: tuple[int, ...] | None = None
-    domains: tuple[str, ...] | None = None
-    min_duration_ns: int | None = None
-
-
-class Selected(Over):
-    """Some rows of another layer."""
-
-    def __init__(self, base: Layer, selection: Selection) -> None:
-        super().__init__(base)
-        self._selection = selection
-        self._masks: dict[str, pa.ChunkedArray | None] = {}
-
-    def count(self, name: str) -> int:
-        """Number of rows selected."""
-        import pyarrow.compute as pc
-
-        mask = self._mask(name)
-        return self._base.count(name) if mask is None else int(pc.sum(mask).as_py() or 0)
-
-    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read some columns of the selected rows."""
-        mask = self._mask(name)
-        table = self._base.read(name, columns)
-        return table if mask is None else _used(table.filter(mask))
-
-    def correlated(self) -> Layer:
-        """The same rows, correlated with all that was there before the selection."""
-        return Selected(self._base.correlated(), self._selection)
-
-    def joined(self, ncu: Layer, metrics: Sequence[str] | None = None) -> Layer:
-        """The same rows, joined with all that was there before the selection."""
-        return Selected(self._base.joined(ncu, metrics), self._selection)
-
-    def only(self, names: Sequence[str]) -> Layer:
-        """The same rows of some tables."""
-        return Selected(self._base.only(names), self._selection)
-
-    def _mask(self, name: str) -> pa.ChunkedArray | None:
-        if name not in self._masks:
-            wanted = self._wanted(name)
-            frame = None if wanted is None else to_frame(self._base, name).select(wanted.alias("keep")).collect()
-            self._masks[name] = None if frame is None else frame["keep"].fill_null(False).to_arrow()  # noqa: FBT003
-        return self._masks[name]
-
-    def _wanted(self, name: str) -> pl.Expr | None:
-        """The condition for rows of a table; what belongs to results of Nsight Compute is selected as they are."""
-        from tracekit.core import select
-
-        s = self._selection
-        own = select.condition(
-            self.schema(name).names,
-            time=s.time,
-            devices=s.devices,
-            domains=s.domains,
-            min_duration_ns=s.min_duration_ns,
-        )
-        if not name.startswith(NCU) or name == RESULTS or (kept := self._mask(RESULTS)) is None:
-            return own
-        return select.of_launches(self._base.read(RESULTS, [select.LAUNCH]).filter(kept)[select.LAUNCH], own)
-
-
-def _used(table: pa.Table) -> pa.Table:
-    """Leave in the dictionaries of a table only what its rows use: n rows in, n rows out."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    def used(column: pa.ChunkedArray) -> pa.DictionaryArray:
-        whole = column.unify_dictionaries().combine_chunks()
-        codes = whole.indices.unique().drop_null()
-        return pa.DictionaryArray.from_arrays(pc.index_in(whole.indices, codes), whole.dictionary.take(codes))
-
-    columns = [used(c) if pa.types.is_dictionary(c.type) else c for c in table.columns]
-    return pa.table(columns, schema=table.schema)
 
 
 def to_frame(layer: Layer, name: str) -> pl.LazyFrame:
