@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests.benchmarks import repeat
-from tracekit.readers.common import columns
+from tracekit.readers.common import pieces
+from tracekit.readers.common.columns import DICTIONARY
 from tracekit.readers.nsys_rep import events
 
 SMALL = Path(__file__).parents[1] / "fixtures" / "train_amp.nsys-rep"
@@ -33,7 +34,7 @@ def whole(report: Path) -> tk.Trace:
 @pytest.fixture
 def in_pieces(report: Path, monkeypatch: pytest.MonkeyPatch) -> tk.Trace:
     monkeypatch.setattr(events, "BATCH_BYTES", 1 << 14)
-    monkeypatch.setattr(columns, "few_alike", lambda *_: True)
+    monkeypatch.setattr(pieces, "few_alike", lambda *_: True)
     trace = tk.load(report)
     assert trace.pieces("nvtx_ranges")["name"].num_chunks > 1
     return trace
@@ -78,8 +79,8 @@ def test_correlated_and_selected(in_pieces: tk.Trace, whole: tk.Trace) -> None:
 
 
 def test_many_texts_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "MANY_TEXTS", 3)
-    texts = columns.collector(columns.DICTIONARY, 2)
+    monkeypatch.setattr(pieces, "MANY_TEXTS", 3)
+    texts = pieces.collector(DICTIONARY, 2)
     for part in (["a", "b"], ["c", "b", None]):
         texts.append(pa.array(part, pa.string()).dictionary_encode())
     column = texts.finish()
@@ -88,7 +89,7 @@ def test_many_texts_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_few_texts_have_one_piece() -> None:
-    texts = columns.collector(columns.DICTIONARY, 2)
+    texts = pieces.collector(DICTIONARY, 2)
     for part in (["a", "b", "a", None], ["b", "c"], []):
         texts.append(pa.array(part, pa.string()).dictionary_encode())
     column = texts.finish()

@@ -6,14 +6,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracekit.readers.common import columns
+from tracekit.readers.common import columns, pieces
 
 NAMES = st.lists(st.none() | st.sampled_from("abcdefg"), max_size=12)
 CELLS = st.none() | st.integers(-3, 3)
 
 
 def joined(parts: list[pa.Array]) -> pa.ChunkedArray:
-    made = columns.collector(parts[0].type, 3)
+    made = pieces.collector(parts[0].type, 3)
     for part in parts:
         made.append(part)
     return made.finish()
@@ -32,7 +32,7 @@ def test_names(parts: list[list[str | None]]) -> None:
 def test_names_few_of_which_are_alike(parts: list[list[str | None]]) -> None:
     slices = [pa.array(part, pa.string()).dictionary_encode() for part in parts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "few_alike", lambda *_: True)
+        patch.setattr(pieces, "few_alike", lambda *_: True)
         column = joined(slices)
     assert column.equals(pa.chunked_array(slices))
     column.validate(full=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import Joined
+from tracekit.readers.common.pieces import Joined
 from tracekit.readers.kineto.cells import NUMBER
 from tracekit.readers.kineto.keys import Slot
 

@@ -65,9 +65,8 @@ METRICS = pl.Schema(
 )
 RULES = pl.Schema({"run": pl.Int64, "section": pl.String, **dict.fromkeys(_RULE.values(), pl.String)})
 _COLUMNS = tuple(dict.fromkeys(IDENTITY.values()))
-
-
 FIRST_CELLS = 1 << 16
+"""How numbers are printed is told from so many cells, if they tell."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tracekit.errors import warn
 from tracekit.readers.common import columns as col
+from tracekit.readers.common.pieces import Joined
 from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
 
@@ -50,7 +51,7 @@ class Lookups:
 
     def joined(self, requests: Sequence[Request[dict[str, pa.Array]]]) -> list[dict[str, pa.Array]]:
         """Put the pieces of each request together."""
-        made = [col.Joined(self.tables.at_most(r.table)) for r in requests]
+        made = [Joined(self.tables.at_most(r.table)) for r in requests]
         for nth, piece in self.tables.pieces(requests):
             made[nth].append(piece)
         return [m.finish() for m in made]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.readers.common.columns import coalesced
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, decode, varints
 from tracekit.readers.common.protobuf.wire import DELIMITED
@@ -44,10 +45,8 @@ def columns(known: Schemas, made: dict[str, pa.Array]) -> dict[str, pa.Array]:
     Raises:
         Damage: A message is damaged.
     """
-    if made["binaryData"].null_count == len(made["binaryData"]):
-        return {name: made[name] for name in TEXTS}
     text, other = texts(known, made["binaryData"], made["globalTid"], made["domainId"])
-    return {"jsonText": pc.coalesce(made["jsonText"], text), "binaryData": other}
+    return {"jsonText": coalesced(made["jsonText"], text), "binaryData": other}
 
 
 def texts(known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tracekit.errors import CorruptTraceError, first_line, warn
 from tracekit.readers.common import columns as col
+from tracekit.readers.common.pieces import collector
 from tracekit.readers.common.sqlite_files import EXPORT_AGAIN
 from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
@@ -49,7 +50,7 @@ class ExportTables(Database):
     def _columns(self, table: str, types: Mapping[str, pa.DataType], where: Where | None) -> dict[str, pa.ChunkedArray]:
         """Read columns in one pass."""
         at_most = self.at_most(table)
-        made = {c: col.collector(t, at_most) for c, t in types.items()}
+        made = {c: collector(t, at_most) for c, t in types.items()}
         repaired: Counter[str] = Counter()
 
         def typed(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:

@@ -344,8 +344,8 @@
   (func (export "distinct") (result i32)
     (local $n i32) (local $starts i32) (local $stops i32) (local $numbers i32) (local $firsts i32) (local $table i32)
     (local $last i32) (local $most i32) (local $limit i64) (local $next i32) (local $known i32) (local $row i32)
-    (local $start i64) (local $stop i64) (local $at i32) (local $size i32) (local $hash i64) (local $mark i32)
-    (local $cell i32) (local $tries i32) (local $number i32) (local $new i32)
+    (local $start i64) (local $stop i64) (local $at i32) (local $size i32) (local $hash i64) (local $cell i32)
+    (local $number i32)
     (local.set $n (i32.load offset=64 (i32.const 0)))
     (local.set $starts (i32.load offset=68 (i32.const 0)))
     (local.set $stops (i32.load offset=72 (i32.const 0)))
@@ -367,44 +367,49 @@
         (local.set $at (i32.add (i32.wrap_i64 (local.get $start)) (i32.const 4194304)))
         (local.set $size (i32.wrap_i64 (i64.sub (local.get $stop) (local.get $start))))
         (local.set $hash (call $hash (local.get $at) (local.get $size)))
-        (local.set $mark (i32.wrap_i64 (i64.shr_u (local.get $hash) (i64.const 32))))
-        (local.set $tries (i32.const 16))
-        (local.set $number (i32.const -1))
-        (block $found
-          (loop $probe
-            (local.set $cell (i32.add (local.get $table)
-              (i32.shl (i32.and (i32.wrap_i64 (local.get $hash)) (local.get $last)) (i32.const 4))))
-            (local.set $new (i32.load (local.get $cell)))
-            (br_if $found (i32.eqz (local.get $new)))
-            (if (i32.eq (local.get $mark) (i32.load offset=12 (local.get $cell)))
-              (then
-                (if (i32.eq (local.get $size) (i32.load offset=8 (local.get $cell)))
-                  (then
-                    (if (call $alike (local.get $at) (i32.load offset=4 (local.get $cell)) (local.get $size))
-                      (then
-                        (local.set $number (i32.sub (local.get $new) (i32.const 1)))
-                        (br $found)))))))
-            (local.set $hash (i64.add (local.get $hash) (i64.const 1)))
-            (local.set $tries (i32.sub (local.get $tries) (i32.const 1)))
-            (br_if $probe (local.get $tries))))
+        (call $known (local.get $table) (local.get $last) (local.get $hash) (local.get $at) (local.get $size))
+        (local.set $cell)
+        (local.set $number)
         (if (i32.eq (local.get $number) (i32.const -1))
           (then
             (local.set $number (local.get $next))
             (local.set $next (i32.add (local.get $next) (i32.const 1)))
             (i32.store (local.get $firsts) (local.get $row))
             (local.set $firsts (i32.add (local.get $firsts) (i32.const 4)))
-            (if (i32.and (i32.ne (local.get $tries) (i32.const 0)) (i32.lt_u (local.get $known) (local.get $most)))
+            (if (i32.and (i32.ne (local.get $cell) (i32.const 0)) (i32.lt_u (local.get $known) (local.get $most)))
               (then
                 (local.set $known (i32.add (local.get $known) (i32.const 1)))
                 (i32.store (local.get $cell) (local.get $next))
                 (i32.store offset=4 (local.get $cell) (local.get $at))
                 (i32.store offset=8 (local.get $cell) (local.get $size))
-                (i32.store offset=12 (local.get $cell) (local.get $mark))))))
+                (i32.store offset=12 (local.get $cell)
+                  (i32.wrap_i64 (i64.shr_u (local.get $hash) (i64.const 32))))))))
         (i32.store (i32.add (local.get $numbers) (i32.shl (local.get $row) (i32.const 2))) (local.get $number))
         (local.set $row (i32.add (local.get $row) (i32.const 1)))
         (br $rows)))
     (i32.store offset=100 (i32.const 0) (local.get $next))
     (i32.store offset=104 (i32.const 0) (local.get $known))
+    (i32.const 0))
+
+  ;; The number of a text in the table, -1 if it is not there; and its place, or a free one, or 0 if none is near.
+  (func $known (param $table i32) (param $last i32) (param $hash i64) (param $at i32) (param $size i32) (result i32 i32)
+    (local $mark i32) (local $cell i32) (local $tries i32)
+    (local.set $mark (i32.wrap_i64 (i64.shr_u (local.get $hash) (i64.const 32))))
+    (local.set $tries (i32.const 16))
+    (loop $probe
+      (local.set $cell (i32.add (local.get $table)
+        (i32.shl (i32.and (i32.wrap_i64 (local.get $hash)) (local.get $last)) (i32.const 4))))
+      (if (i32.eqz (i32.load (local.get $cell))) (then (return (i32.const -1) (local.get $cell))))
+      (if (i32.eq (local.get $mark) (i32.load offset=12 (local.get $cell)))
+        (then
+          (if (i32.eq (local.get $size) (i32.load offset=8 (local.get $cell)))
+            (then
+              (if (call $alike (local.get $at) (i32.load offset=4 (local.get $cell)) (local.get $size))
+                (then (return (i32.sub (i32.load (local.get $cell)) (i32.const 1)) (local.get $cell))))))))
+      (local.set $hash (i64.add (local.get $hash) (i64.const 1)))
+      (local.set $tries (i32.sub (local.get $tries) (i32.const 1)))
+      (br_if $probe (local.get $tries)))
+    (i32.const -1)
     (i32.const 0))
 
   ;; A number of 64 bits for some bytes, the same for the same bytes.
