@@ -1,0 +1,122 @@
+"""Only regular files are opened, and a file that changes while it is open is noticed."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from tracekit import files
+from tracekit.errors import TracekitError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    return path
+
+
+def test_a_regular_file_is_opened(path: Path) -> None:
+    descriptor = files.open_regular(path)
+    try:
+        assert os.read(descriptor, 100) == b"0123456789"
+    finally:
+        os.close(descriptor)
+
+
+def test_a_missing_file_stays_file_not_found(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.open_regular(tmp_path / "missing")
+
+
+def special(folder: Path, kind: str) -> Path:
+    path = folder / "special"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(os.path.relpath(path))
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path = Path("/dev/zero")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("pipe", "a named pipe"), ("socket", "a socket"), ("folder", "a folder"), ("device", "a device")],
+)
+@pytest.mark.parametrize("linked", [False, True])
+def test_nothing_but_a_regular_file_is_opened(
+    tmp_path: Path, kind: str, said: str, linked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = special(tmp_path, kind)
+    if linked:
+        (tmp_path / "link").symlink_to(path)
+        path = tmp_path / "link"
+    with pytest.raises(TracekitError) as caught:
+        files.open_regular(path)
+    assert str(caught.value) == f"{path}: is {said}, not a regular file\nHint: write it to a file first"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_without_permission(path: Path) -> None:
+    path.chmod(0)
+    with pytest.raises(TracekitError, match="cannot be read: permission denied\nHint: check its mode"):
+        files.open_regular(path)
+
+
+def test_a_name_too_long(tmp_path: Path) -> None:
+    with pytest.raises(TracekitError, match="cannot be read: File name too long"):
+        files.open_regular(tmp_path / ("x" * 300))
+
+
+def test_an_unchanged_file_passes(path: Path) -> None:
+    state = files.FileState.of(path)
+    state.check(path)
+    with path.open("rb") as f:
+        state.check(path, f.fileno())
+
+
+def shrink(path: Path) -> None:
+    os.truncate(path, 3)
+
+
+def rewrite(path: Path) -> None:
+    path.write_bytes(b"9876543210")
+    os.utime(path, ns=(1, 1))
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(b"0123456789")
+    other.replace(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (shrink, "changed while it was open: it had 10 bytes, now 3"),
+        (rewrite, "changed while it was open"),
+        (replace, "was replaced by another file while it was open"),
+        (Path.unlink, "was removed while it was open"),
+    ],
+)
+def test_a_changed_file_is_noticed(path: Path, change, said: str) -> None:  # type: ignore[no-untyped-def]
+    state = files.FileState.of(path)
+    change(path)
+    with pytest.raises(TracekitError) as caught:
+        state.check(path)
+    assert str(caught.value) == f"{path}: {said}\nHint: {files.CHANGED_HINT}"
+
+
+def test_an_open_descriptor_outlives_a_replacement(path: Path) -> None:
+    with path.open("rb") as f:
+        state = files.FileState.of(f.fileno())
+        replace(path)
+        state.check(path, f.fileno())
+        assert f.read() == b"0123456789"
