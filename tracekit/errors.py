@@ -16,18 +16,32 @@ A message reads ``path: what is wrong, with numbers`` and, on a second line, ``H
 
 from __future__ import annotations
 
+import copyreg
 import os
 import warnings
+from typing import Any
+
+from tracekit.text import printable
 
 
 class TracekitError(Exception):
-    """Base of all errors: what is wrong and, if there is one, what to do about it."""
+    """Base of all errors: what is wrong and, if there is one, what to do about it.
+
+    Attributes:
+        message: What is wrong, without the path; safe to print, whatever the file holds.
+        path: The file or folder.
+        hint: What to do.
+    """
 
     def __init__(self, message: str, *, path: str | os.PathLike[str] | None = None, hint: str | None = None) -> None:
         self.path = None if path is None else os.fspath(path)
-        self.hint = hint
-        text = message if path is None else f"{shown(path)}: {message}"
-        super().__init__(text if hint is None else f"{text}\nHint: {hint}")
+        self.message = printable(message)
+        self.hint = None if hint is None else printable(hint)
+        text = self.message if path is None else f"{shown(path)}: {self.message}"
+        super().__init__(text if hint is None else f"{text}\nHint: {self.hint}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class UnknownFormatError(TracekitError, ValueError):
@@ -74,13 +88,13 @@ class TracekitWarning(UserWarning):
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
     """Issue a ``TracekitWarning`` that names the file."""
-    text = message if path is None else f"{shown(path)}: {message}"
+    text = printable(message) if path is None else f"{shown(path)}: {printable(message)}"
     warnings.warn(text, TracekitWarning, stacklevel=3)
 
 
 def shown(path: str | os.PathLike[str]) -> str:
     """Return a path as text that can be printed, whatever bytes its name has."""
-    return os.fsencode(path).decode("utf-8", "replace")
+    return printable(os.fsencode(path).decode("utf-8", "replace"))
 
 
 def first_line(error: BaseException) -> str:

@@ -249,6 +249,8 @@ class Exporter:
         folder: Whether ``write`` makes a folder.
         options: Names of options that it takes, and what they are.
         configure: Gives the same exporter with some of these options set.
+        wrote: Whether a file in a folder is one that this exporter writes there. Must not raise. Folders that hold only
+            such files can be replaced; without it no folder that this exporter wrote is ever replaced.
     """
 
     format: str
@@ -260,6 +262,7 @@ class Exporter:
     folder: bool = field(default=False)
     options: Mapping[str, str] = field(default_factory=dict)
     configure: Callable[[Mapping[str, str]], Exporter] | None = None
+    wrote: Callable[[Path], bool] | None = None
 
     def with_options(self, options: Mapping[str, str]) -> Exporter:
         """Set options.
@@ -312,6 +315,18 @@ def exporter(name: str) -> Exporter:
     return _named("exporter", name, exporters())
 
 
+def formats() -> dict[str, tuple[bool, bool]]:
+    """Return every format by name, and whether it can be read and written.
+
+    Example:
+        >>> import tracekit as tk
+        >>> tk.formats()["nsys-sqlite"]
+        (True, False)
+    """
+    read, write = readers(), exporters()
+    return {name: (name in read, name in write) for name in sorted({*read, *write})}
+
+
 def sniff(source: Source) -> Reader:
     """Return the reader that recognises the content of a source; the suffix only orders the attempts.
 
@@ -345,6 +360,11 @@ def exporter_for(path: str | os.PathLike[str]) -> Exporter:
             "no exporter writes files of that name", path=path, hint=f"give the format: {', '.join(exporters())}"
         )
     return max(matches, key=lambda m: m[0])[1]
+
+
+def is_ours(path: Path) -> bool:
+    """Return whether a file in a folder is one that some exporter wrote there."""
+    return any(e.wrote(path) for e in exporters().values() if e.wrote is not None)
 
 
 def describe(source: Source) -> tuple[str, str]:

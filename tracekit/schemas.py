@@ -103,6 +103,12 @@ def correlated(name: str) -> TableSchema:
 
 
 @functools.lru_cache(maxsize=1 << 8)
+def table_of(schema: pa.Schema) -> str | None:
+    """Return the name of the table that an Arrow schema says it is of; None if it says none."""
+    name = (schema.metadata or {}).get(b"tracekit.table")
+    return None if name is None else name.decode("utf-8", "replace")
+
+
 def rolled_up(base: TableSchema) -> TableSchema:
     """Return a table as ``Trace.rollup()`` leaves it: activities of GPUs say to which op they belong."""
     told = _toml("_rollup")

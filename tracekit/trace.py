@@ -62,7 +62,8 @@ def load(
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     found = found if via is None else _through(via, found, source)
-    return Trace(File(found.open(source), source.path), path=source.path, format=found.format)
+    inputs = (targets.Input.of(source.path),)
+    return Trace(File(found.open(source), source.path, inputs), path=source.path, format=found.format)
 
 
 class Trace:
@@ -500,12 +501,19 @@ class Trace:
         chosen = chosen.with_options(options or {})
         trace = self.select(tables=tables)
         trace = trace.correlate() if chosen.correlated else trace
-        with targets.fresh(path, overwrite=overwrite, reading=trace.path) as fresh:
-            _write(trace, chosen, fresh, tables, progress or _untold)
+        folder = chosen.folder or (chosen.write is None and (tables is None or len(tables) != 1))
+        is_ours = registry.is_ours if folder else None
+        with targets.output(path, is_ours=is_ours, overwrite=overwrite, inputs=trace.inputs) as new:
+            _write(trace, chosen, new, tables, progress or _untold)
         return Path(path)
 
+    @property
+    def inputs(self) -> tuple[targets.Input, ...]:
+        """Files and folders that this trace is read from, which no output replaces."""
+        return self._layer.inputs
+
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._layer.close()
 
     def __enter__(self) -> Self:
@@ -613,8 +621,8 @@ def redact(path: str | os.PathLike[str], target: str | os.PathLike[str], *, over
     if found.redact is None:
         able = ", ".join(r.format for r in registry.readers().values() if r.redact is not None)
         raise TracekitError(f"{found.format} files cannot be redacted", path=source.path, hint=f"formats: {able}")
-    with targets.fresh(target, overwrite=overwrite, reading=source.path) as fresh:
-        return dict(found.redact(source, fresh))
+    with targets.output(target, overwrite=overwrite, inputs=[targets.Input.of(source.path)]) as new:
+        return dict(found.redact(source, new))
 
 
 def write_table(
@@ -629,8 +637,8 @@ def write_table(
     chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
     if chosen.write_table is None:
         raise UnknownFormatError(f"{chosen.format} holds whole traces, not one table", path=path)
-    with targets.fresh(path, overwrite=overwrite, reading=trace.path) as fresh:
-        chosen.write_table(trace, name, fresh, _untold)
+    with targets.output(path, overwrite=overwrite, inputs=trace.inputs) as new:
+        chosen.write_table(trace, name, new, _untold)
     return Path(path)
 
 

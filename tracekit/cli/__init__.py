@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
-import signal
 import sys
 import warnings
 
 import click
 
 import tracekit
-from tracekit.errors import TracekitError, TracekitWarning
+from tracekit import interrupts
+from tracekit.errors import TracekitError, TracekitWarning, shown
+from tracekit.text import printable
 
 VERBS = {
     "convert": "Convert a profile from one format to another.",
@@ -25,8 +27,6 @@ VERBS = {
     "stats": "Print the reports of nsys stats.",
     "tables": "List the tables of a profile with their row counts.",
 }
-INTERRUPTED = 130
-_SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 class Verbs(click.Group):
@@ -57,41 +57,44 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; our errors end in a message and exit status 1, wrong usage in 2."""
-    _watch_signals()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         warnings.simplefilter("always", TracekitWarning)
         sys.exit(_run())
 
 
-def _watch_signals() -> None:
-    """Let what ends a process end it as Ctrl-C does, unless it is ignored, as under nohup."""
-    for name in _SIGNALS:
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _interrupt)
-
-
 def _run() -> int:
+    interrupts.begin()
     try:
         return int(cli.main(standalone_mode=False) or 0)
     except click.ClickException as e:
-        e.show()
+        _show(e)
         return e.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _failed("interrupted", INTERRUPTED)
+        return 0 if interrupts.is_complete() else _failed("interrupted", interrupts.INTERRUPTED)
     except TracekitError as e:
         return _failed(str(e), 1)
     except OSError as e:
         if _is_broken_pipe(e):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
-        return _failed(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else e.strerror or str(e), 1)
+        return _failed(f"{shown(e.filename)}: {e.strerror}" if e.filename and e.strerror else e.strerror or str(e), 1)
+
+
+def _show(error: click.ClickException) -> None:
+    """Print an error of usage as click does, with nothing in it that acts on a terminal."""
+    text = io.StringIO()
+    error.show(text)
+    _say(text.getvalue().rstrip("\n"))
 
 
 def _failed(message: str, status: int) -> int:
-    click.echo(f"tracekit: {message}", err=True)
+    _say(f"tracekit: {message}")
     return status
+
+
+def _say(text: str) -> None:
+    click.echo(printable(text, keep="\n"), err=True)
 
 
 def _is_broken_pipe(error: OSError) -> bool:
@@ -99,9 +102,5 @@ def _is_broken_pipe(error: OSError) -> bool:
     return isinstance(error, BrokenPipeError) or os.strerror(errno.EPIPE) in str(error)
 
 
-def _interrupt(_: int, __: object) -> None:
-    raise KeyboardInterrupt
-
-
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    click.echo(f"tracekit: warning: {message}", err=True)
+    _say(f"tracekit: warning: {message}")

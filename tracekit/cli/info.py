@@ -33,7 +33,7 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
                 out.json(facts)
             else:
                 for line in lines(facts):
-                    out.print(line)
+                    out.line(line)
 
 
 def summary(trace: Trace) -> dict[str, Any]:

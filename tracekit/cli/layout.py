@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.cells import cell_len, chop_cells
 
+from tracekit.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -22,7 +24,6 @@ NARROWEST_CUT_INSIDE = 40
 MOST_LINES = 4  # of a text in a block
 MOST_DECIMALS = 3
 _ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
-_CONTROLS = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))} | {9: "\\t", 10: "\\n", 13: "\\r"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,9 @@ def lines(frame: pl.DataFrame, width: int | None, *, prose: str | None = None, b
         prose: Name of a column of sentences.
         bold: Whether headings are printed bold.
     """
-    columns = [Column(c.name, _cells(c), c.dtype.is_numeric(), c.name == prose) for c in frame.iter_columns()]
+    columns = [
+        Column(printable(c.name), _cells(c), c.dtype.is_numeric(), c.name == prose) for c in frame.iter_columns()
+    ]
     widths = _fit(columns, width)
     return _blocks(columns, width or 0, bold=bold) if widths is None else _grid(columns, widths, bold=bold)
 
@@ -144,4 +147,4 @@ def _cells(column: pl.Series) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value).translate(_CONTROLS)
+    return "" if value is None else printable(str(value))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
+    import polars as pl
+
     from tracekit.cli.output import Page
     from tracekit.trace import Trace
 
@@ -261,6 +263,7 @@ class Printing:
     style: str
     out: Path | None
     force: bool
+    spreadsheet: bool = False
 
     def page(self, of: Trace | None = None) -> AbstractContextManager[Page]:
         """Give the page to print on; ``of`` is the trace that is read."""
@@ -268,19 +271,26 @@ class Printing:
 
         return page(self.out, overwrite=self.force, of=of)
 
+    def show(self, page: Page, frame: pl.DataFrame, *, prose: str | None = None) -> None:
+        """Print a frame; ``prose`` is the name of a column of sentences."""
+        page.show(frame, self.style, prose=prose, spreadsheet=self.spreadsheet)
+
 
 def printing_options(verb: Verb) -> Verb:
-    """Add --format, -o and -f; the verb is given ``printing``."""
+    """Add --format, --spreadsheet, -o and -f; the verb is given ``printing``."""
     styles = click.Choice(["table", "csv", "json", "jsonl"])
     options = (
         click.option("--format", "style", type=styles, default="table", help="How to print; a table if left out."),
+        click.option(
+            "--spreadsheet", is_flag=True, help="In CSV, put an apostrophe before text that looks like a formula."
+        ),
         click.option("-o", "--output", "out", type=click.Path(path_type=Path), help="File to print to."),
         force_option,
     )
 
     @functools.wraps(verb)
-    def bundled(*, style: str, out: Path | None, force: bool, **others: Any) -> Any:
-        return verb(printing=Printing(style, out, force), **others)
+    def bundled(*, style: str, out: Path | None, force: bool, spreadsheet: bool, **others: Any) -> Any:
+        return verb(printing=Printing(style, out, force, spreadsheet), **others)
 
     return _with(options, bundled)
 

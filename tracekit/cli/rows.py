@@ -76,8 +76,8 @@ def command(
         chosen = roll_up(select(trace.correlate() if correlated else trace), table)
         data = _wide(chosen, columns).to_arrow() if wide else chosen.table(table, columns)
         frame = pl.DataFrame(data.slice(0, limit) if limit else data)
-        with printing.page(of=trace) as page:
-            page.show(frame, printing.style)
+        with printing.page(of=chosen) as page:
+            printing.show(page, frame)
     if len(frame) < data.num_rows:
         say(f"{len(frame):,} of {data.num_rows:,} rows; -n 0 prints all", quiet=quiet)
 

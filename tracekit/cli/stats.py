@@ -98,8 +98,8 @@ def command(
             for i, name in enumerate(names):
                 tell(i, len(names))
                 made.append((name, chosen.report(name)))
-        with printing.page(of=trace) as page:
-            _PRINTERS[printing.style](page, made)
+        with printing.page(of=chosen) as page:
+            _PRINTERS[printing.style](page, made, printing)
     for name, report in made:
         if not report.rows:
             say(f"{name}: no data, the capture recorded nothing for it", quiet=quiet)
@@ -114,30 +114,33 @@ def _found(joined: Trace) -> str:
     return f"graph: {found:,} of {found + lost:,} ops are in it ({100 * share:.1f} % of GPU time){how}"
 
 
-def _csv(page: Page, made: Made) -> None:
+def _csv(page: Page, made: Made, printing: Printing) -> None:
     for i, (_, report) in enumerate((n, r) for n, r in made if r.rows):
         if i:
-            page.print()
-        report.csv(page.stream)
+            page.data.write(b"\n")
+        if printing.spreadsheet:
+            page.show(report.frame(), "csv", spreadsheet=True)
+        else:
+            report.csv(page.data)
 
 
-def _table(page: Page, made: Made) -> None:
+def _table(page: Page, made: Made, _: Printing) -> None:
     for i, (name, report) in enumerate((n, r) for n, r in made if r.rows):
         if i:
-            page.print()
+            page.line()
         if len(made) > 1:
-            page.print(f"# {name}")
+            page.line(f"# {name}")
         page.show(report.frame(), "table")
 
 
-def _json(page: Page, made: Made) -> None:
+def _json(page: Page, made: Made, _: Printing) -> None:
     if len(made) == 1:
         page.show(made[0][1].frame(), "json")
     else:
         page.json({name: report.frame().to_dicts() for name, report in made})
 
 
-def _jsonl(page: Page, made: Made) -> None:
+def _jsonl(page: Page, made: Made, _: Printing) -> None:
     import polars as pl
 
     for name, report in made:
