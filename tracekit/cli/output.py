@@ -157,16 +157,16 @@ def target(out: Path, suffix: str) -> Iterator[Path]:
         return
     from tracekit import targets
 
+    stream = stdout()
     with targets.workspace(Path(tempfile.gettempdir())) as folder:
         file = folder / f"out{suffix}"
         yield file
         with file.open("rb") as content:
-            _print(content)
+            _print(content, stream)
 
 
-def _print(content: BinaryIO) -> None:
+def _print(content: BinaryIO, stream: BinaryIO) -> None:
     """Copy a file to standard output; a terminal gets text only, and nothing that it would act on."""
-    stream = stdout()
     if sys.stdout.isatty():
         sample = content.read(_SAMPLE_BYTES)
         if b"\0" in sample or not _is_utf8(sample):
@@ -195,7 +195,7 @@ def say(text: str, *, quiet: bool) -> None:
 @contextlib.contextmanager
 def progress(title: str, *, quiet: bool) -> Iterator[Progress]:
     """Show a progress bar on a terminal; elsewhere, or if quiet, nothing."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _, __: None
         return
     from rich.console import Console
