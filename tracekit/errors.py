@@ -19,9 +19,12 @@ from __future__ import annotations
 import copyreg
 import os
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracekit.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class TracekitError(Exception):
@@ -84,6 +87,23 @@ class ExportError(TracekitError):
 
 class TracekitWarning(UserWarning):
     """Something was left out, repaired or not known; the message counts it."""
+
+
+def choices(what: str, known: Iterable[str], name: str, *, quoted: bool = False) -> str:
+    """Return a hint that lists the known names, after the one that an unknown name was probably meant to be.
+
+    Args:
+        what: What the names are of, in the plural: ``tables``.
+        known: The names.
+        name: The unknown name.
+        quoted: Whether the names are listed in quotes, because they may be empty.
+    """
+    import difflib
+
+    listed = list(known)
+    nearest = difflib.get_close_matches(name, listed, n=1)
+    meant = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return f"{meant}{what}: {', '.join(map(repr, listed) if quoted else listed) or 'none'}"
 
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
-from tracekit.errors import TracekitError, UnknownFormatError, warn
+from tracekit.errors import ExportError, TracekitError, UnknownFormatError, choices, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -272,9 +272,19 @@ class Exporter:
         """
         unknown = [o for o in options if o not in self.options]
         if unknown:
-            known = ", ".join(self.options) or "none"
-            raise UnknownFormatError(f"{self.format} has no option {unknown[0]!r}", hint=f"options: {known}")
+            hint = choices("options", self.options, unknown[0])
+            raise UnknownFormatError(f"{self.format} has no option {unknown[0]!r}", hint=hint)
         return self.configure(options) if options and self.configure else self
+
+    def check_folder(self, path: str | os.PathLike[str]) -> None:
+        """Check that a folder of tables is not named like one of its files.
+
+        Raises:
+            ExportError: It is.
+        """
+        if os.fspath(path).endswith(self.suffixes):
+            what = f"{self.format} holds one table per file, and this is the name of a file"
+            raise ExportError(what, path=path, hint="name one table, --table kernels, or give the name of a folder")
 
 
 Part = TypeVar("Part", Reader, Exporter)
@@ -452,4 +462,4 @@ def _named(what: str, name: str, found: dict[str, Part]) -> Part:
     try:
         return found[name]
     except KeyError:
-        raise UnknownFormatError(f"no {what} is called {name!r}", hint=f"{what}s: {', '.join(found)}") from None
+        raise UnknownFormatError(f"no {what} is called {name!r}", hint=choices(f"{what}s", found, name)) from None

@@ -10,12 +10,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
-from tracekit import registry, schemas, targets
+from tracekit import presence, registry, schemas, targets
+from tracekit.describe import Description
 from tracekit.errors import ExportError, MissingTableError, TracekitError, UnknownFormatError, warn
 from tracekit.layers import Aggregation, File, Layer, Selected, Selection, to_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     import polars as pl
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tracekit.registry import Exporter, Progress, Reader, Source, View
 
 WRITERS = 4
+QUICK_BYTES = 1 << 27
+"""Rows of a larger file are not counted only to describe it: that may take seconds."""
 
 
 def load(
@@ -205,6 +208,22 @@ class Trace:
         """
         return self._layer.counts(self.tables)
 
+    def span(self) -> tuple[int, int] | None:
+        """Return the first start and the last end of what ran on a GPU, was called or was marked, in ns.
+
+        Returns:
+            Times since the trace origin; None if nothing has a time. The times of all these tables are read.
+
+        Raises:
+            CorruptTraceError: The file is damaged.
+
+        Example:
+            >>> import tracekit as tk
+            >>> tk.load("fixtures/train_amp.sqlite").span()
+            (19012963, 497328044)
+        """
+        return presence.span(self)
+
     def correlate(self) -> Trace:
         """Attach GPU activities to API calls and those to NVTX ranges.
 
@@ -278,8 +297,9 @@ class Trace:
         if not reports.is_known(name):
             from tracekit.core.dlprof.reports import REPORTS, run
 
-            if name in REPORTS:
-                return run(self._layer.rollup(), name)
+            if name not in REPORTS:
+                raise reports.unknown(name, REPORTS)
+            return run(self._layer.rollup(), name)
         return reports.run(self.frame, name, self.prefetch)
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
@@ -443,6 +463,7 @@ class Trace:
 
         Raises:
             SchemaError: No such table.
+            TracekitError: There is no such GPU, or nothing was recorded in that time; the message says what there is.
 
         Example:
             >>> import tracekit as tk
@@ -452,6 +473,7 @@ class Trace:
         """
         for name in tables or ():
             self.schema(name)
+        presence.check(self, time=time, devices=devices, domains=domains)
         layer = self._layer if tables is None else self._layer.only(tables)
         wanted = Selection(
             time,
@@ -478,8 +500,8 @@ class Trace:
         Args:
             path: File to write, or folder for formats with a file a table.
             format: Name of an exporter; None takes it from the suffix.
-            tables: Only these tables; of a format with a file a table, a single one makes a single file. If None all
-                but those that are large and declared as optional, ``ncu_metric_instances`` and ``ncu_sources``.
+            tables: Only these tables; of a format with one file per table, a single one makes a single file. If None,
+                all but those that are large and declared as optional, ``ncu_metric_instances`` and ``ncu_sources``.
             overwrite: Replace what is there.
             options: Options of the exporter, by name.
             progress: Told how far the work has come.
@@ -489,7 +511,8 @@ class Trace:
 
         Raises:
             UnknownFormatError: No such exporter, or it takes no such option.
-            ExportError: The target exists, or cannot be written.
+            ExportError: The target exists, or cannot be written; or several tables would go into a folder that is named
+                like a file.
 
         Example:
             >>> import tempfile, tracekit as tk
@@ -501,8 +524,10 @@ class Trace:
         chosen = chosen.with_options(options or {})
         trace = self.select(tables=tables)
         trace = trace.correlate() if chosen.correlated else trace
-        folder = chosen.folder or (chosen.write is None and (tables is None or len(tables) != 1))
-        is_ours = registry.is_ours if folder else None
+        one_by_one = chosen.write is None and (tables is None or len(tables) != 1)
+        if one_by_one and format is None:
+            chosen.check_folder(path)
+        is_ours = registry.is_ours if chosen.folder or one_by_one else None
         with targets.output(path, is_ours=is_ours, overwrite=overwrite, inputs=trace.inputs) as new:
             _write(trace, chosen, new, tables, progress or _untold)
         return Path(path)
@@ -522,8 +547,40 @@ class Trace:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether a table of that name is declared; it may have no rows."""
+        return name in schemas.tables()
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the tables."""
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        """Return the number of tables."""
+        return len(self.tables)
+
     def __repr__(self) -> str:
-        return f"<tracekit.Trace {self.format} {self.path}>"
+        return f"<tracekit.Trace {self._description().line()}>"
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.tables
+
+    def _description(self) -> Description:
+        """Describe the trace; what cannot be read, or would take long, is left out."""
+        basic = Description(self.format, self.path)
+        try:
+            devices = tuple(self.devices["name"].cast(str))
+            counts = self.counts() if self._counts_quickly() else {}
+            return Description(self.format, self.path, self.info.get("duration_ns", ""), devices, counts)
+        except (TracekitError, OSError):
+            return basic
+
+    def _counts_quickly(self) -> bool:
+        small = self.path is None or not self.path.is_file() or self.path.stat().st_size <= QUICK_BYTES
+        return small and isinstance(self._layer, File)
 
     def _columns(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)

@@ -162,5 +162,5 @@ def test_spreadsheets_by_the_exporter(run: Run, evil: Path, tmp_path: Path) -> N
     raw = pl.read_csv(tmp_path / "r.csv")
     assert safe["short_name"].str.starts_with(f"'{FORMULA}").all()
     assert safe.with_columns(pl.col(pl.String).str.strip_prefix("'")).equals(raw)
-    said = run("convert", evil, tmp_path / "x.csv", "--to", "csv", "--option", "spreadsheet=maybe", status=1).stderr
+    said = run("convert", evil, tmp_path / "x", "--to", "csv", "--option", "spreadsheet=maybe", status=1).stderr
     assert said == "tracekit: spreadsheet='maybe' is unknown\nHint: spreadsheet: yes, no\n"

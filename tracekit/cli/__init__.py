@@ -13,8 +13,8 @@ import click
 
 import tracekit
 from tracekit import interrupts
-from tracekit.errors import TracekitError, TracekitWarning, shown
-from tracekit.text import printable
+from tracekit.cli.output import fail, say
+from tracekit.errors import TracekitError, TracekitWarning, choices
 
 VERBS = {
     "convert": "Convert a profile from one format to another.",
@@ -42,6 +42,14 @@ class Verbs(click.Group):
             return None
         command: click.Command = importlib.import_module(f"tracekit.cli.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; of an unknown one say which it was probably meant to be."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            ctx.fail(f"no verb is called {args[0]!r}; {choices('verbs', VERBS, args[0])}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the verbs without importing them."""
@@ -71,30 +79,23 @@ def _run() -> int:
         _show(e)
         return e.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return 0 if interrupts.is_complete() else _failed("interrupted", interrupts.INTERRUPTED)
-    except TracekitError as e:
-        return _failed(str(e), 1)
-    except OSError as e:
-        if _is_broken_pipe(e):
+        if interrupts.is_complete():
+            return 0
+        say("tracekit: interrupted")
+        return interrupts.INTERRUPTED
+    except (TracekitError, OSError) as e:
+        if isinstance(e, OSError) and _is_broken_pipe(e):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        return _failed(f"{shown(e.filename)}: {e.strerror}" if e.filename and e.strerror else e.strerror or str(e), 1)
+        else:
+            fail(e)
+        return 1
 
 
 def _show(error: click.ClickException) -> None:
     """Print an error of usage as click does, with nothing in it that acts on a terminal."""
     text = io.StringIO()
     error.show(text)
-    _say(text.getvalue().rstrip("\n"))
-
-
-def _failed(message: str, status: int) -> int:
-    _say(f"tracekit: {message}")
-    return status
-
-
-def _say(text: str) -> None:
-    click.echo(printable(text, keep="\n"), err=True)
+    say(text.getvalue().rstrip("\n"))
 
 
 def _is_broken_pipe(error: OSError) -> bool:
@@ -103,4 +104,4 @@ def _is_broken_pipe(error: OSError) -> bool:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _say(f"tracekit: warning: {message}")
+    say(f"tracekit: warning: {message}")

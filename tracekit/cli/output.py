@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from tracekit import interrupts
-from tracekit.errors import TracekitError
+from tracekit.cli.options import BINARY
+from tracekit.errors import TracekitError, shown
 from tracekit.text import UNDECODED, json_text, printable, without_formulas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     import polars as pl
 
@@ -57,17 +58,20 @@ class Page:
         """Print a value as JSON."""
         self._write(json_text(json.dumps(value, indent=indent, ensure_ascii=False)))
 
-    def show(self, frame: pl.DataFrame, style: str, *, prose: str | None = None, spreadsheet: bool = False) -> None:
-        """Print a frame as a table for people, CSV, one JSON array or JSON lines; bytes are hexadecimal.
+    def show(self, frame: pl.DataFrame, style: str, *, prose: Collection[str] = (), spreadsheet: bool = False) -> None:
+        """Print a frame: a table for people, or a format for programs; bytes are hexadecimal in all that is text.
 
         Args:
             frame: The rows.
-            style: ``table``, ``csv``, ``json`` or ``jsonl``.
-            prose: Name of a column of sentences, which a table wraps.
+            style: One of ``options.STYLES``.
+            prose: Names of columns of sentences, which a table wraps.
             spreadsheet: Whether cells of CSV that look like formulas get an apostrophe.
         """
         import polars as pl
 
+        if style in BINARY:
+            self._show_binary(frame, style)
+            return
         frame = frame.with_columns(pl.col(pl.Binary).bin.encode("hex"))
         if style == "csv":
             (without_formulas(frame) if spreadsheet else frame).write_csv(self.data)
@@ -81,6 +85,23 @@ class Page:
 
             for line in lines(frame, self.width, prose=prose, bold=self.bold):
                 self._write(line)
+
+    def rows(self, frame: pl.DataFrame) -> list[str]:
+        """Print a table for people with one line per row; return the titles of the columns that did not fit."""
+        from tracekit.cli.layout import rows
+
+        lines, omitted = rows(frame, self.width or sys.maxsize, bold=self.bold)
+        for line in lines:
+            self._write(line)
+        return omitted
+
+    def _show_binary(self, frame: pl.DataFrame, style: str) -> None:
+        """Write a frame as Parquet or as an Arrow file."""
+        if self._terminal is not None:
+            raise click.UsageError(f"{style} is not text: give a file with -o, or > FILE")
+        content = io.BytesIO()
+        frame.write_parquet(content) if style == "parquet" else frame.write_ipc(content)
+        self.data.write(content.getbuffer())
 
     def _write(self, text: str, end: bytes = b"\n") -> None:
         (self._terminal or self.data).write(text.encode("utf-8", "surrogateescape") + end)
@@ -110,13 +131,16 @@ class Spelling(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def page(out: Path | None = None, *, overwrite: bool = False, of: Trace | None = None) -> Iterator[Page]:
+def page(
+    out: Path | None = None, *, overwrite: bool = False, of: Trace | None = None, paged: bool = False
+) -> Iterator[Page]:
     """Give the page to print on: standard output, or a file that appears whole or not at all.
 
     Args:
         out: File to write; None or ``-`` is standard output.
         overwrite: Replace the file if it exists.
         of: The trace that is read; none of its files is written on.
+        paged: Show what is longer than a terminal in a pager.
 
     Raises:
         ExportError: The file exists, or cannot be written.
@@ -124,7 +148,14 @@ def page(out: Path | None = None, *, overwrite: bool = False, of: Trace | None =
     """
     if out is None or out == STDOUT:
         stream = stdout()
-        yield _terminal(stream) if sys.stdout.isatty() else Page(stream)
+        if not sys.stdout.isatty():
+            yield Page(stream)
+        elif paged:
+            content = io.BytesIO()
+            yield _terminal(content)
+            _print_paged(content.getvalue().decode())
+        else:
+            yield _terminal(stream)
         sys.stdout.flush()
         return
     from tracekit import targets
@@ -143,6 +174,14 @@ def stdout() -> BinaryIO:
     if sys.stdout is None:
         raise TracekitError("standard output is closed", hint="write to a file: -o FILE, or > FILE")
     return sys.stdout.buffer
+
+
+def _print_paged(text: str) -> None:
+    """Print a text on a terminal, in a pager if it is longer than that."""
+    if text.count("\n") < shutil.get_terminal_size().lines:
+        click.echo(text, nl=False)
+    else:
+        click.echo_via_pager(text.removesuffix("\n"))
 
 
 def _terminal(stream: BinaryIO) -> Page:
@@ -186,7 +225,15 @@ def _is_utf8(sample: bytes) -> bool:
     return True
 
 
-def say(text: str, *, quiet: bool) -> None:
+def fail(error: Exception) -> None:
+    """Print an error on stderr: its message, without a traceback."""
+    text = str(error)
+    if isinstance(error, OSError) and not isinstance(error, TracekitError) and error.strerror:
+        text = f"{shown(error.filename)}: {error.strerror}" if error.filename else error.strerror
+    say(f"tracekit: {text}")
+
+
+def say(text: str, *, quiet: bool = False) -> None:
     """Print a remark on stderr."""
     if not quiet:
         click.echo(printable(text, keep="\n"), err=True)
