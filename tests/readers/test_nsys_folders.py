@@ -28,7 +28,7 @@ ONLY_IN_REPORTS = ("graph_id", "cluster_x", "cluster_y", "cluster_z")
 SELECTIONS: dict[str, dict[str, Any]] = {
     "window": {"time": (45_000_000, 200_000_000)},
     "device": {"devices": [1]},
-    "domain": {"domains": ["nothing of this name"]},
+    "no domain": {"domains": []},
     "long": {"min_duration_ns": 5_000},
 }
 
