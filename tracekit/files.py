@@ -1,19 +1,32 @@
-"""Open input files safely: only regular files are opened, and a file that changes while it is open is noticed."""
+"""Open input files safely: only regular files are opened, and a file that changes while it is open is noticed.
+
+Nothing is mapped into memory: a file that another program truncates meanwhile gives a short read, which becomes an
+error, where a mapping would end the process or let values that were handed out change.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+import threading
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+    from types import TracebackType
 
 CHANGED_HINT = "wait until it is written completely, then load it again"
+_AT_ONCE = 1 << 30
+"""Bytes that one call reads at most; the system's limit is 2 GiB less a page."""
+_HAS_PREAD, _HAS_PREADV = hasattr(os, "pread"), hasattr(os, "preadv")
+_SEEKING = threading.Lock()
 _NONBLOCKING = getattr(os, "O_NONBLOCK", 0)
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | _NONBLOCKING
 _KINDS = (
@@ -99,14 +112,201 @@ class FileState:
             what = "was removed" if e.errno == errno.ENOENT else f"cannot be read any more: {e.strerror}"
             raise TracekitError(f"{what} while it was open", path=path, hint=CHANGED_HINT) from e
         if state != self:
-            raise TracekitError(self._difference(state), path=path, hint=CHANGED_HINT)
+            raise TracekitError(self.difference(state), path=path, hint=CHANGED_HINT)
 
-    def _difference(self, now: FileState) -> str:
+    def difference(self, now: FileState) -> str:
+        """Say how another state differs from this one: "was replaced by another file while it was open"."""
         if (now.device, now.inode) != (self.device, self.inode):
             return "was replaced by another file while it was open"
         if now.size != self.size:
             return f"changed while it was open: it had {self.size} bytes, now {now.size}"
         return "changed while it was open"
+
+
+class InputFile:
+    """A regular file that is open for reading; every read checks that the file is as it was when it was opened.
+
+    A new file that takes its name does not matter: the old one stays readable until it is closed. Several threads may
+    read at once. The descriptor is closed by ``close``, or when nothing refers to the object any more.
+
+    Attributes:
+        path: The file.
+        state: Its state when it was opened.
+    """
+
+    def __init__(self, path: Path, expected: FileState | None = None) -> None:
+        """Open a file.
+
+        Args:
+            path: The file.
+            expected: The state that the file was in when it was seen before.
+
+        Raises:
+            TracekitError: It is no regular file, may not be read, or is not in the expected state.
+            FileNotFoundError: There is no such file, and no state is expected.
+        """
+        self.path = path
+        self._descriptor = _open_expected(path, expected)
+        self._release = weakref.finalize(self, os.close, self._descriptor)
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._closed = False
+        self.state = FileState.of(self._descriptor)
+        if expected is not None and self.state != expected:
+            self.close()
+            raise TracekitError(expected.difference(self.state), path=path, hint=CHANGED_HINT)
+
+    @property
+    def size(self) -> int:
+        """Size of the file in bytes."""
+        return self.state.size
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read the ``size`` bytes that begin at ``start``; all of them lie within the file.
+
+        Raises:
+            TracekitError: The file changed since it was opened, cannot be read, or is closed.
+        """
+        with self._reading() as descriptor:
+            data = _read_at(descriptor, start, size)
+            if len(data) == size:
+                return data
+            parts = [data]
+            while data:
+                start, size = start + len(data), size - len(data)
+                data = _read_at(descriptor, start, size)
+                parts.append(data)
+            if size:
+                raise self._shorter(start)
+        return b"".join(parts)
+
+    def read_into(self, start: int, target: memoryview) -> None:
+        """Fill ``target`` with the bytes that begin at ``start``; all of them lie within the file.
+
+        Raises:
+            TracekitError: The file changed since it was opened, cannot be read, or is closed.
+        """
+        with self._reading() as descriptor:
+            while len(target):
+                count = _read_into(descriptor, start, target)
+                if not count:
+                    raise self._shorter(start)
+                start, target = start + count, target[count:]
+
+    def check(self) -> None:
+        """Check that the file is as it was when it was opened; a closed file passes.
+
+        Raises:
+            TracekitError: It changed.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._readers += 1
+        try:
+            self.state.check(self.path, self._descriptor)
+        finally:
+            self._done()
+
+    def close(self) -> None:
+        """Close the file; reads that are under way in other threads end first."""
+        with self._lock:
+            self._closed = True
+            release = not self._readers
+        if release:
+            self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[int]:
+        """Lend the descriptor; afterwards check the file, whose change explains any other error."""
+        with self._lock:
+            if self._closed:
+                raise TracekitError("is closed", path=self.path, hint="load it again")
+            self._readers += 1
+        try:
+            try:
+                yield self._descriptor
+            finally:
+                self.state.check(self.path, self._descriptor)
+        except OSError as e:
+            raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path, hint="copy it again") from e
+        finally:
+            self._done()
+
+    def _done(self) -> None:
+        with self._lock:
+            self._readers -= 1
+            release = self._closed and not self._readers
+        if release:
+            self._release()
+
+    def _shorter(self, end: int) -> TracekitError:
+        what = f"changed while it was open: it had {self.size} bytes, and ends at byte {end} now"
+        return TracekitError(what, path=self.path, hint=CHANGED_HINT)
+
+
+class Region:
+    """Some bytes of an open file. They are read when a slice is taken, which is a copy.
+
+    Args:
+        file: The open file.
+        start: Where they begin.
+        size: How many there are; all of them lie within the file.
+    """
+
+    __slots__ = ("_file", "_size", "_start")
+
+    def __init__(self, file: InputFile, start: int, size: int) -> None:
+        self._file = file
+        self._start = start
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> memoryview:
+        """Read the bytes of a slice, which has no step."""
+        start, stop, _ = part.indices(self._size)
+        return memoryview(self._file.read(self._start + start, max(0, stop - start)))
+
+    def __bytes__(self) -> bytes:
+        return self._file.read(self._start, self._size)
+
+
+def _open_expected(path: Path, expected: FileState | None) -> int:
+    """Open a regular file; one that was seen before and is missing now was removed."""
+    try:
+        return open_regular(path)
+    except FileNotFoundError as e:
+        if expected is None:
+            raise
+        raise TracekitError("was removed while it was open", path=path, hint=CHANGED_HINT) from e
+
+
+def _read_at(descriptor: int, start: int, size: int) -> bytes:
+    """Read up to ``size`` bytes that begin at ``start``; none at the end of the file."""
+    size = min(size, _AT_ONCE)
+    if _HAS_PREAD:
+        return os.pread(descriptor, size, start)
+    with _SEEKING:
+        os.lseek(descriptor, start, os.SEEK_SET)
+        return os.read(descriptor, size)
+
+
+def _read_into(descriptor: int, start: int, target: memoryview) -> int:
+    """Read up to as many bytes as there is room for; return how many."""
+    target = target[:_AT_ONCE]
+    if _HAS_PREADV:
+        return os.preadv(descriptor, [target], start)
+    data = _read_at(descriptor, start, len(target))
+    target[: len(data)] = data
+    return len(data)
 
 
 def _not_regular(path: Path, kind: str) -> TracekitError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.common.protobuf.walk import SLACK
@@ -64,6 +65,7 @@ class Events:
         self._known: list[Entries | None] = [None] * len(self._batches)
         self._damaged: dict[int, str] = {}
         self._buffers = _Buffers()
+        self._budget = Budget(raw.file_bytes)
 
     def each(self, wanted: Sequence[Wanted], work: Callable[[list[Chosen]], Made]) -> Iterator[Made]:
         """Do some work on events, a batch of blocks at a time; what is wanted of a batch is unpacked once.
@@ -123,7 +125,7 @@ class Events:
             raise Damage(self._damaged[nth])
         try:
             buffer, bases = self._load(nth, np.arange(len(batch)))
-            found = entries.find(buffer, bases.tolist()) if batch else entries.NONE
+            found = entries.find(buffer, bases.tolist(), self._budget) if batch else entries.NONE
         except Damage as e:
             self._damaged[nth] = str(e)
             raise
@@ -143,7 +145,6 @@ class Events:
             at += len(body)
         bases[-1] = at
         buffer.octets[at : at + SLACK] = 0
-        self._raw.unload()
         return buffer, bases
 
 

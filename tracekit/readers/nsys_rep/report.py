@@ -48,7 +48,7 @@ class Report:
     def __init__(self, source: Source) -> None:
         self.path = source.path
         self.container = Container(source)
-        with located(self.path):
+        with located(self.path, file=self.container.file):
             self.raw = RawData(self.container, entries.count)
         self.columns: Mapping[str, tuple[str, ...]] = self._catalogue()
 
@@ -79,11 +79,11 @@ class Report:
         of_events = [nth for nth, r in enumerate(requests) if r.table in layout.TABLES or r.table == SAMPLES]
         for nth, request in enumerate(requests):
             if nth not in of_events:
-                with located(self.path, request.table):
+                with located(self.path, request.table, self.container.file):
                     yield nth, self._work(request, self._small(request.table), repaired)
         if of_events:
             asked = [requests[nth] for nth in of_events]
-            with located(self.path, asked[0].table if len(asked) == 1 else None):
+            with located(self.path, asked[0].table if len(asked) == 1 else None, self.container.file):
                 for made in self._pass(asked, repaired):
                     yield from zip(of_events, made, strict=True)
         for (table, name), number in repaired.items():
@@ -123,7 +123,7 @@ class Report:
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
         """What is recorded and in no declared table: number of events by name, the most frequent first."""
-        with located(self.path):
+        with located(self.path, file=self.container.file):
             found: Counter[str] = Counter()
             for kind, number in self.events.counts().items():
                 name = names.of_kind(kind)
@@ -144,7 +144,7 @@ class Report:
     @functools.cached_property
     def metrics(self) -> dict[int, list[Metric]]:
         """GPU metrics of each type of sample."""
-        with located(self.path):
+        with located(self.path, file=self.container.file):
             return metrics.types(self.raw)
 
     def close(self) -> None:

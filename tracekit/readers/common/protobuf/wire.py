@@ -10,6 +10,8 @@ from tracekit.readers.common.damage import Damage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tracekit.files import Region
+
     Value = int | memoryview
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
@@ -18,7 +20,7 @@ MORE = 0x80
 _U64 = (1 << 64) - 1
 
 
-def varint(data: memoryview, at: int) -> tuple[int, int]:
+def varint(data: memoryview | Region, at: int) -> tuple[int, int]:
     """Read an unsigned number of up to 64 bits: its value and the place after it."""
     value = 0
     for i, octet in enumerate(data[at : at + MAX_VARINT]):
@@ -28,7 +30,7 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
     raise Damage(f"a number at byte {at} does not end")
 
 
-def delimited(data: memoryview, at: int) -> tuple[memoryview, int]:
+def delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]:
     """Read bytes that stand behind their length: the bytes and the place after them."""
     size, start = varint(data, at)
     if size > len(data) - start:

@@ -1,0 +1,92 @@
+"""How much memory a file may take, by its size: a small file never becomes a large table.
+
+Compressed and repeated values take almost no room in a file: a kilobyte can announce a billion rows. So rows are
+counted before memory is allocated for them, against a fixed amount and a multiple of the size of the file. The largest
+multiple seen in real files is 22; ``docs/errors.md`` lists what the worst files cost.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+from tracekit.readers.common.damage import Damage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Item = TypeVar("Item")
+
+START_BYTES = 64 << 20
+BYTES_PER_BYTE = 256
+CELL_BYTES = 8
+"""Memory of a value in a column."""
+OBJECT_ROW_BYTES = 1 << 10
+"""Memory of a row that is made of Python objects."""
+_AT_ONCE = 1024
+
+
+class Budget:
+    """Memory that one file may take; several threads may count at once.
+
+    Attributes:
+        most: Bytes in all.
+    """
+
+    def __init__(self, file_bytes: int, per_byte: int = BYTES_PER_BYTE) -> None:
+        """Set the budget.
+
+        Args:
+            file_bytes: Size of the file.
+            per_byte: Bytes of memory that each byte of the file may take beyond the fixed amount.
+        """
+        self.most = START_BYTES + per_byte * file_bytes
+        self._file_bytes = file_bytes
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> int:
+        """Bytes that are left."""
+        return self.most - self._taken
+
+    def take(self, rows: int, row_bytes: int, what: str) -> None:
+        """Count memory that is going to be allocated and kept.
+
+        Args:
+            rows: Number of rows.
+            row_bytes: Memory of each.
+            what: What they are, for the error: "rows of kernels".
+
+        Raises:
+            Damage: There is not so much left.
+        """
+        with self._lock:
+            self._check(rows, row_bytes, what, self.most - self._taken)
+            self._taken += rows * row_bytes
+
+    def check(self, rows: int, row_bytes: int, what: str) -> None:
+        """Check memory that is going to be allocated for a moment.
+
+        Raises:
+            Damage: It is more than there is in all.
+        """
+        self._check(rows, row_bytes, what, self.most)
+
+    def counted(self, items: Iterable[Item], what: str, row_bytes: int = OBJECT_ROW_BYTES) -> Iterator[Item]:
+        """Yield items that become Python objects, counting their memory.
+
+        Raises:
+            Damage: There are too many.
+        """
+        for nth, item in enumerate(items):
+            if nth % _AT_ONCE == 0:
+                self.take(_AT_ONCE, row_bytes, what)
+            yield item
+
+    def _check(self, rows: int, row_bytes: int, what: str, available: int) -> None:
+        if rows * row_bytes > available:
+            raise Damage(
+                f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory; what is left of the {self.most:,} bytes "
+                f"that a file of {self._file_bytes:,} bytes may take is {available:,}"
+            )
