@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CHANGED_HINT = "wait until it is written completely, then load it again"
 _AT_ONCE = 1 << 30
 """Bytes that one call reads at most; the system's limit is 2 GiB less a page."""
+_WINDOW_BYTES = 1 << 20
 _HAS_PREAD, _HAS_PREADV = hasattr(os, "pread"), hasattr(os, "preadv")
 _SEEKING = threading.Lock()
 _NONBLOCKING = getattr(os, "O_NONBLOCK", 0)
@@ -95,13 +96,14 @@ class FileState:
         status = os.fstat(file) if isinstance(file, int) else file.stat()
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
-    def check(self, path: Path, descriptor: int | None = None) -> None:
+    def check(self, path: Path, descriptor: int | None = None, *, may_grow: bool = False) -> None:
         """Check that a file is still in this state.
 
         Args:
             path: The file; named in the error.
             descriptor: Look at this open descriptor instead of the path: a new file under the same name then does not
                 matter.
+            may_grow: Let it be larger than it was.
 
         Raises:
             TracekitError: The file changed, was replaced or is gone.
@@ -111,7 +113,8 @@ class FileState:
         except OSError as e:
             what = "was removed" if e.errno == errno.ENOENT else f"cannot be read any more: {e.strerror}"
             raise TracekitError(f"{what} while it was open", path=path, hint=CHANGED_HINT) from e
-        if state != self:
+        same_file = (state.device, state.inode) == (self.device, self.inode)
+        if state != self and not (may_grow and same_file and state.size > self.size):
             raise TracekitError(self.difference(state), path=path, hint=CHANGED_HINT)
 
     def difference(self, now: FileState) -> str:
@@ -134,12 +137,13 @@ class InputFile:
         state: Its state when it was opened.
     """
 
-    def __init__(self, path: Path, expected: FileState | None = None) -> None:
+    def __init__(self, path: Path, expected: FileState | None = None, *, may_grow: bool = False) -> None:
         """Open a file.
 
         Args:
             path: The file.
             expected: The state that the file was in when it was seen before.
+            may_grow: Let bytes be added to the file while it is open, as a program does that writes a log.
 
         Raises:
             TracekitError: It is no regular file, may not be read, or is not in the expected state.
@@ -151,6 +155,7 @@ class InputFile:
         self._lock = threading.Lock()
         self._readers = 0
         self._closed = False
+        self._may_grow = may_grow
         self.state = FileState.of(self._descriptor)
         if expected is not None and self.state != expected:
             self.close()
@@ -204,7 +209,7 @@ class InputFile:
                 return
             self._readers += 1
         try:
-            self.state.check(self.path, self._descriptor)
+            self.state.check(self.path, self._descriptor, may_grow=self._may_grow)
         finally:
             self._done()
 
@@ -233,7 +238,7 @@ class InputFile:
             try:
                 yield self._descriptor
             finally:
-                self.state.check(self.path, self._descriptor)
+                self.state.check(self.path, self._descriptor, may_grow=self._may_grow)
         except OSError as e:
             raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path, hint="copy it again") from e
         finally:
@@ -277,6 +282,40 @@ class Region:
 
     def __bytes__(self) -> bytes:
         return self._file.read(self._start, self._size)
+
+
+class Window:
+    """Some bytes of an open file, walked through by many small slices, which are read ahead; for one thread.
+
+    Args:
+        file: The open file.
+        start: Where they begin.
+        size: How many there are; all of them lie within the file.
+    """
+
+    __slots__ = ("_ahead", "_at", "_file", "_size", "_start")
+
+    def __init__(self, file: InputFile, start: int, size: int) -> None:
+        self._file = file
+        self._start = start
+        self._size = size
+        self._at = 0
+        self._ahead = memoryview(b"")
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> memoryview:
+        """Return the bytes of a slice, which has no step."""
+        start, stop, _ = part.indices(self._size)
+        if not self._at <= start <= stop <= self._at + len(self._ahead):
+            size = max(0, stop - start, min(_WINDOW_BYTES, self._size - start))
+            self._at, self._ahead = start, memoryview(self._file.read(self._start + start, size))
+        return self._ahead[start - self._at : stop - self._at]
+
+    def inside(self, start: int, stop: int) -> Window:
+        """Return a window on some of the bytes, which are not read yet."""
+        return Window(self._file, self._start + start, stop - start)
 
 
 def _open_expected(path: Path, expected: FileState | None) -> int:

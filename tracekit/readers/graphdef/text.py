@@ -10,7 +10,17 @@ MOST = 1 << 28
 """Bytes of text that are read; they take some minutes."""
 
 
-def encoded(octets: memoryview, name: str) -> bytes:
+def check_size(size: int) -> None:
+    """Check that so many bytes of text are read.
+
+    Raises:
+        Damage: They are too many.
+    """
+    if size > MOST:
+        raise Damage(f"{size} bytes of text are more than are read: write it as binary")
+
+
+def encoded(octets: bytes | memoryview, name: str) -> bytes:
     """Read a message written as text: its binary form, without the fields that are not declared.
 
     Raises:
@@ -18,8 +28,7 @@ def encoded(octets: memoryview, name: str) -> bytes:
     """
     from google.protobuf import text_format
 
-    if len(octets) > MOST:
-        raise Damage(f"{len(octets)} bytes of text are more than are read: write it as binary")
+    check_size(len(octets))
     text = bytes(octets).decode("utf-8", "replace").removeprefix("\ufeff")
     made = messages.message(FILE, name)()
     try:

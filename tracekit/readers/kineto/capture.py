@@ -38,16 +38,19 @@ def read(source: Source) -> KinetoCapture:
     Raises:
         CorruptTraceError: It is no JSON with trace events, or is cut before the first of them.
         MissingTableError: No event is of the PyTorch profiler or of tracekit.
+        TracekitError: It cannot be read, or changed while it was read.
     """
     path = source.path
     walker, repaired = Walker(KEYS), Counter[str]()
     collected: Collected | None = None
-    with located(path), Stream(path, packed=source.head.startswith(_GZIP)) as stream:
+    packed = source.head.startswith(_GZIP)
+    with source.open() as file, located(path, file=file), Stream(file, packed=packed) as stream:
         document = Document(path, stream, walker, machine.WANTED)
         for _ in document.pieces():
             if collected is None:
                 collected = Collected(exported=machine.is_exported(document.facts))
             collected.take(Cells(walker, repaired))
+        file.check()
     del walker
     collected = collected or Collected(exported=machine.is_exported(document.facts))
     _check(path, document, collected)

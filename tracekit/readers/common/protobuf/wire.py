@@ -10,7 +10,7 @@ from tracekit.readers.common.damage import Damage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.files import Region
+    from tracekit.files import Region, Window
 
     Value = int | memoryview
 
@@ -20,7 +20,7 @@ MORE = 0x80
 _U64 = (1 << 64) - 1
 
 
-def varint(data: memoryview | Region, at: int) -> tuple[int, int]:
+def varint(data: memoryview | Region | Window, at: int) -> tuple[int, int]:
     """Read an unsigned number of up to 64 bits: its value and the place after it."""
     value = 0
     for i, octet in enumerate(data[at : at + MAX_VARINT]):
