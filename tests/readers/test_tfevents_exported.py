@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto import config_pb2, event_pb2, graph_pb2, step_stats_pb2, types_pb2
 from tests.readers.tfevents_files import WALL, packed, scalar, summary, tensor, value, written
-from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.errors import CorruptTraceError
 from tracekit.readers.tfevents import events, exported, records, step_stats
 
 STRING = types_pb2.DT_STRING

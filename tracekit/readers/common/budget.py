@@ -87,6 +87,6 @@ class Budget:
     def _check(self, rows: int, row_bytes: int, what: str, available: int) -> None:
         if rows * row_bytes > available:
             raise Damage(
-                f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory; a file of {self._file_bytes:,} bytes may "
-                f"take {self.most:,}, of which {available:,} are left"
+                f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory; "
+                f"a file of {self._file_bytes:,} bytes may take {self.most:,}, of which {available:,} are left"
             )

@@ -145,7 +145,7 @@ def nanoseconds(seconds: Reals) -> Places:
 
 def checksums(buffer: Buffer, starts: Places, stops: Places) -> list[int]:
     """Return the CRC-32 of the bytes between n places and n others."""
-    octets = memoryview(buffer.octets)
+    octets = buffer.octets.data
     return [zlib.crc32(octets[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
