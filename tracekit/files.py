@@ -6,7 +6,6 @@ error, where a mapping would end the process or let values that were handed out 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Self
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -151,12 +149,13 @@ class InputFile:
         """
         self.path = path
         self._descriptor = _open_expected(path, expected)
-        self._release = weakref.finalize(self, os.close, self._descriptor)
+        self._close_descriptor = weakref.finalize(self, os.close, self._descriptor)
         self._lock = threading.Lock()
         self._readers = 0
         self._closed = False
         self._may_grow = may_grow
         self.state = FileState.of(self._descriptor)
+        self._size_and_time = (self.state.size, self.state.modified_ns)
         if expected is not None and self.state != expected:
             self.close()
             raise TracekitError(expected.difference(self.state), path=path, hint=CHANGED_HINT)
@@ -172,18 +171,16 @@ class InputFile:
         Raises:
             TracekitError: The file changed since it was opened, cannot be read, or is closed.
         """
-        with self._reading() as descriptor:
+        descriptor = self._acquire()
+        try:
             data = _read_at(descriptor, start, size)
-            if len(data) == size:
-                return data
-            parts = [data]
-            while data:
-                start, size = start + len(data), size - len(data)
-                data = _read_at(descriptor, start, size)
-                parts.append(data)
-            if size:
-                raise self._shorter(start)
-        return b"".join(parts)
+            if len(data) < size:
+                data = self._read_on(descriptor, start, size, data)
+        except OSError as e:
+            raise self._failed(e) from e
+        finally:
+            self._release()
+        return data
 
     def read_into(self, start: int, target: memoryview) -> None:
         """Fill ``target`` with the bytes that begin at ``start``; all of them lie within the file.
@@ -191,12 +188,17 @@ class InputFile:
         Raises:
             TracekitError: The file changed since it was opened, cannot be read, or is closed.
         """
-        with self._reading() as descriptor:
+        descriptor = self._acquire()
+        try:
             while len(target):
                 count = _read_into(descriptor, start, target)
                 if not count:
                     raise self._shorter(start)
                 start, target = start + count, target[count:]
+        except OSError as e:
+            raise self._failed(e) from e
+        finally:
+            self._release()
 
     def check(self) -> None:
         """Check that the file is as it was when it was opened; a closed file passes.
@@ -204,22 +206,16 @@ class InputFile:
         Raises:
             TracekitError: It changed.
         """
-        with self._lock:
-            if self._closed:
-                return
-            self._readers += 1
-        try:
-            self.state.check(self.path, self._descriptor, may_grow=self._may_grow)
-        finally:
-            self._done()
+        if not self._closed:
+            self._acquire()
+            self._release()
 
     def close(self) -> None:
         """Close the file; reads that are under way in other threads end first."""
         with self._lock:
             self._closed = True
-            release = not self._readers
-        if release:
-            self._release()
+            if not self._readers:
+                self._close_descriptor()
 
     def __enter__(self) -> Self:
         return self
@@ -227,29 +223,39 @@ class InputFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[int]:
-        """Lend the descriptor; afterwards check the file, whose change explains any other error."""
+    def _acquire(self) -> int:
+        """Keep the descriptor open for a read."""
         with self._lock:
             if self._closed:
                 raise TracekitError("is closed", path=self.path, hint="load it again")
             self._readers += 1
-        try:
-            try:
-                yield self._descriptor
-            finally:
-                self.state.check(self.path, self._descriptor, may_grow=self._may_grow)
-        except OSError as e:
-            raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path, hint="copy it again") from e
-        finally:
-            self._done()
+        return self._descriptor
 
-    def _done(self) -> None:
-        with self._lock:
-            self._readers -= 1
-            release = self._closed and not self._readers
-        if release:
-            self._release()
+    def _release(self) -> None:
+        """End a read: a change of the file explains any other error, so it is the one that is raised."""
+        try:
+            status = os.fstat(self._descriptor)
+            if (status.st_size, status.st_mtime_ns) != self._size_and_time:
+                self.state.check(self.path, self._descriptor, may_grow=self._may_grow)
+        finally:
+            with self._lock:
+                self._readers -= 1
+                if self._closed and not self._readers:
+                    self._close_descriptor()
+
+    def _read_on(self, descriptor: int, start: int, size: int, data: bytes) -> bytes:
+        """Read what a first call did not give."""
+        parts = [data]
+        while data and len(data) < size:
+            start, size = start + len(data), size - len(data)
+            data = _read_at(descriptor, start, size)
+            parts.append(data)
+        if len(data) < size:
+            raise self._shorter(start)
+        return b"".join(parts)
+
+    def _failed(self, error: OSError) -> TracekitError:
+        return TracekitError(f"cannot be read: {error.strerror or error}", path=self.path, hint="copy it again")
 
     def _shorter(self, end: int) -> TracekitError:
         what = f"changed while it was open: it had {self.size} bytes, and ends at byte {end} now"
