@@ -91,7 +91,11 @@ class FileState:
         Raises:
             FileNotFoundError: There is no such file.
         """
-        status = os.fstat(file) if isinstance(file, int) else file.stat()
+        return cls.of_status(os.fstat(file) if isinstance(file, int) else file.stat())
+
+    @classmethod
+    def of_status(cls, status: os.stat_result) -> Self:
+        """Return the state that a status tells."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def check(self, path: Path, descriptor: int | None = None, *, may_grow: bool = False) -> None:
@@ -107,10 +111,13 @@ class FileState:
             TracekitError: The file changed, was replaced or is gone.
         """
         try:
-            state = FileState.of(path if descriptor is None else descriptor)
+            status = path.stat() if descriptor is None else os.fstat(descriptor)
         except OSError as e:
             what = "was removed" if e.errno == errno.ENOENT else f"cannot be read any more: {e.strerror}"
             raise TracekitError(f"{what} while it was open", path=path, hint=CHANGED_HINT) from e
+        if (kind := kind_of(status.st_mode)) is not None:
+            raise _not_regular(path, kind)
+        state = FileState.of_status(status)
         same_file = (state.device, state.inode) == (self.device, self.inode)
         if state != self and not (may_grow and same_file and state.size > self.size):
             raise TracekitError(self.difference(state), path=path, hint=CHANGED_HINT)
