@@ -131,6 +131,14 @@ class FileState:
         return "changed while it was open"
 
 
+def state_of(path: Path) -> FileState | None:
+    """Return the state of a path; None if there is nothing, or if it cannot be looked at."""
+    try:
+        return FileState.of(path)
+    except OSError:
+        return None
+
+
 class InputFile:
     """A regular file that is open for reading; every read checks that the file is as it was when it was opened.
 

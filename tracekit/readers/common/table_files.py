@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first_line
-from tracekit.files import FileState, InputFile
+from tracekit.files import InputFile, state_of
 from tracekit.readers.common.budget import CELL_BYTES, Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.registry import describe
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from tracekit.files import FileState
     from tracekit.registry import Source
     from tracekit.schemas import TableSchema
 
@@ -118,14 +119,6 @@ def find(source: Source, suffix: str) -> dict[str, TablePath]:
     names = schemas.tables()
     paths = [source.path / n for n in sorted(source.names)]
     return {p.stem: TablePath(p, state_of(p)) for p in paths if p.suffix == suffix and p.stem in names}
-
-
-def state_of(path: Path) -> FileState | None:
-    """Return the state of a member of a folder; None if it is a link to nothing, or cannot be looked at."""
-    try:
-        return FileState.of(path)
-    except OSError:
-        return None
 
 
 def one_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.errors import CorruptTraceError, TracekitError, first_line, warn
+from tracekit.files import state_of
 from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Budget
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.table_files import is_plain, opened, row_bytes, state_of
+from tracekit.readers.common.table_files import is_plain, opened, row_bytes
 from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_folders import sniffing

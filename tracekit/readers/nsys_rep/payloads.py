@@ -21,6 +21,7 @@ from tracekit.readers.common.protobuf.wire import DELIMITED
 from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, Form, quoted
 
 if TYPE_CHECKING:
+    from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Mask, Places, Words
     from tracekit.readers.common.sandbox import Octets
     from tracekit.readers.nsys_rep.payload_schemas import Labels, Plan, Schemas, Value
@@ -39,13 +40,14 @@ _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).res
 _KINDS = {Form.SIGNED: "i", Form.UNSIGNED: "u", Form.ENUM: "u", Form.REAL: "f"}
 
 
-def columns(known: Schemas, made: dict[str, pa.Array]) -> dict[str, pa.Array]:
+def columns(known: Schemas, made: dict[str, pa.Array], budget: Budget) -> dict[str, pa.Array]:
     """Tell the payloads of n events: the columns ``NEEDED`` in, ``TEXTS`` as an export has them out.
 
     Raises:
-        Damage: A message is damaged.
+        Damage: A message is damaged, or the texts would take more memory than they may.
     """
     text, other = texts(known, made["binaryData"], made["globalTid"], made["domainId"])
+    budget.take(text.nbytes + other.nbytes, 1, "bytes of NVTX payloads")
     return {"jsonText": coalesced(made["jsonText"], text), "binaryData": other}
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from tracekit.errors import warn
 from tracekit.readers.common import columns as col
+from tracekit.readers.common.budget import BYTES_PER_BYTE, Budget
 from tracekit.readers.common.damage import COPY_AGAIN, located
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys.tables import ROWID, Request
@@ -80,7 +81,8 @@ class Report:
         for nth, request in enumerate(requests):
             if nth not in of_events:
                 with located(self.path, request.table, self.container.file):
-                    yield nth, self._work(request, self._small(request.table), repaired)
+                    budget = self._budget(request.table)
+                    yield nth, self._work(request, self._small(request.table, budget), repaired, budget)
         if of_events:
             asked = [requests[nth] for nth in of_events]
             with located(self.path, asked[0].table if len(asked) == 1 else None, self.container.file):
@@ -92,20 +94,25 @@ class Report:
     def _pass(self, requests: Sequence[Request[Made]], repaired: Counter[tuple[str, str]]) -> Iterator[list[Made]]:
         """Read tables of events: what the works make of each batch."""
         lock = threading.Lock()
+        budgets = [self._budget(request.table) for request in requests]
 
         def work(batch: list[Chosen]) -> list[Made]:
             broken: Counter[tuple[str, str]] = Counter()
-            done = [self._work(r, self._rows(r, c), broken) for r, c in zip(requests, batch, strict=True)]
+            jobs = zip(requests, batch, budgets, strict=True)
+            done = [self._work(r, self._rows(r, chosen, budget), broken, budget) for r, chosen, budget in jobs]
             with lock:
                 repaired.update(broken)
             return done
 
         yield from self.events.each([_wanted(r) for r in requests], work)
 
-    def _work(self, request: Request[Made], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]]) -> Made:
+    def _work(
+        self, request: Request[Made], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
+    ) -> Made:
         """Give a piece of a table to the work: rows that meet the condition, in the types asked for."""
         kept = _met(made, request.where)
         rows = len(next(iter(kept.values())))
+        budget.take(rows, request.row_bytes, "events")
         columns: dict[str, pa.Array] = {}
         for name, kind in request.types.items():
             columns[name], broken = col.typed(kept[name], kind) if name in kept else (arrays.nulls(rows, kind), 0)
@@ -160,23 +167,28 @@ class Report:
         small = {name: machine.TABLES[name][0] for name in machine.table_names(release)}
         return {**known, **small, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
 
-    def _rows(self, request: Request[Made], chosen: Chosen) -> dict[str, pa.Array]:
+    def _budget(self, table: str) -> Budget:
+        """Return what a table may take in memory: the samples of an idle GPU take almost no room in a report."""
+        return Budget(self.raw.file_bytes, (2 if table == SAMPLES else 1) * BYTES_PER_BYTE)
+
+    def _rows(self, request: Request[Made], chosen: Chosen, budget: Budget) -> dict[str, pa.Array]:
         """Decode the columns of a table that a request needs, of a batch of events."""
         if request.table == SAMPLES:
-            return metrics.samples(self.metrics, chosen)
+            return metrics.samples(self.metrics, chosen, budget)
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
         have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
         if not set(payloads.TEXTS).intersection(have):
-            return arrays.columns(chosen, layout.TABLES[request.table], have or [ROWID])
-        made = arrays.columns(chosen, layout.TABLES[request.table], list(dict.fromkeys([*have, *payloads.NEEDED])))
-        return made | payloads.columns(self.payload_schemas, made)
+            return arrays.columns(chosen, layout.TABLES[request.table], have or [ROWID], budget)
+        needed = dict.fromkeys([*have, *payloads.NEEDED])
+        made = arrays.columns(chosen, layout.TABLES[request.table], list(needed), budget)
+        return made | payloads.columns(self.payload_schemas, made, budget)
 
-    def _small(self, table: str) -> dict[str, pa.Array]:
+    def _small(self, table: str, budget: Budget) -> dict[str, pa.Array]:
         """Return a whole table that is not one of events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
             return {ROWID: pa.array(ids + 1), "id": pa.array(ids), "value": self.raw.strings}
-        rows = list(machine.TABLES[table][1](self))
+        rows = list(budget.counted(machine.TABLES[table][1](self), f"rows of {table}"))
         listed = {c: _listed([r[c] for r in rows]) for c in self.columns[table]}
         return {ROWID: pa.array(np.arange(1, len(rows) + 1)), **listed}
 

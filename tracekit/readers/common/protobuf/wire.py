@@ -101,9 +101,13 @@ class Message:
         found = self.part(field)
         return float(struct.unpack("<d", found)[0]) if len(found) == struct.calcsize("<d") else 0.0
 
+    def each(self, field: int) -> Iterator[Message]:
+        """Take the messages of a repeated field apart one by one."""
+        return map(Message, self.parts(field))
+
     def messages(self, field: int) -> list[Message]:
         """Messages of a repeated field."""
-        return [Message(p) for p in self.parts(field)]
+        return list(self.each(field))
 
     def message(self, field: int) -> Message:
         """The message of a field; an empty one if it is absent."""
