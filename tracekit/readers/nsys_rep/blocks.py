@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"QDTEXT00"
 MAX_BLOCK = 32 << 20
-MAX_SCHEMAS = 1 << 19
+MAX_SCHEMAS = 1 << 18
 MAX_RATIO = 255
 """Bytes that a byte of LZ4 becomes at most."""
 FEW_BLOCKS, MIN_MEAN = 1000, 4096
@@ -33,8 +33,8 @@ MAX_REST = 1000
 END_LITERALS = 5
 MIN_EVENT = 4
 """Bytes that an event takes at least when it is compressed; in no known report fewer than 10 on average."""
-STRING_BYTES = 32
-"""Memory of a string beside its text."""
+STRING_BYTES, TEXT_BYTES = 32, 3
+"""Memory of a string, and of each byte of it: in its block, cut out of it, and put together with the others."""
 AT_ONCE = 16 << 20
 """Bytes of strings that are cut at a time."""
 STRING_KEY = 1 << 3 | DELIMITED
@@ -112,7 +112,7 @@ class RawData:
     @functools.cached_property
     def strings(self) -> pa.BinaryArray:
         """The strings of the report by id, as bytes."""
-        return pa.concat_arrays([pa.array([], pa.binary()), *self._string_blocks[0]])
+        return self._string_blocks[0]
 
     @functools.cached_property
     def threads(self) -> Message:
@@ -153,8 +153,8 @@ class RawData:
         return found or [memoryview(b"")]
 
     @once
-    def _string_blocks(self) -> tuple[list[pa.BinaryArray], int]:
-        """The strings, some megabytes of them in each array, and the place after their last block."""
+    def _string_blocks(self) -> tuple[pa.BinaryArray, int]:
+        """The strings, and the place after their last block."""
         strings, at = _Strings(self.stream.number(3) or 0, Budget(self.file_bytes)), self._strings_at
         while strings.left > 0:
             block = self._block(at)
@@ -247,7 +247,7 @@ class _Strings:
         Raises:
             Damage: It is damaged, or holds more strings than are still to come.
         """
-        self._budget.take(len(body), 1, "bytes of strings")
+        self._budget.take(len(body), TEXT_BYTES, "bytes of strings")
         most, before = min(self.left, self._budget.left // STRING_BYTES), len(self._edges)
         end = self._find(bytes(body) + b"\0", before + 2 * most)
         count = (len(self._edges) - before) // 2
@@ -259,10 +259,10 @@ class _Strings:
         if len(self._data) >= AT_ONCE:
             self._cut()
 
-    def finish(self) -> list[pa.BinaryArray]:
+    def finish(self) -> pa.BinaryArray:
         """Return the strings."""
         self._cut()
-        return self._arrays
+        return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
 
     def _find(self, data: bytes, most: int) -> int:
         """Note where strings begin and end in a block that a zero follows, up to ``most`` edges.
@@ -287,5 +287,6 @@ class _Strings:
         return at
 
     def _cut(self) -> None:
-        self._arrays.append(cut(np.frombuffer(self._data, np.uint8), np.frombuffer(self._edges, np.int64)))
+        edges = np.frombuffer(self._edges, np.int64) if self._edges else np.zeros(0, np.int64)
+        self._arrays.append(cut(np.frombuffer(self._data, np.uint8), edges))
         self._data, self._edges = bytearray(), array("q")

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 BATCH_BYTES = 24 << 20
+USUAL_RATIO = 16
+"""Times that the blocks of real reports grow at most when they are unpacked."""
 THREADS = 4
 
 
@@ -82,7 +84,7 @@ class Events:
         def job(nth: int) -> Made:
             with contextlib.ExitStack() as stack:
                 for relay in relays:
-                    stack.enter_context(relay.holding())
+                    stack.enter_context(relay.holding(nth))
                 hands = [functools.partial(relay.hand_on, nth) for relay in relays]
                 with self._chosen(nth, wanted, hands) as chosen:
                     return work(chosen)
@@ -186,12 +188,12 @@ class _Buffers:
 
 
 def _batches(blocks: Sequence[Block]) -> Iterator[range]:
-    """Group blocks, in order, into batches of some megabytes."""
-    first, size = 0, 0
+    """Group blocks, in order, into batches of some megabytes; where blocks grow unusually much, into smaller ones."""
+    first, size = 0, 0.0
     for i, block in enumerate(blocks):
-        size += block.size
+        size += block.size * max(1.0, block.size / (USUAL_RATIO * block.packed))
         if size >= BATCH_BYTES:
             yield range(first, i + 1)
-            first, size = i + 1, 0
+            first, size = i + 1, 0.0
     if first < len(blocks):
         yield range(first, len(blocks))

@@ -23,7 +23,7 @@ FIRST_SCHEMA = 1 << 24
 STATIC, UNION, UNION_WITH_SELECTOR = 1, 3, 4
 POINTER, FIXED_ARRAY, ARRAYS, OFFSETS = 1 << 1, 1 << 4, 7 << 4, 3 << 2
 MAX_DEPTH, MAX_NESTED, MAX_VALUES, MAX_WIDTH = 8, 64, 4096, 1 << 20
-MAX_PLANNED = 1 << 18
+MAX_PLANNED = 1 << 16
 """Values in the plans of all schemas of a report; an array of thousands takes a few bytes in its schema."""
 POINTER_SIZE = 8
 NUMBER_WIDTH, ESCAPED = 48, 6

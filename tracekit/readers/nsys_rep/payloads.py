@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import coalesced
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, decode, varints
+from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, cut, decode, varints
 from tracekit.readers.common.protobuf.wire import DELIMITED
 from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, Form, quoted
 
@@ -31,6 +31,8 @@ Ints: TypeAlias = npt.NDArray[np.integer]
 TEXTS = ("jsonText", "binaryData")
 NEEDED = (*TEXTS, "globalTid", "domainId")
 MAX_ITEMS, MAX_TEXT = 4096, 1 << 28
+PAYLOAD_BYTES = 16
+"""Memory that it takes to put a byte of a payload into a text."""
 ITEM, SCHEMA_ID, CONTENT = 9, 1, 2
 PROCESS = ~np.int64((1 << 24) - 1)
 _ITEM_KEY = np.uint8(ITEM << 3 | DELIMITED)
@@ -46,7 +48,9 @@ def columns(known: Schemas, made: dict[str, pa.Array], budget: Budget) -> dict[s
     Raises:
         Damage: A message is damaged, or the texts would take more memory than they may.
     """
-    text, other = texts(known, made["binaryData"], made["globalTid"], made["domainId"])
+    payloads = made["binaryData"]
+    budget.check(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
+    text, other = texts(known, payloads, made["globalTid"], made["domainId"])
     budget.take(text.nbytes + other.nbytes, 1, "bytes of NVTX payloads")
     return {"jsonText": coalesced(made["jsonText"], text), "binaryData": other}
 
@@ -74,7 +78,9 @@ def texts(known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Arr
     joined, first = _lists(edges, told), edges[:-1]
     alone = pa.array((np.diff(edges) == 1) & (items.schemas[first] >= np.uint64(FIRST_SCHEMA)))
     made = pc.if_else(alone, joined, _glued(b"[", joined, b"]"))
-    other = pc.if_else(made.is_null(), _lists(edges, items.hexadecimal()), pa.scalar(None, _BYTES))
+    other = pa.nulls(len(made), _BYTES)
+    if made.null_count:
+        other = pc.if_else(made.is_null(), _lists(edges, items.hexadecimal()), pa.scalar(None, _BYTES))
     places = np.full(len(payloads), -1)
     places[items.rows[first]] = np.arange(len(first))
     index = pa.array(places, mask=places < 0)
@@ -115,7 +121,8 @@ class _Items:
     def hexadecimal(self) -> pa.Array:
         """Bytes of each as hexadecimal numbers, behind the number of its schema."""
         sizes = self.stops - self.starts
-        digits = _DIGITS[self.octets[_places(self.starts, sizes)]].reshape(-1)
+        octets = cut(self.octets, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
+        digits = _DIGITS[np.frombuffer(octets or b"", np.uint8)[: int(sizes.sum())]].reshape(-1)
         return _glued(_decimal(self.schemas), b":", _cut(digits, 2 * sizes))
 
 
@@ -126,11 +133,12 @@ def _messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
     sizes = np.where(payloads.is_valid().to_numpy(zero_copy_only=False), np.diff(edges), 0)
     rows = np.flatnonzero(sizes)
     rows = rows[octets[edges[rows]] == _ITEM_KEY]
-    sizes = sizes[rows]
-    ends = np.cumsum(sizes)
-    buffer = Buffer(int(sizes.sum()))
-    buffer.octets[: int(sizes.sum())] = octets[_places(edges[rows], sizes)]
-    return buffer, *_split(buffer, rows, ends - sizes, ends)
+    chosen = payloads.take(pa.array(rows)).buffers()[2] or b""
+    ends = np.cumsum(sizes[rows])
+    size = int(sizes[rows].sum())
+    buffer = Buffer(size)
+    buffer.octets[:size] = np.frombuffer(chosen, np.uint8)[:size]
+    return buffer, *_split(buffer, rows, ends - sizes[rows], ends)
 
 
 def _split(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Places, Places, Places]:

@@ -50,7 +50,7 @@ class Report:
         self.path = source.path
         self.container = Container(source)
         with located(self.path, file=self.container.file):
-            self.raw = RawData(self.container, entries.count)
+            self.raw = RawData(self.container, entries.counter())
         self.columns: Mapping[str, tuple[str, ...]] = self._catalogue()
 
     def counts(self, wanted: Sequence[tuple[str, Where | None]]) -> list[int]:
