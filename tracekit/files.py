@@ -26,6 +26,8 @@ _AT_ONCE = 1 << 30
 _WINDOW_BYTES = 1 << 20
 _HAS_PREAD, _HAS_PREADV = hasattr(os, "pread"), hasattr(os, "preadv")
 _SEEKING = threading.Lock()
+_DESCRIPTORS = ("/proc/self/fd", "/dev/fd")
+"""Folders in which a descriptor of this process has a name."""
 _NONBLOCKING = getattr(os, "O_NONBLOCK", 0)
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | _NONBLOCKING
 _KINDS = (
@@ -132,11 +134,12 @@ class FileState:
 
 
 def state_of(path: Path) -> FileState | None:
-    """Return the state of a path; None if there is nothing, or if it cannot be looked at."""
+    """Return the state of a regular file; None if it is none, or cannot be looked at."""
     try:
-        return FileState.of(path)
+        status = path.stat()
     except OSError:
         return None
+    return FileState.of_status(status) if stat.S_ISREG(status.st_mode) else None
 
 
 class InputFile:
@@ -179,6 +182,15 @@ class InputFile:
     def size(self) -> int:
         """Size of the file in bytes."""
         return self.state.size
+
+    @property
+    def native_path(self) -> str:
+        """Path for a library that opens files itself; where the system has one, it leads to this very file.
+
+        What was read that way is to be checked by ``check``.
+        """
+        paths = (f"{folder}/{self._descriptor}" for folder in _DESCRIPTORS)
+        return next(filter(os.path.exists, paths), os.fspath(self.path))
 
     def read(self, start: int, size: int) -> bytes:
         """Read the ``size`` bytes that begin at ``start``; all of them lie within the file.

@@ -41,6 +41,7 @@ class _ParquetFile:
         with _opened(file) as parquet:
             self._metadata = parquet.metadata
             self.schema: pa.Schema = parquet.schema_arrow
+        file.check()
         groups = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.rows: int = sum(group.num_rows for group in groups)
 
@@ -52,15 +53,15 @@ class _ParquetFile:
         texts = [c for c in columns if is_text(self.schema.field(c).type)]
         long = parquet_pages.long_texts(file, self._metadata, texts, budget)
         with _opened(file, metadata=self._metadata, read_dictionary=long) as parquet:
-            return parquet.read(list(columns))
+            data = parquet.read(list(columns))
+        file.check()
+        return data
 
 
 def _opened(file: InputFile, **options: Any) -> Any:
     from pyarrow import parquet
 
-    from tracekit.readers.common.arrow_input import ArrowInput
-
-    return parquet.ParquetFile(ArrowInput(file), page_checksum_verification=True, **options)
+    return parquet.ParquetFile(file.native_path, page_checksum_verification=True, **options)
 
 
 READER = Reader("parquet", "Parquet files of tracekit's tables, one or a folder", (".parquet",), sniff, open_)

@@ -1,36 +1,36 @@
-"""Arrow files and streams: what their messages announce, read before pyarrow sets memory aside for it.
+"""Arrow files and streams: what their messages announce, read before memory is set aside for it.
 
-A stream is shown to pyarrow as a file, whose batches can be read column by column.
+Of a stream pyarrow reads every message as a whole. So columns of streams that are not compressed, as nsys writes them,
+are taken out of the messages here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
 from pyarrow import ipc
 
-from tracekit.readers.common.arrow_input import ArrowInput
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.flatbuffers import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
-
     from tracekit.files import InputFile
     from tracekit.readers.common.budget import Budget
 
 STREAM, FILE = b"\xff\xff\xff\xff", b"ARROW1"
 STREAM_END = STREAM + bytes(4)
-_HEAD = FILE + bytes(2)
+_FILE_HEAD_BYTES = 8
 _PREFIX = struct.Struct("<4sI")
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
-_BUFFER, _BLOCK = "<qq", "<qi4xq"
-_VERSION, _HEADER_TYPE, _HEADER, _BODY_LENGTH = range(4)
-_LENGTH, _BUFFERS, _COMPRESSION = 0, 2, 3
-_ID, _DATA, _IS_DELTA = range(3)
+_NODE, _BUFFER, _BLOCK = "<qq", "<qq", "<qi4xq"
+_HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
+_LENGTH, _NODES, _BUFFERS, _COMPRESSION = range(4)
+_DATA = 1
 _OF_FOOTER_DICTIONARIES, _OF_FOOTER_BATCHES = 2, 3
 _NOT_COMPRESSED = -1
 
@@ -57,7 +57,7 @@ class IpcFile:
 
         Raises:
             Damage: A description breaks the format.
-            ValueError: A stream is cut short.
+            ValueError: It is cut short.
             pyarrow.ArrowInvalid: The schema breaks the format.
         """
         self._is_stream = file.read(0, min(len(STREAM), file.size)) == STREAM
@@ -65,46 +65,65 @@ class IpcFile:
         self._batches = [b for b in blocks if b.message.number(_HEADER_TYPE, "<B") == _BATCH]
         self._dictionaries = [b for b in blocks if b.message.number(_HEADER_TYPE, "<B") == _DICTIONARY]
         self.rows = sum(_table(block, _HEADER).number(_LENGTH, "<q") for block in self._batches)
-        self._footer = _footer(file, blocks[0], self._dictionaries, self._batches) if self._is_stream else b""
-        self.schema: pa.Schema = self.open(file).schema
-
-    def open(
-        self, file: InputFile, columns: Sequence[str] | None = None
-    ) -> ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader:
-        """Open the same file again for reading some columns, all of them if None.
-
-        Raises:
-            pyarrow.ArrowInvalid: It breaks the format.
-        """
-        places = None if columns is None else [self.schema.names.index(c) for c in columns]
-        options = ipc.IpcReadOptions(included_fields=places)
-        if not self._is_stream:
-            return ipc.open_file(ArrowInput(file), options=options)
-        if self._replaces_dictionaries():
-            return ipc.open_stream(ArrowInput(file), options=options)
-        return ipc.open_file(ArrowInput(file, before=_HEAD, after=self._footer), options=options)
+        with self._opened(file, None) as reader:
+            self.schema: pa.Schema = reader.schema
+        self._columns = _columns(self.schema) if self._is_stream and not self._is_compressed() else None
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
         """Read some columns, and nothing of the others.
 
         Raises:
             Damage: They take more memory than they may.
-            pyarrow.ArrowInvalid: They break the format.
+            ValueError: They break the format.
+            TracekitError: The file changed since it was opened.
         """
         self.check_sizes(file, budget)
-        return self.open(file, columns).read_all()
+        schema = pa.schema([self.schema.field(c) for c in columns], self.schema.metadata)
+        return pa.Table.from_batches(self.record_batches(file, columns), schema)
 
     def record_batches(self, file: InputFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read the batches of some columns, and nothing of the others; the columns in this order.
+        """Read the batches of some columns, and nothing of the others where the file allows it; columns in this order.
 
         Raises:
-            pyarrow.ArrowInvalid: They break the format.
+            ValueError: They break the format.
+            TracekitError: The file changed since it was opened.
         """
-        reader = self.open(file, columns)
-        if isinstance(reader, ipc.RecordBatchFileReader):
-            yield from (reader.get_batch(i).select(columns) for i in range(reader.num_record_batches))
-        else:
-            yield from (batch.select(columns) for batch in reader)
+        if self._columns is not None:
+            yield from (self._decoded(file, block, columns) for block in self._batches)
+            return
+        with self._opened(file, [self.schema.names.index(c) for c in columns]) as reader:
+            batches = reader if self._is_stream else map(reader.get_batch, range(reader.num_record_batches))
+            for batch in batches:
+                file.check()
+                yield batch.select(list(columns))
+
+    @contextlib.contextmanager
+    def _opened(
+        self, file: InputFile, places: Sequence[int] | None
+    ) -> Iterator[ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader]:
+        options = ipc.IpcReadOptions(included_fields=places)
+        with pa.OSFile(file.native_path) as native:
+            yield (ipc.open_stream if self._is_stream else ipc.open_file)(native, options=options)
+        file.check()
+
+    def _decoded(self, file: InputFile, block: Block, columns: Sequence[str]) -> pa.RecordBatch:
+        """Make columns of a batch whose values are not compressed; they are not checked."""
+        batch, start = _table(block, _HEADER), block.at + block.head
+        rows, buffers = batch.number(_LENGTH, "<q"), list(batch.structs(_BUFFERS, _BUFFER))
+        nodes = list(batch.structs(_NODES, _NODE))
+        arrays = []
+        for name in columns:
+            place = (self._columns or {})[name]
+            length, nulls = nodes[place.node]
+            if length != rows or rows < 0:
+                raise ValueError("its columns are not of one length")
+            valid, *values = (file.read(start + at, size) for at, size in buffers[place.first : place.stop])
+            parts = [pa.py_buffer(valid) if valid else None, *map(pa.py_buffer, values)]
+            arrays.append(pa.Array.from_buffers(place.kind, rows, parts, nulls))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([self.schema.field(c) for c in columns]))
+
+    def _is_compressed(self) -> bool:
+        return any(_table(block, _HEADER).table(_COMPRESSION) is not None for block in self._batches)
 
     def check_sizes(self, file: InputFile, budget: Budget) -> None:
         """Check what compressed values become when they are unpacked.
@@ -119,10 +138,30 @@ class IpcFile:
             if data is not None:
                 _check_buffers(file, block, data, budget)
 
-    def _replaces_dictionaries(self) -> bool:
-        """Whether a dictionary comes again in another form, which no file can say."""
-        ids = [_table(b, _HEADER).number(_ID, "<q") for b in self._dictionaries]
-        return len(set(ids)) < len(ids)
+
+class Column(NamedTuple):
+    """Where the parts of a column lie among those of a batch: its type, its node, and its buffers."""
+
+    kind: pa.DataType
+    node: int
+    first: int
+    stop: int
+
+
+def _columns(schema: pa.Schema) -> dict[str, Column] | None:
+    """Find the parts of columns; None if some are not simply one after the other."""
+    columns: dict[str, Column] = {}
+    first = 0
+    for node, field in enumerate(schema):
+        if pa.types.is_primitive(field.type):
+            count = 2
+        elif field.type in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+            count = 3
+        else:
+            return None
+        columns[field.name] = Column(field.type, node, first, first + count)
+        first += count
+    return columns
 
 
 def _of_stream(file: InputFile) -> Iterator[Block]:
@@ -141,10 +180,10 @@ def _of_stream(file: InputFile) -> Iterator[Block]:
 def _of_file(file: InputFile) -> Iterator[Block]:
     """Yield the dictionaries and batches of a file, which its footer lists."""
     tail = len(FILE) + 4
-    if file.size < len(_HEAD) + tail or not file.read(file.size - len(FILE), len(FILE)) == FILE:
+    if file.size < _FILE_HEAD_BYTES + tail or not file.read(file.size - len(FILE), len(FILE)) == FILE:
         raise ValueError("cut short: it has no end mark")
     size = int.from_bytes(file.read(file.size - tail, 4), "little")
-    if size > file.size - tail - len(_HEAD):
+    if size > file.size - tail - _FILE_HEAD_BYTES:
         raise Damage(f"its footer is said to have {size} bytes, of {file.size} in all")
     footer = Table.root(file.read(file.size - tail - size, size))
     for field in (_OF_FOOTER_DICTIONARIES, _OF_FOOTER_BATCHES):
@@ -195,27 +234,3 @@ def _check_buffers(file: InputFile, block: Block, batch: Table, budget: Budget) 
             size = int.from_bytes(_read(file, start + offset, 8), "little", signed=True)
         total += length if size == _NOT_COMPRESSED else max(0, size)
     budget.take(total, 1, "bytes of values")
-
-
-def _footer(file: InputFile, schema: Block, dictionaries: Sequence[Block], batches: Sequence[Block]) -> bytes:
-    """Write what stands at the end of an Arrow file that holds the messages of a stream.
-
-    It is a table with the version, the schema, and two vectors of blocks; the schema is the message of the stream.
-    """
-    version = schema.message.number(_VERSION, "<h")
-    data = file.read(schema.at + _PREFIX.size, schema.head - _PREFIX.size)
-    vectors = [_vector(dictionaries), _vector(batches)]
-    first, second = 36, 36 + len(vectors[0]) + 4
-    embedded = second + len(vectors[1])
-    embedded += -embedded % 8
-    to_schema = embedded + _table(schema, _HEADER).at
-    head = struct.pack("<I6H", 16, 12, 20, 16, 4, 8, 12)
-    table = struct.pack("<iIIIhxx", 12, to_schema - 20, first - 24, second - 28, version)
-    parts = head + table + vectors[0] + bytes(4) + vectors[1]
-    footer = parts + bytes(embedded - len(parts)) + data
-    return footer + struct.pack("<I", len(footer)) + FILE
-
-
-def _vector(blocks: Sequence[Block]) -> bytes:
-    places = (struct.pack(_BLOCK, block.at + len(_HEAD), block.head, block.body) for block in blocks)
-    return struct.pack("<I", len(blocks)) + b"".join(places)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tracekit.registry import Source
     from tracekit.schemas import TableSchema
 
+_VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
+"""How a view says where a text lies, which many rows may share."""
 _WRITE_AGAIN = "write it again with tracekit"
 
 
@@ -195,17 +198,16 @@ def _check_kinds(kinds: Mapping[str, pa.DataType], declared: TableSchema) -> Non
 def _check_texts(data: pa.Table, declared: TableSchema, budget: Budget) -> None:
     """Check what texts take that many rows share in the file, but not in the table."""
     for name, column in zip(data.column_names, data.columns, strict=True):
-        kind = column.type
-        shared = kind in (pa.string_view(), pa.binary_view()) or pa.types.is_dictionary(kind)
-        if shared and declared[name].type != "dictionary":
+        is_view = column.type in (pa.string_view(), pa.binary_view())
+        if is_view or (pa.types.is_dictionary(column.type) and declared[name].type != "dictionary"):
             budget.take(sum(map(_bytes_of_texts, column.chunks)), 1, f"bytes of {name}")
 
 
 def _bytes_of_texts(chunk: pa.Array) -> int:
     if not pa.types.is_dictionary(chunk.type):
-        lengths = pc.binary_length(chunk)
-    elif is_text(chunk.type.value_type):
-        lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
-    else:
-        return 0
-    return pc.sum(lengths.cast(pa.int64())).as_py() or 0
+        views = np.frombuffer(chunk.buffers()[1] or b"", _VIEW)[chunk.offset :][: len(chunk)]
+        return int(views["length"][chunk.is_valid().to_numpy(zero_copy_only=False)].sum(dtype=np.int64))
+    if is_text(chunk.type.value_type):
+        lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
+        return pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    return 0

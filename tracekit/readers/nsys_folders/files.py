@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from pyarrow import parquet
 
 from tracekit.readers.common import arrow_ipc, parquet_pages
-from tracekit.readers.common.arrow_input import ArrowInput
 from tracekit.readers.common.table_files import is_text
 
 if TYPE_CHECKING:
@@ -57,9 +56,10 @@ class ParquetTable:
     magics: ClassVar[tuple[bytes, ...]] = (b"PAR1",)
 
     def __init__(self, file: InputFile) -> None:
-        with parquet.ParquetFile(ArrowInput(file)) as opened:
+        with parquet.ParquetFile(file.native_path) as opened:
             self._metadata = opened.metadata
             self.schema: pa.Schema = opened.schema_arrow
+        file.check()
         groups = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.rows: int = sum(group.num_rows for group in groups)
         self._texts = [field.name for field in self.schema if is_text(field.type)]
@@ -68,8 +68,9 @@ class ParquetTable:
         """Read columns of the file, at least one and none nested, a piece at a time; values are not checked."""
         parquet_pages.check_columns(file, self._metadata, columns, budget)
         options = {"page_checksum_verification": True, "read_dictionary": self._texts}
-        with parquet.ParquetFile(ArrowInput(file), metadata=self._metadata, **options) as opened:
+        with parquet.ParquetFile(file.native_path, metadata=self._metadata, **options) as opened:
             for batch in opened.iter_batches(PIECE_ROWS, columns=list(columns)):
+                file.check()
                 yield batch.select(list(columns))
 
 
