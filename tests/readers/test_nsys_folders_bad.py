@@ -291,10 +291,8 @@ def test_a_long_text_on_every_row_stays_one_text(tmp_path: Path) -> None:
     table = pa.table({"globalPid": pa.array(range(4000)), "pid": pa.array(range(4000)), "name": long})
     parquet.write_table(table, path, compression="zstd")
     said = error_of(path.parent, "processes")
-    assert (
-        said
-        == f"{path}: table PROCESSES: cannot be read: 4000 texts would become 4000000000 bytes{again('parquetdir')}"
-    )
+    assert said.startswith(f"{path}: table PROCESSES: cannot be read: 4,000,000,000 bytes of texts would take 4,000,")
+    assert said.endswith(again("parquetdir"))
 
 
 # Mutations: whatever the bytes, it ends in an error of ours or in a trace, quickly and within bounds.

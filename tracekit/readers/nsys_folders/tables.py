@@ -116,32 +116,31 @@ class FolderTables:
         for nth, request in enumerate(requests):
             self._check_types(request)
             repaired: Counter[str] = Counter()
-            for piece in self._read(request.table, tuple(request.types), request.where, request.row_bytes):
-                yield nth, request.work(self._typed(request, piece, repaired))
+            budget = self._budget(request.table)
+            for piece in self._read(request.table, tuple(request.types), request.where):
+                with self._located(request.table):
+                    budget.take(len(piece[ROWID]), request.row_bytes, "rows")
+                    columns = self._typed(request, piece, repaired, budget)
+                yield nth, request.work(columns)
             for column, broken in repaired.items():
                 warn(f"{broken} texts of {request.table}.{column} are not UTF-8: repaired", path=self.path)
 
     def close(self) -> None:
         """Nothing to close: no file stays open."""
 
-    def _read(
-        self, table: str, wanted: Sequence[str], where: Where | None, row_bytes: int = 0
-    ) -> Iterator[dict[str, pa.Array]]:
+    def _read(self, table: str, wanted: Sequence[str], where: Where | None) -> Iterator[dict[str, pa.Array]]:
         """Read columns that the file has, as it has them, of rows that meet a condition; at least one piece."""
         names = self.file(table).schema.names
         needed = dict.fromkeys([*wanted, *([where.column] if where else [])])
         have = [c for c in needed if c in names] or list(names[:1])
         if where and where.column not in names:
             raise self._error(table, f"has no column {where.column}")
-        before, pieces, budget = 0, 0, self._budget(table)
+        before, pieces = 0, 0
         for batch in self._batches(table, have):
             made = dict(zip(have, batch, strict=True))
             made[ROWID] = pa.array(np.arange(before + 1, before + len(batch[0]) + 1))
             before, pieces = before + len(batch[0]), pieces + 1
-            kept = made if where is None else self._met(table, made, where)
-            with self._located(table):
-                budget.take(len(kept[ROWID]), row_bytes, "rows")
-            yield kept
+            yield made if where is None else self._met(table, made, where)
         if before != self.at_most(table):
             raise self._error(table, f"holds {before} rows and says it has {self.at_most(table)}")
         if not pieces:
@@ -186,13 +185,12 @@ class FolderTables:
         """Refuse lists and structs before they are read: a row may hold any number of values."""
         if request.table not in self._paths:
             return
-        schema = self.file(request.table).schema
-        for name, kind in request.types.items():
+        schema, wanted = self.file(request.table).schema, dict(request.types)
+        if request.where is not None:
+            wanted[request.where.column] = pa.int64()
+        for name, kind in wanted.items():
             if name in schema.names and not is_plain(schema.field(name).type):
-                expected = (
-                    "integer" if pa.types.is_integer(kind) else "number" if pa.types.is_floating(kind) else "text"
-                )
-                raise self._wrong_type(request.table, name, schema.field(name).type, expected)
+                raise self._wrong_type(request.table, name, schema.field(name).type, _called(kind))
 
     def _met(self, table: str, made: dict[str, pa.Array], where: Where) -> dict[str, pa.Array]:
         """Keep the rows of some columns that meet a condition."""
@@ -205,23 +203,22 @@ class FolderTables:
             raise self._wrong_type(table, where.column, column.type, "integer")
         return {name: array.filter(keep) for name, array in made.items()}
 
-    def _typed(self, request: Request[Made], piece: dict[str, pa.Array], repaired: Counter[str]) -> pa.Table:
+    def _typed(
+        self, request: Request[Made], piece: dict[str, pa.Array], repaired: Counter[str], budget: Budget
+    ) -> pa.Table:
         """Give a piece the types asked for."""
         rows, made = len(piece[ROWID]), {}
         for name, kind in request.types.items():
             if name not in piece:
                 made[name] = pa.nulls(rows, kind)
                 continue
-            with self._located(request.table):
-                made[name], broken = self._column(request.table, name, piece[name], kind)
+            try:
+                values = payloads(piece[name]) if name == blobs.COLUMN else piece[name]
+                made[name], broken = typed(values, kind, budget)
+            except TypeError as e:
+                raise self._wrong_type(request.table, name, piece[name].type, str(e)) from None
             repaired.update({name: broken} if broken else {})
         return pa.table(made)
-
-    def _column(self, table: str, name: str, array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
-        try:
-            return typed(payloads(array) if name == blobs.COLUMN else array, kind)
-        except TypeError as e:
-            raise self._wrong_type(table, name, array.type, str(e)) from None
 
     def _wrong_type(self, table: str, column: str, kind: pa.DataType, expected: str) -> CorruptTraceError:
         holds = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -241,6 +238,13 @@ class FolderTables:
 
     def _error(self, table: str, what: str) -> CorruptTraceError:
         return CorruptTraceError(what, path=self._paths[table], table=table, hint=self.hint)
+
+
+def _called(kind: pa.DataType) -> str:
+    """Return what a type is called in messages."""
+    if pa.types.is_integer(kind):
+        return "integer"
+    return "number" if pa.types.is_floating(kind) else "text"
 
 
 class Columns(Mapping[str, tuple[str, ...]]):
