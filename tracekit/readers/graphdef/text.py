@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import messages
 from tracekit.readers.tensorflow.types import FILE
 
 MOST = 1 << 28
 """Bytes of text that are read; they take some minutes."""
+
+
+_ESCAPES = re.compile(r"\\{1001}")
+"""Backslashes in a row, for which the runtime's parser takes time that grows with the square of their number."""
 
 
 def check_size(size: int) -> None:
@@ -30,6 +36,8 @@ def encoded(octets: bytes | memoryview, name: str) -> bytes:
 
     check_size(len(octets))
     text = bytes(octets).decode("utf-8", "replace").removeprefix("\ufeff")
+    if _ESCAPES.search(text):
+        raise Damage(f"the {name}: more than 1,000 backslashes in a row")
     made = messages.message(FILE, name)()
     try:
         text_format.Parse(text, made, allow_unknown_field=True)
