@@ -28,6 +28,8 @@ VERSION = 7
 SIZE = struct.Struct("<I")
 MAX_RESULTS = 1 << 20
 MAX_NAMES = 1 << 20
+FEW_RESULTS, MIN_MEAN = 4096, 64
+"""Bytes of a result on average, where there are more than few; known ones have thousands."""
 KINDS = {
     "kernels": ("kernel", "KernelResult"),
     "ranges": ("range", "RangeResult"),
@@ -173,14 +175,12 @@ class Container:
         for _ in range(block.sources):
             start, at = self._next(at, end)
             self.sources.append(Result("source", "SourceData", start, at - start, process))
-            if len(self.sources) > MAX_RESULTS:
-                raise Damage(f"more than {MAX_RESULTS:,} sources")
+            _check_number(len(self.sources), at, "sources")
         for counted, (kind, name) in KINDS.items():
             for _ in range(getattr(block, counted)):
                 start, at = self._next(at, end)
                 self.results.append(Result(kind, name, start, at - start, process))
-                if len(self.results) > MAX_RESULTS:
-                    raise Damage(f"more than {MAX_RESULTS:,} results")
+                _check_number(len(self.results), at, "results")
         return at
 
     def _next(self, at: int, end: int) -> tuple[int, int]:
@@ -202,6 +202,14 @@ class Container:
             about.created_s = session.created_s
         about.devices += session.devices
         about.versions.update((text(v.provider), text(v.version)) for v in session.versions)
+
+
+def _check_number(number: int, place: int, what: str) -> None:
+    """Check that there are not more messages up to a place in the file than any real report holds."""
+    if number > MAX_RESULTS:
+        raise Damage(f"more than {MAX_RESULTS:,} {what}")
+    if number > FEW_RESULTS and number * MIN_MEAN > place:
+        raise Damage(f"{number:,} {what} in {place:,} bytes")
 
 
 def limited(found: Sequence[Any], most: int, what: str) -> Sequence[Any]:

@@ -121,11 +121,13 @@ def threads(report: Described) -> Iterable[Row]:
 
 def metric_names(report: Described) -> Iterable[Row]:
     """GPU metrics of each type of sample."""
-    names = report.raw.strings
+    strings = report.raw.strings
+    known: dict[int, str] = {}
     for number, listed in report.metrics.items():
         for i, metric in enumerate(listed):
-            text = names[metric.name].as_py().decode("utf-8", "replace") if 0 <= metric.name < len(names) else None
-            yield {"typeId": number, "metricId": i, "metricName": text}
+            if metric.name not in known and 0 <= metric.name < len(strings):
+                known[metric.name] = strings[metric.name].as_py().decode("utf-8", "replace")
+            yield {"typeId": number, "metricId": i, "metricName": known.get(metric.name)}
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[Described], Iterable[Row]]]] = {

@@ -189,6 +189,8 @@ class Report:
             ids = np.arange(len(self.raw.strings))
             return {ROWID: pa.array(ids + 1), "id": pa.array(ids), "value": self.raw.strings}
         rows = list(budget.counted(machine.TABLES[table][1](self), f"rows of {table}"))
+        for row in rows:
+            budget.take(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of texts of {table}")
         listed = {c: _listed([r[c] for r in rows]) for c in self.columns[table]}
         return {ROWID: pa.array(np.arange(1, len(rows) + 1)), **listed}
 
