@@ -37,6 +37,7 @@ def read(path: str, format: str, table: str | None) -> dict[str, str]:
                     said[name] = f"{trace[name].num_rows} rows"
                 except tk.TracekitError as e:
                     said[name] = str(e)
+            said["undecoded"] = f"{len(trace.undecoded)} rows"
     except tk.TracekitError as e:
         said["load"] = str(e)
     return said

@@ -81,10 +81,14 @@ def _samples(known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget) 
     for field in top.values():
         whole &= True if field.valid is None else field.valid
     at = _Samples(chosen.buffer, times, places, top[3].stops - places)
-    made = [at.of_type(number, known[number], events, budget) for number, events in _by_type(ids, whole, known)]
-    joined = [np.concatenate([_NONE, *(m[i] for m in made)]) for i in range(5)]
-    order = np.argsort(joined[0], kind="stable")
-    arrays = [numbers(c[order], None) for c in joined[1:]]
+    groups = list(_by_type(ids, whole, known))
+    parts = [at.of_type(number, known[number], events, budget) for number, events in groups]
+    columns: tuple[Places, ...] = parts[0] if len(parts) == 1 else ()
+    if not columns:
+        owners = [np.repeat(events, len(known[number])) for number, events in groups]
+        order = np.argsort(np.concatenate([_NONE, *owners]), kind="stable")
+        columns = tuple(np.concatenate([_NONE, *column])[order] for column in zip(_EMPTY, *parts, strict=True))
+    arrays = [numbers(column, None) for column in columns]
     return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
 
 
@@ -99,6 +103,7 @@ def _by_type(ids: Places, whole: Mask, known: Mapping[int, list[Metric]]) -> Ite
 
 
 _NONE = np.zeros(0, np.int64)
+_EMPTY = (_NONE, _NONE, _NONE, _NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +117,18 @@ class _Samples:
 
     def of_type(
         self, number: int, metrics: list[Metric], events: Places, budget: Budget
-    ) -> tuple[Places, Places, Places, Places, Places]:
-        """Decode events of one type: number of the event, time, type, metric and value, each as long as the rows."""
+    ) -> tuple[Places, Places, Places, Places]:
+        """Decode n events of one type with m metrics: n · m times, types, numbers of metrics and values."""
         if int(self.sizes[events].min()) < max((m.at + m.size for m in metrics), default=0):
             raise Damage("a sample of GPU metrics is shorter than its metrics")
         budget.take(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
         at = self.places[events]
-        words = [self.buffer.words[at + m.at] & np.uint64((1 << 8 * m.size) - 1) for m in metrics]
-        values = np.stack(words, axis=1).reshape(-1).view(np.int64) if metrics else _NONE
-        rows = np.repeat(events, len(metrics))
-        ids = np.tile(np.arange(len(metrics)), len(events))
-        return rows, self.times[rows], np.full(len(rows), number), ids, values
+        values = np.empty((len(events), len(metrics)), np.uint64)
+        for nth, m in enumerate(metrics):
+            values[:, nth] = self.buffer.words[at + m.at] & np.uint64((1 << 8 * m.size) - 1)
+        rows = values.size
+        times, ids = np.repeat(self.times[events], len(metrics)), np.tile(np.arange(len(metrics)), len(events))
+        return times, np.full(rows, number), ids, values.reshape(-1).view(np.int64)
 
 
 def _check_apart(metrics: Sequence[Metric]) -> None:

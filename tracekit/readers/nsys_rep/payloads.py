@@ -50,12 +50,14 @@ def columns(known: Schemas, made: dict[str, pa.Array], budget: Budget) -> dict[s
     """
     payloads = made["binaryData"]
     budget.check(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
-    text, other = texts(known, payloads, made["globalTid"], made["domainId"])
+    text, other = texts(known, payloads, made["globalTid"], made["domainId"], min(MAX_TEXT, budget.left))
     budget.take(text.nbytes + other.nbytes, 1, "bytes of NVTX payloads")
     return {"jsonText": coalesced(made["jsonText"], text), "binaryData": other}
 
 
-def texts(known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Array) -> tuple[pa.Array, pa.Array]:
+def texts(
+    known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Array, most: int | None = None
+) -> tuple[pa.Array, pa.Array]:
     """Tell extended payloads: n events in, n JSON and n hexadecimal texts out; at most one of both is not null.
 
     Args:
@@ -63,9 +65,10 @@ def texts(known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Arr
         payloads: Payload message of each event; null where there is none.
         threads: Global id of the thread of each event.
         domains: Domain of each event.
+        most: Characters that the texts may have; ``MAX_TEXT`` if None.
 
     Raises:
-        Damage: A message is damaged.
+        Damage: A message is damaged, or the texts may have more characters.
     """
     if payloads.null_count == len(payloads):
         return payloads, payloads
@@ -73,7 +76,8 @@ def texts(known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Arr
     if not len(items.rows):
         return pa.nulls(len(payloads), _BYTES), pa.nulls(len(payloads), _BYTES)
     processes = _numbers(threads)[items.rows] & PROCESS
-    told = _told(known, items, np.stack([processes, _numbers(domains)[items.rows], items.schemas.view(np.int64)], 1))
+    keys = np.stack([processes, _numbers(domains)[items.rows], items.schemas.view(np.int64)], 1)
+    told = _told(known, items, keys, MAX_TEXT if most is None else most)
     edges = np.append(np.flatnonzero(np.diff(items.rows, prepend=-1)), len(items.rows))
     joined, first = _lists(edges, told), edges[:-1]
     alone = pa.array((np.diff(edges) == 1) & (items.schemas[first] >= np.uint64(FIRST_SCHEMA)))
@@ -163,7 +167,7 @@ def _split(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Pla
     return of[order], starts[order], ends[order]
 
 
-def _told(known: Schemas, items: _Items, keys: npt.NDArray[np.int64]) -> pa.Array:
+def _told(known: Schemas, items: _Items, keys: npt.NDArray[np.int64], most: int) -> pa.Array:
     """Tell n items, by process, domain and schema; null where there is no plan for an item."""
     distinct, of = np.unique(keys, axis=0, return_inverse=True)
     order = np.argsort(of.reshape(-1), kind="stable")
@@ -181,8 +185,8 @@ def _told(known: Schemas, items: _Items, keys: npt.NDArray[np.int64]) -> pa.Arra
         if not len(group):
             continue
         width += plan.width * len(group)
-        if width > MAX_TEXT:
-            raise Damage(f"{len(keys)} NVTX payloads would become more than {MAX_TEXT} characters")
+        if width > most:
+            raise Damage(f"{len(keys)} NVTX payloads would become more than {most} characters")
         made.append(_written(items.octets, items.starts[group], items.stops[group], plan))
         places[group] = np.arange(done, done + len(group))
         done += len(group)
