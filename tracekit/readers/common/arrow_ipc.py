@@ -32,7 +32,6 @@ _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
 _LENGTH, _NODES, _BUFFERS, _COMPRESSION = range(4)
 _DATA = 1
 _OF_FOOTER_DICTIONARIES, _OF_FOOTER_BATCHES = 2, 3
-_NOT_COMPRESSED = -1
 
 
 class Block(NamedTuple):
@@ -126,17 +125,15 @@ class IpcFile:
         return any(_table(block, _HEADER).table(_COMPRESSION) is not None for block in self._batches)
 
     def check_sizes(self, file: InputFile, budget: Budget) -> None:
-        """Check what compressed values become when they are unpacked.
+        """Check where values are said to lie, and count what compressed ones become when they are unpacked.
 
         Raises:
-            Damage: More than a file of that size may take.
+            Damage: They lie outside of their message, or take more memory than they may.
         """
-        for block in self._batches:
-            _check_buffers(file, block, _table(block, _HEADER), budget)
-        for block in self._dictionaries:
-            data = _table(block, _HEADER).table(_DATA)
-            if data is not None:
-                _check_buffers(file, block, data, budget)
+        for block in (*self._batches, *self._dictionaries):
+            batch = _values(block)
+            if batch is not None:
+                _check_buffers(file, block, batch, budget)
 
 
 class Column(NamedTuple):
@@ -222,15 +219,18 @@ def _table(block: Block, field: int) -> Table:
     return found
 
 
+def _values(block: Block) -> Table | None:
+    """Return the table that tells the values of a batch or of a dictionary; None if it has none."""
+    header = _table(block, _HEADER)
+    return header if block.message.number(_HEADER_TYPE, "<B") == _BATCH else header.table(_DATA)
+
+
 def _check_buffers(file: InputFile, block: Block, batch: Table, budget: Budget) -> None:
-    """Count the bytes of a batch as they are in memory; compressed ones stand behind their size."""
+    """Check the buffers of a batch; compressed ones stand behind the number of bytes that they become."""
     compressed = batch.table(_COMPRESSION) is not None
-    start, total = block.at + block.head, 0
     for offset, length in batch.structs(_BUFFERS, _BUFFER):
         if not 0 <= offset <= offset + length <= block.body:
             raise Damage(f"a column is said to be at bytes {offset} to {offset + length} of {block.body}")
-        size = length
         if compressed and length:
-            size = int.from_bytes(_read(file, start + offset, 8), "little", signed=True)
-        total += length if size == _NOT_COMPRESSED else max(0, size)
-    budget.take(total, 1, "bytes of values")
+            size = int.from_bytes(_read(file, block.at + block.head + offset, 8), "little", signed=True)
+            budget.take(max(0, size), 1, "bytes of values")

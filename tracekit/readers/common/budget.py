@@ -7,13 +7,14 @@ multiple seen in real files is 22; ``docs/errors.md`` lists what the worst files
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from tracekit.readers.common.damage import Damage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
 Item = TypeVar("Item")
 
@@ -23,7 +24,7 @@ CELL_BYTES = 8
 """Memory of a value in a column."""
 OBJECT_ROW_BYTES = 1 << 10
 """Memory of a row that is made of Python objects."""
-_AT_ONCE = 1024
+_AT_ONCE = 128
 
 
 class Budget:
@@ -31,24 +32,26 @@ class Budget:
 
     Attributes:
         most: Bytes in all.
+        taken: Bytes that are counted so far.
     """
 
-    def __init__(self, file_bytes: int, per_byte: int = BYTES_PER_BYTE) -> None:
+    def __init__(self, file_bytes: int, per_byte: int = BYTES_PER_BYTE, taken: int = 0) -> None:
         """Set the budget.
 
         Args:
             file_bytes: Size of the file.
             per_byte: Bytes of memory that each byte of the file may take beyond the fixed amount.
+            taken: Bytes that are taken already.
         """
         self.most = START_BYTES + per_byte * file_bytes
+        self.taken = taken
         self._file_bytes = file_bytes
-        self._taken = 0
         self._lock = threading.Lock()
 
     @property
     def left(self) -> int:
         """Bytes that are left."""
-        return self.most - self._taken
+        return self.most - self.taken
 
     def take(self, rows: int, row_bytes: int, what: str) -> None:
         """Count memory that is going to be allocated and kept.
@@ -62,8 +65,8 @@ class Budget:
             Damage: There is not so much left.
         """
         with self._lock:
-            self._check(rows, row_bytes, what, self.most - self._taken)
-            self._taken += rows * row_bytes
+            self._check(rows, row_bytes, what, self.left)
+            self.taken += rows * row_bytes
 
     def check(self, rows: int, row_bytes: int, what: str) -> None:
         """Check memory that is going to be allocated for a moment.
@@ -90,3 +93,37 @@ class Budget:
                 f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory; "
                 f"a file of {self._file_bytes:,} bytes may take {self.most:,}, of which {available:,} are left"
             )
+
+
+class Ledger:
+    """What all that was read of one file, or of one folder, takes in memory, for as long as it is open.
+
+    What is read another time is counted once.
+    """
+
+    def __init__(self, file_bytes: int) -> None:
+        """Begin with nothing read.
+
+        Args:
+            file_bytes: Size of the file, or of all files of the folder.
+        """
+        self._file_bytes = file_bytes
+        self._kept: dict[tuple[int, Hashable], int] = {}
+
+    def budget(self) -> Budget:
+        """Return a budget for something that is not kept."""
+        return Budget(self._file_bytes)
+
+    @contextlib.contextmanager
+    def reading(self, what: Hashable, per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
+        """Lend a budget for reading something; what it takes is kept when that is done.
+
+        Args:
+            what: What is read.
+            per_byte: Bytes of memory that each byte of the file may take. What is read with another number has a budget
+                of its own.
+        """
+        others = sum(size for key, size in list(self._kept.items()) if key[0] == per_byte and key[1] != what)
+        budget = Budget(self._file_bytes, per_byte, others)
+        yield budget
+        self._kept[per_byte, what] = budget.taken - others

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracekit.readers.common.budget import CELL_BYTES
 from tracekit.readers.common.damage import Damage
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Pages(NamedTuple):
 
 
 def check_columns(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> None:
-    """Check what columns take in memory when they are unpacked, with their texts in dictionaries.
+    """Check that columns have a value a row, and count what their pages take in memory when they are unpacked.
 
     Args:
         file: The open file.
@@ -64,10 +63,11 @@ def check_columns(file: InputFile, metadata: Any, names: Collection[str], budget
         budget: Memory that they may take.
 
     Raises:
-        Damage: They take more.
+        Damage: They have more values, or take more memory.
     """
-    for chunk in _chunks(metadata, names):
-        budget.take(max(0, chunk.num_values), CELL_BYTES, "values")
+    for rows, chunk in _chunks(metadata, names):
+        if chunk.num_values != rows:
+            raise Damage(f"column {chunk.path_in_schema} says it has {chunk.num_values} values in {rows} rows")
         if chunk.compression not in _LITTLE_COMPRESSED:
             budget.take(_pages_of(file, chunk).size, 1, "bytes of pages")
 
@@ -85,17 +85,18 @@ def long_texts(file: InputFile, metadata: Any, names: Collection[str], budget: B
         Damage: Pages break the format.
     """
     spread: Counter[str] = Counter()
-    for chunk in _chunks(metadata, names):
+    for _, chunk in _chunks(metadata, names):
         found = _pages_of(file, chunk)
         unlimited = budget.most + 1 if DELTA_BYTE_ARRAY in found.encodings else 0
         spread[chunk.path_in_schema] += found.size + found.spread + unlimited
     return [name for name in names if spread[name] > budget.most]
 
 
-def _chunks(metadata: Any, names: Collection[str]) -> Iterator[Any]:
+def _chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
+    """Yield each part of some columns, with the number of rows of its row group."""
     places = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in names]
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    return (group.column(place) for group in groups for place in places)
+    return ((group.num_rows, group.column(place)) for group in groups for place in places)
 
 
 def _pages_of(file: InputFile, chunk: Any) -> Pages:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first_line
 from tracekit.files import InputFile, state_of
-from tracekit.readers.common.budget import CELL_BYTES, Budget
+from tracekit.readers.common.budget import CELL_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
 from tracekit.registry import describe
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.files import FileState
+    from tracekit.readers.common.budget import Budget
     from tracekit.registry import Source
     from tracekit.schemas import TableSchema
 
@@ -69,6 +70,7 @@ class TableFiles:
         self._files = files
         self._describe_file = describe_file
         self._described: dict[str, TableFile] = {}
+        self._ledger = Ledger(sum(path.state.size for path in files.values() if path.state is not None))
 
     def names(self) -> list[str]:
         """Names of the tables that have a file."""
@@ -93,11 +95,11 @@ class TableFiles:
         """
         path, state = self._files[name]
         declared = schemas.table(name)
-        with opened(path, state, name) as file:
-            described, budget = self._description(name, file), Budget(file.size)
+        with opened(path, state, name) as file, self._ledger.reading((name, *columns)) as budget:
+            described = self._description(name, file)
             kinds = {f.name: f.type for f in described.schema if f.name in columns}
             _check_kinds(kinds, declared)
-            budget.check(described.rows, sum(map(row_bytes, kinds.values())), f"rows of {name}")
+            budget.take(described.rows, sum(map(row_bytes, kinds.values())), f"rows of {name}")
             data = described.read(file, list(kinds), budget)
             data.validate(full=True)
             if kinds and data.num_rows != described.rows:

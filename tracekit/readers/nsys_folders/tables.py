@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tracekit.errors import CorruptTraceError, TracekitError, first_line, warn
 from tracekit.files import state_of
-from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Budget
+from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.table_files import is_plain, opened, row_bytes
 from tracekit.readers.nsys import blobs
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.files import InputFile
+    from tracekit.readers.common.budget import Budget
     from tracekit.readers.nsys.tables import Made, Request, Where
     from tracekit.readers.nsys_folders.files import TableFile
 
@@ -56,6 +57,7 @@ class FolderTables:
             what, hint = ("one file of it", "give the folder that it is in") if is_table else describe(source)
             raise CorruptTraceError(f"no folder of {kind.kind} files: {what}", path=source.path, hint=hint)
         self._states = {table: state_of(path) for table, path in self._paths.items()}
+        self._ledger = Ledger(sum(map(self._size, self._paths)))
         self._kind = kind
         self._described: dict[str, TableFile] = {}
         self.columns: Mapping[str, tuple[str, ...]] = Columns(self, self._paths)
@@ -116,19 +118,21 @@ class FolderTables:
         for nth, request in enumerate(requests):
             self._check_types(request)
             repaired: Counter[str] = Counter()
-            budget = self._budget(request.table)
-            for piece in self._read(request.table, tuple(request.types), request.where):
-                with self._located(request.table):
-                    budget.take(len(piece[ROWID]), request.row_bytes, "rows")
-                    columns = self._typed(request, piece, repaired, budget)
-                yield nth, request.work(columns)
+            with self._reading(request) as budget:
+                for piece in self._read(request.table, tuple(request.types), request.where, budget):
+                    with self._located(request.table):
+                        budget.take(len(piece[ROWID]), request.row_bytes, "rows")
+                        columns = self._typed(request, piece, repaired, budget)
+                    yield nth, request.work(columns)
             for column, broken in repaired.items():
                 warn(f"{broken} texts of {request.table}.{column} are not UTF-8: repaired", path=self.path)
 
     def close(self) -> None:
         """Nothing to close: no file stays open."""
 
-    def _read(self, table: str, wanted: Sequence[str], where: Where | None) -> Iterator[dict[str, pa.Array]]:
+    def _read(
+        self, table: str, wanted: Sequence[str], where: Where | None, budget: Budget | None = None
+    ) -> Iterator[dict[str, pa.Array]]:
         """Read columns that the file has, as it has them, of rows that meet a condition; at least one piece."""
         names = self.file(table).schema.names
         needed = dict.fromkeys([*wanted, *([where.column] if where else [])])
@@ -136,7 +140,7 @@ class FolderTables:
         if where and where.column not in names:
             raise self._error(table, f"has no column {where.column}")
         before, pieces = 0, 0
-        for batch in self._batches(table, have):
+        for batch in self._batches(table, have, budget or self._ledger.budget()):
             made = dict(zip(have, batch, strict=True))
             made[ROWID] = pa.array(np.arange(before + 1, before + len(batch[0]) + 1))
             before, pieces = before + len(batch[0]), pieces + 1
@@ -146,14 +150,14 @@ class FolderTables:
         if not pieces:
             yield {c: pa.nulls(0) for c in (*have, ROWID)}
 
-    def _batches(self, table: str, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
+    def _batches(self, table: str, columns: Sequence[str], budget: Budget) -> Iterator[list[pa.Array]]:
         """Read pieces of some columns, with values that are safe to use."""
         if not columns:
             return
-        rows, described, budget = self.at_most(table), self.file(table), self._budget(table)
+        rows, described = self.at_most(table), self.file(table)
         width = sum(row_bytes(described.schema.field(c).type) for c in columns)
         with self._opened(table) as file:
-            budget.check(rows, OBJECT_ROW_BYTES if table.startswith(_BY_ROW) else width, "rows")
+            budget.take(rows, OBJECT_ROW_BYTES if table.startswith(_BY_ROW) else width, "rows")
             for batch in described.batches(file, columns, budget):
                 arrays = [plain(array) for array in batch.columns]
                 if any(len(array) != batch.num_rows for array in arrays):
@@ -177,9 +181,10 @@ class FolderTables:
         state = self._states[table]
         return 0 if state is None else state.size
 
-    def _budget(self, table: str) -> Budget:
-        per_byte = (2 if table == GPU_METRICS else 1) * BYTES_PER_BYTE
-        return Budget(self._size(table), per_byte)
+    def _reading(self, request: Request[Made]) -> AbstractContextManager[Budget]:
+        """Lend the memory that a table may take: the samples of an idle GPU take almost no room in a file."""
+        per_byte = (2 if request.table == GPU_METRICS else 1) * BYTES_PER_BYTE
+        return self._ledger.reading((request.table, *request.types, request.where), per_byte)
 
     def _check_types(self, request: Request[Made]) -> None:
         """Refuse lists and structs before they are read: a row may hold any number of values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections import Counter
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from tracekit.errors import warn
 from tracekit.readers.common import columns as col
-from tracekit.readers.common.budget import BYTES_PER_BYTE, Budget
+from tracekit.readers.common.budget import BYTES_PER_BYTE, Ledger
 from tracekit.readers.common.damage import COPY_AGAIN, located
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys.tables import ROWID, Request
@@ -26,7 +27,9 @@ from tracekit.readers.nsys_rep.payload_schemas import Schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    from tracekit.readers.common.budget import Budget
     from tracekit.readers.nsys.tables import Made, Where
     from tracekit.readers.nsys_rep.events import Chosen
     from tracekit.readers.nsys_rep.metrics import Metric
@@ -52,6 +55,7 @@ class Report:
         with located(self.path, file=self.container.file):
             self.raw = RawData(self.container, entries.counter())
         self.columns: Mapping[str, tuple[str, ...]] = self._catalogue()
+        self._ledger = Ledger(self.raw.file_bytes)
 
     def counts(self, wanted: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Numbers of rows of tables that meet conditions; 0 if there is no such table. Those of events in one pass."""
@@ -80,8 +84,7 @@ class Report:
         of_events = [nth for nth, r in enumerate(requests) if r.table in layout.TABLES or r.table == SAMPLES]
         for nth, request in enumerate(requests):
             if nth not in of_events:
-                with located(self.path, request.table, self.container.file):
-                    budget = self._budget(request.table)
+                with located(self.path, request.table, self.container.file), self._reading(request) as budget:
                     yield nth, self._work(request, self._small(request.table, budget), repaired, budget)
         if of_events:
             asked = [requests[nth] for nth in of_events]
@@ -94,7 +97,6 @@ class Report:
     def _pass(self, requests: Sequence[Request[Made]], repaired: Counter[tuple[str, str]]) -> Iterator[list[Made]]:
         """Read tables of events: what the works make of each batch."""
         lock = threading.Lock()
-        budgets = [self._budget(request.table) for request in requests]
 
         def work(batch: list[Chosen]) -> list[Made]:
             broken: Counter[tuple[str, str]] = Counter()
@@ -104,7 +106,9 @@ class Report:
                 repaired.update(broken)
             return done
 
-        yield from self.events.each([_wanted(r) for r in requests], work)
+        with contextlib.ExitStack() as stack:
+            budgets = [stack.enter_context(self._reading(request)) for request in requests]
+            yield from self.events.each([_wanted(r) for r in requests], work)
 
     def _work(
         self, request: Request[Made], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
@@ -167,9 +171,10 @@ class Report:
         small = {name: machine.TABLES[name][0] for name in machine.table_names(release)}
         return {**known, **small, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
 
-    def _budget(self, table: str) -> Budget:
-        """Return what a table may take in memory: the samples of an idle GPU take almost no room in a report."""
-        return Budget(self.raw.file_bytes, (2 if table == SAMPLES else 1) * BYTES_PER_BYTE)
+    def _reading(self, request: Request[Made]) -> AbstractContextManager[Budget]:
+        """Lend the memory that a table may take: the samples of an idle GPU take almost no room in a report."""
+        per_byte = (2 if request.table == SAMPLES else 1) * BYTES_PER_BYTE
+        return self._ledger.reading((request.table, *request.types, request.where), per_byte)
 
     def _rows(self, request: Request[Made], chosen: Chosen, budget: Budget) -> dict[str, pa.Array]:
         """Decode the columns of a table that a request needs, of a batch of events."""
