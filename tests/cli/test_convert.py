@@ -132,8 +132,8 @@ def test_a_folder_of_the_one_table_with_rows(run: Run, tmp_path: Path) -> None:
 
     with tk.load("fixtures/train_amp.sqlite") as trace:
         ranges = trace["nvtx_ranges"]
-    pq.write_table(ranges, tmp_path / "one.parquet")
+    pq.write_table(ranges, tmp_path / "nvtx_ranges.parquet")
     out = tmp_path / "folder"
-    assert run("convert", tmp_path / "one.parquet", out, "--to", "parquet").exit_code == 0
+    assert run("convert", tmp_path / "nvtx_ranges.parquet", out, "--to", "parquet").stderr == f"wrote {out}\n"
     with tk.load(out) as again:
         assert again["nvtx_ranges"].equals(ranges)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 EVENT = 1
 STRING, STREAM = 1, 2
 DEEPEST = 24
-MAX_READ = 32 << 20
 
 
 def redacted(source: Source, target: Path) -> dict[str, int]:
@@ -45,7 +44,7 @@ def redacted(source: Source, target: Path) -> dict[str, int]:
     """
     container = Container(source)
     try:
-        with located(source.path):
+        with located(source.path, file=container.file):
             report = _Report(container, source)
             with target.open("wb") as out:
                 report.write(out)
@@ -60,7 +59,6 @@ class _Report:
     def __init__(self, container: Container, source: Source) -> None:
         self.container = container
         self.raw = RawData(container, count)
-        self.read = 0
         self.redaction = Redaction(source.path)
         self.lead = source.head[: min(container.places[n] for n, data in container.sections.items() if data)]
         if not self.lead.startswith(FILE_MAGIC):
@@ -134,11 +132,7 @@ class _Report:
         return head + bytes(self.raw.data[block.at : block.at + block.packed])
 
     def _body(self, block: Block) -> bytes:
-        """Unpack a block; of what was read of the file, little stays in memory."""
-        self.read += block.packed
-        if self.read > MAX_READ:
-            self.raw.unload()
-            self.read = 0
+        """Unpack a block."""
         return bytes(self.raw.unpack(block))
 
     def _environments(self) -> set[int]:
