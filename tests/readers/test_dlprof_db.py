@@ -112,14 +112,22 @@ def test_something_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "table", "said"),
     [
-        ("read_only_kernels SET gpu_start = 'soon' WHERE id = 1", "kernels", "column start_ns holds something else"),
-        ("read_only_kernels SET gpu_stop = 1.5 WHERE id = 1", "kernels", "column end_ns holds something else"),
+        (
+            "read_only_kernels SET gpu_start = 'soon' WHERE id = 1",
+            "kernels",
+            "row 1: column gpu_start holds text, expected integer",
+        ),
+        (
+            "read_only_kernels SET gpu_stop = 1.5 WHERE id = 1",
+            "kernels",
+            "row 1: column gpu_stop holds real, expected integer",
+        ),
         ("read_only_kernels SET gpu_stop = NULL WHERE id = 1", "kernels", "column 'end_ns' of 'kernels'"),
         ("read_only_kernels SET grid_id = 99", "kernels", "column 'grid_x' of 'kernels'"),
         ("read_only_grid_block SET x = 5000000000", "kernels", "column 'grid_x' of 'kernels'"),
         ("read_only_memcpys SET process_id = -9e18", "memcpys", "column 'process_id' of 'memcpys'"),
-        ("read_only_memcpys SET id = 9223372036854775807 WHERE id = 1", "memcpys", "column correlation_id holds"),
-        ("read_only_cuda_calls SET thread_id = x'00ff'", "api_calls", "column thread_id holds something else"),
+        ("read_only_memcpys SET id = 9223372036854775807 WHERE id = 1", "memcpys", "too large to number"),
+        ("read_only_cuda_calls SET thread_id = x'00ff'", "api_calls", "row 1: column thread_id holds blob, expected"),
     ],
 )
 def test_values_that_cannot_be(tmp_path: Path, change: str, table: str, said: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.errors import CorruptTraceError
 from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import ids
 from tracekit.readers.nsys.lookups import request
@@ -89,7 +90,11 @@ def payload_text(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
     if col.is_empty(raw["jsonTextId"]):
         return col.coalesced(*inline)
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
-    return col.coalesced(registered.cast(pa.string()), *inline)
+    try:
+        texts = col.spelled_out(registered)
+    except ValueError as e:
+        raise CorruptTraceError(f"payloads: {e}", path=capture.path, table=EVENTS, hint=capture.tables.hint) from e
+    return col.coalesced(texts, *inline)
 
 
 _COMMON: dict[str, Resolver] = {
