@@ -114,8 +114,7 @@ class DlprofCapture:
         """Read the rows of a table of the database; ``first`` is the first row of the call that each is of."""
         numbers = [o.by if isinstance(o, Lookup) else o for o in origins if not isinstance(o, CallNumber)]
         of_calls = made.only_first or any(isinstance(o, CallNumber) for o in origins)
-        needed = dict.fromkeys([ID, *numbers, *(ONE_CALL if of_calls else ())])
-        rows = self._database.rows(made.source, tuple(needed), texts)
+        rows = self._database.by_id(made.source, (*numbers, *(ONE_CALL if of_calls else ())), texts)
         if not of_calls:
             return rows
         rows = rows.with_columns(first=pl.col(ID).min().over(ONE_CALL))

@@ -40,7 +40,7 @@ class Database(database.Database):
             texts: Columns of texts.
 
         Returns:
-            One row per row of the table: in the order of their ids, if these are asked for, else as they are stored.
+            One row per row of the table, as they are stored.
 
         Raises:
             CorruptTraceError: The table is damaged, or a column holds something else.
@@ -49,8 +49,7 @@ class Database(database.Database):
         if table not in self.columns:
             return pl.DataFrame(pa.table({c: pa.array([], kind) for c, kind in types.items()}))
         columns, _ = self.read_columns(table, types)
-        frame = pl.DataFrame(pa.table(columns))
-        return frame if ID not in types or frame[ID].is_sorted() else frame.sort(ID)
+        return pl.DataFrame(pa.table(columns))
 
     def unique(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
         """Return the rows of a frame whose keys are not null.
@@ -66,14 +65,19 @@ class Database(database.Database):
         return known
 
     def by_id(self, table: str, numbers: Sequence[str], texts: Sequence[str] = ()) -> pl.DataFrame:
-        """Read columns of a table with its ids, each of which is there once.
+        """Read columns of a table with its ids, in their order; each row has another one.
 
         Raises:
             CorruptTraceError: The table is missing or damaged, or ids are not unique.
         """
         if table not in self.columns:
             raise CorruptTraceError("is missing", path=self.path, table=table, hint=AGAIN)
-        return self.unique(self.rows(table, (ID, *numbers), texts), [ID], table)
+        rows = self.rows(table, tuple(dict.fromkeys((ID, *numbers))), texts)
+        known = self.unique(rows, [ID], table)
+        if known.height != rows.height:
+            what = f"{rows.height - known.height} rows have no id"
+            raise CorruptTraceError(what, path=self.path, table=table, hint=AGAIN)
+        return known if known[ID].is_sorted() else known.sort(ID)
 
     @functools.cached_property
     def strings(self) -> col.Strings:

@@ -67,7 +67,7 @@ def table(database: Database, name: str) -> pa.Table:
 def _ops(database: Database) -> Columns:
     source = SOURCES["ops"]
     numbers = ("op_id_id", "op_type_id", "direction_id", "data_type_id", "tc_support_status")
-    ops = database.rows(source, (ID, *numbers), ("op_name", "stack_trace"))
+    ops = database.by_id(source, numbers, ("op_name", "stack_trace"))
     counted = ("num_calls", "kernel_calls", "using_tc")
     nodes = _last(database, "op_nodes", ("read_only_ops_id", "node_time_metrics_id", *counted))
     nodes = _timed(database, database.unique(nodes, ["read_only_ops_id"], "op_nodes"), "node_time_metrics_id")
@@ -96,7 +96,7 @@ def _op_instances(database: Database) -> Columns:
     source, json = SOURCES["op_instances"], ("input_names", "input_shapes", "output_shapes", "parameters")
     numbers = ("read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id", *(f"{c}_id" for c in json))
     ops = database.by_id(SOURCES["ops"], ("op_id_id",), ("op_name",))
-    rows = database.rows(source, (ID, *numbers)).rename({"cpu_start": "start_ns", "cpu_stop": "end_ns"})
+    rows = database.by_id(source, numbers).rename({"cpu_start": "start_ns", "cpu_stop": "end_ns"})
     rows = rows.with_columns(op_instance=pl.int_range(pl.len()).over("read_only_ops_id"))
     rows = rows.join(
         ops.select(ID, "op_id_id"), left_on="read_only_ops_id", right_on=ID, how="left", maintain_order="left"
