@@ -344,6 +344,16 @@ def test_a_file_that_changes_while_it_is_open(
             assert str(caught.value).startswith(f"{path}: ")
 
 
+def test_a_file_that_changes_while_it_is_opened(tmp_path: Path) -> None:
+    path = edited(tmp_path)
+    source = Source(path)
+    assert source.size == len(path.read_bytes())
+    assert source.head
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(TracekitError, match="changed while it was being opened"):
+        ExportTables(source)
+
+
 def test_a_file_that_changes_while_a_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = edited(tmp_path)
     data = path.read_bytes()
@@ -363,17 +373,17 @@ def test_a_file_that_changes_while_a_table_is_read(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("tables", "columns", "said"),
     [
-        (15_000, 1, "its schema has more than 1048576 bytes or 10000 entries"),
-        (2000, 100, "its schema has more than 1048576 bytes or 10000 entries"),
-        (1, 2000, "too many columns on m0"),
+        (12_000, "c", "its schema has more than 262144 bytes or 10000 entries"),
+        (2000, ", ".join(f"c{n}" for n in range(100)), "its schema has more than 262144 bytes or 10000 entries"),
+        (1, ", ".join(f"c{n}" for n in range(600)), "too many columns on m0"),
+        (1, "a, b, " + ", ".join(["UNIQUE (a, b)"] * 5000), "its schema has an entry of 75040 bytes, more than 16384"),
     ],
 )
-def test_a_schema_that_no_profiler_writes(tmp_path: Path, tables: int, columns: int, said: str) -> None:
+def test_a_schema_that_no_profiler_writes(tmp_path: Path, tables: int, columns: str, said: str) -> None:
     path = edited(tmp_path)
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA writable_schema = ON")
-        wide = ", ".join(f"c{n}" for n in range(columns))
-        rows = [(f"m{n}", f"m{n}", f"CREATE TABLE m{n} ({wide})") for n in range(tables)]
+        rows = [(f"m{n}", f"m{n}", f"CREATE TABLE m{n} ({columns})") for n in range(tables)]
         db.executemany("INSERT INTO sqlite_schema VALUES ('table', ?, ?, 2, ?)", rows)
         db.commit()
     assert said in refused(path)

@@ -263,7 +263,7 @@ def test_rows_that_share_their_overflow_pages(whole: bytes, tmp_path: Path) -> N
     message = said(tmp_path / "x", changed(whole, (second.end, number(shared))), "long")
     assert message == f"page {shared} belongs to two places"
     message = said(tmp_path / "x", changed(whole, (second.end, number(pages.count + 7))), "long")
-    assert message == f"leads to page {pages.count + 7} of {pages.count}"
+    assert message == f"a row leads to page {pages.count + 7}, and the file has {pages.count}"
 
 
 @pytest.mark.parametrize("size", [1, 1 << 21])

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.errors import CorruptTraceError, first_line
+from tracekit.errors import CorruptTraceError, TracekitError, first_line
+from tracekit.files import CHANGED_HINT
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.pieces import collector
@@ -29,7 +30,7 @@ from tracekit.readers.common.sqlite.connections import Connections
 from tracekit.readers.common.sqlite.pages import PageFile
 from tracekit.readers.common.sqlite.records import ColumnInfo
 from tracekit.readers.common.sqlite.tables import Owners, Table
-from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, check_whole, quote
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, HEADER_BYTES, check_whole, quote
 from tracekit.threads import in_order
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Database:
 
         Raises:
             CorruptTraceError: It is not SQLite, cut short or damaged.
-            TracekitError: It may not be read.
+            TracekitError: It may not be read, or changes meanwhile.
         """
         self.path = source.path
         self.hint = hint
@@ -92,6 +93,8 @@ class Database:
         except Damage as e:
             raise self._corrupt(e) from e
         self.size = self._file.state.size
+        if (self._file.head, self.size) != (source.head[:HEADER_BYTES], source.size):
+            raise TracekitError("changed while it was being opened", path=self.path, hint=CHANGED_HINT)
         self._connections = Connections(self.path, self.size)
         self._finalizer = weakref.finalize(self, self._connections.close)
         with self._reading():
@@ -279,8 +282,8 @@ class Database:
         for name in (n for n in entries if n.lower() in catalogue.STATISTICS):
             statistics = Table(self._file, self._owners, entries[name], [])
             size = sum(statistics.facts(nth).payload for nth in range(len(statistics.runs)))
-            if size > catalogue.MAX_BYTES:
-                raise Damage(f"table {name} has {size} bytes, more than {catalogue.MAX_BYTES}")
+            if size > catalogue.MAX_STATISTICS_BYTES:
+                raise Damage(f"table {name} has {size} bytes, more than {catalogue.MAX_STATISTICS_BYTES}")
         return entries
 
     def _column_infos(self) -> dict[str, list[ColumnInfo]]:

@@ -50,7 +50,8 @@ class PageFile:
     Attributes:
         path: The file, absolute.
         state: What it was when it was opened; a read of a file that is no longer in this state is an error.
-        header: Its header.
+        head: The bytes of its header.
+        header: What its header says.
         page_size: Bytes per page.
         usable: Bytes per page that SQLite uses.
         count: Number of pages.
@@ -66,7 +67,8 @@ class PageFile:
         self.path = path.absolute()
         with os.fdopen(open_regular(self.path), "rb", buffering=0) as f:
             self.state = FileState.of(f.fileno())
-            self.header = Header.parse(f.read(HEADER_BYTES) or b"")
+            self.head = f.read(HEADER_BYTES) or b""
+        self.header = Header.parse(self.head)
         self.page_size, self.usable = self.header.page_size, self.header.page_size - self.header.reserved
         plain = 512 <= self.page_size <= 1 << 16 and self.page_size & (self.page_size - 1) == 0  # noqa: PLR2004 - SQLite's own limits
         if not plain or self.usable < 480:  # noqa: PLR2004

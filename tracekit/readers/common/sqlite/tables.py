@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MAX_DEFAULT = 32
 """Characters of a default value. It stands for a value of every row that was written before its column was added."""
 
+_LEAST_ROW_BYTES = 6
+
 
 class Owners:
     """Which pages of a file belong to something; no page may belong to two things."""
@@ -37,7 +39,7 @@ class Owners:
             Damage: One of them has an owner, or does not exist.
         """
         if len(pages) and not 1 <= int(pages.min()) <= int(pages.max()) < len(self._taken):
-            raise Damage(f"leads to page {int(pages.max())} of {len(self._taken) - 1}")
+            raise Damage(f"a row leads to page {int(pages.max())}, and the file has {len(self._taken) - 1}")
         ordered = np.sort(pages)
         with self._lock:
             twice = np.append(ordered[1:][ordered[1:] == ordered[:-1]], pages[self._taken[pages]])
@@ -140,10 +142,9 @@ class Table:
         return self._matches.get((nth, condition))
 
     def most_rows(self) -> int:
-        """Return a number of rows that the table does not exceed; only its first and last page are read."""
-        total = sum(f.rows for f in self._facts if f is not None)
-        if all(f is not None for f in self._facts):
-            return total
+        """Return a number of rows that the table does not exceed; at most its first and last page are read."""
+        if len(self.runs) == 1:
+            return self.facts(0).rows
         first, last = self.runs[0], self.runs[-1]
         low = self._ends(first._replace(pages=first.pages[:1], highs=first.highs[:1]))[0]
         start = int(last.highs[-2]) + 1 if len(last.highs) > 1 else last.low
@@ -160,11 +161,11 @@ class Table:
         run = self.runs[nth]
         block = self._file.read(run.pages)
         cells = trees.cells(self._file, block, run)
-        known = self._facts[nth]
-        return (self._noted(nth, trees.facts(self._file, block, cells, run)) if known is None else known), block, cells
+        known = self._facts[nth] or self._keep(nth, trees.facts(self._file, block, cells, run))
+        return known, block, cells
 
-    def _noted(self, nth: int, facts: Facts) -> Facts:
-        """Note what a run holds, once; its overflow pages belong to this table from then on."""
+    def _keep(self, nth: int, facts: Facts) -> Facts:
+        """Keep what a run holds, once; its overflow pages belong to this table from then on."""
         with self._lock:
             known = self._facts[nth]
             if known is not None:
@@ -176,6 +177,3 @@ class Table:
             self._overflowing = total
             self._facts[nth] = facts._replace(overflow_pages=facts.overflow_pages[:0])
             return facts
-
-
-_LEAST_ROW_BYTES = 6
