@@ -69,13 +69,14 @@ def ids(file: bytes, dice: random.Random) -> bytes:
     """Write tables anew without keys, so that ids repeat, are missing, or name rows that are not there."""
     table = dice.choice(sqlite_pages.table_names(file))
     columns = sqlite_pages.columns_of(file, table)
-    named = [c for c in columns if c == "id" or c.endswith("_id")] or columns
+    named = dice.choice([c for c in columns if c == "id" or c.endswith("_id")] or columns)
+    value = dice.choice(("1", "NULL", "rowid / 2", "rowid + 5", literal(dice)))
     return sqlite_pages.edited(
         file,
         f'CREATE TABLE x AS SELECT * FROM "{table}"',
         f'DROP TABLE "{table}"',
         f'ALTER TABLE x RENAME TO "{table}"',
-        f'UPDATE "{table}" SET "{dice.choice(named)}" = {dice.choice(("1", "NULL", "rowid / 2", "rowid + 5", literal(dice)))}',
+        f'UPDATE "{table}" SET "{named}" = {value}',
         *[f'INSERT INTO "{table}" SELECT * FROM "{table}"'] * dice.choice((0, 1, 6)),
     )
 

@@ -206,8 +206,9 @@ def keys(file: bytes, dice: random.Random) -> bytes:
     inner, _ = dice.choice(it.deep())
     places = []
     for page in inner[: dice.choice((1, 5))]:
-        for at in dice.sample(it.children(page)[:-1], min(len(it.children(page)) - 1, dice.choice((1, 2, 9)))):
-            places.append((at + 4, bytes([dice.choice((0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256)))])))
+        chosen = dice.sample(it.children(page)[:-1], min(len(it.children(page)) - 1, dice.choice((1, 2, 9))))
+        values = [dice.choice((0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256))) for _ in chosen]
+        places += [(at + 4, bytes([value])) for at, value in zip(chosen, values, strict=True)]
     return changed(file, *places) if places else one_cell(file, dice)
 
 
@@ -343,7 +344,7 @@ def rewritten(file: bytes, dice: random.Random) -> bytes:
     """Change statements of the schema."""
     name = dice.choice(table_names(file))
     column = dice.choice(columns_of(file, name))
-    this = f"WHERE name = '{name}'"
+    this, times = f"WHERE name = '{name}'", dice.choice((99, 990, 5000))
     texts = (
         f"replace(sql, 'CREATE TABLE', 'CREATE TABLE /*' || '{'x' * dice.choice((9, 10**6, 10**7))}' || '*/ ')",
         f"""replace(sql, '"{column}"', '[{column}]')""",
@@ -358,8 +359,8 @@ def rewritten(file: bytes, dice: random.Random) -> bytes:
         "replace(sql, 'TEXT', 'REAL')",
         "replace(sql, 'INTEGER', 'INTEGER PRIMARY KEY')",
         f"substr(sql, 1, {dice.randrange(300)})",
-        f"'CREATE TABLE \"{name}\" (' || substr(hex(zeroblob(4000)), 1, 0) || 'a)'",
-        f"'CREATE TABLE \"{name}\" (a' || replace(hex(zeroblob({dice.choice((100, 5000, 50_000))})), '00', ', a') || ')'",
+        f"'CREATE TABLE \"{name}\" (a' || replace(hex(zeroblob({times})), '00', ', a') || ')'",
+        f"'CREATE TABLE \"{name}\" (a' || replace(hex(zeroblob({times})), '00', ', UNIQUE (a)') || ')'",
         "x'00ff80'",
         "NULL",
         "5",
@@ -398,7 +399,7 @@ def beside(file: bytes, dice: random.Random) -> bytes:
         ["CREATE VIRTUAL TABLE v USING fts5(a)", "CREATE VIRTUAL TABLE w USING rtree(a, b, c)"],
         [
             f'CREATE INDEX i ON "{name}" ("{column}")',
-            f"UPDATE sqlite_schema SET sql = replace(sql, 'ON', 'on') || ' WHERE \"{column}\" IS NULL' WHERE name = 'i'",
+            f"UPDATE sqlite_schema SET sql = sql || ' WHERE \"{column}\" IS NULL' WHERE name = 'i'",
         ],
         [
             f"INSERT INTO sqlite_schema SELECT type, name || '_{n}', tbl_name || '_{n}', rootpage, "

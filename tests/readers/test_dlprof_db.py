@@ -18,6 +18,7 @@ from tests.conftest import FIXTURES, SHARED
 from tests.readers.databases import outcome, plain, untouched
 from tests.readers.dlprof_files import CHILDREN, TABLES, database
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnknownFormatError, UnsupportedVersionError
+from tracekit.readers.common import columns
 
 PAIR = SHARED / "corpus" / "nsys_pairs" / "MohanadOdema__DLProf" / "w_Relu" / "nsys_profile.sqlite"
 PUBLIC = sorted((SHARED / "corpus" / "dlprof").rglob("*.sqlite"))
@@ -136,6 +137,47 @@ def test_values_that_cannot_be(tmp_path: Path, change: str, table: str, said: st
         trace[table]
     assert said in str(caught.value)
     assert str(caught.value).endswith(AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "said"),
+    [
+        ("id, x, y, z", "(1, 1, 1, 1), (2, 1, 1, 1), (2, 1, 1, 1)", "1 rows repeat the id of another"),
+        ("id, x, y, z", "(1, 1, 1, 1), (NULL, 1, 1, 1)", "1 rows have no id"),
+    ],
+)
+def test_ids_that_are_no_keys(tmp_path: Path, names: str, rows: str, said: str) -> None:
+    table = "read_only_grid_block"
+    made = database(
+        tmp_path / "made",
+        f"DROP TABLE {table}",
+        f"CREATE TABLE {table} ({names})",
+        f"INSERT INTO {table} VALUES {rows}",
+    )
+    with tk.load(made) as trace, pytest.raises(CorruptTraceError, match=said) as caught:
+        trace["kernels"]
+    assert caught.value.table == table
+
+
+def test_ids_in_any_order(path: Path, tmp_path: Path) -> None:
+    table = "read_only_kernels"
+    made = database(
+        tmp_path / "made",
+        f"CREATE TABLE other AS SELECT * FROM {table} ORDER BY id DESC",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE other RENAME TO {table}",
+    )
+    with tk.load(made) as trace, tk.load(path) as same:
+        assert trace["kernels"].equals(same["kernels"])
+
+
+def test_long_texts_that_many_rows_name(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "SPARE_TEXT_BYTES", 1)
+    monkeypatch.setattr(columns, "MAX_TEXT_BYTES_PER_ROW", 0)
+    for table, source in (("ops", "read_only_ops"), ("group_nodes", "group_ops")):
+        with tk.load(written) as trace, pytest.raises(CorruptTraceError, match=r"\d+ rows name \d+ bytes") as caught:
+            trace[table]
+        assert caught.value.table == source
 
 
 def test_dangling_names_and_kinds_are_null(tmp_path: Path) -> None:

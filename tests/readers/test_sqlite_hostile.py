@@ -20,6 +20,7 @@ from tests.fuzz.sqlite_pages import Pages, changed, number
 from tests.readers.databases import FIXTURES, KERNEL, edited, plain, untouched
 from tests.readers.dlprof_files import database as dlprof_database
 from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.readers.common import columns
 from tracekit.readers.common.sqlite import connections, database, tables
 from tracekit.readers.nsys_sqlite.tables import ExportTables
 from tracekit.registry import Source
@@ -96,7 +97,7 @@ def many_syncs(folder: Path, rows: int = 2193) -> Path:
     ("column", "said"),
     [
         ("AS (printf('%.*c', 200000, 'x'))", "column value is generated, not stored"),
-        (f"DEFAULT '{'x' * 200_000}'", "column value has a default of 200002 characters"),
+        (f"DEFAULT '{'x' * 15_000}'", "column value has a default of 15002 characters"),
     ],
 )
 def test_two_gigabytes_of_text_in_a_small_file(tmp_path: Path, column: str, said: str) -> None:
@@ -104,10 +105,10 @@ def test_two_gigabytes_of_text_in_a_small_file(tmp_path: Path, column: str, said
         tmp_path,
         "DROP TABLE StringIds",
         "CREATE TABLE StringIds (id INTEGER PRIMARY KEY)",
-        f"INSERT INTO StringIds {MANY.format(30_000)} SELECT i FROM k",
+        f"INSERT INTO StringIds {MANY.format(200_000)} SELECT i FROM k",
         f"ALTER TABLE StringIds ADD COLUMN value TEXT {column}",
     )
-    assert path.stat().st_size < 1 << 20
+    assert path.stat().st_size < 3 << 20
     assert f"table StringIds: cannot be read: {said}" in refused(path, "kernels")
 
 
@@ -212,6 +213,35 @@ def test_a_name_too_long_for_a_journal(tmp_path: Path) -> None:
         assert trace.count("kernels") == 52
 
 
+def test_long_texts_that_many_rows_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = edited(
+        tmp_path,
+        "CREATE TABLE TARGET_INFO_NVTX_CUDA_STREAM AS "
+        "SELECT processId, contextId, streamId, 'a long name' AS name FROM TARGET_INFO_CUDA_STREAM",
+        "DROP TABLE TARGET_INFO_GPU",
+        "CREATE TABLE TARGET_INFO_GPU (deviceId INTEGER, name TEXT)",
+        "INSERT INTO TARGET_INFO_GPU VALUES (1, NULL), (1, NULL)",
+        "CREATE TABLE TARGET_INFO_CUDA_GPU (deviceId INTEGER, name TEXT)",
+        "INSERT INTO TARGET_INFO_CUDA_GPU VALUES (1, 'a GPU'), (1, 'another')",
+        "UPDATE NVTX_EVENTS SET jsonTextId = (SELECT min(id) FROM StringIds)",
+        name="named.sqlite",
+    )
+    with tk.load(path) as trace:
+        assert set(trace["streams"]["name"].to_pylist()) == {"a long name"}
+        assert trace["devices"]["name"].to_pylist() == ["a GPU", "a GPU"]
+        assert trace["nvtx_ranges"]["payload_text"].null_count == 0
+    monkeypatch.setattr(columns, "SPARE_TEXT_BYTES", 1)
+    monkeypatch.setattr(columns, "MAX_TEXT_BYTES_PER_ROW", 0)
+    for table, source in (
+        ("streams", "TARGET_INFO_NVTX_CUDA_STREAM"),
+        ("devices", "TARGET_INFO_CUDA_GPU"),
+        ("nvtx_ranges", "NVTX_EVENTS"),
+    ):
+        with tk.load(path) as trace, pytest.raises(CorruptTraceError, match=r"\d+ rows name \d+ bytes") as caught:
+            trace[table]
+        assert caught.value.table == source
+
+
 def views_in_the_place_of(path: Path, table: str) -> None:
     endless = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r)"
     with contextlib.closing(sqlite3.connect(path)) as db:
@@ -281,30 +311,34 @@ def test_few_rows_that_name_others_very_often(tmp_path: Path, made: str) -> None
     assert "table read_only_grid_block: 19999 rows repeat the id of another" in refused(path, "kernels")
 
 
-def test_a_table_of_the_machine_is_not_read_row_by_row(tmp_path: Path) -> None:
-    wanted = ("devices", "contexts", "streams", "capture_info", "processes", "threads")
+def calls_to_read(path: Path, *wanted: str) -> int:
+    """Count the calls of functions that it takes to read tables."""
+    number = 0
 
-    def calls(rows: int) -> int:
-        tables = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_STREAM", "META_DATA_EXPORT")
-        doubled = [f"INSERT INTO {t} SELECT b.* FROM {t} b, ({MANY.format(rows)} SELECT i FROM k)" for t in tables]
-        path = edited(tmp_path, *doubled, name=f"{rows}.sqlite")
-        number = 0
+    def count(*_: object) -> None:
+        nonlocal number
+        number += 1
 
-        def count(*_: object) -> None:
-            nonlocal number
-            number += 1
+    with tk.load(path) as trace:
+        sys.setprofile(count)
+        try:
+            for name in wanted:
+                trace[name]
+        finally:
+            sys.setprofile(None)
+    return number
 
+
+def test_tables_of_the_machine_are_not_read_row_by_row(tmp_path: Path) -> None:
+    tables = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_STREAM", "META_DATA_EXPORT")
+    calls = {}
+    for rows in (50, 5000):
+        many = [f"INSERT INTO {t} SELECT b.* FROM {t} b, ({MANY.format(rows)} SELECT i FROM k)" for t in tables]
+        path = edited(tmp_path, *many, name=f"{rows}.sqlite")
+        calls[rows] = calls_to_read(path, "devices", "contexts", "streams", "capture_info", "processes", "threads")
         with tk.load(path) as trace:
-            sys.setprofile(count)
-            try:
-                for name in wanted:
-                    trace[name]
-            finally:
-                sys.setprofile(None)
             assert trace.count("devices") == 2 * (rows + 1)
-        return number
-
-    assert calls(2000) < calls(20) + 2000
+    assert calls[5000] < calls[50] + 5000
 
 
 def states(path: Path) -> dict[str, Callable[[], object]]:

@@ -15,10 +15,10 @@ import tracekit as tk
 from tests.fuzz.sqlite_pages import Pages, changed, number
 from tests.fuzz.sqlite_pages import edited as edited_bytes
 from tests.readers.databases import FIXTURES, edited
-from tracekit.errors import CorruptTraceError
+from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.sqlite import catalogue, connections, database, tables, trees
+from tracekit.readers.common.sqlite import catalogue, connections, database, pages, tables, trees
 from tracekit.readers.common.sqlite.database import Database
 from tracekit.readers.common.sqlite.pages import PageFile
 from tracekit.readers.nsys.tables import Where
@@ -435,3 +435,37 @@ def test_pages_that_the_header_does_not_count(tmp_path: Path) -> None:
     assert PageFile(path).count == len(data) // 4096
     path.write_bytes(changed(data, (28, number(0))))
     assert PageFile(path).count == len(data) // 4096
+
+
+def test_a_read_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = edited(tmp_path)
+    with contextlib.closing(Database(Source(path))) as db:
+
+        def fail(*_: object) -> bool:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(pages, "_fill", fail)
+        with pytest.raises(TracekitError) as caught:
+            db.count("StringIds")
+        assert str(caught.value).startswith(f"{path}: cannot be read: Input/output error\nHint: copy it again")
+        monkeypatch.setattr(pages, "_fill", lambda *_: False)
+        with pytest.raises(
+            CorruptTraceError, match="table PROCESSES: .*: the file ends before its last page"
+        ):
+            db.count("PROCESSES")
+
+
+def test_connections_that_are_closed_while_they_are_lent(whole: bytes, tmp_path: Path) -> None:
+    with contextlib.closing(opened(tmp_path / "x", whole)) as db:
+        for batch in db._connections.fetch("SELECT a FROM single", (), 3):
+            db.close()
+            assert batch.num_rows == 3
+        assert db._connections.idle == []
+        with pytest.raises(sqlite3.OperationalError, match="no such table"):
+            db._connections.query("SELECT * FROM nowhere")
+
+
+def test_numbers_of_nine_bytes_in_the_schema() -> None:
+    assert catalogue._varint(b"\x81\x82" + b"\x80" * 6 + b"\xff", 0) == (1 << 57 | 2 << 50 | 0xFF, 9)
+    with pytest.raises(Damage, match="cut short"):
+        catalogue._varint(b"\x81\x82", 0)
