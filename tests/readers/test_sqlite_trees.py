@@ -449,9 +449,7 @@ def test_a_read_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             db.count("StringIds")
         assert str(caught.value).startswith(f"{path}: cannot be read: Input/output error\nHint: copy it again")
         monkeypatch.setattr(pages, "_fill", lambda *_: False)
-        with pytest.raises(
-            CorruptTraceError, match="table PROCESSES: .*: the file ends before its last page"
-        ):
+        with pytest.raises(CorruptTraceError, match=r"table PROCESSES: .*: the file ends before its last page"):
             db.count("PROCESSES")
 
 

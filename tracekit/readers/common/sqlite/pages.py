@@ -65,8 +65,8 @@ class PageFile:
             TracekitError: It is not a regular file, or may not be read.
         """
         self.path = path.absolute()
+        self.state = FileState.of(self.path)
         with os.fdopen(open_regular(self.path), "rb", buffering=0) as f:
-            self.state = FileState.of(f.fileno())
             self.head = f.read(HEADER_BYTES) or b""
         self.header = Header.parse(self.head)
         self.page_size, self.usable = self.header.page_size, self.header.page_size - self.header.reserved
@@ -101,10 +101,10 @@ class PageFile:
                     f.seek((int(numbers[a]) - 1) * size) >= 0 and _fill(f, data.data[a * size : b * size])
                     for a, b in _stretches(numbers)
                 )
-                self.state.check(self.path, f.fileno())
         except OSError as e:
             self.check()
             raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path, hint=COPY_HINT) from e
+        self.check()
         if not complete:
             raise Damage("the file ends before its last page")
         return Block(data, numbers, size)
