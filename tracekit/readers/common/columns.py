@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+MAX_TEXT_BYTES = (1 << 31) - 1
+"""Bytes of text that one Arrow array can hold."""
+
+SPARE_TEXT_BYTES, MAX_TEXT_BYTES_PER_ROW = 1 << 26, 1 << 12
+"""What the texts of a column may take that are stored once and named by many rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,18 @@ def compact(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.Dictionary
     """Name codes, whatever their order: a dictionary of the names that occur, in order of first use, each once."""
     used = whole(codes).dictionary_encode()
     return named(used.indices, names.take(used.dictionary))
+
+
+def spelled_out(names: pa.DictionaryArray) -> pa.Array:
+    """Return the text of each row: n in, n out.
+
+    Raises:
+        ValueError: A long text stands on so many rows that they would take far more memory than the file has bytes.
+    """
+    size = pc.sum(pc.binary_length(names.dictionary).cast(pa.int64()).take(names.indices)).as_py() or 0
+    if size > min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(names), MAX_TEXT_BYTES):
+        raise ValueError(f"{len(names)} rows name {size} bytes of text")
+    return names.dictionary_decode()
 
 
 def fitted(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:

@@ -100,7 +100,8 @@ class Lookups:
             known: dict[int, str | None] = dict(enumerate(LABELS[enum]))
             if enum in self.tables.columns:
                 raw = self.fetch(enum, ["id", "label"])
-                known |= {r["id"]: r["label"] for r in raw.to_pylist() if r["id"] is not None}
+                listed = zip(raw["id"].to_pylist(), raw["label"].to_pylist(), strict=True)
+                known |= {number: label for number, label in listed if number is not None}
             self._labels[enum] = col.Strings.of(known)
         return self._labels[enum]
 
