@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.forks import check_polars
 from tracekit.registry import Exporter
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
     """Write one table with a header line."""
     import polars as pl
 
+    check_polars()
     frame = pl.DataFrame(view.pieces(name))
     frame.lazy().with_columns(pl.col(pl.Binary).bin.encode("hex")).sink_csv(path, maintain_order=True)
     progress(frame.height, frame.height)

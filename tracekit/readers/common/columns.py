@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+_NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+_DTYPES = {pa.from_numpy_dtype(name): np.dtype(name) for name in _NUMBERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,11 @@ def fitted(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa
 def is_number(kind: pa.DataType) -> bool:
     """Whether a column of this type holds numbers."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def dtype(kind: pa.DataType) -> np.dtype[np.integer | np.floating]:
+    """Return the numpy type that holds the numbers of an Arrow type; ``to_pandas_dtype`` would import pandas."""
+    return _DTYPES[kind]
 
 
 def numbers(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
+from tracekit.forks import check_polars
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -61,6 +63,7 @@ _INSTANCE = ["read_only_ops_id", "op_instance"]
 
 def table(database: Database, name: str) -> pa.Table:
     """Make one of ``TABLES``; empty if its source is not there."""
+    check_polars()
     made: pa.Table = _MAKERS[name](database).to_arrow()
     return made
 
