@@ -48,6 +48,7 @@ def read(source: Source) -> dict[str, pa.Table]:
             session.add(page, text)
         elif page.dialect != "source" and text:
             rows.add(page, text)
+    rows.finish()
     if not rows.runs and "session" not in pages:
         raise refusal(source.path, pages, rows, remarks)
     _warn(source.path, pages, rows, remarks)
