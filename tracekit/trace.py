@@ -334,6 +334,9 @@ class Trace:
             units (texts, of a metric that has no number). A column whose metric is not known is called
             ``section: label``.
 
+        Raises:
+            TracekitError: Launches have so few of the metrics that nearly all of very many cells would be empty.
+
         Example:
             >>> import tracekit as tk
             >>> wide = tk.load("fixtures/ncu/ncu_details.csv").wide()

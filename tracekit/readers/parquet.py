@@ -29,6 +29,8 @@ def open_(source: Source) -> TableFiles:
 
     def read(path: Path, columns: Sequence[str]) -> pa.Table:
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            if not file.num_row_groups:  # pyarrow 18 cannot read such a file
+                return file.schema_arrow.empty_table().select(list(columns))
             return file.read(list(columns))
 
     files = find(source, ".parquet") or one_file(source, parquet.read_schema)

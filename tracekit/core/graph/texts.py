@@ -146,7 +146,7 @@ def _plain(text: str) -> str:
 def _ms(column: str) -> pl.Expr:
     """Milliseconds with three decimals, from integers."""
     us = (pl.col(column) + 500) // 1000
-    return pl.concat_str((us // 1000).cast(pl.String), pl.lit("."), (us % 1000).cast(pl.String).str.zfill(3))
+    return pl.format("{}.{}", us // 1000, (us % 1000).cast(pl.String).str.zfill(3))
 
 
 def _yes(column: str) -> pl.Expr:

@@ -5,7 +5,7 @@ A new kind of event is one more ``Kind`` in ``STAGES``, and a ``Placement`` in `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
@@ -50,8 +50,8 @@ class Kind:
     own: tuple[Arg, ...] = ()
     shared: tuple[Arg, ...] = ()
     phase: str = SLICE
-    start: pl.Expr = field(default_factory=lambda: pl.col("start_ns"))
-    end: pl.Expr = field(default_factory=lambda: pl.col("end_ns"))
+    start: pl.Expr = pl.col("start_ns")  # noqa: RUF009 - expressions never change
+    end: pl.Expr = pl.col("end_ns")  # noqa: RUF009
     where: pl.Expr | None = None
     launched: bool = False
 
