@@ -49,6 +49,8 @@ class _ParquetFile:
         """Read columns; texts that may be long on many rows come as dictionaries."""
         from tracekit.readers.common import parquet_pages
 
+        if not self._metadata.num_row_groups:  # pyarrow 18 cannot read such a file
+            return self.schema.empty_table().select(list(columns))
         parquet_pages.check_columns(file, self._metadata, columns, budget)
         texts = [c for c in columns if is_text(self.schema.field(c).type)]
         long = parquet_pages.long_texts(file, self._metadata, texts, budget)

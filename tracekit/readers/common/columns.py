@@ -22,6 +22,8 @@ MAX_TEXT_BYTES = (1 << 31) - 1
 
 SPARE_TEXT_BYTES, MAX_TEXT_BYTES_PER_ROW = 1 << 26, 1 << 12
 """What the texts of a column may take that are stored once and named by many rows."""
+_NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+_DTYPES = {pa.from_numpy_dtype(name): np.dtype(name) for name in _NUMBERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,11 @@ def fitted(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa
 def is_number(kind: pa.DataType) -> bool:
     """Whether a column of this type holds numbers."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def dtype(kind: pa.DataType) -> np.dtype[np.integer | np.floating]:
+    """Return the numpy type that holds the numbers of an Arrow type; ``to_pandas_dtype`` would import pandas."""
+    return _DTYPES[kind]
 
 
 def numbers(

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.forks import check_polars
 from tracekit.readers.dlprof_db.database import ID, strings
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ _INSTANCE = ["read_only_ops_id", "op_instance"]
 
 def table(database: Database, name: str) -> pa.Table:
     """Make one of ``TABLES``; empty if its source is not there."""
+    check_polars()
     return pa.table(_MAKERS[name](database))
 
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
+from tracekit.forks import check_polars
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import located
 from tracekit.readers.kineto import machine
@@ -136,6 +137,7 @@ class KinetoCapture:
 
     def _small(self, name: str) -> pa.Table:
         if name not in self._made:
+            check_polars()
             self._made[name] = machine.made(name, _SMALL[name](self))
         return self._made[name]
 
