@@ -51,14 +51,14 @@ class Lookups:
         self._lock = threading.Lock()
         self._texts = Budget(_size(self.path))
 
-    def check_texts(self, column: pa.DictionaryArray) -> None:
+    def check_texts(self, table: str, column: pa.DictionaryArray) -> None:
         """Check what texts take that many rows share, before each row gets its own.
 
         Raises:
             CorruptTraceError: More memory than a file of that size may take, with all texts that were checked before.
         """
         lengths = pc.binary_length(column.dictionary).cast(pa.int64())
-        with located(self.path):
+        with located(self.path, table):
             self._texts.take(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of texts")
 
     def fetch(self, table: str, wanted: Sequence[str], where: Where | None = None) -> pa.Table:

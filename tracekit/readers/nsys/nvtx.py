@@ -91,7 +91,7 @@ def payload_text(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
     if col.is_empty(raw["jsonTextId"]):
         return col.coalesced(*inline)
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
-    capture.check_texts(registered)
+    capture.check_texts(table, registered)
     return col.coalesced(registered.cast(pa.string()), *inline)
 
 
