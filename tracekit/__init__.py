@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracekit import errors
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.registry import Exporter, Reader
-from tracekit.trace import Trace, convert, load, redact, stats
+from tracekit.trace import Trace, convert, load, redact, stats, unredacted
 
 __version__ = "0.1.0"
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "load",
     "redact",
     "stats",
+    "unredacted",
 ]
 
 
