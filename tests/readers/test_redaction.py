@@ -81,7 +81,7 @@ def learned(kind: str, value: bytes) -> set[bytes]:
         (ENVIRONMENT, b"MODEL=resnet50\0MODE=expandable\0TORCH_X=segments:True,a.b.c=12", set()),
         (ENVIRONMENT, b"PATH=/usr/bin:/opt/acme/bin:/usr/games\0PWD=/data/acme", {b"/opt/acme/bin", b"/data/acme"}),
         (COMMAND, b"/home/alice/run.sh --at /data", {b"alice", b"/home/alice"}),
-        (COMMAND, b"/opt/acme/bin/x --api-key=sekret99 --password hunter2", {b"/opt/acme/bin", b"sekret99", b"hunter2"}),
+        (COMMAND, b"/opt/acme/bin/x --api-key=sekret99 --password pw123", {b"/opt/acme/bin", b"sekret99", b"pw123"}),
         (COMMAND, b"python3", set()),
         (PATH, b"lib at /home/carol/lib.so", {b"carol"}),
     ],

@@ -5,6 +5,7 @@ How much that costs is bounded by the size of the file: a few bytes of LZ4 can b
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 from bisect import bisect_left, bisect_right
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     """A stretch of bytes in which something may stand: where it begins and ends, and the bits of what that may be."""
     Spans = Sequence[Span]
 
-LEAST_STEPS, STEPS_PER_BYTE = 1 << 19, 4
+LEAST_STEPS, STEPS_PER_BYTE = 1 << 19, 2
 MAX_ENTRIES = 1 << 21
 DEEPEST = 24
+_KEY_AND_LENGTH = 5
+"""Bytes that stand before those of an entry at most."""
 
 
 class Budget:
@@ -108,6 +111,20 @@ class Entries:
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
         return [(a - start, b - start, bits) for a, b, bits in spans[first:last]]
 
+    def others(self, budget: Budget) -> Iterator[tuple[int, int]]:
+        """Yield where the bytes of fields with other numbers begin and end; no release has any."""
+        view, befores = memoryview(self.body), np.concatenate(([0], self.stops))
+        afters = np.concatenate((self.starts, [len(self.body)]))
+        room = np.append(np.full(len(self.starts), _KEY_AND_LENGTH), 0)
+        for nth in np.flatnonzero(afters - befores > room):
+            at, end = int(befores[nth]), int(afters[nth])
+            while at < end:
+                budget.spend()
+                part = part_at(self.body, view, at)
+                if part.kind == DELIMITED and part.start != end:
+                    yield part.start, part.end
+                at = part.end
+
     def replaced(self, values: dict[int, bytes], budget: Budget) -> bytes:
         """Return the block with other values in some entries; all other bytes stay."""
         out: list[bytes] = []
@@ -159,6 +176,14 @@ class Overwriter:
         for start, end, bits in leaves(value, spans, self.budget):
             out[start:end] = self.redaction.overwrite(self.names, value[start:end], bits)
         return bytes(out)
+
+    def without_others(self, entries: Entries, spans: Spans) -> Entries:
+        """Overwrite what stands in a block outside of its entries."""
+        out = bytearray(entries.body)
+        for start, end in entries.others(self.budget):
+            inside = [(a - start, b - start, bits) for a, b, bits in spans if start <= a < end]
+            out[start:end] = self.overwritten(entries.body[start:end], inside)
+        return dataclasses.replace(entries, body=bytes(out))
 
 
 def leaves(value: bytes, spans: Spans, budget: Budget) -> Iterator[Span]:

@@ -58,9 +58,9 @@ def sections(redaction: Redaction) -> dict[str, Edit]:
 
 
 def trailer(redaction: Redaction) -> Edit:
-    """Return the edit of what is known of GPUs: of some the UUID is there as 16 bytes."""
+    """Return the edit of a message after the strings, such as what is known of GPUs: of some the UUID is 16 bytes."""
     uuid = within({5: lambda value: value if is_text(value) else redaction.identifier(value)})
-    return _of_message({1: _of_message({2: _of_message({7: uuid, 9: uuid})})})
+    return within({1: _of_message({2: _of_message({7: uuid, 9: uuid})})})
 
 
 def _of_message(edits: dict[int, Edit]) -> Edit:

@@ -342,7 +342,7 @@ class _Report:
         _, body, spans = unpacked
         if not spans and not self.outputs and not self.environments:
             return body
-        entries = Entries.of(body)
+        entries = self.overwriter.without_others(Entries.of(body), spans)
         ids = np.cumsum(entries.numbers == STRING) - 1 + first
         outputs, environments = (self._named(entries, ids, wanted) for wanted in (self.outputs, self.environments))
         chosen = {*outputs, *environments, *entries.holding(start for start, _, _ in spans)}
@@ -366,7 +366,7 @@ class _Report:
         processes = self.processes.get(block.at, set())
         if not processes and not spans:
             return body
-        entries = Entries.of(body)
+        entries = self.overwriter.without_others(Entries.of(body), spans)
         process = within({private.PROCESS: private.process(self.redaction)})
 
         def edit(nth: int, value: bytes) -> bytes:
