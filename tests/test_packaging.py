@@ -105,7 +105,7 @@ def test_metadata(wheel: Path) -> None:
     (distribution,) = importlib.metadata.distributions(path=[str(wheel)])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert distribution.version == tk.__version__ == project["version"]
-    assert [(e.name, e.value) for e in distribution.entry_points] == [("tracekit", "tracekit.cli:main")]
+    assert [(e.name, e.value) for e in distribution.entry_points] == [("tracekit", "tracekit.__main__:main")]
     assert {Requirement(r).name for r in required(wheel)} == {Requirement(r).name for r in project["dependencies"]}
 
 

@@ -29,7 +29,7 @@ def test_the_export_is_read_and_deleted_when_the_trace_is_closed(
 ) -> None:
     fake.install_exporter()
     with tk.load(fake.report, via="nsys") as trace, tk.load(TRAIN) as expected:
-        made = fake.left()[-1]
+        (made,) = (path for path in fake.left() if path.suffix == ".sqlite")
         assert (trace.path, trace.format) == (fake.report, "nsys-sqlite")
         assert [n for n in trace.tables if not trace[n].equals(expected[n])] == []
         assert trace.correlate().count("kernels") == 334

@@ -16,18 +16,35 @@ A message reads ``path: what is wrong, with numbers`` and, on a second line, ``H
 
 from __future__ import annotations
 
+import copyreg
 import os
 import warnings
+from typing import TYPE_CHECKING, Any
+
+from tracekit.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class TracekitError(Exception):
-    """Base of all errors: what is wrong and, if there is one, what to do about it."""
+    """Base of all errors: what is wrong and, if there is one, what to do about it.
+
+    Attributes:
+        message: What is wrong, without the path; safe to print, whatever the file holds.
+        path: The file or folder.
+        hint: What to do.
+    """
 
     def __init__(self, message: str, *, path: str | os.PathLike[str] | None = None, hint: str | None = None) -> None:
         self.path = None if path is None else os.fspath(path)
-        self.hint = hint
-        text = message if path is None else f"{shown(path)}: {message}"
-        super().__init__(text if hint is None else f"{text}\nHint: {hint}")
+        self.message = printable(message)
+        self.hint = None if hint is None else printable(hint)
+        text = self.message if path is None else f"{shown(path)}: {self.message}"
+        super().__init__(text if hint is None else f"{text}\nHint: {self.hint}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class UnknownFormatError(TracekitError, ValueError):
@@ -72,15 +89,32 @@ class TracekitWarning(UserWarning):
     """Something was left out, repaired or not known; the message counts it."""
 
 
+def choices(what: str, known: Iterable[str], name: str, *, quoted: bool = False) -> str:
+    """Return a hint that lists the known names, after the one that an unknown name was probably meant to be.
+
+    Args:
+        what: What the names are of, in the plural: ``tables``.
+        known: The names.
+        name: The unknown name.
+        quoted: Whether the names are listed in quotes, because they may be empty.
+    """
+    import difflib
+
+    listed = list(known)
+    nearest = difflib.get_close_matches(name, listed, n=1)
+    meant = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return f"{meant}{what}: {', '.join(map(repr, listed) if quoted else listed) or 'none'}"
+
+
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
     """Issue a ``TracekitWarning`` that names the file."""
-    text = message if path is None else f"{shown(path)}: {message}"
+    text = printable(message) if path is None else f"{shown(path)}: {printable(message)}"
     warnings.warn(text, TracekitWarning, stacklevel=3)
 
 
 def shown(path: str | os.PathLike[str]) -> str:
     """Return a path as text that can be printed, whatever bytes its name has."""
-    return os.fsencode(path).decode("utf-8", "replace")
+    return printable(os.fsencode(path).decode("utf-8", "replace"))
 
 
 def first_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
-from tracekit.errors import TracekitError, UnknownFormatError, warn
+from tracekit.errors import ExportError, TracekitError, UnknownFormatError, choices, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -254,6 +254,8 @@ class Exporter:
         folder: Whether ``write`` makes a folder.
         options: Names of options that it takes, and what they are.
         configure: Gives the same exporter with some of these options set.
+        wrote: Whether a file in a folder is one that this exporter writes there. Must not raise. Folders that hold only
+            such files can be replaced; without it no folder that this exporter wrote is ever replaced.
     """
 
     format: str
@@ -265,6 +267,7 @@ class Exporter:
     folder: bool = field(default=False)
     options: Mapping[str, str] = field(default_factory=dict)
     configure: Callable[[Mapping[str, str]], Exporter] | None = None
+    wrote: Callable[[Path], bool] | None = None
 
     def with_options(self, options: Mapping[str, str]) -> Exporter:
         """Set options.
@@ -274,9 +277,19 @@ class Exporter:
         """
         unknown = [o for o in options if o not in self.options]
         if unknown:
-            known = ", ".join(self.options) or "none"
-            raise UnknownFormatError(f"{self.format} has no option {unknown[0]!r}", hint=f"options: {known}")
+            hint = choices("options", self.options, unknown[0])
+            raise UnknownFormatError(f"{self.format} has no option {unknown[0]!r}", hint=hint)
         return self.configure(options) if options and self.configure else self
+
+    def check_folder(self, path: str | os.PathLike[str]) -> None:
+        """Check that a folder of tables is not named like one of its files.
+
+        Raises:
+            ExportError: It is.
+        """
+        if os.fspath(path).endswith(self.suffixes):
+            what = f"{self.format} holds one table per file, and this is the name of a file"
+            raise ExportError(what, path=path, hint="name one table, --table kernels, or give the name of a folder")
 
 
 Part = TypeVar("Part", Reader, Exporter)
@@ -317,6 +330,18 @@ def exporter(name: str) -> Exporter:
     return _named("exporter", name, exporters())
 
 
+def formats() -> dict[str, tuple[bool, bool]]:
+    """Return every format by name, and whether it can be read and written.
+
+    Example:
+        >>> import tracekit as tk
+        >>> tk.formats()["nsys-sqlite"]
+        (True, False)
+    """
+    read, write = readers(), exporters()
+    return {name: (name in read, name in write) for name in sorted({*read, *write})}
+
+
 def sniff(source: Source) -> Reader:
     """Return the reader that recognises the content of a source; the suffix only orders the attempts.
 
@@ -350,6 +375,11 @@ def exporter_for(path: str | os.PathLike[str]) -> Exporter:
             "no exporter writes files of that name", path=path, hint=f"give the format: {', '.join(exporters())}"
         )
     return max(matches, key=lambda m: m[0])[1]
+
+
+def is_ours(path: Path) -> bool:
+    """Return whether a file in a folder is one that some exporter wrote there."""
+    return any(e.wrote(path) for e in exporters().values() if e.wrote is not None)
 
 
 def describe(source: Source) -> tuple[str, str]:
@@ -437,4 +467,4 @@ def _named(what: str, name: str, found: dict[str, Part]) -> Part:
     try:
         return found[name]
     except KeyError:
-        raise UnknownFormatError(f"no {what} is called {name!r}", hint=f"{what}s: {', '.join(found)}") from None
+        raise UnknownFormatError(f"no {what} is called {name!r}", hint=choices(f"{what}s", found, name)) from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import SchemaError
+from tracekit.errors import SchemaError, choices
 
 if TYPE_CHECKING:
     import os
@@ -68,7 +68,7 @@ class TableSchema:
         try:
             return self._by_name[column]
         except KeyError:
-            hint = f"columns: {', '.join(self.names)}"
+            hint = choices("columns", self.names, column)
             raise SchemaError(f"table {self.name!r} has no column {column!r}", hint=hint) from None
 
     @functools.cached_property
@@ -91,7 +91,7 @@ def table(name: str) -> TableSchema:
     try:
         return tables()[name]
     except KeyError:
-        raise SchemaError(f"no table is called {name!r}", hint=f"tables: {', '.join(tables())}") from None
+        raise SchemaError(f"no table is called {name!r}", hint=choices("tables", tables(), name)) from None
 
 
 @functools.cache
@@ -103,6 +103,12 @@ def correlated(name: str) -> TableSchema:
 
 
 @functools.lru_cache(maxsize=1 << 8)
+def table_of(schema: pa.Schema) -> str | None:
+    """Return the name of the table that an Arrow schema says it is of; None if it says none."""
+    name = (schema.metadata or {}).get(b"tracekit.table")
+    return None if name is None else name.decode("utf-8", "replace")
+
+
 def rolled_up(base: TableSchema) -> TableSchema:
     """Return a table as ``Trace.rollup()`` leaves it: activities of GPUs say to which op they belong."""
     told = _toml("_rollup")

@@ -10,12 +10,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
-from tracekit import registry, schemas, targets
+from tracekit import presence, registry, schemas, targets
+from tracekit.describe import Description
 from tracekit.errors import ExportError, MissingTableError, TracekitError, UnknownFormatError, warn
 from tracekit.layers import Aggregation, File, Layer, Selected, Selection, to_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     import polars as pl
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tracekit.registry import Exporter, Progress, Reader, Source, View
 
 WRITERS = 4
+QUICK_BYTES = 1 << 27
+"""Rows of a larger file are not counted only to describe it: that may take seconds."""
 
 
 def load(
@@ -62,7 +65,8 @@ def load(
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     found = found if via is None else _through(via, found, source)
-    return Trace(File(found.open(source), source.path), path=source.path, format=found.format)
+    inputs = (targets.Input.of(source.path),)
+    return Trace(File(found.open(source), source.path, inputs), path=source.path, format=found.format)
 
 
 class Trace:
@@ -204,6 +208,22 @@ class Trace:
         """
         return self._layer.counts(self.tables)
 
+    def span(self) -> tuple[int, int] | None:
+        """Return the first start and the last end of what ran on a GPU, was called or was marked, in ns.
+
+        Returns:
+            Times since the trace origin; None if nothing has a time. The times of all these tables are read.
+
+        Raises:
+            CorruptTraceError: The file is damaged.
+
+        Example:
+            >>> import tracekit as tk
+            >>> tk.load("fixtures/train_amp.sqlite").span()
+            (19012963, 497328044)
+        """
+        return presence.span(self)
+
     def correlate(self) -> Trace:
         """Attach GPU activities to API calls and those to NVTX ranges.
 
@@ -277,8 +297,9 @@ class Trace:
         if not reports.is_known(name):
             from tracekit.core.dlprof.reports import REPORTS, run
 
-            if name in REPORTS:
-                return run(self._layer.rollup(), name)
+            if name not in REPORTS:
+                raise reports.unknown(name, REPORTS)
+            return run(self._layer.rollup(), name)
         return reports.run(self.frame, name, self.prefetch)
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
@@ -442,6 +463,7 @@ class Trace:
 
         Raises:
             SchemaError: No such table.
+            TracekitError: There is no such GPU, or nothing was recorded in that time; the message says what there is.
 
         Example:
             >>> import tracekit as tk
@@ -451,6 +473,7 @@ class Trace:
         """
         for name in tables or ():
             self.schema(name)
+        presence.check(self, time=time, devices=devices, domains=domains)
         layer = self._layer if tables is None else self._layer.only(tables)
         wanted = Selection(
             time,
@@ -477,8 +500,8 @@ class Trace:
         Args:
             path: File to write, or folder for formats with a file a table.
             format: Name of an exporter; None takes it from the suffix.
-            tables: Only these tables; of a format with a file a table, a single one makes a single file. If None all
-                but those that are large and declared as optional, ``ncu_metric_instances`` and ``ncu_sources``.
+            tables: Only these tables; of a format with one file per table, a single one makes a single file. If None,
+                all but those that are large and declared as optional, ``ncu_metric_instances`` and ``ncu_sources``.
             overwrite: Replace what is there.
             options: Options of the exporter, by name.
             progress: Told how far the work has come.
@@ -488,7 +511,8 @@ class Trace:
 
         Raises:
             UnknownFormatError: No such exporter, or it takes no such option.
-            ExportError: The target exists, or cannot be written.
+            ExportError: The target exists, or cannot be written; or several tables would go into a folder that is named
+                like a file.
 
         Example:
             >>> import tempfile, tracekit as tk
@@ -500,12 +524,21 @@ class Trace:
         chosen = chosen.with_options(options or {})
         trace = self.select(tables=tables)
         trace = trace.correlate() if chosen.correlated else trace
-        with targets.fresh(path, overwrite=overwrite, reading=trace.path) as fresh:
-            _write(trace, chosen, fresh, tables, progress or _untold)
+        one_by_one = chosen.write is None and (tables is None or len(tables) != 1)
+        if one_by_one and format is None:
+            chosen.check_folder(path)
+        is_ours = registry.is_ours if chosen.folder or one_by_one else None
+        with targets.output(path, is_ours=is_ours, overwrite=overwrite, inputs=trace.inputs) as new:
+            _write(trace, chosen, new, tables, progress or _untold)
         return Path(path)
 
+    @property
+    def inputs(self) -> tuple[targets.Input, ...]:
+        """Files and folders that this trace is read from, which no output replaces."""
+        return self._layer.inputs
+
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._layer.close()
 
     def __enter__(self) -> Self:
@@ -514,8 +547,40 @@ class Trace:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether a table of that name is declared; it may have no rows."""
+        return name in schemas.tables()
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the tables."""
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        """Return the number of tables."""
+        return len(self.tables)
+
     def __repr__(self) -> str:
-        return f"<tracekit.Trace {self.format} {self.path}>"
+        return f"<tracekit.Trace {self._description().line()}>"
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.tables
+
+    def _description(self) -> Description:
+        """Describe the trace; what cannot be read, or would take long, is left out."""
+        basic = Description(self.format, self.path)
+        try:
+            devices = tuple(self.devices["name"].cast(str))
+            counts = self.counts() if self._counts_quickly() else {}
+            return Description(self.format, self.path, self.info.get("duration_ns", ""), devices, counts)
+        except (TracekitError, OSError):
+            return basic
+
+    def _counts_quickly(self) -> bool:
+        small = self.path is None or not self.path.is_file() or self.path.stat().st_size <= QUICK_BYTES
+        return small and isinstance(self._layer, File)
 
     def _columns(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)
@@ -628,8 +693,8 @@ def redact(
         raise TracekitError(
             f"{found.format} files cannot be redacted with a key", path=source.path, hint="leave it out"
         )
-    with targets.fresh(target, overwrite=overwrite, reading=source.path) as fresh:
-        return dict(redact(source, fresh) if key is None or with_key is None else with_key(source, fresh, key))
+    with targets.output(target, overwrite=overwrite, inputs=[targets.Input.of(source.path)]) as new:
+        return dict(redact(source, new) if key is None or with_key is None else with_key(source, new, key))
 
 
 def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
@@ -681,8 +746,8 @@ def write_table(
     chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
     if chosen.write_table is None:
         raise UnknownFormatError(f"{chosen.format} holds whole traces, not one table", path=path)
-    with targets.fresh(path, overwrite=overwrite, reading=trace.path) as fresh:
-        chosen.write_table(trace, name, fresh, _untold)
+    with targets.output(path, overwrite=overwrite, inputs=trace.inputs) as new:
+        chosen.write_table(trace, name, new, _untold)
     return Path(path)
 
 

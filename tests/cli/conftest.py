@@ -93,13 +93,14 @@ def spawn() -> Spawn:
 @pytest.fixture
 def show() -> Show:
     """The command line in a terminal."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")} | {"TERM": "xterm-256color"}
 
     def call(*args: str | Path, columns: int, colour: bool = False) -> str:
+        known = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+        environment = {"PAGER": "cat"} | known | {"TERM": "xterm-256color"}
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         command = [*MODULE, *map(str, args)]
-        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=theirs, stderr=theirs):
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs):
             os.close(theirs)
             shown = b"".join(iter(lambda: _read(ours), b"")).decode().replace("\r\n", "\n")
         os.close(ours)

@@ -13,7 +13,7 @@ LONG = "void cudnn::bn_bw_1C11_kernel_new<__half, float, float2>(T2, T2, cudnnTe
 FRAME = pl.DataFrame({"name": [LONG, "memset"], "total_ns": [1_533_628, 960], "kernel_id": [12345, None]})
 
 
-def shown(frame: pl.DataFrame, width: int | None, prose: str | None = None) -> list[str]:
+def shown(frame: pl.DataFrame, width: int | None, prose: tuple[str, ...] = ()) -> list[str]:
     return list(lines(frame, width, prose=prose))
 
 
@@ -32,8 +32,10 @@ def test_numbers_are_aligned_with_separators_and_ids_are_copyable() -> None:
 
 def test_a_long_text_is_cut_in_the_middle() -> None:
     rows = shown(FRAME, 80)
-    assert rows[1] == "void cudnn::bn_bw_1C11_kernel_new<__ha…Struct, const T1 *)  1,533,628      12345"
+    assert rows[1] == "void cudnn::bn_bw_1C11_kernel_new<…>(…)                     1,533,628      12345"
     assert all(len(r) <= 80 for r in rows)
+    path = pl.DataFrame({"path": ["/very/long" * 10 + "/name"], "rows": [1]})
+    assert shown(path, 60)[1] == "/very/long/very/long/very/long/very/…ng/very/long/name     1"
 
 
 def test_in_little_room_a_text_is_cut_at_its_end() -> None:
@@ -68,7 +70,7 @@ def test_a_text_in_a_block_takes_a_few_lines_at_most() -> None:
 
 def test_sentences_are_wrapped_between_words() -> None:
     frame = pl.DataFrame({"table": ["kernels", "syncs"], "doc": ["One execution of a kernel on a GPU.", ""]})
-    assert shown(frame, 35, prose="doc") == [
+    assert shown(frame, 35, prose=("doc",)) == [
         "table    doc",
         "kernels  One execution of a kernel",
         "         on a GPU.",

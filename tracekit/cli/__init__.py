@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
-import signal
 import sys
 import warnings
 
 import click
 
 import tracekit
-from tracekit.errors import TracekitError, TracekitWarning
+from tracekit import interrupts
+from tracekit.cli.output import fail, say
+from tracekit.errors import TracekitError, TracekitWarning, choices
 
 VERBS = {
     "convert": "Convert a profile from one format to another.",
@@ -25,8 +27,6 @@ VERBS = {
     "stats": "Print the reports of nsys stats.",
     "tables": "List the tables of a profile with their row counts.",
 }
-INTERRUPTED = 130
-_SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 class Verbs(click.Group):
@@ -43,6 +43,14 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"tracekit.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; of an unknown one say which it was probably meant to be."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            ctx.fail(f"no verb is called {args[0]!r}; {choices('verbs', VERBS, args[0])}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the verbs without importing them."""
         with formatter.section("Commands"):
@@ -57,41 +65,37 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; our errors end in a message and exit status 1, wrong usage in 2."""
-    _watch_signals()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         warnings.simplefilter("always", TracekitWarning)
         sys.exit(_run())
 
 
-def _watch_signals() -> None:
-    """Let what ends a process end it as Ctrl-C does, unless it is ignored, as under nohup."""
-    for name in _SIGNALS:
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _interrupt)
-
-
 def _run() -> int:
+    interrupts.begin()
     try:
         return int(cli.main(standalone_mode=False) or 0)
     except click.ClickException as e:
-        e.show()
+        _show(e)
         return e.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _failed("interrupted", INTERRUPTED)
-    except TracekitError as e:
-        return _failed(str(e), 1)
-    except OSError as e:
-        if _is_broken_pipe(e):
+        if interrupts.is_complete():
+            return 0
+        say("tracekit: interrupted")
+        return interrupts.INTERRUPTED
+    except (TracekitError, OSError) as e:
+        if isinstance(e, OSError) and _is_broken_pipe(e):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        return _failed(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else e.strerror or str(e), 1)
+        else:
+            fail(e)
+        return 1
 
 
-def _failed(message: str, status: int) -> int:
-    click.echo(f"tracekit: {message}", err=True)
-    return status
+def _show(error: click.ClickException) -> None:
+    """Print an error of usage as click does, with nothing in it that acts on a terminal."""
+    text = io.StringIO()
+    error.show(text)
+    say(text.getvalue().rstrip("\n"))
 
 
 def _is_broken_pipe(error: OSError) -> bool:
@@ -99,9 +103,5 @@ def _is_broken_pipe(error: OSError) -> bool:
     return isinstance(error, BrokenPipeError) or os.strerror(errno.EPIPE) in str(error)
 
 
-def _interrupt(_: int, __: object) -> None:
-    raise KeyboardInterrupt
-
-
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    click.echo(f"tracekit: warning: {message}", err=True)
+    say(f"tracekit: warning: {message}")

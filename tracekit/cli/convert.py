@@ -25,6 +25,9 @@ from tracekit.cli.output import STDOUT, progress, say, target
 if TYPE_CHECKING:
     from tracekit.cli.options import RollUp, Select
     from tracekit.registry import Exporter
+    from tracekit.trace import Trace
+
+ALWAYS = ("capture_info", "devices")
 
 
 @click.command("convert")
@@ -67,16 +70,20 @@ def command(
 ) -> None:
     """Convert IN to another format.
 
-    OUT left out is IN's name with the suffix of the format; - is standard output.
+    OUT left out is IN's name with the suffix of the format, or for a folder of tables with the name of the format; - is
+    standard output. A folder of tables has one file per table that has rows.
     """
     exporter = _exporter(out, to)
     with load(path, from_) as trace, progress("converting", quiet=quiet) as tell:
         chosen = roll_up(select(trace.correlate() if exporter.correlated else trace), *tables)
-        goal = out or _beside(path, exporter)
-        if goal == STDOUT and exporter.write is None and len(tables) != 1:
-            raise click.UsageError(f"{exporter.format} makes a file a table: name one with --table, or give a folder")
-        if goal == STDOUT and exporter.folder:
-            raise click.UsageError(f"{exporter.format} makes a folder: give its name")
+        goal = out or _beside(path, exporter, tables)
+        one_by_one = exporter.write is None and len(tables) != 1
+        if goal == STDOUT and (one_by_one or exporter.folder):
+            hint = "name a table with --table, or give a folder" if one_by_one else "give its name"
+            raise click.UsageError(f"{exporter.format} makes a folder: {hint}")
+        if one_by_one:
+            exporter.check_folder(goal)
+            tables = tables or _with_rows(chosen)
         with target(goal, exporter.suffixes[0]) as file:
             chosen.export(
                 file,
@@ -89,6 +96,13 @@ def command(
     say(f"wrote {goal}", quiet=quiet or goal == STDOUT)
 
 
+def _with_rows(trace: Trace) -> tuple[str, ...]:
+    """Return the tables that have rows and are not declared as optional, at least two: one alone would be a file."""
+    counts = trace.counts()
+    full = tuple(t for t in trace.tables if counts[t] and not trace.schema(t).optional)
+    return full if len(full) > 1 else ALWAYS
+
+
 def _exporter(out: Path | None, to: str | None) -> Exporter:
     from tracekit import registry
 
@@ -99,6 +113,8 @@ def _exporter(out: Path | None, to: str | None) -> Exporter:
     return registry.exporter_for(out)
 
 
-def _beside(path: Path, exporter: Exporter) -> Path:
+def _beside(path: Path, exporter: Exporter, tables: tuple[str, ...]) -> Path:
     named = path if path.name.strip(".") else path.resolve()
+    if exporter.write is None and len(tables) != 1:
+        return named.with_name(f"{named.stem}_{exporter.format}")
     return named.with_suffix(exporter.suffixes[0])

@@ -28,4 +28,4 @@ def command(*, printing: Printing) -> None:
         rows.append((name, *("yes" if name in p else "" for p in (read, write)), suffixes, parts[0].doc))
     frame = pl.DataFrame(rows, schema=["format", "read", "write", "suffixes", "doc"], orient="row")
     with printing.page() as page:
-        page.show(frame, printing.style, prose="doc")
+        printing.show(page, frame, prose=["doc"])

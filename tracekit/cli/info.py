@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracekit.cli.options import from_option, load
-from tracekit.cli.output import page
+from tracekit.cli.output import fail, page
+from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,36 +17,46 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-_TIMED = ("kernels", "memcpys", "memsets", "graph_launches", "api_calls", "nvtx_ranges", "osrt_calls")
-
-
 @click.command("info")
 @click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @from_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object an input.")
 def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
-    """Show format, version, devices, time span and row counts of each IN, and what it holds that is not decoded."""
+    """Show format, version, devices, time span and row counts of each IN, and what it holds that is not decoded.
+
+    An IN that cannot be read is an error on standard error; the others are shown nevertheless, and the status is 1.
+    """
+    failed = False
     for path in paths:
-        with load(path, from_) as trace:
-            facts = summary(trace)
+        try:
+            with load(path, from_) as trace:
+                facts = summary(trace)
+        except (TracekitError, OSError) as e:
+            if len(paths) == 1:
+                raise
+            failed = True
+            fail(e)
+            continue
         with page() as out:
             if as_json:
                 out.json(facts)
             else:
                 for line in lines(facts):
-                    out.print(line)
+                    out.line(line)
+    if failed:
+        raise click.exceptions.Exit(1)
 
 
 def summary(trace: Trace) -> dict[str, Any]:
     """Collect what is worth knowing of a trace before opening it."""
     devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
-    trace.prefetch(dict.fromkeys(_TIMED, ("start_ns", "end_ns")))
+    span = trace.span()
     counts = {name: n for name, n in trace.counts().items() if n}
     return {
         "path": str(trace.path),
         "format": trace.format,
         **trace.info,
-        "span_ns": _span(trace),
+        "span_ns": None if span is None else list(span),
         **_results(trace),
         "devices": devices.sort("device_id").to_dicts(),
         "rows": counts,
@@ -69,19 +80,6 @@ def _results(trace: Trace) -> dict[str, Any]:
         "results_in_ranges": launches.filter(pl.col("range_depth") > 0).height,
         "measured_ns": launches.select((pl.col("duration_ns") * pl.col("invocations")).sum()).item(),
     }
-
-
-def _span(trace: Trace) -> list[int] | None:
-    """First start and last end of what ran on the GPU, was called or was marked."""
-    import polars as pl
-
-    ends = []
-    for name in _TIMED:
-        if trace.count(name):
-            last = pl.max_horizontal("start_ns", "end_ns").max()
-            ends.append(trace.frame(name).select(first=pl.col("start_ns").min(), last=last).collect())
-    both = pl.concat(ends).select(pl.col("first").min(), pl.col("last").max()) if ends else None
-    return None if both is None else list(both.row(0))
 
 
 def lines(facts: dict[str, Any]) -> Iterator[str]:

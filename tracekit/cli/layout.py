@@ -1,4 +1,4 @@
-"""Lay a frame out as text for people: a grid where it fits the width, else one block of lines a row."""
+"""Lay out a frame as text for people: a grid where it fits the width, else a part of it, or one block per row."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.cells import cell_len, chop_cells
 
+from tracekit.text import printable
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import polars as pl
 
 GAP = "  "
 NARROWEST_TEXT = 24  # a long text cut shorter than this says nothing
-NARROWEST_CUT_INSIDE = 40
+NARROWEST_CUT_INSIDE = 24
+NARROWEST_NAME = 36  # rather fewer numbers than a shorter name
 MOST_LINES = 4  # of a text in a block
 MOST_DECIMALS = 3
 _ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
-_CONTROLS = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))} | {9: "\\t", 10: "\\n", 13: "\\r"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +64,47 @@ class Column:
         return space + text if self.number else text + space
 
 
-def lines(frame: pl.DataFrame, width: int | None, *, prose: str | None = None, bold: bool = False) -> Iterator[str]:
-    """Lay a frame out: a heading and a line a row, or a line a value if that is too narrow.
+def lines(frame: pl.DataFrame, width: int | None, *, prose: Collection[str] = (), bold: bool = False) -> Iterator[str]:
+    """Lay out a frame: a heading and one line per row, or one line per value if the width is too small for that.
 
     Args:
         frame: The rows.
         width: Cells of the terminal; None has no limit, and nothing is cut.
-        prose: Name of a column of sentences.
+        prose: Names of columns of sentences, which are wrapped between words and never cut.
         bold: Whether headings are printed bold.
     """
-    columns = [Column(c.name, _cells(c), c.dtype.is_numeric(), c.name == prose) for c in frame.iter_columns()]
+    columns = _columns(frame, prose)
     widths = _fit(columns, width)
     return _blocks(columns, width or 0, bold=bold) if widths is None else _grid(columns, widths, bold=bold)
 
 
+def rows(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
+    """Lay out a frame with one line per row; columns that do not fit are left out, the last number first.
+
+    Args:
+        frame: The rows.
+        width: Cells of the terminal.
+        bold: Whether the heading is printed bold.
+
+    Returns:
+        The lines, and the titles of the columns that were left out.
+    """
+    columns, omitted = _columns(frame, ()), []
+    while (widths := _fit(columns, width, NARROWEST_NAME)) is None and len(columns) > 1:
+        numbers = [i for i, column in enumerate(columns) if column.number]
+        omitted.append(columns.pop(numbers[-1] if len(numbers) > 1 else 0).title)
+    return _grid(columns, widths or [width], bold=bold), omitted[::-1]
+
+
 def shorten(text: str, width: int) -> str:
-    """Cut a text so that it takes no more than some cells: in the middle, or if there is little room at the end."""
+    """Cut a text so that it takes no more than some cells.
+
+    The arguments of C++ templates go first, the innermost before the others, then those of functions. What is still too
+    long is cut in the middle, or at its end where there is little room.
+    """
+    if cell_len(text) <= width:
+        return text
+    text = _without_arguments(text, width)
     if cell_len(text) <= width:
         return text
     tail = (width - 1) // 3 if width >= NARROWEST_CUT_INSIDE else 0
@@ -85,15 +112,56 @@ def shorten(text: str, width: int) -> str:
     return chop_cells(text, width - 1 - tail)[0] + "…" + end
 
 
-def _fit(columns: Sequence[Column], width: int | None) -> list[int] | None:
-    """Return a width for each column so that all fit, long texts cut alike; None if no text would be readable."""
+def _columns(frame: pl.DataFrame, prose: Collection[str]) -> list[Column]:
+    return [Column(printable(c.name), _cells(c), c.dtype.is_numeric(), c.name in prose) for c in frame.iter_columns()]
+
+
+def _without_arguments(text: str, width: int) -> str:
+    """Replace arguments by … until a text fits, or there are no more."""
+    for opening, closing in ("<>", "()"):
+        for level in range(_depth(text, opening, closing), 0, -1):
+            text = _collapsed(text, opening, closing, level)
+            if cell_len(text) <= width:
+                return text
+    return text
+
+
+def _levels(text: str, opening: str, closing: str) -> Iterator[tuple[str, int]]:
+    """Yield each character and how many brackets it lies in; a bracket lies in itself, and -> is none."""
+    level, before = 0, ""
+    for character in text:
+        level += character == opening
+        yield character, level
+        level -= character == closing and before != "-" and level > 0
+        before = character
+
+
+def _depth(text: str, opening: str, closing: str) -> int:
+    return max((level for _, level in _levels(text, opening, closing)), default=0)
+
+
+def _collapsed(text: str, opening: str, closing: str, most: int) -> str:
+    """Replace what lies in so many brackets or more by an ellipsis."""
+    kept, inside = [], False
+    for character, level in _levels(text, opening, closing):
+        if level < most or (level == most and character in (opening, closing)):
+            inside = False
+            kept.append(character)
+        elif not inside:
+            inside = True
+            kept.append("…")
+    return "".join(kept)
+
+
+def _fit(columns: Sequence[Column], width: int | None, narrowest: int = NARROWEST_TEXT) -> list[int] | None:
+    """Return a width for each column so that all fit, long texts cut alike; None if texts would be too short."""
     widths = [c.width for c in columns]
     if width is None:
         return widths
     texts = [c.width for c in columns if not c.number]
     room = width - len(GAP) * (len(columns) - 1) - sum(widths) + sum(texts)
     cap = _cap(texts, room)
-    if room < 0 or cap < min(NARROWEST_TEXT, max(texts, default=0)):
+    if room < 0 or cap < min(narrowest, max(texts, default=0)):
         return None
     return [w if c.number else min(w, cap) for w, c in zip(widths, columns, strict=True)]
 
@@ -144,4 +212,4 @@ def _cells(column: pl.Series) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value).translate(_CONTROLS)
+    return "" if value is None else printable(str(value))

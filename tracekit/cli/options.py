@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -12,8 +13,10 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from contextlib import AbstractContextManager
+
+    import polars as pl
 
     from tracekit.cli.output import Page
     from tracekit.trace import Trace
@@ -122,6 +125,11 @@ quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress, no
 correlated_option = click.option("--correlated", is_flag=True, help="With the columns that correlation adds.")
 
 
+def limit_option(text: str) -> Callable[[Verb], Verb]:
+    """Add -n."""
+    return click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), help=text)
+
+
 def from_option(verb: Verb) -> Verb:
     """Add --from, which the verb is given as ``from_``, and --via, which ``load`` finds by itself."""
     options = (
@@ -178,8 +186,14 @@ def selection_options(verb: Verb) -> Verb:
 
     @functools.wraps(verb)
     def bundled(*, time: Any, devices: Any, domains: Any, min_duration_ns: int | None, **others: Any) -> Any:
-        wanted = {"devices": devices or None, "domains": domains or None, "min_duration_ns": min_duration_ns}
-        return verb(select=lambda trace: trace.select(time=time, **wanted), **others)
+        wanted = {
+            "time": time,
+            "devices": devices or None,
+            "domains": domains or None,
+            "min_duration_ns": min_duration_ns,
+        }
+        given = {name: value for name, value in wanted.items() if value is not None}
+        return verb(select=lambda trace: trace.select(**given) if given else trace, **others)
 
     return _with(options, bundled)
 
@@ -254,33 +268,74 @@ def _dialects() -> Iterable[str]:
     return DIALECTS
 
 
+STYLES = ("table", "csv", "json", "jsonl", "parquet", "arrow")
+BINARY = ("parquet", "arrow")
+_BY_SUFFIX = {
+    **{f".{style}": style for style in STYLES[1:]},
+    ".ndjson": "jsonl",
+    ".feather": "arrow",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Printing:
-    """How and where a verb prints."""
+    """How and where a verb prints.
+
+    Attributes:
+        style: One of ``STYLES``.
+        out: File to print to; None or ``-`` is standard output.
+        force: Whether the file is replaced if it exists.
+        spreadsheet: Whether text in CSV that looks like a formula gets an apostrophe.
+    """
 
     style: str
     out: Path | None
     force: bool
+    spreadsheet: bool = False
 
-    def page(self, of: Trace | None = None) -> AbstractContextManager[Page]:
-        """Give the page to print on; ``of`` is the trace that is read."""
+    @property
+    def is_for_people(self) -> bool:
+        """Whether a table is printed on a terminal, where only what fits a screen or two is useful."""
+        from tracekit.cli.output import STDOUT
+
+        return self.style == "table" and self.out in (None, STDOUT) and sys.stdout is not None and sys.stdout.isatty()
+
+    def page(self, of: Trace | None = None, *, limit: int | None = None) -> AbstractContextManager[Page]:
+        """Give the page to print on.
+
+        Args:
+            of: The trace that is read.
+            limit: Number of rows that was asked for; 0, which is all of them, takes a pager on a terminal.
+        """
         from tracekit.cli.output import page
 
-        return page(self.out, overwrite=self.force, of=of)
+        return page(self.out, overwrite=self.force, of=of, paged=self.is_for_people and limit == 0)
+
+    def show(self, page: Page, frame: pl.DataFrame, *, prose: Collection[str] = ()) -> None:
+        """Print a frame; ``prose`` names columns of sentences."""
+        page.show(frame, self.style, prose=prose, spreadsheet=self.spreadsheet)
 
 
 def printing_options(verb: Verb) -> Verb:
-    """Add --format, -o and -f; the verb is given ``printing``."""
-    styles = click.Choice(["table", "csv", "json", "jsonl"])
+    """Add --format, --spreadsheet, -o and -f; the verb is given ``printing``."""
     options = (
-        click.option("--format", "style", type=styles, default="table", help="How to print; a table if left out."),
+        click.option(
+            "--format",
+            "style",
+            type=click.Choice(STYLES),
+            help="How to print; if left out, what the suffix of the -o file says, else a table.",
+        ),
+        click.option(
+            "--spreadsheet", is_flag=True, help="In CSV, put an apostrophe before text that looks like a formula."
+        ),
         click.option("-o", "--output", "out", type=click.Path(path_type=Path), help="File to print to."),
         force_option,
     )
 
     @functools.wraps(verb)
-    def bundled(*, style: str, out: Path | None, force: bool, **others: Any) -> Any:
-        return verb(printing=Printing(style, out, force), **others)
+    def bundled(*, style: str | None, out: Path | None, force: bool, spreadsheet: bool, **others: Any) -> Any:
+        chosen = style or _BY_SUFFIX.get("" if out is None else out.suffix.lower(), "table")
+        return verb(printing=Printing(chosen, out, force, spreadsheet), **others)
 
     return _with(options, bundled)
 

@@ -12,6 +12,7 @@ from tracekit.cli.options import (
     correlated_option,
     from_option,
     input_argument,
+    limit_option,
     load,
     printing_options,
     quiet_option,
@@ -21,30 +22,26 @@ from tracekit.cli.options import (
     table_names,
 )
 from tracekit.cli.output import say
-from tracekit.errors import SchemaError
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from tracekit.cli.options import Printing, RollUp, Select
-    from tracekit.trace import Trace
+
+ROWS_ON_A_TERMINAL = 20
 
 
 @click.command("rows")
 @input_argument
 @click.argument("table", metavar="TABLE", shell_complete=completes(table_names))
 @from_option
-@click.option(
-    "-n",
-    "--limit",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=20,
-    show_default=True,
-    help="So many rows; 0 is all.",
-)
+@limit_option(f"Number of rows to print; 0 prints all. On a terminal {ROWS_ON_A_TERMINAL} if left out, else all.")
 @click.option("--columns", metavar="A,B,…", type=split_names, help="Only these columns.")
-@click.option("--wide", is_flag=True, help="Metrics side by side: TABLE ncu_metrics with a row a launch.")
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    help="Only rows that meet this condition in SQL: \"duration_ns > 1000 and short_name like '%gemm%'\".",
+)
+@click.option("--sort", metavar="A,-B,…", type=split_names, help="Order of the rows; - before a column: descending.")
+@click.option("--wide", is_flag=True, help="Metrics side by side: TABLE ncu_metrics with one row per launch.")
 @correlated_option
 @selection_options
 @rollup_options
@@ -55,8 +52,10 @@ def command(
     path: Path,
     table: str,
     from_: str | None,
-    limit: int,
+    limit: int | None,
     columns: list[str] | None,
+    where: str | None,
+    sort: list[str] | None,
     wide: bool,
     correlated: bool,
     select: Select,
@@ -64,28 +63,24 @@ def command(
     printing: Printing,
     quiet: bool,
 ) -> None:
-    """Print rows of TABLE of IN, in the order of the file.
+    """Print rows of TABLE of IN, in the order of the file or by --sort.
 
-    Tables of ops, iterations and group nodes are rolled up first.
+    Tables of ops, iterations and group nodes are rolled up first. Wherever a table has start_ns and end_ns, --columns,
+    --where and --sort also know duration_ns.
     """
-    import polars as pl
+    from tracekit.cli.query import query
 
     if wide and table != "ncu_metrics":
         raise click.UsageError("--wide is for the table ncu_metrics")
     with load(path, from_) as trace:
         chosen = roll_up(select(trace.correlate() if correlated else trace), table)
-        data = _wide(chosen, columns).to_arrow() if wide else chosen.table(table, columns)
-        frame = pl.DataFrame(data.slice(0, limit) if limit else data)
-        with printing.page(of=trace) as page:
-            page.show(frame, printing.style)
-    if len(frame) < data.num_rows:
-        say(f"{len(frame):,} of {data.num_rows:,} rows; -n 0 prints all", quiet=quiet)
+        frame = query(chosen, table, columns=columns, where=where, sort=sort, wide=wide)
+        shown = frame.head(_limit(limit, printing) or frame.height)
+        with printing.page(of=chosen, limit=limit) as page:
+            printing.show(page, shown)
+    if shown.height < frame.height:
+        say(f"{shown.height:,} of {frame.height:,} rows; -n 0 prints all", quiet=quiet)
 
 
-def _wide(trace: Trace, columns: list[str] | None) -> pl.DataFrame:
-    """Put metrics side by side; only some columns of it."""
-    data = trace.wide()
-    if missing := [c for c in columns or () if c not in data.columns]:
-        hint = "leave out --columns to see them"
-        raise SchemaError(f"no such columns: {', '.join(missing)}", path=trace.path, hint=hint)
-    return data if columns is None else data.select(columns)
+def _limit(limit: int | None, printing: Printing) -> int:
+    return limit if limit is not None else ROWS_ON_A_TERMINAL if printing.is_for_people else 0

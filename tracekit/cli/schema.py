@@ -41,7 +41,7 @@ def command(*, table: str | None, correlated: bool, ops: bool, printing: Printin
         if printing.style == "json":
             page.json(schemas.json_schema(get(table)) if table else _definitions(get), indent=2)
         else:
-            page.show(_columns(get(table)) if table else _tables(get), printing.style, prose="doc")
+            printing.show(page, _columns(get(table)) if table else _tables(get), prose=["doc"])
 
 
 def _definitions(get: Get) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import click
 from tracekit.cli.options import (
     completes,
     from_option,
-    input_argument,
+    limit_option,
     load,
     printing_options,
     quiet_option,
@@ -22,7 +23,7 @@ from tracekit.cli.options import (
 from tracekit.cli.output import progress, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tracekit.cli.options import Printing, RollUp, Select
     from tracekit.cli.output import Page
@@ -30,21 +31,46 @@ if TYPE_CHECKING:
     from tracekit.core.reports import ReportTable
     from tracekit.trace import Trace
 
-    Made = list[tuple[str, ReportTable | DlprofReport]]
+    Report = ReportTable | DlprofReport
+    Reports = Sequence[tuple[str, Report]]
 
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
+PROSE = ("advise", "expert-systems")
+"""Reports whose texts are sentences."""
+ROWS_OF_ONE, ROWS_OF_SEVERAL = 30, 10
+"""Rows that are printed of a report on a terminal, by default."""
 
 
 def report_names() -> Iterable[str]:
     """Names of the reports."""
-    from tracekit.core import reports
-    from tracekit.core.dlprof.reports import REPORTS
+    return descriptions()
 
-    return [*reports.REPORTS, *reports.OWN, *REPORTS]
+
+def descriptions() -> dict[str, str]:
+    """Return what each report shows, by name."""
+    from tracekit.core import reports
+    from tracekit.core.dlprof.reports import DOCS, REPORTS
+
+    own = {name: report.doc for name, report in {**reports.REPORTS, **reports.OWN}.items()}
+    return own | {name: DOCS[name] for name in REPORTS}
+
+
+def _list_reports(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+    """Print the reports and end."""
+    if not wanted or context.resilient_parsing:
+        return
+    import polars as pl
+
+    from tracekit.cli.output import page
+
+    frame = pl.DataFrame(list(descriptions().items()), schema=["report", "shows"], orient="row")
+    with page() as out:
+        out.show(frame, "table", prose=["shows"])
+    context.exit()
 
 
 @click.command("stats")
-@input_argument
+@click.argument("path", metavar="IN", type=click.Path(path_type=Path))
 @click.option(
     "-r",
     "--report",
@@ -55,7 +81,16 @@ def report_names() -> Iterable[str]:
     shell_complete=completes(report_names),
     help="Reports; what nsys prints by default if left out.",
 )
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_reports,
+    help="List every report and what it shows, and exit.",
+)
 @from_option
+@limit_option("Number of rows to print of each report; 0 prints all. Some on a terminal if left out, else all.")
 @selection_options
 @rollup_options
 @click.option(
@@ -72,6 +107,7 @@ def command(
     path: Path,
     names: list[str],
     from_: str | None,
+    limit: int | None,
     select: Select,
     roll_up: RollUp,
     graph: Path | None,
@@ -80,10 +116,9 @@ def command(
 ) -> None:
     """Print reports of nsys stats and of DLProf: their names, columns, order and numbers.
 
-    Reports of DLProf: summary, detailed, iteration, kernel, tensor-core, op-type, group-op, expert-systems. With
-    --format csv the output is byte for byte what `nsys stats -f csv -r NAME` prints, or what DLProf wrote. Old names
-    (gpukernsum, …) work. Of several reports, csv and table print one after the other, json an object of arrays, jsonl
-    rows that name their report.
+    --list names them all. With --format csv the output is byte for byte what `nsys stats -f csv -r NAME` prints, or
+    what DLProf wrote. Old names (gpukernsum, …) work. Of several reports, csv and table print one after the other, json
+    an object of arrays, jsonl rows that name their report. A terminal gets one line per row, with long names shortened.
     """
     from tracekit.trace import load as load_trace
 
@@ -92,57 +127,99 @@ def command(
         chosen = roll_up(select(trace))
         if graph is not None:
             chosen = chosen.join_graph(opened.enter_context(load_trace(graph)))
-            say(_found(chosen), quiet=quiet)
+            say(_matched(chosen), quiet=quiet)
         with progress("computing", quiet=quiet) as tell:
-            made = []
+            reports = []
             for i, name in enumerate(names):
                 tell(i, len(names))
-                made.append((name, chosen.report(name)))
-        with printing.page(of=trace) as page:
-            _PRINTERS[printing.style](page, made)
-    for name, report in made:
+                reports.append((name, chosen.report(name)))
+        rows = _limit(limit, printing, len(names))
+        with printing.page(of=chosen, limit=limit) as page:
+            _PRINTERS[printing.style](page, [(n, _head(r, rows)) for n, r in reports], printing)
+            if printing.is_for_people:
+                _remark(page, [(n, r) for n, r in reports if r.rows > rows > 0], rows)
+    for name, report in reports:
         if not report.rows:
-            say(f"{name}: no data, the capture recorded nothing for it", quiet=quiet)
+            say(f"{name}: no data, {_absence(trace, chosen)}", quiet=quiet)
 
 
-def _found(joined: Trace) -> str:
+def _absence(trace: Trace, chosen: Trace) -> str:
+    """Say why a report may have no rows."""
+    if chosen is trace:
+        return "the capture recorded nothing for it"
+    return "nothing that it shows is in the selection, or was recorded"
+
+
+def _matched(joined: Trace) -> str:
     """Say how many ops are in the graph, and which way they were found."""
     ways = {row["match"]: row for row in joined.graph_matches.iter_rows(named=True)}
     lost = ways.pop(None, {"ops": 0})["ops"]
-    found, share = (sum(row[c] for row in ways.values()) for c in ("ops", "share"))
+    ops, share = (sum(row[c] for row in ways.values()) for c in ("ops", "share"))
     how = "".join(f", {row['ops']:,} by {way}" for way, row in ways.items())
-    return f"graph: {found:,} of {found + lost:,} ops are in it ({100 * share:.1f} % of GPU time){how}"
+    return f"graph: {ops:,} of {ops + lost:,} ops are in it ({100 * share:.1f} % of GPU time){how}"
 
 
-def _csv(page: Page, made: Made) -> None:
-    for i, (_, report) in enumerate((n, r) for n, r in made if r.rows):
+def _limit(limit: int | None, printing: Printing, reports: int) -> int:
+    """Return how many rows of each report to print; 0 for all."""
+    if limit is not None:
+        return limit
+    return 0 if not printing.is_for_people else ROWS_OF_ONE if reports == 1 else ROWS_OF_SEVERAL
+
+
+def _head(report: Report, rows: int) -> Report:
+    return dataclasses.replace(report, data=report.data.head(rows)) if rows else report
+
+
+def _csv(page: Page, reports: Reports, printing: Printing) -> None:
+    for i, (_, report) in enumerate((n, r) for n, r in reports if r.rows):
         if i:
-            page.print()
-        report.csv(page.stream)
+            page.data.write(b"\n")
+        if printing.spreadsheet:
+            page.show(report.frame(), "csv", spreadsheet=True)
+        else:
+            report.csv(page.data)
 
 
-def _table(page: Page, made: Made) -> None:
-    for i, (name, report) in enumerate((n, r) for n, r in made if r.rows):
+def _table(page: Page, reports: Reports, _: Printing) -> None:
+    for i, (name, report) in enumerate((n, r) for n, r in reports if r.rows):
         if i:
-            page.print()
-        if len(made) > 1:
-            page.print(f"# {name}")
-        page.show(report.frame(), "table")
+            page.line()
+        if len(reports) > 1:
+            page.line(f"# {name}")
+        frame = report.frame()
+        if name in PROSE or page.width is None:
+            page.show(frame, "table", prose=frame.columns if name in PROSE else ())
+        elif omitted := page.rows(frame):
+            page.line(f"(left out: {', '.join(omitted)}; a wider terminal shows them, and --format csv)")
 
 
-def _json(page: Page, made: Made) -> None:
-    if len(made) == 1:
-        page.show(made[0][1].frame(), "json")
+def _remark(page: Page, cut: Reports, rows: int) -> None:
+    """Say which reports have more rows than were printed."""
+    listed = ", ".join(f"{name} has {report.rows:,}" for name, report in cut)
+    if listed:
+        page.line()
+        page.line(f"({rows:,} rows of each report; {listed}. -n 0 prints all)")
+
+
+def _json(page: Page, reports: Reports, _: Printing) -> None:
+    if len(reports) == 1:
+        page.show(reports[0][1].frame(), "json")
     else:
-        page.json({name: report.frame().to_dicts() for name, report in made})
+        page.json({name: report.frame().to_dicts() for name, report in reports})
 
 
-def _jsonl(page: Page, made: Made) -> None:
+def _jsonl(page: Page, reports: Reports, _: Printing) -> None:
     import polars as pl
 
-    for name, report in made:
+    for name, report in reports:
         frame = report.frame()
-        page.show(frame if len(made) == 1 else frame.select(pl.lit(name).alias("report"), pl.all()), "jsonl")
+        page.show(frame if len(reports) == 1 else frame.select(pl.lit(name).alias("report"), pl.all()), "jsonl")
 
 
-_PRINTERS = {"csv": _csv, "table": _table, "json": _json, "jsonl": _jsonl}
+def _binary(page: Page, reports: Reports, printing: Printing) -> None:
+    if len(reports) > 1:
+        raise click.UsageError(f"{printing.style} holds one report: choose it with -r")
+    page.show(reports[0][1].frame(), printing.style)
+
+
+_PRINTERS = {"csv": _csv, "table": _table, "json": _json, "jsonl": _jsonl, "parquet": _binary, "arrow": _binary}

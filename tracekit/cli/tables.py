@@ -26,4 +26,4 @@ def command(*, path: Path, from_: str | None, printing: Printing) -> None:
         rows = [(t.name, counts[t.name], len(t.columns), t.doc) for t in declared]
         frame = pl.DataFrame(rows, schema=["table", "rows", "columns", "doc"], orient="row")
         with printing.page(of=trace) as page:
-            page.show(frame, printing.style, prose="doc")
+            printing.show(page, frame, prose=["doc"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit import schemas
 from tracekit.registry import Exporter
 
 if TYPE_CHECKING:
@@ -20,11 +21,24 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
 
     table = view.table(name)
     done = 0
-    with ipc.new_file(str(path), table.schema) as writer:
+    with path.open("wb") as file, ipc.new_file(file, table.schema) as writer:
         for batch in table.to_batches(BATCH_ROWS):
             writer.write_batch(batch)
             done += batch.num_rows
             progress(done, table.num_rows)
+
+
+def wrote(path: Path) -> bool:
+    """Return whether a file is a table of this exporter: its schema names the table that the file is named as."""
+    from pyarrow import ArrowException, ipc
+
+    if path.suffix != ".arrow":
+        return False
+    try:
+        with path.open("rb") as file:
+            return schemas.table_of(ipc.open_file(file).schema) == path.stem
+    except (ArrowException, OSError, ValueError):
+        return False
 
 
 EXPORTER = Exporter(
@@ -32,4 +46,5 @@ EXPORTER = Exporter(
     "Arrow IPC files (Feather 2), one a table, to be memory-mapped",
     (".arrow", ".feather"),
     write_table=write_table,
+    wrote=wrote,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from typing import TYPE_CHECKING, Any, Self
 
 from tracekit import schemas
@@ -36,6 +37,7 @@ OPTIONS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "time": ("when it was made, YYYY-MM-DD HH:MM:SS", (("aggregations", "start_timestamp"),)),
 }
 _BATCH_ROWS = 1 << 17
+LONGEST_PATH = 511
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
@@ -70,7 +72,12 @@ class _Target(contextlib.AbstractContextManager["_Target"]):
         from adbc_driver_sqlite import dbapi
 
         self.path = path
-        self.connection = dbapi.connect(path.absolute().as_uri(), autocommit=True)
+        length = len(os.fsencode(path.absolute()))
+        if length > LONGEST_PATH:
+            what = f"cannot be written: SQLite opens no path of more than {LONGEST_PATH} bytes, and this needs {length}"
+            raise ExportError(what, path=path, hint="choose a shorter path")
+        with self._failing():
+            self.connection = dbapi.connect(path.absolute().as_uri(), autocommit=True)
 
     def __enter__(self) -> Self:
         self._execute("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", "PRAGMA cache_size = -65536")
@@ -105,7 +112,7 @@ class _Target(contextlib.AbstractContextManager["_Target"]):
             yield
         except dbapi.Error as e:
             full = "disk is full" in str(e) or "I/O error" in str(e)
-            hint = "make room on the disk, or choose another folder" if full else "roll up with another dialect"
+            hint = "make room on the disk, or choose another folder" if full else "choose another folder"
             raise ExportError(f"cannot be written: {str(e).splitlines()[0]}", path=self.path, hint=hint) from e
 
 

@@ -24,13 +24,22 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
     path.mkdir()
     for done, name in enumerate(REPORTS, 1):
         report = view.report(name)
-        stem = path / f"dlprof_{name.replace('-', '_')}"
+        stem = path / _stem(name)
         with stem.with_suffix(".csv").open("wb") as sink:
             report.csv(sink)
-        report.frame().write_json(stem.with_suffix(".json"))
+        stem.with_suffix(".json").write_text(report.frame().write_json(), "utf-8")
         if name == SUMMARY and options:
             _name(stem, options)
         progress(done, len(REPORTS))
+
+
+def wrote(path: Path) -> bool:
+    """Return whether a file is named as one of these reports."""
+    return path.suffix in (".csv", ".json") and path.stem in map(_stem, REPORTS)
+
+
+def _stem(report: str) -> str:
+    return f"dlprof_{report.replace('-', '_')}"
 
 
 def _name(stem: Path, options: Mapping[str, str]) -> None:
@@ -43,7 +52,7 @@ def _name(stem: Path, options: Mapping[str, str]) -> None:
     told_lines = [f"{n},{told[n]}" if (n := line.partition(",")[0]) in told else line for line in lines]
     csv.write_text("\n".join(told_lines), "utf-8")
     value = pl.col("Name").replace_strict(told, default=pl.col("Value"), return_dtype=pl.String)
-    pl.read_json(json).with_columns(Value=value).write_json(json)
+    json.write_text(pl.read_json(json.read_bytes()).with_columns(Value=value).write_json(), "utf-8")
 
 
 def _exporter(options: Mapping[str, str]) -> Exporter:
@@ -55,6 +64,7 @@ def _exporter(options: Mapping[str, str]) -> Exporter:
         folder=True,
         options=OPTIONS,
         configure=_exporter,
+        wrote=wrote,
     )
 
 

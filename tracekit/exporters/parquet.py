@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit import schemas
 from tracekit.registry import Exporter
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
         table = table.set_column(
             table.column_names.index(column), table.field(column), table[column].unify_dictionaries()
         )
-    with parquet.ParquetWriter(path, table.schema, compression="zstd", use_dictionary=repeating) as writer:
+    options = {"compression": "zstd", "use_dictionary": repeating}
+    with path.open("wb") as file, parquet.ParquetWriter(file, table.schema, **options) as writer:
         for at in range(0, table.num_rows, GROUP_ROWS):
             writer.write_table(table.slice(at, GROUP_ROWS))
             progress(min(at + GROUP_ROWS, table.num_rows), table.num_rows)
@@ -42,9 +44,23 @@ def _repeating(table: pa.Table) -> list[str]:
     return [name for name in table.column_names if texts(table[name]) <= MANY_TEXTS]
 
 
+def wrote(path: Path) -> bool:
+    """Return whether a file is a table of this exporter: its schema names the table that the file is named as."""
+    from pyarrow import ArrowException, parquet
+
+    if path.suffix != ".parquet":
+        return False
+    try:
+        with path.open("rb") as file:
+            return schemas.table_of(parquet.read_schema(file)) == path.stem
+    except (ArrowException, OSError, ValueError):
+        return False
+
+
 EXPORTER = Exporter(
     "parquet",
     "Parquet (zstd), one file a table, with the declared Arrow schema",
     (".parquet",),
     write_table=write_table,
+    wrote=wrote,
 )

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
     from tracekit.registry import Capture
     from tracekit.schemas import TableSchema
+    from tracekit.targets import Input
 
 
 class File(Layer):
     """The tables of one opened file; a column is read once and kept."""
 
-    def __init__(self, capture: Capture | Mapping[str, pa.Table], path: Path) -> None:
+    def __init__(self, capture: Capture | Mapping[str, pa.Table], path: Path, inputs: tuple[Input, ...] = ()) -> None:
         self.path = path
+        self._inputs = inputs
         self._capture = capture
         self._columns: dict[str, dict[str, pa.ChunkedArray]] = {}
         self._names = frozenset(capture if isinstance(capture, Mapping) else capture.names())
@@ -34,6 +36,11 @@ class File(Layer):
     def undecoded(self) -> Mapping[str, int]:
         """What the reader counts of that which it does not decode."""
         return dict(getattr(self._capture, "undecoded", {}))
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The file or folder, unless the tables are in memory."""
+        return self._inputs
 
     def count(self, name: str) -> int:
         """Number of rows, without reading them where the format can tell."""

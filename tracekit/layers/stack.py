@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tracekit.core.correlate import Correlation
     from tracekit.core.rollup import Rollup
     from tracekit.schemas import TableSchema
+    from tracekit.targets import Input
 
 
 DERIVED = "nvtx_projections"
@@ -62,6 +63,11 @@ class Layer:
     def undecoded(self) -> Mapping[str, int]:
         """What the file holds beside the tables: number of events by name, as far as its reader tells."""
         return {}
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files and folders that are read, which no output may replace."""
+        return ()
 
     def schema(self, name: str) -> TableSchema:
         """Declared schema of a table."""
@@ -126,6 +132,11 @@ class Over(Layer):
     def undecoded(self) -> Mapping[str, int]:
         """What the file holds beside the tables."""
         return self._base.undecoded
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files and folders that are read."""
+        return self._base.inputs
 
     def schema(self, name: str) -> TableSchema:
         """Declared schema."""
@@ -265,6 +276,11 @@ class NcuJoined(Over):
         self._ncu = ncu
         self._wanted = metrics
         self._hidden = hidden
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files and folders that are read, those of Nsight Compute too."""
+        return (*self._base.inputs, *self._ncu.inputs)
 
     def schema(self, name: str) -> TableSchema:
         """Declared schema, of kernels with the added columns."""
@@ -457,6 +473,11 @@ class GraphJoined(Over):
     def __init__(self, base: Layer, graph: Layer) -> None:
         super().__init__(base)
         self._graph = graph
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files and folders that are read, that of the graph too."""
+        return (*self._base.inputs, *self._graph.inputs)
 
     def schema(self, name: str) -> TableSchema:
         """Declared schema, of nodes with the added columns."""

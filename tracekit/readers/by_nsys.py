@@ -10,8 +10,10 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracekit import interrupts
 from tracekit.errors import TracekitError, shown
 from tracekit.registry import Source
+from tracekit.targets import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -27,9 +29,9 @@ MOMENT_S = 1.0
 class Exported:
     """A capture whose file is temporary: it is deleted when the capture is closed, or given up."""
 
-    def __init__(self, capture: Capture, folder: Path) -> None:
+    def __init__(self, capture: Capture, temporary: contextlib.ExitStack) -> None:
         self._capture = capture
-        self._delete = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._delete = weakref.finalize(self, temporary.close)
 
     def names(self) -> Collection[str]:
         """Names of the declared tables that the export may hold rows for."""
@@ -69,12 +71,10 @@ def open_(source: Source) -> Exported:
             path=source.path,
             hint="install Nsight Systems, or add the folder of nsys to PATH; tracekit reads reports without it, too",
         )
-    folder = Path(tempfile.mkdtemp(prefix="tracekit-"))
-    try:
-        return Exported(nsys_sqlite.open_(Source(_export(tool, source, folder))), folder)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    with contextlib.ExitStack() as temporary:
+        folder = temporary.enter_context(workspace(Path(tempfile.gettempdir())))
+        capture = nsys_sqlite.open_(Source(_export(tool, source, folder)))
+        return Exported(capture, temporary.pop_all())
 
 
 def _export(tool: str, source: Source, folder: Path) -> Path:
@@ -99,7 +99,10 @@ def _run(command: list[str]) -> int:
     It is waited for a moment at a time: once polars has run, an interruption does not end a longer wait.
     """
     nowhere = subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:  # noqa: S603
+    with (
+        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process,  # noqa: S603
+        interrupts.cleaning_up(process.kill),
+    ):
         try:
             while process.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):

@@ -188,6 +188,16 @@ def _experts(model: Model) -> pl.DataFrame:
 _IDS = (Printed("Op ID", "op_id", "quoted"), Printed("Op Name", "op_name", "quoted"), Printed("Direction", "direction"))
 _TYPE = Printed("Op Type", "op_type", "quoted")
 SUMMARY = "summary"
+DOCS: Mapping[str, str] = {
+    SUMMARY: "The system, the iterations, and where the time of ops and kernels went, as DLProf sums it up.",
+    "detailed": "Each op with its calls and times, and what it has to do with Tensor Cores.",
+    "iteration": "Each kernel of each iteration, with its op, GPU and API times.",
+    "kernel": "Each kernel of each op, with counts and times.",
+    "tensor-core": "Each op that could use Tensor Cores or does, with its kernels.",
+    "op-type": "Ops summed up by type.",
+    "group-op": "Ops summed up by the scopes that they lie in.",
+    "expert-systems": "What DLProf's rules find, and what they recommend.",
+}
 REPORTS: Mapping[str, tuple[str, tuple[Printed, ...], Callable[[Model], pl.DataFrame]]] = {
     SUMMARY: (
         "System Config",

@@ -9,10 +9,15 @@ Differences from nsys, where exports lack tables: labels of enums and unnamed th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tracekit.core.reports import advise, api, gpu, graph, ncu, nvtx
 from tracekit.core.reports.report import Frames, Prefetch, Reads, Report, Request, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
-from tracekit.errors import UnknownFormatError
+from tracekit.errors import UnknownFormatError, choices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["ALIASES", "OWN", "REPORTS", "Frames", "Reads", "Report", "ReportTable", "is_known", "run"]
 
@@ -91,8 +96,8 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     report = _named(base)
     unknown = [o for o in options if o not in report.options]
     if unknown:
-        known = ", ".join(report.options) or "none"
-        raise UnknownFormatError(f"report {report.name!r} has no option {unknown[0]!r}", hint=f"options: {known}")
+        hint = choices("options", report.options, unknown[0])
+        raise UnknownFormatError(f"report {report.name!r} has no option {unknown[0]!r}", hint=hint)
     if {"base", "mangled"} <= set(options):
         raise UnknownFormatError(f"report {report.name!r} was asked for base and mangled names", hint="take one")
     request = Request(frames, frozenset(options), has_legacy_rounding(frames))
@@ -107,11 +112,22 @@ def is_known(name: str) -> bool:
     return ALIASES.get(base, base) in REPORTS | OWN
 
 
+def unknown(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
+    """Return the error for a name that no report has.
+
+    Args:
+        name: The name.
+        others: Names of reports that are made elsewhere.
+    """
+    hint = choices("reports", [*REPORTS, *OWN, *others], name)
+    if name.startswith(_NSYS_ONLY):
+        return UnknownFormatError(f"report {name!r} of nsys is not among those that tracekit makes", hint=hint)
+    return UnknownFormatError(f"no report is called {name!r}", hint=hint)
+
+
 def _named(name: str) -> Report:
     known = REPORTS | OWN
-    if (found := known.get(ALIASES.get(name, name))) is not None:
-        return found
-    reports = f"reports: {', '.join(known)}"
-    if name.startswith(_NSYS_ONLY):
-        raise UnknownFormatError(f"report {name!r} of nsys is not among those that tracekit makes", hint=reports)
-    raise UnknownFormatError(f"no report is called {name!r}", hint=reports)
+    try:
+        return known[ALIASES.get(name, name)]
+    except KeyError:
+        raise unknown(name) from None

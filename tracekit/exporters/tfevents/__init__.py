@@ -7,6 +7,7 @@ Who made the capture, where and by which command stands nowhere in the file.
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError, UnknownFormatError
@@ -26,6 +27,7 @@ STEPS = 10
 _MOST_STEPS = 10_000
 _RESERVED = "tfevents"
 _DIGITS = 19
+_MARK = ".tracekit"
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
@@ -44,10 +46,15 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
     origin = _origin_ns(view.info.get("origin_utc_ns", ""))
     records = events(tables, origin, time=told.get("time", "gpu"), steps=int(told.get("steps", STEPS)))
     path.mkdir()
-    with (path / f"events.out.tfevents.{origin // 10**9:010d}.tracekit").open("wb") as sink:
+    with (path / f"events.out.tfevents.{origin // 10**9:010d}{_MARK}").open("wb") as sink:
         for done, record in enumerate(records, 1):
             sink.write(framed(record))
             progress(done, len(records))
+
+
+def wrote(path: Path) -> bool:
+    """Return whether a file is named as the event files that tracekit writes, which end in its own name."""
+    return re.fullmatch(r"events\.out\.tfevents\.\d+" + re.escape(_MARK), path.name) is not None
 
 
 def _origin_ns(told: str) -> int:
@@ -74,6 +81,7 @@ def _configured(options: Mapping[str, str]) -> Exporter:
         folder=True,
         options=OPTIONS,
         configure=_configured,
+        wrote=wrote,
     )
 
 

@@ -70,11 +70,10 @@ def one_file(source: Source, read_schema: Callable[[Path], pa.Schema]) -> dict[s
         what, hint = describe(source)
         raise CorruptTraceError(what, path=source.path, hint=hint)
     with guarded(source.path, None) as path:
-        metadata = read_schema(path).metadata or {}
-    named = metadata.get(b"tracekit.table", b"").decode("utf-8", "replace")
-    name = next((n for n in (named, source.path.stem) if n in schemas.tables()), None)
+        schema = read_schema(path)
+    name = next((n for n in (schemas.table_of(schema), source.path.stem) if n in schemas.tables()), None)
     if name is None:
-        by_nsys = b"table_name" in metadata
+        by_nsys = b"table_name" in (schema.metadata or {})
         hint = "give the folder that nsys exported" if by_nsys else "give a file that tracekit wrote"
         raise CorruptTraceError("holds no table of tracekit", path=source.path, hint=hint)
     return {name: source.path}

@@ -1,0 +1,59 @@
+"""What a trace is, in a line and as a small piece of HTML for notebooks."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tracekit.errors import shown
+from tracekit.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is known of a trace without a long wait.
+
+    Attributes:
+        format: Name of its format.
+        path: Its file or folder; None for tables in memory.
+        duration: Its duration in ns, as text; empty if unknown.
+        devices: Names of its GPUs, one item per GPU.
+        rows: Number of rows of each table; empty if they were not counted.
+    """
+
+    format: str
+    path: Path | None = None
+    duration: str = ""
+    devices: tuple[str | None, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """Return the description as one line."""
+        return ", ".join(self._facts())
+
+    def html(self) -> str:
+        """Return the description as HTML, with the rows of each table."""
+        lines = "".join(f"<div>{html.escape(fact)}</div>" for fact in self._facts())
+        rows = "".join(f"<tr><td>{name}</td><td>{rows:,}</td></tr>" for name, rows in self.rows.items() if rows)
+        head = "<thead><tr><th>table</th><th>rows</th></tr></thead>"
+        table = f"<table>{head}<tbody>{rows}</tbody></table>" if rows else ""
+        return f"<div><b>tracekit.Trace</b>{lines}{table}</div>"
+
+    def _facts(self) -> Iterator[str]:
+        yield self.format if self.path is None else f"{self.format} {shown(self.path)}"
+        if self.duration.isdecimal():
+            yield f"{int(self.duration) / 1e6:,.3f} ms"
+        if self.devices:
+            names = ", ".join(dict.fromkeys(printable(name) for name in self.devices if name))
+            yield _counted(len(self.devices), "GPU") + (f" ({names})" if names else "")
+        if full := sum(1 for rows in self.rows.values() if rows):
+            yield f"{_counted(full, 'table')} with rows"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

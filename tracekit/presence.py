@@ -1,0 +1,134 @@
+"""What a capture holds of times, GPUs and NVTX domains: a selection that asks for anything else is an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tracekit.errors import TracekitError, choices, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    import polars as pl
+
+    Time = tuple[int | None, int | None]
+
+TIMED = ("kernels", "memcpys", "memsets", "graph_launches", "api_calls", "nvtx_ranges", "osrt_calls")
+OTHER_TIMED = ("syncs", "cuda_events", "nvtx_marks", "gpu_metrics")
+ON_DEVICES = ("kernels", "memcpys", "memsets", "graph_launches", "syncs", "gpu_metrics", "ncu_launches")
+IN_DOMAINS = ("nvtx_ranges", "nvtx_marks", "ncu_nvtx_ranges")
+_TIMES = ("start_ns", "end_ns", "timestamp_ns")
+_SHOWN = 20
+
+
+class Tables(Protocol):
+    """A trace, as far as it is looked at here."""
+
+    path: Path | None
+
+    @property
+    def info(self) -> Mapping[str, str]:
+        """Facts about the capture."""
+        ...
+
+    def count(self, name: str) -> int:
+        """Number of rows of one table."""
+        ...
+
+    def frame(self, name: str) -> pl.LazyFrame:
+        """One table."""
+        ...
+
+    def prefetch(self, wanted: Mapping[str, Sequence[str] | None]) -> None:
+        """Read columns by table together."""
+        ...
+
+
+def span(trace: Tables, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
+    """Return the first and the last time of some tables, in ns; None if they have no rows."""
+    import polars as pl
+
+    columns = {name: [c for c in _TIMES if c in trace.frame(name).collect_schema()] for name in tables}
+    trace.prefetch(columns)
+    ends = []
+    for name, times in columns.items():
+        if trace.count(name):
+            low, high = pl.col(times[0]).min(), pl.max_horizontal(times).max()
+            ends.append(trace.frame(name).select(low=low, high=high).collect())
+    if not ends:
+        return None
+    low, high = pl.concat(ends).select(pl.col("low").min(), pl.col("high").max()).row(0)
+    return None if low is None or high is None else (low, high)
+
+
+def check(trace: Tables, *, time: Time | None, devices: Sequence[int] | None, domains: Sequence[str] | None) -> None:
+    """Check that a selection can select something.
+
+    A domain that is not there is a warning: other ranges of the same program may have it.
+
+    Raises:
+        TracekitError: There is no such GPU, or nothing was recorded in that time.
+    """
+    if devices is not None:
+        _check_devices(trace, devices)
+    if domains is not None:
+        _check_domains(trace, domains)
+    if time is not None:
+        _check_time(trace, time)
+
+
+def _check_devices(trace: Tables, devices: Sequence[int]) -> None:
+    known = _distinct(trace, ["devices"], "device_id")
+    if set(devices) <= set(known):
+        return
+    known = sorted({*known, *_distinct(trace, ON_DEVICES, "device_id")})
+    if missing := [d for d in devices if d not in known]:
+        have = f"it has GPU {', '.join(map(str, known))}" if known else "it knows of no GPU"
+        raise TracekitError(f"there is no GPU {missing[0]} in the capture", path=trace.path, hint=have)
+
+
+def _check_domains(trace: Tables, domains: Sequence[str]) -> None:
+    known = _distinct(trace, IN_DOMAINS, "domain")
+    for missing in (d for d in domains if d and d not in known):
+        more = "" if len(known) <= _SHOWN else ", …"
+        have = choices("domains", sorted(known[:_SHOWN]), missing, quoted=True) + more
+        warn(f"there is no NVTX domain {missing!r} in the capture; {have}", path=trace.path)
+
+
+def _check_time(trace: Tables, time: Time) -> None:
+    """Check a time; all times are looked at only if it lies outside of what the capture says it lasted."""
+    start, end = time
+    duration = trace.info.get("duration_ns", "")
+    if duration.isdecimal() and (start or 0) < int(duration) and (end is None or end > 0):
+        return
+    known = span(trace, [*TIMED, *OTHER_TIMED])
+    if known is not None and ((start or 0) > known[1] or (end is not None and end <= known[0])):
+        said = f"nothing was recorded {_within(time)}"
+        hint = f"the capture has events from {_ms(known[0])} to {_ms(known[1])}"
+        raise TracekitError(said, path=trace.path, hint=hint)
+
+
+def _distinct(trace: Tables, tables: Iterable[str], column: str) -> list[Any]:
+    """Return the different values of a column of some tables; without nulls, which in a domain stand for ""."""
+    import polars as pl
+
+    values: dict[Any, None] = {}
+    for name in tables:
+        kind = trace.frame(name).collect_schema().get(column)
+        if kind is None:
+            continue
+        value = pl.col(column).cast(pl.String).fill_null("") if kind == pl.Categorical else pl.col(column).drop_nulls()
+        values |= dict.fromkeys(trace.frame(name).select(value.unique()).collect().to_series())
+    return list(values)
+
+
+def _within(time: Time) -> str:
+    start, end = time
+    if start is None or end is None:
+        return f"from {_ms(start)} on" if start is not None else f"before {_ms(end or 0)}"
+    return f"from {_ms(start)} to {_ms(end)}"
+
+
+def _ms(time: int) -> str:
+    return f"{time / 1e6:,.3f} ms"

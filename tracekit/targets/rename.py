@@ -1,0 +1,65 @@
+"""Renaming that replaces nothing, and exchanging two paths in one step, where the system can."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
+_AT_FDCWD = -100
+_LINUX = {"noreplace": 1, "exchange": 2}
+_MACOS = {"noreplace": 4, "exchange": 2}
+
+
+def rename_new(source: Path, target: Path) -> None:
+    """Rename a file or folder to a path at which nothing exists.
+
+    Raises:
+        FileExistsError: Something does.
+    """
+    if _renamed(source, target, "noreplace"):
+        return
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    source.rename(target)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two paths so that at every moment something is at both; return whether the system can do that."""
+    return _renamed(one, other, "exchange")
+
+
+def _renamed(source: Path, target: Path, flag: str) -> bool:
+    """Rename with a flag; return False if the system or the file system knows no such flag."""
+    rename = _system_call()
+    if rename is None:
+        return False
+    ctypes.set_errno(0)
+    if rename(os.fsencode(source), os.fsencode(target), flag) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), str(target))
+
+
+@functools.cache
+def _system_call() -> Callable[[bytes, bytes, str], int] | None:
+    """Return the function of the C library that renames with flags; None if it has none."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        if sys.platform == "darwin":
+            macos = library.renamex_np
+            return lambda source, target, flag: int(macos(source, target, ctypes.c_uint(_MACOS[flag])))
+        linux = library.renameat2
+    except (OSError, AttributeError, TypeError):
+        return None
+    return lambda source, target, flag: int(linux(_AT_FDCWD, source, _AT_FDCWD, target, ctypes.c_uint(_LINUX[flag])))
