@@ -569,8 +569,8 @@ def test_what_remains_is_counted(planted: Path) -> None:
     assert sorted(p.name for p in planted.parent.iterdir()) == sorted([planted.name, out.name])
 
 
-def test_fields_that_come_before_an_entry_are_kept(tmp_path: Path) -> None:
-    """A field that no release has, between two events."""
+def test_fields_between_entries_are_kept_and_overwritten(tmp_path: Path) -> None:
+    """Fields that no release has, before and between events: a name in one of them is no safer than in an event."""
     block = (
         message((3, 7))
         + event(59, 102, (7, "in /home/alice/a"))
@@ -578,4 +578,4 @@ def test_fields_that_come_before_an_entry_are_kept(tmp_path: Path) -> None:
         + PLANTED.blocks[1]
     )
     out, _ = redacted(written(tmp_path, Parts([block], [strings("zero")], stream=message((1, 2), (3, 1))).pack()))
-    assert unpacked(out)["events 0"] == block.replace(b"alice", b"xxxxx")
+    assert unpacked(out)["events 0"] == block.replace(b"alice", b"xxxxx").replace(b"bob", b"xxx")

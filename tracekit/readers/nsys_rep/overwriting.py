@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     Spans = Sequence[Span]
 
 LEAST_STEPS, STEPS_PER_BYTE = 1 << 19, 2
+BYTES_PER_STEP = 16
+"""Bytes of a text that may be searched for a step."""
 MAX_ENTRIES = 1 << 21
 DEEPEST = 24
 _KEY_AND_LENGTH = 5
@@ -58,6 +60,14 @@ class Budget:
         self.left -= steps
         if self.left < 0:
             raise self.exceeded()
+
+    def spend_bytes(self, size: int) -> None:
+        """Take the steps that a text of some bytes costs.
+
+        Raises:
+            Damage: So many are not left.
+        """
+        self.spend(1 + size // BYTES_PER_STEP)
 
     def exceeded(self) -> Damage:
         """Return what to raise when more would have to be looked at."""
@@ -174,8 +184,13 @@ class Overwriter:
         spans = self.candidates(value) if spans is None else spans
         out = bytearray(value)
         for start, end, bits in leaves(value, spans, self.budget):
-            out[start:end] = self.redaction.overwrite(self.names, value[start:end], bits)
+            out[start:end] = self.overwritten_text(value[start:end], bits)
         return bytes(out)
+
+    def overwritten_text(self, text: bytes, bits: int) -> bytes:
+        """Overwrite what stands in a text, or in bytes that are no message."""
+        self.budget.spend_bytes(len(text))
+        return self.redaction.overwrite(self.names, text, bits)
 
     def without_others(self, entries: Entries, spans: Spans) -> Entries:
         """Overwrite what stands in a block outside of its entries."""
@@ -207,6 +222,7 @@ def leaves(value: bytes, spans: Spans, budget: Budget) -> Iterator[Span]:
 def _fields(value: bytes, spans: Spans, budget: Budget) -> list[tuple[Part, Spans]] | None:
     """Return the fields of a message that hold stretches; None if it is none, or if one lies elsewhere."""
     try:
+        budget.spend(len(spans))
         fields = list(_delimited(value, budget))
     except _NoMessage:
         return None

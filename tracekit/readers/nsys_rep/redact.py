@@ -52,7 +52,8 @@ BATCH = 4 << 20
 """Bytes of blocks that are searched together."""
 LEAST_STRINGS = 1 << 20
 """Strings that any report may have; more only if it has as many bytes."""
-BYTES_PER_STEP = 4
+MESSAGES = 4
+"""How much more the bytes of a message cost than those of a text."""
 
 
 def redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
@@ -269,7 +270,7 @@ class _Report:
     def _event(self, entries: Entries, nth: int) -> bytes:
         """Return an entry that is about to be looked at field by field."""
         event = entries[nth]
-        self.budget.spend(1 + len(event) // BYTES_PER_STEP)
+        self.budget.spend_bytes(MESSAGES * len(event))
         return event
 
     def _learn_environment(self, text: bytes) -> bool:
@@ -314,8 +315,8 @@ class _Report:
         marks = [start for start, _, _ in self._environment_spans(entries.body, homes=True)]
         known = self._named(entries, ids, self.environments)
         for nth in sorted({*entries.holding(zeros), *entries.holding(marks), *known}):
-            self.budget.spend()
             text = entries[nth]
+            self.budget.spend_bytes(len(text))
             if entries.numbers[nth] != STRING:
                 continue
             self.redaction.learn(PATH, text)
@@ -356,7 +357,7 @@ class _Report:
             if entries.numbers[nth] != STRING:
                 return self.overwriter.overwritten(value, inside)
             bits = functools.reduce(operator.or_, (bits for _, _, bits in inside))
-            return self.redaction.overwrite(self.overwriter.names, value, bits)
+            return self.overwriter.overwritten_text(value, bits)
 
         return each_replaced(entries, sorted(chosen), edit, self.budget)
 
@@ -372,7 +373,7 @@ class _Report:
         def edit(nth: int, value: bytes) -> bytes:
             inside = entries.spans(nth, spans)
             if nth in processes:
-                self.budget.spend(1 + len(value) // BYTES_PER_STEP)
+                self.budget.spend_bytes(MESSAGES * len(value))
                 shorter = process(value)
                 inside, value = self.overwriter.candidates(shorter), shorter
             return self.overwriter.overwritten(value, inside)

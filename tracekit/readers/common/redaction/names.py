@@ -7,19 +7,22 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 import unicodedata
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tracekit.readers.common.redaction import environments
 from tracekit.readers.common.redaction.kinds import MENTION
-from tracekit.readers.common.redaction.patterns import FILL, HOME_MARKS, PATTERNS, PROBES, filled
+from tracekit.readers.common.redaction.patterns import FILL, HOME_MARKS, PATTERNS, PROBES
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    import numpy.typing as npt
 
     Candidate = tuple[int, int, int]
     """A stretch in which something may stand: where it begins and ends, and the bits of what that may be."""
@@ -35,10 +38,15 @@ PART_OF_WORD = 3
 _TO_ASCII = bytes(range(0x80)) + b"\1" * 0x80
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PRINTABLE = re.compile(rb"[\t\x20-\x7e\x80-\xff]{5,}")
-_ESCAPES = re.compile(rb"%[0-9A-Fa-f]{2}"), re.compile(rb"\\u00[0-9A-Fa-f]{2}")
-_ESCAPE = re.compile(b"|".join(e.pattern for e in _ESCAPES))
+_ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}|\\u00[0-9A-Fa-f]{2}")
 _WIDE = re.compile(rb"(?:[\x20-\x7e]\0){4,}"), re.compile(rb"(?:\0[\x20-\x7e]){4,}")
+_LONGEST_ESCAPE = 6
+_DIGITS = np.zeros(256, np.uint8)
+_DIGITS[list(b"0123456789abcdef")] = range(16)
+_DIGITS[list(b"ABCDEF")] = range(10, 16)
 _AFTER_DRIVE = b":\\"
+_MANY_STARTS = 1 << 12
+"""Places where two bytes fit the beginning of a name: of more, the whole names are searched for."""
 _AROUND, _MANY_ESCAPES = 300, 1000
 """Bytes around an escaped character that are decoded to see whether something stands there, unless there are many."""
 
@@ -70,7 +78,8 @@ class Names:
             self._by_start[literal.text[:2]].append(literal)
         self.literals = frozenset(literal.text for literal in literals)
         self.examined = 0
-        self._pairs = {tuple(start) for start in self._by_start}
+        self._pairs = np.zeros(1 << 16, np.bool_)
+        self._pairs[[int.from_bytes(start, "big") for start in self._by_start]] = True
 
     def rewritten(self, text: bytes, may_hold: int = ANYTHING) -> tuple[bytes, set[str]]:
         """Overwrite what identifies somebody or something in a text, or in bytes that are none.
@@ -109,23 +118,17 @@ class Names:
         starts = self._searched.starts(data)
         _check(len(starts), most)
         probed = list(_probed(data, most))
-        self.examined += len(starts) + len(probed)
-        return sorted((*self._confirmed(data, starts), *probed, *self._escaped(data)))
+        escaped = [match.span() for match in _limited(_ESCAPE.finditer(data), most)]
+        self.examined += len(starts) + len(probed) + len(escaped)
+        return sorted((*self._confirmed(data, starts), *probed, *self._around(data, escaped)))
 
     def _rewritten_text(self, text: bytes, kinds: set[str], may_hold: int) -> bytes:
         made = self._plain(text, kinds, may_hold=may_hold)
         if not _ESCAPE.search(made):
             return made
-        places = [(m.start(), m.end()) for m in _ESCAPE.finditer(made)]
-        decoded, spans = _decoded(made, places)
+        decoded, lengths = _decoded(made)
         after = self._plain(decoded, kinds)
-        if after == decoded:
-            return made
-        changed = zip(decoded, after, spans, strict=True)
-        return b"".join(
-            made[start:end] if old == new else filled(made[start:end]) if end - start > 1 else bytes((new,))
-            for old, new, (start, end) in changed
-        )
+        return made if after == decoded else _encoded_again(made, decoded, after, lengths)
 
     def _plain(self, text: bytes, kinds: set[str], *, shortest: int = 0, may_hold: int = ANYTHING) -> bytes:
         """Overwrite patterns and literals in a text as it is written."""
@@ -145,11 +148,9 @@ class Names:
     def _without_literals(self, text: bytes, shortest: int) -> bytes:
         """Overwrite names and values of at least some length; in bytes that are no text only ASCII has letters."""
         letters = _TEXT_LETTERS if shortest == 0 else _ASCII_LETTERS
-        if not self._pairs:
-            return text
         low, out, after = text.lower(), bytearray(text), 0
-        for start, pair in enumerate(itertools.pairwise(low)):
-            if pair not in self._pairs or start < after:
+        for start in self._literal_starts(low):
+            if start < after:
                 continue
             for literal, is_name in self._by_start[low[start : start + 2]]:
                 end = start + len(literal)
@@ -162,6 +163,13 @@ class Names:
                     after = end
                     break
         return bytes(out)
+
+    def _literal_starts(self, low: bytes) -> list[int]:
+        """Return where names and values may begin in a text in lower case, ascending."""
+        data = np.frombuffer(low, np.uint8)
+        pairs = data[:-1].astype(np.uint16) << 8 | data[1:]
+        starts: list[int] = np.flatnonzero(self._pairs[pairs]).tolist()
+        return starts if len(starts) <= _MANY_STARTS else self._literal_marks.starts(low)
 
     def _rewritten_run(self, run: bytes, kinds: set[str]) -> bytes:
         """Overwrite a printable run among numbers; its first byte may be the length of the text that follows."""
@@ -188,6 +196,10 @@ class Names:
             owners[_wide(text)] |= ANYTHING
         return _Marks(owners)
 
+    @functools.cached_property
+    def _literal_marks(self) -> _Marks:
+        return _Marks(dict.fromkeys(self.literals, LITERAL))
+
     def _confirmed(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
         """Yield the stretches of marks that may belong to something."""
         low = data.lower() if starts else b""
@@ -201,9 +213,8 @@ class Names:
             if held:
                 yield start, end, held
 
-    def _escaped(self, data: bytes) -> Iterator[Candidate]:
-        """Yield stretches with escaped characters around which something stands once they are decoded."""
-        places = [match.span() for escape in _ESCAPES for match in escape.finditer(data)]
+    def _around(self, data: bytes, places: list[tuple[int, int]]) -> Iterator[Candidate]:
+        """Yield the escaped characters around which something stands once they are decoded."""
         if len(places) > _MANY_ESCAPES:
             yield from ((start, end, ANYTHING) for start, end in places)
             return
@@ -291,13 +302,17 @@ def _confirmed_owners(owners: int, data: bytes, start: int) -> int:
 _CONFIRMED = [(nth, pattern.confirm) for nth, pattern in enumerate(PATTERNS) if pattern.confirm is not None]
 
 
+def _limited(matches: Iterator[re.Match[bytes]], most: int | None) -> Iterator[re.Match[bytes]]:
+    """Yield matches as long as there are not too many."""
+    for number, match in enumerate(matches, 1):
+        _check(number, most)
+        yield match
+
+
 def _probed(data: bytes, most: int | None) -> Iterator[Candidate]:
     """Yield the stretches that a probe matches."""
-    number = 0
     for probe, owners in PROBES:
-        for match in probe.finditer(data):
-            number += 1
-            _check(number, most)
+        for match in _limited(probe.finditer(data), most):
             start, end = match.span()
             if data[start : start + 2] != _AFTER_DRIVE or data[max(0, start - 1) : start].isalpha():
                 yield start, end, owners
@@ -350,16 +365,21 @@ def _wide(text: bytes) -> bytes:
     return b"\0".join(bytes((c,)) for c in text)
 
 
-def _decoded(text: bytes, places: list[tuple[int, int]]) -> tuple[bytes, list[tuple[int, int]]]:
-    """Decode escaped characters: the decoded text, and where each of its bytes stands in the text."""
-    out = bytearray()
-    spans: list[tuple[int, int]] = []
-    at = 0
-    for start, end in (*places, (len(text), len(text))):
-        out += text[at:start]
-        spans += [(i, i + 1) for i in range(at, start)]
-        if end > start:
-            out.append(int(text[end - 2 : end], 16))
-            spans.append((start, end))
-        at = end
-    return bytes(out), spans
+def _decoded(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
+    """Decode escaped characters: the decoded text, and how many bytes of the text each of its bytes is written in."""
+    starts, stops = np.array([match.span() for match in _ESCAPE.finditer(text)]).T
+    lengths = np.ones(len(text), np.int8)
+    for offset in range(1, _LONGEST_ESCAPE):
+        lengths[starts[starts + offset < stops] + offset] = 0
+    lengths[starts] = stops - starts
+    decoded = np.frombuffer(text, np.uint8).copy()
+    decoded[starts] = _DIGITS[decoded[stops - 2]] << 4 | _DIGITS[decoded[stops - 1]]
+    return decoded[lengths > 0].tobytes(), lengths[lengths > 0]
+
+
+def _encoded_again(text: bytes, decoded: bytes, after: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
+    """Write into a text what became of it decoded; an escaped character that changed is filled."""
+    before, now = (np.frombuffer(x, np.uint8) for x in (decoded, after))
+    changed = np.repeat(before != now, lengths)
+    values = np.repeat(np.where(lengths > 1, np.uint8(FILL[0]), now), lengths)
+    return np.where(changed, values, np.frombuffer(text, np.uint8)).tobytes()
