@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     """A stretch of bytes in which something may stand: where it begins and ends, and the bits of what that may be."""
     Spans = Sequence[Span]
 
-LEAST_STEPS, STEPS_PER_BYTE = 1 << 19, 2
+LEAST_STEPS, STEPS_PER_BYTE = 1 << 18, 1
 BYTES_PER_STEP = 16
 """Bytes of a text that may be searched for a step."""
 MAX_ENTRIES = 1 << 21
