@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 PYTHON := $(shell command -v $(PYTHON) || command -v python3)
 BIN := .venv/bin
+LOWEST := .venv-lowest
 WORKERS ?= 2
 
 .PHONY: demo test check bench docs setup lowest clean
@@ -27,6 +28,22 @@ test: setup
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=90 --durations=15
 	$(BIN)/python -m coverage report --include='tracekit/core/*' --fail-under=100
 
+# The lowest declared version of each dependency, no pandas, and the tests that read and write every format.
+lowest: $(LOWEST)/.ready
+	HYPOTHESIS_PROFILE=short $(LOWEST)/bin/python -m pytest -q -n $(WORKERS) $(CORE)
+
+CORE := tests/test_every_format.py tests/test_conformance.py tests/test_join_ncu.py tests/test_ops_of_kernels.py \
+	tests/test_forks.py tests/core tests/exporters tests/cli/test_convert.py tests/cli/test_printing.py \
+	--ignore=tests/core/dlprof/test_against_model.py
+
+$(LOWEST)/.ready: pyproject.toml constraints.txt tests/lowest.py
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(LOWEST)/bin/python tests/lowest.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
+		--editable . --group test
+	touch $@
+
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,4 +61,4 @@ docs: setup
 	$(BIN)/mkdocs build --strict --quiet
 
 clean:
-	rm -rf .venv out site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(LOWEST) out site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

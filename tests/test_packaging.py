@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 import tracekit as tk
 from packaging.requirements import Requirement
+from packaging.version import Version
+from tests import lowest
 
 ROOT = Path(__file__).parents[1]
 DEV_ONLY = ("pytest", "hypothesis", "packaging", "hatchling", "mkdocs")
@@ -115,6 +118,59 @@ def test_the_source_distribution_builds_the_same(built: Path) -> None:
         names = {n.partition("/")[2] for n in archive.getnames()}
     assert {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "schemas/arrow/kernels.toml"} <= names
     assert not [n for n in names if n.startswith(("tests", "fixtures", "docs"))]
+
+
+def test_make_lowest_installs_the_lowest_declared_versions() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    printed = subprocess.run(
+        [sys.executable, "tests/lowest.py"], cwd=ROOT, text=True, capture_output=True, check=True
+    ).stdout.splitlines()
+    versions = {requirement.name: requirement.specifier for requirement in map(Requirement, printed)}
+    assert len(versions) == len(printed)
+    for requirement in map(Requirement, declared):
+        (floor,) = requirement.specifier
+        assert (floor.operator, str(versions[requirement.name])) == (">=", f"=={floor.version}")
+    assert {"pytest", "hypothesis"} <= versions.keys()
+    assert not [name for name in versions if name.startswith("polars-")]
+    dry = subprocess.run(["make", "--dry-run", "lowest"], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    assert "-m pytest -q" in dry
+    assert "tests/test_every_format.py" in dry
+
+
+def test_a_floor_must_be_one_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["polars>=1,<2"]', "utf-8")
+    monkeypatch.setattr(lowest, "ROOT", tmp_path)
+    with pytest.raises(ValueError, match="'polars>=1,<2' is not declared as name>=version"):
+        lowest.floors()
+
+
+def test_what_ci_installs_is_declared() -> None:
+    pinned = dict(p.split("==") for p in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in p)
+    for name, floor in lowest.floors().items():
+        assert Version(pinned[name]) >= Version(floor), name
+
+
+def test_the_versions_of_the_readme_are_those_declared() -> None:
+    table = (ROOT / "README.md").read_text("utf-8").partition("| package |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    pinned = dict(p.split("==") for p in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in p)
+    assert {row[0]: row[1] for row in rows} == lowest.floors()
+    assert {row[0]: row[-1] for row in rows} == {name: pinned[name] for name in lowest.floors()}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["formats"], ["schema"], ["schema", "kernels"]])
+def test_what_reads_no_file_imports_no_pandas(arguments: list[str]) -> None:
+    assert importlib.util.find_spec("pandas") is not None
+    code = (
+        "import sys, tracekit.cli\nsys.argv = ['tracekit', *sys.argv[1:]]\n"
+        "try: tracekit.cli.main()\nexcept SystemExit: pass\nassert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, check=True)
+
+
+def test_nothing_is_converted_to_pandas() -> None:
+    sources = (ROOT / "tracekit").rglob("*.py")
+    assert [p.name for p in sources if ".to_pandas" in p.read_text("utf-8")] == []
 
 
 def run(python: Path, *args: str | Path, cwd: Path) -> str:

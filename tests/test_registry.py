@@ -62,7 +62,9 @@ def test_the_built_in_ones() -> None:
 
 
 def test_no_such_format() -> None:
-    with pytest.raises(UnknownFormatError, match=r"^no reader is called 'nsys'\nHint: readers: nsys-sqlite, "):
+    with pytest.raises(
+        UnknownFormatError, match=r"^no reader is called 'nsys'\nHint: did you mean 'nsys-rep'\? readers: nsys-sqlite, "
+    ):
         registry.reader("nsys")
     with pytest.raises(UnknownFormatError, match=r"^no exporter is called 'xml'\nHint: exporters: chrome-trace, "):
         registry.exporter("xml")

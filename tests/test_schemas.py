@@ -60,10 +60,14 @@ def test_some_columns() -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(SchemaError, match=r"^no table is called 'kernel'\nHint: tables: api_calls, capture_info"):
+    with pytest.raises(
+        SchemaError,
+        match=r"^no table is called 'kernel'\nHint: did you mean 'kernels'\? tables: api_calls, capture_info",
+    ):
         schemas.table("kernel")
     with pytest.raises(
-        SchemaError, match=r"^table 'kernels' has no column 'start'\nHint: columns: kernel_id, start_ns"
+        SchemaError,
+        match=r"^table 'kernels' has no column 'start'\nHint: did you mean 'start_ns'\? columns: kernel_id, start_ns",
     ):
         KERNELS["start"]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
 from tracekit.errors import ExportError, TracekitError, UnknownFormatError, choices, warn
+from tracekit.files import InputFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from tracekit.files import FileState
     from tracekit.schemas import TableSchema
 
 BUILTIN_READERS = (
@@ -80,20 +82,38 @@ class Source:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
-    @functools.cached_property
+    @property
     def head(self) -> bytes:
         """The first bytes of a file; empty for a folder, a pipe or a device."""
+        return self._first_look[0]
+
+    @property
+    def state(self) -> FileState | None:
+        """State of the file when its head was read; None for a folder, a pipe or a device."""
+        return self._first_look[1]
+
+    @functools.cached_property
+    def _first_look(self) -> tuple[bytes, FileState | None]:
         with self._readable():
             if not self.path.is_file():
-                return b""
-            with self.path.open("rb") as f:
-                return f.read(HEAD_BYTES)
+                return b"", None
+            with InputFile(self.path) as file:
+                return file.read(0, min(HEAD_BYTES, file.size)), file.state
 
     @functools.cached_property
     def size(self) -> int:
         """Size of the file in bytes."""
         with self._readable():
             return self.path.stat().st_size
+
+    def open(self) -> InputFile:
+        """Open the file that the head was read of.
+
+        Raises:
+            TracekitError: It is no regular file, may not be read, or is not the same file any more.
+            FileNotFoundError: There is no such file.
+        """
+        return InputFile(self.path, self.state)
 
     @functools.cached_property
     def names(self) -> frozenset[str]:

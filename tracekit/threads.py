@@ -60,7 +60,7 @@ class Relay:
         self._turn = threading.Condition()
         self._next = 0
         self._totals: Counter[str] = Counter()
-        self._broken = False
+        self._failed: int | None = None
 
     def hand_on(self, job: int, added: Mapping[str, int]) -> Counter[str]:
         """Wait for the jobs before this one; return what they added up to, and add to it.
@@ -69,8 +69,8 @@ class Relay:
             BrokenRelayError: One of them failed.
         """
         with self._turn:
-            self._turn.wait_for(lambda: self._broken or self._next == job)
-            if self._broken:
+            self._turn.wait_for(lambda: self._next == job or self._is_behind_a_failure(job))
+            if self._next != job:
                 raise BrokenRelayError
             before = self._totals.copy()
             self._totals.update(added)
@@ -79,15 +79,18 @@ class Relay:
             return before
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[None]:
-        """Let no later job wait for one that fails."""
+    def holding(self, job: int) -> Iterator[None]:
+        """Let no later job wait for this one if it fails; those before it go on."""
         try:
             yield
         except BaseException:
             with self._turn:
-                self._broken = True
+                self._failed = job if self._failed is None else min(job, self._failed)
                 self._turn.notify_all()
             raise
+
+    def _is_behind_a_failure(self, job: int) -> bool:
+        return self._failed is not None and self._failed < job
 
 
 class BrokenRelayError(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import threading
@@ -13,7 +12,18 @@ from typing import TYPE_CHECKING, Literal, Self
 from tracekit import presence, registry, schemas, targets
 from tracekit.describe import Description
 from tracekit.errors import ExportError, MissingTableError, TracekitError, UnknownFormatError, warn
-from tracekit.layers import Aggregation, File, Layer, Selected, Selection, to_frame
+from tracekit.layers import (
+    Aggregation,
+    File,
+    InMemory,
+    Layer,
+    LiveLayer,
+    OpenedFile,
+    Recipe,
+    Selected,
+    Selection,
+    to_frame,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +34,8 @@ if TYPE_CHECKING:
 
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
-    from tracekit.registry import Exporter, Progress, Reader, Source, View
+    from tracekit.layers.recipe import Step
+    from tracekit.registry import Exporter, Progress, View
 
 WRITERS = 4
 QUICK_BYTES = 1 << 27
@@ -64,16 +75,28 @@ def load(
     found = registry.sniff(source) if format is None else registry.reader(format)
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
-    found = found if via is None else _through(via, found, source)
-    inputs = (targets.Input.of(source.path),)
-    return Trace(File(found.open(source), source.path, inputs), path=source.path, format=found.format)
+    opened = OpenedFile.of(source, found, via)
+    return Trace(opened.open(source), path=source.path, format=found.format, recipe=Recipe(opened))
 
 
 class Trace:
-    """One loaded profile: every declared table by name, perhaps without rows, and what is known of the capture."""
+    """One loaded profile: every declared table by name, perhaps without rows, and what is known of the capture.
 
-    def __init__(self, layer: Layer, *, path: Path | None = None, format: str = "memory") -> None:  # noqa: A002
-        self._layer = layer
+    A trace can be pickled and copied: the copy opens the file again, by its absolute path, when it is first used, and
+    repeats what was done to the trace. It raises ``TracekitError`` then if the size or the time of the last change of
+    the file is another one. Tables in memory are pickled with the trace.
+    """
+
+    def __init__(
+        self,
+        layer: Layer | None,
+        *,
+        path: Path | None = None,
+        format: str = "memory",  # noqa: A002
+        recipe: Recipe | None = None,
+    ) -> None:
+        self._built = layer
+        self._recipe = recipe or Recipe(LiveLayer(layer or Layer()))
         self._turn = threading.RLock()
         self.path = path
         self.format = format
@@ -87,7 +110,8 @@ class Trace:
         """
         for name in tables:
             schemas.table(name)
-        return cls(File(tables, Path("memory")))
+        origin = InMemory(dict(tables))
+        return cls(origin.layer(), recipe=Recipe(origin))
 
     @property
     def tables(self) -> list[str]:
@@ -238,7 +262,7 @@ class Trace:
             >>> trace.frame("kernels").group_by("range_name").len().sort("range_name").collect().rows()[:3]
             [('capture', 2), ('eager', 25), ('replay 0', 5)]
         """
-        return self._on(self._layer.correlated())
+        return self._on(self._layer.correlated(), ("correlated", ()))
 
     def rollup(
         self,
@@ -277,7 +301,8 @@ class Trace:
             >>> nodes.select("path", "instance_count").row(0)
             ('', 136)
         """
-        return self._on(self._layer.rolled_up(Aggregation(key_op, iterations, dialect, tensor_cores)))
+        aggregation = Aggregation(key_op, iterations, dialect, tensor_cores)
+        return self._on(self._layer.rolled_up(aggregation), ("rolled_up", (aggregation,)))
 
     def report(self, name: str) -> ReportTable | DlprofReport:
         """Compute a report of ``nsys stats`` or of DLProf, by its name.
@@ -327,6 +352,9 @@ class Trace:
             units (texts, of a metric that has no number). A column whose metric is not known is called
             ``section: label``.
 
+        Raises:
+            TracekitError: Launches have so few of the metrics that nearly all of very many cells would be empty.
+
         Example:
             >>> import tracekit as tk
             >>> wide = tk.load("fixtures/ncu/ncu_details.csv").wide()
@@ -366,7 +394,7 @@ class Trace:
         for trace, table, what in ((self, "kernels", "kernels"), (ncu, "ncu_launches", "results of Nsight Compute")):
             if not trace.count(table):
                 raise MissingTableError(f"has no {what} to join", path=trace.path, hint=self.schema(table).recorded_by)
-        return self._on(self._layer.joined(ncu._layer, metrics))
+        return self._on(self._layer.joined(ncu._layer, metrics), ("joined", (ncu._recipe, metrics)))
 
     @property
     def ncu_matches(self) -> pl.DataFrame:
@@ -419,7 +447,7 @@ class Trace:
         for trace, table, what in ((self, "ops", "ops"), (graph, "graph_nodes", "nodes of a graph")):
             if not layer.count(table):
                 raise MissingTableError(f"has no {what} to join", path=trace.path, hint=self.schema(table).recorded_by)
-        return self._on(layer)
+        return self._on(layer, ("graph_joined", (graph._recipe,)))
 
     @property
     def graph_matches(self) -> pl.DataFrame:
@@ -475,6 +503,7 @@ class Trace:
             self.schema(name)
         presence.check(self, time=time, devices=devices, domains=domains)
         layer = self._layer if tables is None else self._layer.only(tables)
+        steps: list[Step] = [] if tables is None else [("only", (tuple(tables),))]
         wanted = Selection(
             time,
             None if devices is None else tuple(devices),
@@ -483,7 +512,9 @@ class Trace:
         )
         if time is not None and layer.count("ncu_launches") and not layer.count("kernels"):
             warn("results of Nsight Compute have durations, but no place in time: all are kept", path=self.path)
-        return self._on(layer if wanted == Selection() else Selected(layer, wanted))
+        if wanted == Selection():
+            return self._on(layer, *steps)
+        return self._on(Selected(layer, wanted), *steps, ("selected", (wanted,)))
 
     def export(
         self,
@@ -539,7 +570,8 @@ class Trace:
 
     def close(self) -> None:
         """Close the file."""
-        self._layer.close()
+        if self._built is not None:
+            self._built.close()
 
     def __enter__(self) -> Self:
         return self
@@ -582,12 +614,25 @@ class Trace:
         small = self.path is None or not self.path.is_file() or self.path.stat().st_size <= QUICK_BYTES
         return small and isinstance(self._layer, File)
 
+    def __reduce__(self) -> tuple[Callable[..., Trace], tuple[Recipe, str]]:
+        return _rebuilt, (self._recipe, self.format)
+
+    @property
+    def _layer(self) -> Layer:
+        """The layers of the trace; a trace that was pickled builds them when they are first needed."""
+        layer = self._built
+        if layer is None:
+            with self._turn:
+                layer = self._built = self._built or self._recipe.layer()
+        return layer
+
     def _columns(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)
         return schema.names if columns is None else [schema[c].name for c in columns]
 
-    def _on(self, layer: Layer) -> Trace:
-        return Trace(layer, path=self.path, format=self.format)
+    def _on(self, layer: Layer, *steps: Step) -> Trace:
+        """Return a trace of other layers, which these steps made of the layers of this trace."""
+        return Trace(layer, path=self.path, format=self.format, recipe=self._recipe.then(*steps))
 
 
 def stats(trace: Trace, report: str) -> pl.DataFrame:
@@ -725,7 +770,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
     return dict(found.unredacted(source))
 
 
-def _redacting(source: registry.Source) -> Reader:
+def _redacting(source: registry.Source) -> registry.Reader:
     """Return the reader that recognises a source and can redact it."""
     found = registry.sniff(source)
     if found.redact is None:
@@ -751,16 +796,10 @@ def write_table(
     return Path(path)
 
 
-def _through(via: str, found: Reader, source: Source) -> Reader:
-    """Return the reader that lets another program read first."""
-    from tracekit.readers import by_nsys, nsys_rep, nsys_sqlite
-
-    if via != by_nsys.TOOL:
-        raise UnknownFormatError(f"nothing is read via {via!r}", hint=f"via: {by_nsys.TOOL}")
-    if found.format != nsys_rep.READER.format:
-        hint = "read it without via=, or --via"
-        raise TracekitError(f"nsys exports its reports only, and this is {found.format}", path=source.path, hint=hint)
-    return dataclasses.replace(nsys_sqlite.READER, open=by_nsys.open_)
+def _rebuilt(recipe: Recipe, format: str) -> Trace:  # noqa: A002
+    """Return the trace of a recipe; its file is opened when it is first used."""
+    path = recipe.origin.path if isinstance(recipe.origin, OpenedFile) else None
+    return Trace(None, path=path, format=format, recipe=recipe)
 
 
 def _write(trace: Trace, to: Exporter, path: Path, tables: Sequence[str] | None, progress: Progress) -> None:

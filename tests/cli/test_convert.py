@@ -124,3 +124,16 @@ def test_a_folder_does_not_go_to_standard_output(run: Run, name: str) -> None:
     done = run("convert", TRAIN, "-", "--to", name, status=2)
     assert f"{name} makes a folder: give its name" in done.stderr
     assert done.stdout == b""
+
+
+def test_a_folder_of_the_one_table_with_rows(run: Run, tmp_path: Path) -> None:
+    """A second table makes it a folder, but the rows are there."""
+    import pyarrow.parquet as pq
+
+    with tk.load("fixtures/train_amp.sqlite") as trace:
+        ranges = trace["nvtx_ranges"]
+    pq.write_table(ranges, tmp_path / "nvtx_ranges.parquet")
+    out = tmp_path / "folder"
+    assert run("convert", tmp_path / "nvtx_ranges.parquet", out, "--to", "parquet").stderr == f"wrote {out}\n"
+    with tk.load(out) as again:
+        assert again["nvtx_ranges"].equals(ranges)

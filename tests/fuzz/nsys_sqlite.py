@@ -11,7 +11,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
+from tests.fuzz import sqlite_pages
 from tests.fuzz.changes import edge, of_bytes
+from tests.fuzz.sqlite_pages import HEADER, page_size
 
 FORMAT, SUFFIX = "nsys-sqlite", ".sqlite"
 ROOT = Path(__file__).parents[2]
@@ -20,7 +22,8 @@ FIXTURES = ("graph_node", "nvtx_features", "gpu_metrics")
 # Public exports by the beginning of their SHA-256, of 2020.3 without a version, 2022.1 and 2026.1.
 PUBLIC = ("d15e5e4317cc6db1", "9761786ccb5391ec", "84c90236cd88d305")
 ROWS = 40
-HEADER = 100
+DEEP = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY")
+RARELY = 50
 INTERIOR = (2, 5)
 KEPT = (
     *("CUPTI_ACTIVITY_KIND_%", "NVTX_EVENTS", "OSRT_API", "GPU_METRICS", "TARGET_INFO_%", "META_DATA_%", "StringIds"),
@@ -52,11 +55,6 @@ def exports() -> list[tuple[str, bytes]]:
     public = sorted(CORPUS.glob("nsys_*/**/*.sqlite")) if CORPUS.is_dir() else []
     digests = {hashlib.sha256(p.read_bytes()).hexdigest()[:16]: p for p in public}
     return found + [(d, cut_down(digests[d])) for d in PUBLIC if d in digests]
-
-
-def page_size(file: bytes) -> int:
-    size: int = struct.unpack_from(">H", file, 16)[0]
-    return 1 << 16 if size == 1 else size
 
 
 def whole_file(file: bytes, dice: random.Random) -> bytes:
@@ -188,12 +186,34 @@ MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
 )
 
 
+@functools.cache
+def layouts() -> list[tuple[str, bytes]]:
+    """Exports laid out otherwise: deep trees, large pages, bytes left alone, other encodings of texts."""
+    (first, small), *_ = exports()
+    many = [f'INSERT INTO "{t}" SELECT * FROM "{t}"' for t in DEEP for _ in range(5)]
+    large = sqlite_pages.edited(small, *many)
+    return [
+        (f"{first} in 512", sqlite_pages.repaged(small, 512)),
+        (f"{first} deep", sqlite_pages.repaged(large, 512)),
+        (f"{first} deep, 64 reserved", sqlite_pages.repaged(large, 1024, reserved=64)),
+        (f"{first} in 65536", sqlite_pages.repaged(small, 1 << 16)),
+        (f"{first} in UTF-16", sqlite_pages.repaged(small, 1024, encoding="UTF-16le")),
+        (f"{first} with a log", sqlite_pages.repaged(small, 4096, wal=True)),
+        *exports(),
+    ]
+
+
 def unharmed() -> bytes:
     return exports()[0][1]
 
 
 def made(case: int) -> tuple[str, bytes]:
+    dice = random.Random(case)
+    if case % 2:
+        name, file = dice.choice(layouts())
+        change = dice.choice(sqlite_pages.RARE if case % RARELY == 1 else sqlite_pages.CHANGES)
+        return f"{name}, {change.__name__}", change(file, dice)
     listed = exports()
-    name, file = listed[case % len(listed)]
-    mutate = MUTATIONS[case // len(listed) % len(MUTATIONS)]
-    return f"{name}, {mutate.__name__}", mutate(file, random.Random(case))
+    name, file = listed[case // 2 % len(listed)]
+    mutate = MUTATIONS[case // 2 // len(listed) % len(MUTATIONS)]
+    return f"{name}, {mutate.__name__}", mutate(file, dice)

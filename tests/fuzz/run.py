@@ -142,9 +142,10 @@ def read_all(path: Path, format: str | None, tables: list[str] | None = None) ->
     with trace:
         for name in tables or trace.tables:
             try:
+                counted = trace.count(name)
                 table = trace[name]
                 table.validate(full=True)
-                assert trace.count(name) == table.num_rows, name
+                assert trace.count(name) == counted == table.num_rows, name
             except tk.TracekitError as e:
                 errors.append(named(e, path))
         try:

@@ -16,7 +16,8 @@ from tests.fuzz.run import ROOT, run
 
 CASES = {
     "nsys_rep": 20_000,
-    "nsys_sqlite": 300,
+    "nsys_sqlite": 600,
+    "dlprof_db": 300,
     "ncu_rep": 400,
     "ncu_csv": 150,
     "kineto": 300,
@@ -26,6 +27,7 @@ CASES = {
 AT_ONCE = {
     "nsys_rep": 2000,
     "nsys_sqlite": 300,
+    "dlprof_db": 300,
     "ncu_rep": 1000,
     "ncu_csv": 300,
     "kineto": 300,

@@ -18,6 +18,7 @@ from tests.conftest import FIXTURES, SHARED
 from tests.readers.databases import outcome, plain, untouched
 from tests.readers.dlprof_files import CHILDREN, TABLES, database
 from tracekit.errors import CorruptTraceError, TracekitWarning, UnknownFormatError, UnsupportedVersionError
+from tracekit.readers.common import columns
 
 PAIR = SHARED / "corpus" / "nsys_pairs" / "MohanadOdema__DLProf" / "w_Relu" / "nsys_profile.sqlite"
 PUBLIC = sorted((SHARED / "corpus" / "dlprof").rglob("*.sqlite"))
@@ -112,14 +113,22 @@ def test_something_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "table", "said"),
     [
-        ("read_only_kernels SET gpu_start = 'soon' WHERE id = 1", "kernels", "column start_ns holds something else"),
-        ("read_only_kernels SET gpu_stop = 1.5 WHERE id = 1", "kernels", "column end_ns holds something else"),
+        (
+            "read_only_kernels SET gpu_start = 'soon' WHERE id = 1",
+            "kernels",
+            "row 1: column gpu_start holds text, expected integer",
+        ),
+        (
+            "read_only_kernels SET gpu_stop = 1.5 WHERE id = 1",
+            "kernels",
+            "row 1: column gpu_stop holds real, expected integer",
+        ),
         ("read_only_kernels SET gpu_stop = NULL WHERE id = 1", "kernels", "column 'end_ns' of 'kernels'"),
         ("read_only_kernels SET grid_id = 99", "kernels", "column 'grid_x' of 'kernels'"),
         ("read_only_grid_block SET x = 5000000000", "kernels", "column 'grid_x' of 'kernels'"),
         ("read_only_memcpys SET process_id = -9e18", "memcpys", "column 'process_id' of 'memcpys'"),
-        ("read_only_memcpys SET id = 9223372036854775807 WHERE id = 1", "memcpys", "column correlation_id holds"),
-        ("read_only_cuda_calls SET thread_id = x'00ff'", "api_calls", "column thread_id holds something else"),
+        ("read_only_memcpys SET id = 9223372036854775807 WHERE id = 1", "memcpys", "too large to number"),
+        ("read_only_cuda_calls SET thread_id = x'00ff'", "api_calls", "row 1: column thread_id holds blob, expected"),
     ],
 )
 def test_values_that_cannot_be(tmp_path: Path, change: str, table: str, said: str) -> None:
@@ -128,6 +137,47 @@ def test_values_that_cannot_be(tmp_path: Path, change: str, table: str, said: st
         trace[table]
     assert said in str(caught.value)
     assert str(caught.value).endswith(AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "said"),
+    [
+        ("id, x, y, z", "(1, 1, 1, 1), (2, 1, 1, 1), (2, 1, 1, 1)", "1 rows repeat the id of another"),
+        ("id, x, y, z", "(1, 1, 1, 1), (NULL, 1, 1, 1)", "1 rows have no id"),
+    ],
+)
+def test_ids_that_are_no_keys(tmp_path: Path, names: str, rows: str, said: str) -> None:
+    table = "read_only_grid_block"
+    made = database(
+        tmp_path / "made",
+        f"DROP TABLE {table}",
+        f"CREATE TABLE {table} ({names})",
+        f"INSERT INTO {table} VALUES {rows}",
+    )
+    with tk.load(made) as trace, pytest.raises(CorruptTraceError, match=said) as caught:
+        trace["kernels"]
+    assert caught.value.table == table
+
+
+def test_ids_in_any_order(path: Path, tmp_path: Path) -> None:
+    table = "read_only_kernels"
+    made = database(
+        tmp_path / "made",
+        f"CREATE TABLE other AS SELECT * FROM {table} ORDER BY id DESC",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE other RENAME TO {table}",
+    )
+    with tk.load(made) as trace, tk.load(path) as same:
+        assert trace["kernels"].equals(same["kernels"])
+
+
+def test_long_texts_that_many_rows_name(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "SPARE_TEXT_BYTES", 1)
+    monkeypatch.setattr(columns, "MAX_TEXT_BYTES_PER_ROW", 0)
+    for table, source in (("ops", "read_only_ops"), ("group_nodes", "group_ops")):
+        with tk.load(written) as trace, pytest.raises(CorruptTraceError, match=r"\d+ rows name \d+ bytes") as caught:
+            trace[table]
+        assert caught.value.table == source
 
 
 def test_dangling_names_and_kinds_are_null(tmp_path: Path) -> None:

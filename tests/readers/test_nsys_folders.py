@@ -18,6 +18,8 @@ from tests.readers.databases import FIXTURES
 from tests.readers.folders import KINDS, SUFFIXES, as_folder, changed, copied, fixture, read, tables_of, write
 from tracekit import cli
 from tracekit.core.reports import REPORTS
+from tracekit.files import InputFile
+from tracekit.readers.common.budget import Budget
 from tracekit.readers.nsys.lookups import Lookups
 from tracekit.readers.nsys_folders import files
 from tracekit.registry import Source
@@ -28,7 +30,7 @@ ONLY_IN_REPORTS = ("graph_id", "cluster_x", "cluster_y", "cluster_z")
 SELECTIONS: dict[str, dict[str, Any]] = {
     "window": {"time": (45_000_000, 200_000_000)},
     "device": {"devices": [1]},
-    "domain": {"domains": ["nothing of this name"]},
+    "no domain": {"domains": []},
     "long": {"min_duration_ns": 5_000},
 }
 
@@ -113,8 +115,8 @@ def test_pieces_are_of_limited_size(kind: str, rows: int, monkeypatch: pytest.Mo
     table = files.ParquetTable if kind == "parquetdir" else files.ArrowTable
     whole = table.batches
 
-    def batches(self: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for batch in whole(self, columns):
+    def batches(self: Any, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
+        for batch in whole(self, file, columns, budget):
             seen.append(batch.num_rows)
             yield batch
 
@@ -131,9 +133,9 @@ def test_only_the_columns_asked_for_are_read(kind: str, monkeypatch: pytest.Monk
     table = files.ParquetTable if kind == "parquetdir" else files.ArrowTable
     whole = table.batches
 
-    def batches(self: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(self: Any, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
         asked.append(tuple(columns))
-        return whole(self, columns)
+        return whole(self, file, columns, budget)
 
     monkeypatch.setattr(table, "batches", batches)
     with tk.load(fixture(kind)) as trace:
@@ -151,9 +153,9 @@ def test_only_the_files_needed_are_opened(kind: str, monkeypatch: pytest.MonkeyP
     table = files.ParquetTable if kind == "parquetdir" else files.ArrowTable
     begin = table.__init__
 
-    def init(self: Any, path: Path) -> None:
-        opened.append(path.stem)
-        begin(self, path)
+    def init(self: Any, file: InputFile) -> None:
+        opened.append(file.path.stem)
+        begin(self, file)
 
     monkeypatch.setattr(table, "__init__", init)
     with tk.load(fixture(kind)) as trace:

@@ -85,7 +85,7 @@ def test_each_kind_in_place_of_the_other(kind: str, kernels: Path) -> None:
 def test_a_folder_or_nothing_in_place_of_a_file(kind: str, kernels: Path) -> None:
     with tk.load(kernels.parent) as trace:
         kernels.unlink()
-        with pytest.raises(CorruptTraceError, match=rf"{kernels.name}: table {KERNEL}: not {NAMES[kind]}: neither a"):
+        with pytest.raises(TracekitError, match=rf"{kernels.name}: was removed while it was open\nHint: wait until"):
             trace["kernels"]
     kernels.mkdir()
     assert error_of(kernels.parent).startswith(f"{kernels}: table {KERNEL}: not {NAMES[kind]}: a folder")
@@ -102,8 +102,7 @@ def test_no_permission(kind: str, kernels: Path, monkeypatch: pytest.MonkeyPatch
         raise PermissionError(13, "Permission denied")
 
     with tk.load(kernels.parent) as trace:
-        monkeypatch.setattr(parquet, "ParquetFile", refuse)
-        monkeypatch.setattr(pa, "memory_map", refuse)
+        monkeypatch.setattr(os, "open", refuse)
         with pytest.raises(TracekitError) as caught:
             trace["kernels"]
     assert str(caught.value) == f"{kernels}: cannot be read: permission denied\nHint: check its mode"
@@ -292,10 +291,8 @@ def test_a_long_text_on_every_row_stays_one_text(tmp_path: Path) -> None:
     table = pa.table({"globalPid": pa.array(range(4000)), "pid": pa.array(range(4000)), "name": long})
     parquet.write_table(table, path, compression="zstd")
     said = error_of(path.parent, "processes")
-    assert (
-        said
-        == f"{path}: table PROCESSES: cannot be read: 4000 texts would become 4000000000 bytes{again('parquetdir')}"
-    )
+    assert said.startswith(f"{path}: table PROCESSES: cannot be read: 4,000,000,000 bytes of texts would take 4,000,")
+    assert said.endswith(again("parquetdir"))
 
 
 # Mutations: whatever the bytes, it ends in an error of ours or in a trace, quickly and within bounds.

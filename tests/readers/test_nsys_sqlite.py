@@ -14,7 +14,7 @@ import tracekit as tk
 from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, untouched
 from tracekit import schemas, threads
 from tracekit.readers.common import columns as col
-from tracekit.readers.nsys_sqlite import database
+from tracekit.readers.common.sqlite import database, tables
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry import Source
 
@@ -371,24 +371,28 @@ def test_a_capture_is_let_go(tmp_path: Path) -> None:
     assert gone() is None
 
 
-@pytest.mark.parametrize("rows", [1, 7, 100])
-def test_slices_give_the_same_rows_in_order(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+@pytest.mark.parametrize("decoded", [True, False])
+@pytest.mark.parametrize("size", [1, 8192, 1 << 15])
+def test_slices_give_the_same_rows_in_order(monkeypatch: pytest.MonkeyPatch, size: int, decoded: bool) -> None:
     with tk.load(FEATURES) as trace:
         want = {name: trace[name] for name in trace.tables}
-    monkeypatch.setattr(database, "SLICE_ROWS", rows)
+    monkeypatch.setattr(tables, "RUN_BYTES", size)
+    monkeypatch.setattr(database, "LARGE_RUNS", 0 if decoded else 1 << 30)
     with tk.load(FEATURES) as trace:
-        for name in ("kernels", "nvtx_ranges", "nvtx_marks", "threads", "processes"):
+        for name in trace.tables:
             assert trace[name].equals(want[name]), name
+            assert trace.count(name) == want[name].num_rows
 
 
 def test_connections_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "SLICE_ROWS", 10)
+    monkeypatch.setattr(tables, "RUN_BYTES", 1)
+    monkeypatch.setattr(database, "LARGE_RUNS", 1 << 30)
     capture = ExportCapture(Source(FEATURES))
     for _ in range(5):
         capture.read("api_calls", ["start_ns"])
-    assert 1 <= len(capture.tables._idle) <= threads.MAX_THREADS
+    assert 1 <= len(capture.tables._connections.idle) <= threads.MAX_THREADS
     capture.close()
-    assert capture.tables._idle == []
+    assert capture.tables._connections.idle == []
     assert capture.read("api_calls", ["start_ns"]).num_rows == 1109
     capture.close()
 
@@ -597,6 +601,6 @@ def test_text_of_any_type() -> None:
 def test_tables_decoded_from_their_pages_are_the_same(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tk.load(capture) as trace:
         expected = {name: trace[name] for name in trace.tables}
-    monkeypatch.setattr(database, "LARGE_SLICES", 0)
+    monkeypatch.setattr(database, "LARGE_RUNS", 0)
     with tk.load(capture) as trace:
         assert {name: trace[name] for name in trace.tables} == expected

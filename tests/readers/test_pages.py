@@ -8,14 +8,21 @@ import sqlite3
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracekit.errors import CorruptTraceError
-from tracekit.readers.nsys_sqlite.pages import ROWID, Layout, Pages, Run, layout
+from tracekit.errors import TracekitError
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.sqlite import records, trees
+from tracekit.readers.common.sqlite.pages import PageFile
+from tracekit.readers.common.sqlite.records import ROWID, ColumnInfo
+from tracekit.readers.common.sqlite.trees import Run
+
+if TYPE_CHECKING:
+    from tracekit.readers.common.sqlite.records import Column
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 FILES = sorted(CORPUS.glob("**/*.sqlite")) if CORPUS.is_dir() else []
@@ -40,22 +47,43 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def pages_of(path: Path) -> Pages:
-    head = path.read_bytes()[:100]
-    (size,) = struct.unpack_from(">H", head, 16)
-    return Pages(path, 65536 if size == 1 else size, head[20])
+class Place(NamedTuple):
+    """Where a table is: its root page, and the number of each column that may be decoded."""
+
+    root: int
+    columns: dict[str, int]
 
 
-def layouts(path: Path) -> dict[str, Layout]:
+class Pages:
+    """The pages of a file as the tests look at them."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = PageFile(path)
+        self.count = self.file.count
+
+    def runs(self, root: int, size: int = 1 << 21) -> list[Run]:
+        return trees.runs(trees.walk(self.file, root), self.file.page_size, size)
+
+    def decode(self, run: Run, columns: list[int]) -> tuple[np.ndarray, list[Column]] | None:
+        block = self.file.read(run.pages)
+        cells = trees.cells(self.file, block, run)
+        assert trees.facts(self.file, block, cells, run).rows == len(cells.rowids)
+        found = records.decode(block, cells, columns)
+        return None if found is None else (cells.rowids, found)
+
+
+def layouts(path: Path) -> dict[str, Place]:
     found = {}
     with opened(path) as connection:
         tables = connection.execute("SELECT name, rootpage, sql FROM sqlite_schema WHERE type = 'table'").fetchall()
         for name, root, sql in tables:
             info = connection.execute("SELECT * FROM pragma_table_xinfo(?)", (name.decode(),)).fetchall()
-            columns = [(cid, n.decode(), kind.decode(), null, None, pk, hid) for cid, n, kind, null, _, pk, hid in info]
-            place = layout(root, sql.decode(), columns)
-            if place is not None:
-                found[name.decode()] = place
+            columns = [
+                ColumnInfo(cid, n.decode(), kind.decode(), null, None, pk, hid)
+                for cid, n, kind, null, _, pk, hid in info
+            ]
+            if root and (place := records.layout(sql.decode(), columns)):
+                found[name.decode()] = Place(root, place)
     return found
 
 
@@ -83,12 +111,11 @@ def _flags(values: np.ndarray, valid: np.ndarray | None) -> list[bool]:
 
 def compare(path: Path, size: int = 1 << 21, *, short: bool = False) -> Counts:
     """Compare every table with SQLite: all columns that hold only integers together, and every column alone."""
-    pages = pages_of(path)
+    pages = Pages(path)
     decoded = left = 0
     for table, place in layouts(path).items():
         names = list(place.columns)
         runs = pages.runs(place.root, size)
-        assert runs is not None
         assert [r.low for r in runs] == [LOWEST, *(r.high + 1 for r in runs[:-1])]
         assert runs[-1].high == HIGHEST
         for run in runs:
@@ -212,14 +239,14 @@ def test_columns_before_and_after_overflowing_text(tmp_path: Path) -> None:
         "CREATE TABLE t (a INTEGER, b TEXT, c INTEGER)",
         "INSERT INTO t VALUES (1, NULL, 2), (300, printf('%.*c', 3000, 'x'), 70000), (5, printf('%.*c', 9000, 'x'), 6)",
     )
-    pages, place = pages_of(path), layouts(path)["t"]
-    (run,) = pages.runs(place.root) or ()
+    pages, place = Pages(path), layouts(path)["t"]
+    (run,) = pages.runs(place.root)
     before = pages.decode(run, [0])
     assert before is not None
     assert rows_of(before) == [(1, 1), (2, 300), (3, 5)]
     assert pages.decode(run, [0, 2]) is None
     path = made(path, "DELETE FROM t WHERE rowid = 3")
-    after = pages_of(path).decode(run, [2, 0])
+    after = Pages(path).decode(run, [2, 0])
     assert after is not None
     assert rows_of(after) == [(1, 2, 1), (2, 70000, 300)]
 
@@ -235,9 +262,9 @@ def test_a_tree_of_three_levels_and_wide_records(tmp_path: Path) -> None:
         "CREATE TABLE deep (a INTEGER)",
         f"{MANY} INSERT INTO deep SELECT i * i FROM k",
     )
-    pages, places = pages_of(path), layouts(path)
+    pages, places = Pages(path), layouts(path)
     counts = compare(path, 2048, short=True)
-    assert counts.decoded > 2 * len(pages.runs(places["deep"].root, 2048) or ())
+    assert counts.decoded > 2 * len(pages.runs(places["deep"].root, 2048))
     made(path, "DROP TABLE deep", "PRAGMA page_size = 4096", "VACUUM")
     assert compare(path).left == 0
 
@@ -278,13 +305,14 @@ def test_an_index_is_no_table(tmp_path: Path) -> None:
         "CREATE TABLE t (a INTEGER PRIMARY KEY, b) WITHOUT ROWID",
         f"{MANY} INSERT INTO t SELECT i, i FROM k",
     )
-    assert pages_of(path).runs(2) is None
+    with pytest.raises(Damage, match="page 2 belongs to an index or a table without rowids"):
+        Pages(path).runs(2)
 
 
 def test_the_schema_on_the_first_page(tmp_path: Path) -> None:
     path = made(tmp_path / "a.sqlite", "CREATE TABLE t (a)", "CREATE TABLE u (a)")
-    pages = pages_of(path)
-    (run,) = pages.runs(1) or ()
+    pages = Pages(path)
+    (run,) = pages.runs(1)
     found = pages.decode(run, [3])
     assert found is not None
     assert rows_of(found) == [(1, 2), (2, 3)]
@@ -293,29 +321,37 @@ def test_the_schema_on_the_first_page(tmp_path: Path) -> None:
 def test_broken_trees_are_named(tmp_path: Path) -> None:
     path = made(tmp_path / "a.sqlite", "CREATE TABLE t (a INTEGER)", f"{MANY} INSERT INTO t SELECT i FROM k")
     whole = path.read_bytes()
-    pages = pages_of(path)
-    with pytest.raises(CorruptTraceError, match=r"a page number outside 1 to \d+"):
+    pages = Pages(path)
+    with pytest.raises(
+        Damage, match=rf"leads to page {pages.count + 1}, and its pages are those from 1 to {pages.count}"
+    ):
         pages.runs(pages.count + 1)
-    for child, message in ((0, "outside 1 to"), (2, "two places"), (3, "two places")):
+    for child, message in ((0, "leads to page 0"), (1, "leads to page 1"), (2, "two places"), (3, "two places")):
         data = bytearray(whole)
         data[4096 + 8 : 4096 + 12] = struct.pack(">I", child)
         path.write_bytes(data)
-        with pytest.raises(CorruptTraceError, match=message):
-            pages_of(path).runs(2)
-    with pytest.raises(CorruptTraceError, match="pages of 1000 bytes, 0 of them reserved"):
-        Pages(path, 1000, 0)
+        with pytest.raises(Damage, match=message):
+            Pages(path).runs(2)
+    data = bytearray(whole)
+    data[16:18] = struct.pack(">H", 1000)
+    path.write_bytes(data)
+    with pytest.raises(Damage, match="pages of 1000 bytes, 0 of them reserved"):
+        Pages(path)
 
 
-def test_a_file_cut_short_meanwhile_is_left_to_sqlite(tmp_path: Path) -> None:
+def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
     path = made(tmp_path / "a.sqlite", "CREATE TABLE t (a INTEGER)", f"{MANY} INSERT INTO t SELECT i FROM k")
-    pages = pages_of(path)
-    (run,) = pages.runs(2) or ()
+    pages = Pages(path)
+    (run,) = pages.runs(2)
     path.write_bytes(path.read_bytes()[: 5 * 4096])
-    assert pages.decode(run, [0]) is None
+    with pytest.raises(TracekitError, match="changed while it was open: it had"):
+        pages.decode(run, [0])
     path.write_bytes(b"")
-    assert pages.runs(2) is None
+    with pytest.raises(TracekitError, match="changed while it was open: it had"):
+        pages.runs(2)
     path.unlink()
-    assert pages.decode(run, [0]) is None
+    with pytest.raises(TracekitError, match="was removed while it was open"):
+        pages.decode(run, [0])
 
 
 def test_flipped_bytes_give_values_or_nothing_or_our_error(tmp_path: Path) -> None:
@@ -325,20 +361,20 @@ def test_flipped_bytes_give_values_or_nothing_or_our_error(tmp_path: Path) -> No
         "CREATE TABLE t (a INTEGER, b TEXT, c INTEGER, d INTEGER)",
         f"{MANY} INSERT INTO t SELECT i * i, CASE i % 9 WHEN 0 THEN printf('%.*c', i % 400, 'x') END, -i, i % 2 FROM k LIMIT 900",  # noqa: E501
     )
-    whole, pages = path.read_bytes(), pages_of(path)
+    whole, count = path.read_bytes(), Pages(path).count
     chance = random.Random(11)
     outcomes = {"values": 0, "left": 0, "error": 0}
     for _ in range(500):
         data = bytearray(whole)
         for _ in range(chance.choice((1, 1, 4, 200))):
-            page = chance.randrange(1, pages.count)
+            page = chance.randrange(1, count)
             at = page * 512 + (chance.randrange(24) if chance.random() < 0.5 else chance.randrange(512))
             data[at] = chance.choice((0, 255, 128, 5, 13, chance.randrange(256)))
         path.write_bytes(data)
+        pages = Pages(path)
         try:
-            runs = pages.runs(2, 1 << 13)
-            found = [pages.decode(run, [0, 2, 3]) for run in runs or ()]
-        except CorruptTraceError:
+            found = [pages.decode(run, [0, 2, 3]) for run in pages.runs(2, 1 << 13)]
+        except Damage:
             outcomes["error"] += 1
         else:
             left = sum(f is None for f in found)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto import config_pb2, event_pb2, graph_pb2, step_stats_pb2, types_pb2
 from tests.readers.tfevents_files import WALL, packed, scalar, summary, tensor, value, written
-from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.errors import CorruptTraceError
 from tracekit.readers.tfevents import events, exported, records, step_stats
 
 STRING = types_pb2.DT_STRING
@@ -234,22 +234,18 @@ def test_a_damaged_graph_of_a_function(tmp_path: Path) -> None:
             trace.table("graph_nodes")
 
 
-def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["shorter", "gone"])
+def test_a_file_that_changes_once_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     path = written(tmp_path, exports("t", traced("a").SerializeToString()))
-    whole, again = path.read_bytes(), exported.read
+    with tk.load(path) as trace:
+        expected = trace["step_stats"]
+    read = exported.read
 
-    def shorter(run: Any) -> Any:
-        path.write_bytes(whole[:80])
-        return again(run)
+    def changed(run: Any) -> Any:
+        path.unlink() if how == "gone" else path.write_bytes(path.read_bytes()[:80])
+        return read(run)
 
-    def gone(run: Any) -> Any:
-        path.unlink()
-        return again(run)
-
-    monkeypatch.setattr(exported, "read", shorter)
-    with pytest.raises(CorruptTraceError, match=r"has become shorter: \d+ bytes were at byte \d+\nHint: load it again"):
-        tk.load(path)
-    path.write_bytes(whole)
-    monkeypatch.setattr(exported, "read", gone)
-    with pytest.raises(TracekitError, match="cannot be read again: No such file or directory"):
-        tk.load(path)
+    monkeypatch.setattr(exported, "read", changed)
+    with tk.load(path) as trace:
+        assert expected.num_rows > 0
+        assert trace["step_stats"].equals(expected)

@@ -97,10 +97,10 @@ def command(
 
 
 def _with_rows(trace: Trace) -> tuple[str, ...]:
-    """Return the tables that have rows and are not declared as optional, at least two: one alone would be a file."""
+    """Return the tables that have rows and are not optional, and one more if it is one: one alone would be a file."""
     counts = trace.counts()
     full = tuple(t for t in trace.tables if counts[t] and not trace.schema(t).optional)
-    return full if len(full) > 1 else ALWAYS
+    return full if len(full) > 1 else tuple(dict.fromkeys((*full, *ALWAYS)))
 
 
 def _exporter(out: Path | None, to: str | None) -> Exporter:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError
+from tracekit.forks import check_polars
 from tracekit.registry import Exporter
 from tracekit.text import without_formulas
 
@@ -28,6 +29,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
     """Write one table with a header line."""
     import polars as pl
 
+    check_polars()
     frame = pl.DataFrame(view.pieces(name)).with_columns(pl.col(pl.Binary).bin.encode("hex"))
     with path.open("wb") as file:  # a path that is not UTF-8 means nothing to polars
         (without_formulas(frame) if spreadsheet else frame).lazy().sink_csv(file, maintain_order=True)

@@ -5,7 +5,22 @@ question needs, and keeps only what is dear to compute.
 """
 
 from tracekit.layers.file import File
+from tracekit.layers.recipe import InMemory, LiveLayer, OpenedFile, Recipe, through
 from tracekit.layers.selected import Selected, Selection
 from tracekit.layers.stack import ROLLED_UP, Aggregation, Correlated, Layer, to_frame
 
-__all__ = ["ROLLED_UP", "Aggregation", "Correlated", "File", "Layer", "Selected", "Selection", "to_frame"]
+__all__ = [
+    "ROLLED_UP",
+    "Aggregation",
+    "Correlated",
+    "File",
+    "InMemory",
+    "Layer",
+    "LiveLayer",
+    "OpenedFile",
+    "Recipe",
+    "Selected",
+    "Selection",
+    "through",
+    "to_frame",
+]

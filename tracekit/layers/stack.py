@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tracekit import schemas
 from tracekit.errors import SchemaError
+from tracekit.forks import check_polars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -262,6 +263,7 @@ class Correlated(Over):
 
     def _made(self, name: str, columns: Sequence[str], added: list[str]) -> pa.Table:
         """Compute added columns, after all that they need is read, each table in one pass."""
+        check_polars()
         self.prefetch({name: [*columns, *added]})
         return schemas.conform(self._correlation.columns(name, added).to_arrow(), self.schema(name), added)
 
@@ -371,6 +373,7 @@ class NcuJoined(Over):
         """Give kernels some of the joined columns."""
         import polars as pl
 
+        check_polars()
         values = self._metrics.select("launch_id", *(c for c in columns if c in self._metrics.columns))
         beside = self._matches.join(
             values, left_on="ncu_launch_id", right_on="launch_id", how="left", maintain_order="left"
@@ -441,6 +444,8 @@ class RolledUp(Over):
     def rollup(self) -> Rollup:
         """The roll-up, made once."""
         from tracekit.core.rollup import Rollup, tables
+
+        check_polars()
 
         if self._rollup is None:
             self._base.prefetch({name: list(columns) for name, columns in tables.NEEDS.items()})
@@ -545,9 +550,11 @@ def to_frame(layer: Layer, name: str) -> pl.LazyFrame:
     import polars as pl
     from polars.io.plugins import register_io_source
 
+    check_polars()
     schema = schemas.polars_schema(layer.schema(name))
 
     def read(columns: list[str] | None, where: pl.Expr | None, rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
+        check_polars()
         table = layer.read(name, list(schema) if columns is None else columns or list(schema)[:1])
         frame = pl.DataFrame(table if rows is None else table.slice(0, rows))
         yield frame if where is None else frame.filter(where)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tracekit.readers.common.table_files import TableFiles, find, one_file
+from tracekit.readers.common.table_files import TableFiles, find, is_text, one_file
 from tracekit.registry import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import pyarrow as pa
 
+    from tracekit.files import InputFile
+    from tracekit.readers.common.budget import Budget
     from tracekit.registry import Source
 
 MAGIC = b"PAR1"
@@ -25,14 +26,44 @@ def sniff(source: Source) -> bool:
 
 def open_(source: Source) -> TableFiles:
     """Open a file or a folder."""
+    return TableFiles(find(source, ".parquet") or one_file(source, _ParquetFile), _ParquetFile)
+
+
+class _ParquetFile:
+    """What a Parquet file says it holds.
+
+    Attributes:
+        schema: Its schema.
+        rows: Number of rows that its row groups say they have.
+    """
+
+    def __init__(self, file: InputFile) -> None:
+        with _opened(file) as parquet:
+            self._metadata = parquet.metadata
+            self.schema: pa.Schema = parquet.schema_arrow
+        file.check()
+        groups = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
+        self.rows: int = sum(group.num_rows for group in groups)
+
+    def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
+        """Read columns; texts that may be long on many rows come as dictionaries."""
+        from tracekit.readers.common import parquet_pages
+
+        if not self._metadata.num_row_groups:  # pyarrow 18 cannot read such a file
+            return self.schema.empty_table().select(list(columns))
+        parquet_pages.check_columns(file, self._metadata, columns, budget)
+        texts = [c for c in columns if is_text(self.schema.field(c).type)]
+        long = parquet_pages.long_texts(file, self._metadata, texts, budget)
+        with _opened(file, metadata=self._metadata, read_dictionary=long) as parquet:
+            data = parquet.read(list(columns))
+        file.check()
+        return data
+
+
+def _opened(file: InputFile, **options: Any) -> Any:
     from pyarrow import parquet
 
-    def read(path: Path, columns: Sequence[str]) -> pa.Table:
-        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read(list(columns))
-
-    files = find(source, ".parquet") or one_file(source, parquet.read_schema)
-    return TableFiles(files, lambda path: int(parquet.read_metadata(path).num_rows), read)
+    return parquet.ParquetFile(file.native_path, page_checksum_verification=True, **options)
 
 
 READER = Reader("parquet", "Parquet files of tracekit's tables, one or a folder", (".parquet",), sniff, open_)

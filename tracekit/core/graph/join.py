@@ -109,7 +109,8 @@ def _parts(rows: pl.DataFrame, column: str, *, of_end: bool) -> pl.DataFrame:
     counts = pl.int_ranges(1, pl.col("part").list.len().clip(upper_bound=DEEPEST) + 1)
     pairs = parts.with_columns(count=counts).explode("count")
     part = pl.col("part").list.tail("count") if of_end else pl.col("part").list.head("count")
-    return pairs.with_columns(text=part.list.join("/")).drop("part")
+    some = pairs.select(part).to_series().cast(pl.List(pl.String))  # polars before 2.1 makes a list of nulls of no rows
+    return pairs.with_columns(some.list.join("/").alias("text")).drop("part")
 
 
 def columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:

@@ -38,10 +38,10 @@ def prefixes(names: pl.Series) -> pl.DataFrame:
     deepest = pl.col("part").list.len().clip(upper_bound=DEEPEST_PATH)
     parts = parts.with_columns(pl.col("op").cast(pl.Int64), level=pl.int_ranges(deepest))
     pairs = parts.explode("level")
-    path = pl.col("part").list.head(pl.col("level")).list.join("/") + pl.when(pl.col("level") > 0).then(
-        pl.lit("/")
-    ).otherwise(pl.lit(""))
-    return pairs.select("op", "level", path=path)
+    head = pairs.select(pl.col("part").list.head("level")).to_series()
+    head = head.cast(pl.List(pl.String))  # polars before 2.1 makes a list of nulls of no rows
+    slash = pl.when(pl.col("level") > 0).then(pl.lit("/")).otherwise(pl.lit(""))
+    return pairs.with_columns(head.list.join("/").alias("path")).select("op", "level", pl.col("path") + slash)
 
 
 def groups(measures: Measures, iteration: pl.Series, devices: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:

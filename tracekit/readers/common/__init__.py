@@ -1,4 +1,4 @@
-"""What readers share: columns, mapped files, counts of damage, protobuf, SQLite files, redaction.
+"""What readers share: columns, counts of damage, protobuf, SQLite files, redaction.
 
 Every other module and folder of tracekit.readers is a format, or what the forms of one tool share.
 """

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+MAX_TEXT_BYTES = (1 << 31) - 1
+"""Bytes of text that one Arrow array can hold."""
+
+SPARE_TEXT_BYTES, MAX_TEXT_BYTES_PER_ROW = 1 << 26, 1 << 12
+"""What the texts of a column may take that are stored once and named by many rows."""
+_NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+_DTYPES = {pa.from_numpy_dtype(name): np.dtype(name) for name in _NUMBERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,18 @@ def compact(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.Dictionary
     return named(used.indices, names.take(used.dictionary))
 
 
+def spelled_out(names: pa.DictionaryArray) -> pa.Array:
+    """Return the text of each row: n in, n out.
+
+    Raises:
+        ValueError: A long text stands on so many rows that they would take far more memory than the file has bytes.
+    """
+    size = pc.sum(pc.binary_length(names.dictionary).cast(pa.int64()).take(names.indices)).as_py() or 0
+    if size > min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(names), MAX_TEXT_BYTES):
+        raise ValueError(f"{len(names)} rows name {size} bytes of text")
+    return names.dictionary_decode()
+
+
 def fitted(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Cast numbers to the type they are wanted in; where a value does not fit, integers stay as they are."""
     if data.type == kind or not is_number(kind) or not is_number(data.type):
@@ -72,6 +91,11 @@ def fitted(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa
 def is_number(kind: pa.DataType) -> bool:
     """Whether a column of this type holds numbers."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def dtype(kind: pa.DataType) -> np.dtype[np.integer | np.floating]:
+    """Return the numpy type that holds the numbers of an Arrow type; ``to_pandas_dtype`` would import pandas."""
+    return _DTYPES[kind]
 
 
 def numbers(

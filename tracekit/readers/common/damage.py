@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tracekit.files import InputFile
+
 Made = TypeVar("Made")
 
 COPY_AGAIN = "copy the report again from where it was recorded, or record it again"
@@ -22,11 +24,25 @@ class Damage(Exception):  # noqa: N818 - never leaves the reader: ``located`` tu
 
 
 @contextlib.contextmanager
-def located(path: Path, table: str | None = None) -> Iterator[None]:
-    """Turn what is found damaged inside into the error that names the file."""
+def located(path: Path, table: str | None = None, file: InputFile | None = None) -> Iterator[None]:
+    """Turn damage that is found inside into the error that names the file.
+
+    Args:
+        path: The file.
+        table: Table that is read.
+        file: The file, if it is open; where it changed since it was opened, that is the error instead.
+
+    Raises:
+        CorruptTraceError: Damage was found.
+        TracekitError: The file changed.
+    """
     try:
         yield
-    except Damage as e:
+    except (Damage, CorruptTraceError) as e:
+        if file is not None:
+            file.check()
+        if isinstance(e, CorruptTraceError):
+            raise
         raise CorruptTraceError(str(e), path=path, table=table, hint=COPY_AGAIN) from e
 
 

@@ -75,7 +75,7 @@ class Numbers:
 
     def __init__(self, kind: pa.DataType, at_most: int) -> None:
         self._kind = kind
-        self._values = np.zeros(at_most, _dtype(kind))
+        self._values = np.zeros(at_most, columns.dtype(kind))
         self._valid: np.ndarray | None = None
         self.rows = 0
 
@@ -116,14 +116,9 @@ class Numbers:
             self._valid[: self.rows] = valid[: self.rows]
 
     def _widen(self, kind: pa.DataType) -> None:
-        wider = np.zeros(len(self._values), _dtype(kind))
+        wider = np.zeros(len(self._values), columns.dtype(kind))
         wider[: self.rows] = self._values[: self.rows]
         self._kind, self._values = kind, wider
-
-
-def _dtype(kind: pa.DataType) -> np.dtype:
-    made: np.dtype = np.dtype(kind.to_pandas_dtype())
-    return made
 
 
 class Names:

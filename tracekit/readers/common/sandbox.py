@@ -105,6 +105,7 @@ def _memory(package: str, pages: int) -> tuple[_Code, wasmtime.Store, wasmtime.M
 @functools.cache
 def _compiled(package: str, *, guarded: bool) -> _Code:
     config = wasmtime.Config()
+    config.parallel_compilation = False  # its threads would be missing in a forked process, which would wait for them
     if not guarded:
         config.memory_reservation = 0
         config.memory_reservation_for_growth = 0

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from typing import TYPE_CHECKING
 
-from tracekit.readers.common.sqlite_files import MAGIC, connect, read_only_uri
+from tracekit.readers.common.sqlite_files import MAGIC
 from tracekit.registry import Reader
 
 if TYPE_CHECKING:
@@ -19,12 +17,10 @@ def sniff(source: Source) -> bool:
     """Whether a file is a SQLite database with the ops of DLProf; one too damaged to tell is not claimed."""
     if not source.head.startswith(MAGIC):
         return False
-    try:
-        with contextlib.closing(connect(read_only_uri(source))) as connection:
-            names = {n for (n,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    except (sqlite3.Error, UnicodeError):
-        return False
-    return names >= _MARKS
+    from tracekit.readers.common.sqlite.catalogue import table_names
+
+    names = table_names(source.path)
+    return names is not None and names >= _MARKS
 
 
 def open_(source: Source) -> Capture:

@@ -10,21 +10,24 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pyarrow as pa
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionError, first_line, warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.dlprof_db import rolled
-from tracekit.readers.dlprof_db.database import AGAIN, Database
-from tracekit.readers.dlprof_db.tables import CHILDREN, NEEDED, TABLES, Made, calls
+from tracekit.readers.dlprof_db.database import AGAIN, ID, Database
+from tracekit.readers.dlprof_db.tables import CHILDREN, NEEDED, ONE_CALL, TABLES, CallNumber, Lookup, calls
 from tracekit.readers.nsys.versions import LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tracekit.readers.dlprof_db.tables import Made, Origin
     from tracekit.registry import Source
 
+_HIGHEST = (1 << 63) - 1
 NEWEST = (1, 8)
 CALLS, FACTS = "api_calls", "capture_info"
 SEEN = ("processes", "threads")
@@ -57,7 +60,7 @@ class DlprofCapture:
 
     def names(self) -> list[str]:
         """Names of the tables that a database may hold rows for."""
-        whole = all(set(c) <= self._database.columns.get(t, frozenset()) for t, c in rolled.NEEDED.items())
+        whole = all({*c} <= {*self._database.columns.get(t, ())} for t, c in rolled.NEEDED.items())
         return [*TABLES, CALLS, FACTS, *SEEN, *(rolled.TABLES if whole else ())]
 
     def count(self, name: str) -> int:
@@ -65,7 +68,7 @@ class DlprofCapture:
         if name in TABLES:
             return self._database.count(TABLES[name].source)
         if name == CALLS:
-            return sum(map(self._database.calls, CHILDREN))
+            return sum(map(self._count_calls, CHILDREN))
         if name in ("ops", "op_instances"):
             return self._database.count(rolled.SOURCES[name])
         return int(self.read(name, schemas.table(name).key).num_rows)
@@ -92,32 +95,55 @@ class DlprofCapture:
             raise CorruptTraceError(first_line(e), path=self.path, hint=AGAIN) from e
 
     def close(self) -> None:
-        """Nothing stays open between two reads."""
+        """Close the database."""
+        self._database.close()
 
     def _rows(self, name: str, made: Made, columns: Sequence[str]) -> pa.Table:
         """Make columns of a declared table from one table of the database: a row each, in the order of its ids."""
         schema = schemas.table(name)
         if made.source not in self._database.columns:
             return schemas.empty(schema, columns)
-        known = [c for c in columns if c in made.columns] or [schema.names[0]]
-        selected = ", ".join(f"{made.columns[c]} AS {c}" for c in known)
-        sql = f"SELECT {selected} FROM {made.source} t {made.joins} ORDER BY t.id"  # noqa: S608 - all of it ours
-        kinds = {c: pa.string() if schema[c].type == "string" else pa.int64() for c in known}
-        read = self._database.read(sql, kinds, table=made.source)
-        rows = len(next(iter(read.values())))
+        wanted = {c: made.columns[c] for c in columns if c in made.columns}
+        texts = [o for c, o in wanted.items() if schema[c].type == "string" and isinstance(o, str)]
+        rows = self._numbered(made, [o for o in wanted.values() if o not in texts], texts)
+        values = {c: self._value(rows, origin) for c, origin in wanted.items()}
         fields = schemas.arrow_schema(schema, columns)
-        return pa.table({f.name: self._resolved(f, read.get(f.name), rows) for f in fields})
+        return pa.table({f.name: self._resolved(f, values.get(f.name), rows.height) for f in fields})
 
-    def _resolved(self, field: pa.Field, data: pa.Array | None, rows: int) -> pa.Array:
+    def _numbered(self, made: Made, origins: Sequence[Origin], texts: Sequence[str]) -> pl.DataFrame:
+        """Read the rows of a table of the database; ``first`` is the first row of the call that each is of."""
+        numbers = [o.by if isinstance(o, Lookup) else o for o in origins if not isinstance(o, CallNumber)]
+        of_calls = made.only_first or any(isinstance(o, CallNumber) for o in origins)
+        rows = self._database.by_id(made.source, (*numbers, *(ONE_CALL if of_calls else ())), texts)
+        if not of_calls:
+            return rows
+        rows = rows.with_columns(first=pl.col(ID).min().over(ONE_CALL))
+        return rows.filter(pl.col(ID) == pl.col("first")) if made.only_first else rows
+
+    def _value(self, rows: pl.DataFrame, origin: Origin) -> pl.Series:
+        """Return what a declared column is made of: n rows in, n values out."""
+        if isinstance(origin, str):
+            return rows[origin]
+        if isinstance(origin, CallNumber):
+            ends = [e for e in (rows["first"].min(), rows["first"].max()) if isinstance(e, int)]
+            if any(abs(origin.of(e)) > _HIGHEST for e in ends):
+                what = f"ids from {ends[0]} to {ends[1]}: too large to number calls by them"
+                raise CorruptTraceError(what, path=self.path, table=origin.source, hint=AGAIN)
+            return rows.select(origin.of(pl.col("first"))).to_series()
+        others = self._database.by_id(origin.table, (origin.column,)).select(ID, named=origin.column)
+        joined = rows.select(id=origin.by).join(others, on=ID, how="left", maintain_order="left")
+        return joined.select(pl.coalesce("named", ID) if origin.or_id else "named").to_series()
+
+    def _resolved(self, field: pa.Field, data: pl.Series | None, rows: int) -> pa.Array:
         """Make a declared column of what was read; without anything it is null, or 0 if it may not be."""
         if data is None:
             absent = pa.nulls(rows, field.type)
             return absent if field.nullable else absent.fill_null(0)
         if not pa.types.is_dictionary(field.type):
-            return data
+            return data.to_arrow()
         enum = _LABELLED.get(field.name)
-        strings = self._database.strings if enum is None else col.Strings.of(dict(enumerate(LABELS[enum])))
-        return strings.look_up(pa.chunked_array([data]))[0]
+        labels = None if enum is None else col.Strings.of(dict(enumerate(LABELS[enum])))
+        return self._database.named(data, of=labels)
 
     def _calls(self, columns: Sequence[str]) -> pa.Table:
         """Make the calls of CUDA, in order of start, from all tables that tell of one."""
@@ -128,16 +154,19 @@ class DlprofCapture:
         whole = pa.concat_tables([self._rows(CALLS, calls(s), needed) for s in sources]).unify_dictionaries()
         return whole.sort_by([("start_ns", "ascending"), ("api_call_id", "ascending")])
 
+    def _count_calls(self, source: str) -> int:
+        """Count the calls of CUDA that a table tells of."""
+        rows = self._database.rows(source, ONE_CALL)
+        return rows.n_unique() if rows.height else 0
+
     def _seen(self, name: str, columns: Sequence[str]) -> pa.Table:
         """List the processes or threads that rows name, in order of their numbers."""
         key = schemas.table(name).key
-        sources = [t for t in ("read_only_op_instances", *CHILDREN) if t in self._database.columns]
-        union = " UNION ".join(f"SELECT {', '.join(key)} FROM {t}" for t in sources)  # noqa: S608
-        sql = f"SELECT * FROM ({union}) ORDER BY {', '.join(key)}"  # noqa: S608 - all of it ours
-        read = self._database.read(sql, dict.fromkeys(key, pa.int64()), table=sources[0])
-        rows = len(read[key[0]])
+        listed = pl.concat([self._database.rows(t, key).unique() for t in ("read_only_op_instances", *CHILDREN)])
+        rows = listed.unique().sort(key)
         fields = schemas.arrow_schema(schemas.table(name), columns)
-        return pa.table({f.name: self._resolved(f, read.get(f.name), rows) for f in fields})
+        known = {c: rows[c] for c in key}
+        return pa.table({f.name: self._resolved(f, known.get(f.name), rows.height) for f in fields})
 
     @functools.cached_property
     def _facts(self) -> dict[str, str]:
@@ -150,18 +179,14 @@ class DlprofCapture:
 
     def _row(self, table: str) -> dict[str, object]:
         """Return the first row of a table; nothing if there is none."""
-        columns = sorted(self._database.columns.get(table, frozenset()) & _PUBLIC[table])
-        if not columns:
-            return {}
-        sql = f"SELECT {', '.join(columns)} FROM {table} ORDER BY id LIMIT 1"  # noqa: S608 - columns that we know
-        return {c: v for row in self._database.query(sql, table=table) for c, v in zip(columns, row, strict=True)}
+        columns = sorted(_PUBLIC[table] & {*self._database.columns.get(table, ())})
+        return self._database.first_row(table, columns) if columns else {}
 
     @functools.cached_property
     def _version(self) -> str | None:
-        sql = "SELECT current_version FROM db_version ORDER BY id LIMIT 1"
         known = "current_version" in self._database.columns.get("db_version", ())
-        found = self._database.query(sql, table="db_version") if known else []
-        return str(found[0][0]) if found else None
+        first = self._database.first_row("db_version", ["current_version"]) if known else {}
+        return str(first["current_version"]) if first else None
 
     def _check_version(self) -> None:
         """Refuse a database that is laid out otherwise; warn of one that is newer than the newest known."""

@@ -8,10 +8,14 @@ the same number.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import polars as pl
+
+    Number = TypeVar("Number", int, pl.Expr)
 
 CHILDREN = (
     "read_only_kernels",
@@ -20,6 +24,9 @@ CHILDREN = (
     "read_only_cuda_syncs",
     "read_only_cuda_calls",
 )
+ONE_CALL = ("process_id", "thread_id", "api_start", "api_stop")
+"""Rows that are the same in these columns are of one call: a graph of kernels is launched by one."""
+
 _CALL = ("id", "process_id", "thread_id", "api_start", "api_stop", "name_id")
 _GPU = ("gpu_start", "gpu_stop", "device_id")
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -41,7 +48,37 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "read_only_op_instances": ("id", "read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id"),
     "read_only_ops": ("id", "op_id_id", "op_name"),
 }
-"""Columns that the queries name, of the tables that they read."""
+"""Columns that are read, of each table."""
+
+
+class Lookup(NamedTuple):
+    """A column of the row of another table that a column names by its id.
+
+    Attributes:
+        by: The column that names it.
+        table: The other table.
+        column: Its column.
+        or_id: Whether an id that names no row stands for itself.
+    """
+
+    by: str
+    table: str
+    column: str
+    or_id: bool = False
+
+
+class CallNumber(NamedTuple):
+    """The number of the call that a row is of: by the kind of the call, and the first row that is of it."""
+
+    source: str
+
+    def of(self, first_id: Number) -> Number:
+        """Return the number of the call whose first row has an id."""
+        return first_id * len(CHILDREN) + CHILDREN.index(self.source)
+
+
+Origin = str | Lookup | CallNumber
+"""What a declared column is made of: a column of the same row, or one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,83 +86,72 @@ class Made:
     """How a declared table is made.
 
     Attributes:
-        source: Table that its rows come from, as ``t``.
-        joins: What is joined to it.
-        columns: An SQL expression for each declared column that is known.
+        source: Table that its rows come from.
+        columns: What each declared column that is known is made of.
+        only_first: Whether only the first row of each call counts.
     """
 
     source: str
-    joins: str
-    columns: Mapping[str, str]
+    columns: Mapping[str, Origin]
+    only_first: bool = False
 
 
-_ONE_CALL = "process_id, thread_id, api_start, api_stop"
-FIRST_ROWS = "SELECT min(id) FROM {} GROUP BY " + _ONE_CALL  # noqa: S608 - ours
-"""The first row of each call: of a graph of kernels one call launched many."""
-
-
-def _number(source: str) -> str:
-    """Number the call of a row: by its kind, and the first row that tells of it."""
-    first = f"min(t.id) OVER (PARTITION BY {', '.join(f't.{c}' for c in _ONE_CALL.split(', '))})"
-    return f"({first}) * {len(CHILDREN)} + {CHILDREN.index(source)}"
-
-
-def _activity(source: str, **columns: str) -> Made:
+def _activity(source: str, columns: Mapping[str, Origin]) -> Made:
     """Describe a table of GPU activities; devices are rows of a table of their own."""
-    known = {
-        "start_ns": "t.gpu_start",
-        "end_ns": "t.gpu_stop",
-        "process_id": "t.process_id",
-        "device_id": "coalesce(d.device_id, t.device_id)",
-        "correlation_id": _number(source),
+    known: dict[str, Origin] = {
+        "start_ns": "gpu_start",
+        "end_ns": "gpu_stop",
+        "process_id": "process_id",
+        "device_id": Lookup("device_id", "read_only_gpu_infos", "device_id", or_id=True),
+        "correlation_id": CallNumber(source),
     }
-    return Made(source, "LEFT JOIN read_only_gpu_infos d ON d.id = t.device_id", {**known, **columns})
+    return Made(source, {**known, **columns})
 
 
-_SIZES = {f"{what}_{axis}": f"{what[0]}.{axis}" for what in ("grid", "block") for axis in "xyz"}
-_KERNEL = _activity("read_only_kernels", kernel_id="t.id", name="t.long_name_id", short_name="t.name_id", **_SIZES)
-_GRIDS = " LEFT JOIN read_only_grid_block g ON g.id = t.grid_id LEFT JOIN read_only_grid_block b ON b.id = t.block_id"
+_SIZES = {
+    f"{what}_{axis}": Lookup(f"{what}_id", "read_only_grid_block", axis) for what in ("grid", "block") for axis in "xyz"
+}
 
 TABLES: Mapping[str, Made] = {
-    "kernels": Made(_KERNEL.source, _KERNEL.joins + _GRIDS, _KERNEL.columns),
-    "memsets": _activity("read_only_memsets", memset_id="t.id", bytes="t.num_bytes"),
-    "memcpys": _activity("read_only_memcpys", memcpy_id="t.id", bytes="t.num_bytes", copy_kind="t.copy_kind"),
+    "kernels": _activity(
+        "read_only_kernels", {"kernel_id": "id", "name": "long_name_id", "short_name": "name_id", **_SIZES}
+    ),
+    "memsets": _activity("read_only_memsets", {"memset_id": "id", "bytes": "num_bytes"}),
+    "memcpys": _activity("read_only_memcpys", {"memcpy_id": "id", "bytes": "num_bytes", "copy_kind": "copy_kind"}),
     "syncs": _activity(
         "read_only_cuda_syncs",
-        sync_id="t.id",
-        start_ns="t.api_start",
-        end_ns="t.api_stop",
-        sync_type="t.sync_type",
-        event_id="t.event_id",
+        {
+            "sync_id": "id",
+            "start_ns": "api_start",
+            "end_ns": "api_stop",
+            "sync_type": "sync_type",
+            "event_id": "event_id",
+        },
     ),
     "devices": Made(
         "read_only_gpu_infos",
-        "",
         {
-            "device_id": "t.device_id",
-            "name": "t.gpu_name",
-            "compute_major": "t.compute_capability_major",
-            "compute_minor": "t.compute_capability_minor",
-            "sm_count": "t.sm_count",
+            "device_id": "device_id",
+            "name": "gpu_name",
+            "compute_major": "compute_capability_major",
+            "compute_minor": "compute_capability_minor",
+            "sm_count": "sm_count",
         },
     ),
 }
 """Declared tables that one table of the database gives, in the order of its ids."""
 
-_CALLED = {
-    "api_call_id": "",
-    "correlation_id": "",
-    "start_ns": "t.api_start",
-    "end_ns": "t.api_stop",
-    "process_id": "t.process_id",
-    "thread_id": "t.thread_id",
-    "name": "t.name_id",
-}
-
 
 def calls(source: str) -> Made:
     """Describe the calls of CUDA that a table tells of; a kernel's name hides that of the call which launched it."""
-    number = f"t.id * {len(CHILDREN)} + {CHILDREN.index(source)}"
-    name = {"name": "NULL"} if source == "read_only_kernels" else {}
-    first = f"WHERE t.id IN ({FIRST_ROWS.format(source)})"
-    return Made(source, first, {**_CALLED, "api_call_id": number, "correlation_id": number, **name})
+    columns: dict[str, Origin] = {
+        "api_call_id": CallNumber(source),
+        "correlation_id": CallNumber(source),
+        "start_ns": "api_start",
+        "end_ns": "api_stop",
+        "process_id": "process_id",
+        "thread_id": "thread_id",
+    }
+    if source != "read_only_kernels":
+        columns["name"] = "name_id"
+    return Made(source, columns, only_first=True)

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.mapped import mapped
 from tracekit.readers.graphdef import SAVED_MODELS, text
 from tracekit.readers.tensorflow import graph
 from tracekit.readers.tensorflow.forms import Form, Message, form
@@ -17,6 +16,7 @@ from tracekit.registry import UNKNOWN, Source, describe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tracekit.files import InputFile
     from tracekit.readers.tensorflow.graph import Graph
 
 FACTS = "capture_info"
@@ -32,19 +32,22 @@ class GraphCapture:
         Raises:
             UnknownFormatError: It is no graph; the message says what it seems to be.
             CorruptTraceError: It breaks off or is damaged.
+            TracekitError: It cannot be read, or changed while it was read.
         """
         source = _inside(source)
         found = form(source.head)
         if found is None or found.message is Message.RUN_METADATA:
             raise _refused(source, found)
-        try:
-            self._graph = _read(source, found)
-        except Damage as e:
-            raise CorruptTraceError(str(e), path=source.path, hint=_HINT) from e
-        except MemoryError as e:
-            raise TracekitError(
-                f"{source.size} bytes are more than there is memory for", path=source.path, hint="free some"
-            ) from e
+        with source.open() as file:
+            try:
+                self._graph = _read(file, found)
+            except Damage as e:
+                file.check()
+                raise CorruptTraceError(str(e), path=source.path, hint=_HINT) from e
+            except MemoryError as e:
+                raise TracekitError(
+                    f"{source.size} bytes are more than there is memory for", path=source.path, hint="free some"
+                ) from e
         if self._graph.dangling:
             what = f"{self._graph.dangling} inputs come from nodes that it does not have: part of a graph, or cut short"
             warn(what, path=source.path)
@@ -85,15 +88,15 @@ def _refused(source: Source, found: Form | None) -> UnknownFormatError:
     return UnknownFormatError(what, path=source.path, hint=hint)
 
 
-def _read(source: Source, found: Form) -> Graph:
+def _read(file: InputFile, found: Form) -> Graph:
     where = f"the {found.message.value}"
-    with mapped(source.path) as file, memoryview(file) as octets:
-        if found.text:
-            return _taken(text.encoded(octets, found.message.value), found.message, where)
-        return _taken(octets, found.message, where)
+    if found.text:
+        text.check_size(file.size)
+        return _taken(text.encoded(file.read(0, file.size), found.message.value), found.message, where)
+    return _taken(file, found.message, where)
 
 
-def _taken(octets: bytes | memoryview, message: Message, where: str) -> Graph:
+def _taken(octets: bytes | InputFile, message: Message, where: str) -> Graph:
     if message is Message.SAVED_MODEL:
         return graph.read_saved_model(octets, where=where)
     return (graph.read_meta if message is Message.META_GRAPH else graph.read)(octets, where=where)

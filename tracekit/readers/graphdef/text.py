@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import messages
 from tracekit.readers.tensorflow.types import FILE
@@ -10,7 +12,21 @@ MOST = 1 << 28
 """Bytes of text that are read; they take some minutes."""
 
 
-def encoded(octets: memoryview, name: str) -> bytes:
+_ESCAPES = re.compile(r"\\{1001}")
+"""Backslashes in a row, for which the runtime's parser takes time that grows with the square of their number."""
+
+
+def check_size(size: int) -> None:
+    """Check that so many bytes of text are read.
+
+    Raises:
+        Damage: They are too many.
+    """
+    if size > MOST:
+        raise Damage(f"{size} bytes of text are more than are read: write it as binary")
+
+
+def encoded(octets: bytes | memoryview, name: str) -> bytes:
     """Read a message written as text: its binary form, without the fields that are not declared.
 
     Raises:
@@ -18,9 +34,10 @@ def encoded(octets: memoryview, name: str) -> bytes:
     """
     from google.protobuf import text_format
 
-    if len(octets) > MOST:
-        raise Damage(f"{len(octets)} bytes of text are more than are read: write it as binary")
+    check_size(len(octets))
     text = bytes(octets).decode("utf-8", "replace").removeprefix("\ufeff")
+    if _ESCAPES.search(text):
+        raise Damage(f"the {name}: more than 1,000 backslashes in a row")
     made = messages.message(FILE, name)()
     try:
         text_format.Parse(text, made, allow_unknown_field=True)

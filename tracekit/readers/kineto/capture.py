@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
+from tracekit.forks import check_polars
+from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import located
 from tracekit.readers.kineto import machine
 from tracekit.readers.kineto.cells import Cells
@@ -38,18 +40,22 @@ def read(source: Source) -> KinetoCapture:
     Raises:
         CorruptTraceError: It is no JSON with trace events, or is cut before the first of them.
         MissingTableError: No event is of the PyTorch profiler or of tracekit.
+        TracekitError: It cannot be read, or changed while it was read.
     """
     path = source.path
     walker, repaired = Walker(KEYS), Counter[str]()
     collected: Collected | None = None
-    with located(path), Stream(path, packed=source.head.startswith(_GZIP)) as stream:
+    budget = Budget(source.size)
+    packed = source.head.startswith(_GZIP)
+    with source.open() as file, located(path, file=file), Stream(file, packed=packed) as stream:
         document = Document(path, stream, walker, machine.WANTED)
         for _ in document.pieces():
             if collected is None:
-                collected = Collected(exported=machine.is_exported(document.facts))
+                collected = Collected(budget, exported=machine.is_exported(document.facts))
             collected.take(Cells(walker, repaired))
+        file.check()
     del walker
-    collected = collected or Collected(exported=machine.is_exported(document.facts))
+    collected = collected or Collected(budget, exported=machine.is_exported(document.facts))
     _check(path, document, collected)
     _tell(path, document, stream, collected, repaired)
     return KinetoCapture(path, document.facts, collected)
@@ -80,6 +86,8 @@ def _tell(path: Path, document: Document, stream: Stream, collected: Collected, 
         warn(f"{stream.damage}: read as far as it goes", path=path)
     if document.strange:
         warn(f"{document.strange} events or facts break JSON: left out", path=path)
+    for name in document.long:
+        warn(f"{name} is too long to be kept: left out", path=path)
     if collected.timeless:
         warn(f"{collected.timeless} events have no time or duration: left out", path=path)
     for what, count in repaired.items():
@@ -129,6 +137,7 @@ class KinetoCapture:
 
     def _small(self, name: str) -> pa.Table:
         if name not in self._made:
+            check_polars()
             self._made[name] = machine.made(name, _SMALL[name](self))
         return self._made[name]
 

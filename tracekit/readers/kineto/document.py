@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 MAX_STRANGE = 10_000
 MAX_LOST_BYTES = 1 << 28
 MAX_MEMBERS = 10_000
-MAX_FACT_BYTES = 1 << 23
+MAX_FACT_BYTES, MAX_FACTS_BYTES = 1 << 20, 1 << 22
+"""Bytes of a member that is kept beside the events, and of all of them; Python objects take 30 times as many."""
 EVENTS = "traceEvents"
 _AGAIN = "export the trace again"
 _KEY = re.compile(rb'[\s,]*(?:"((?:[^"\\]|\\.){0,200})"\s*:\s*(?=\S)|(\}))', re.DOTALL)
@@ -38,6 +39,7 @@ class Document:
         strange: How many events were left out because they break JSON.
         cut: Whether the file ends before the document does.
         found: Whether it has events.
+        long: Members that were asked for and are too long to be kept.
     """
 
     def __init__(self, path: Path, stream: Stream, walker: Walker, wanted: Collection[str]) -> None:
@@ -45,6 +47,8 @@ class Document:
         self.strange = 0
         self.cut = False
         self.found = False
+        self.long: list[str] = []
+        self._kept_bytes = 0
         self._path, self._stream, self._walker, self._wanted = path, stream, walker, wanted
         self._lost = 0
         self._over = False
@@ -108,6 +112,7 @@ class Document:
             on, depth, inside = walker.skip(inside=first == b'"')
             size = walker.at - start
         if on:
+            self._note_long(key)
             self._pass(depth, inside=inside)
         else:
             self._keep(key, start)
@@ -126,12 +131,19 @@ class Document:
 
     def _keep(self, key: str, start: int) -> None:
         size = self._walker.at - start
-        if key in self._wanted and size <= MAX_FACT_BYTES:
+        if size > MAX_FACT_BYTES or self._kept_bytes + size > MAX_FACTS_BYTES:
+            self._note_long(key)
+        elif key in self._wanted:
+            self._kept_bytes += size
             try:
                 text = bytes(self._walker.octets[start : start + size]).decode("utf-8", "replace")
                 self.facts[key] = json.loads(text, strict=False)
             except (ValueError, RecursionError):
                 self.strange += 1
+
+    def _note_long(self, key: str) -> None:
+        if key in self._wanted:
+            self.long.append(key)
 
     def _events(self) -> Iterator[None]:
         walker = self._walker

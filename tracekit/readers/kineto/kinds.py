@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.readers.common.budget import OBJECT_ROW_BYTES
 from tracekit.readers.common.pieces import Joined
 from tracekit.readers.kineto.cells import NUMBER
 from tracekit.readers.kineto.keys import Slot
@@ -16,6 +17,7 @@ from tracekit.readers.kineto.keys import Slot
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracekit.readers.common.budget import Budget
     from tracekit.readers.kineto.cells import Cells
     from tracekit.readers.kineto.walker import Numbers
 
@@ -138,7 +140,14 @@ class Collected:
         namings: Events that name processes and threads.
     """
 
-    def __init__(self, *, exported: bool) -> None:
+    def __init__(self, budget: Budget, *, exported: bool) -> None:
+        """Begin without rows.
+
+        Args:
+            budget: Memory that the rows may take.
+            exported: Whether tracekit wrote the file.
+        """
+        self._budget = budget
         self.undecoded: Counter[str] = Counter()
         self.timeless = 0
         self.counts: Counter[str] = Counter()
@@ -147,13 +156,18 @@ class Collected:
         self.namings = Joined(_FEW_ROWS)
 
     def take(self, cells: Cells) -> None:
-        """Take the rows among some events."""
+        """Take the rows among some events.
+
+        Raises:
+            Damage: They take more memory than they may.
+        """
         phases = cells.known(Slot.PHASE, _PHASES)
         tables = self._of_exported(cells) if self._exported else self._of_kineto(cells, phases)
         for number in np.flatnonzero(np.bincount(tables + 1, minlength=1)[1:]):
             self._keep(_TABLES[number], np.flatnonzero(tables == number), cells)
         named = np.flatnonzero(phases == _NAMING)
         if len(named):
+            self._budget.take(len(named), OBJECT_ROW_BYTES, "names of processes and threads")
             self.namings.append(_namings(cells, named))
 
     def finish(self) -> dict[str, dict[str, pa.Array]]:
@@ -200,6 +214,7 @@ class Collected:
         piece |= {s.name: cells.texts(s, rows, other=True) for s in kept.others}
         if not self._exported and Slot.PAYLOAD in kept.others:
             piece[ARGUMENTS] = cells.arguments(rows)
+        self._budget.take(sum(column.nbytes for column in piece.values()), 1, f"bytes of {name}")
         self.counts[name] += len(rows)
         self._joined[name].append(piece)
 

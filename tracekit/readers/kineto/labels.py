@@ -12,7 +12,7 @@ from tracekit.readers.common import columns as col
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_COPY = re.compile(r"Memcpy (\w+)(?: \((.+) -> (.+)\))?")
+_COPY = re.compile(r"Memcpy (\w{1,100})(?: \((.{1,100}) -> (.{1,100})\))?")
 _SET = re.compile(r"Memset \((.+)\)")
 _DIRECTION = re.compile(r"([HDAP])to([HDAP])")
 _ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}

@@ -6,13 +6,14 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.errors import CorruptTraceError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-    from pathlib import Path
     from types import TracebackType
     from typing import Self
+
+    from tracekit.files import InputFile
 
 PIECE_BYTES = 1 << 22
 PACKED_BYTES = 1 << 18
@@ -23,19 +24,16 @@ _GZIP = zlib.MAX_WBITS | 16
 
 
 class Stream:
-    """A file, plain or gzipped, read from its beginning to its end.
+    """An open file, plain or gzipped, read from its beginning to its end.
 
     Attributes:
         damage: What is wrong with the packed bytes, if something is; what comes before can be read.
     """
 
-    def __init__(self, path: Path, *, packed: bool) -> None:
+    def __init__(self, file: InputFile, *, packed: bool) -> None:
         self.damage: str | None = None
-        self._path = path
-        try:
-            self._file = path.open("rb", buffering=0)
-        except OSError as e:
-            raise _unreadable(path, e) from e
+        self._file = file
+        self._at = 0
         self._inflate = zlib.decompressobj(_GZIP) if packed else None
         self._rest = b""
         self._read = self._made = 0
@@ -47,12 +45,15 @@ class Stream:
 
         Raises:
             CorruptTraceError: The file grows beyond measure.
-            TracekitError: It cannot be read.
+            TracekitError: It cannot be read, or changed since it was opened.
         """
-        try:
-            return self._file.read(PIECE_BYTES) if self._ahead is None else self._unpacked_ahead(self._ahead)
-        except OSError as e:
-            raise _unreadable(self._path, e) from e
+        return self._taken(PIECE_BYTES) if self._ahead is None else self._unpacked_ahead(self._ahead)
+
+    def _taken(self, most: int) -> bytes:
+        """Read on in the file; nothing at its end."""
+        data = self._file.read(self._at, min(most, self._file.size - self._at))
+        self._at += len(data)
+        return data
 
     def _unpacked_ahead(self, thread: ThreadPoolExecutor) -> bytes:
         data = self._next.result() if self._next is not None else self._unpacked()
@@ -74,7 +75,7 @@ class Stream:
         """Unpack some bytes; None at the end. Several packed files may stand one after another."""
         if self._inflate is None:
             return None
-        packed = self._rest or self._file.read(PACKED_BYTES)
+        packed = self._rest or self._taken(PACKED_BYTES)
         self._read += len(packed) - len(self._rest)
         if not packed:
             self.damage = "the packed bytes end before their end mark"
@@ -89,7 +90,7 @@ class Stream:
         self._count(len(piece))
         self._rest = self._inflate.unconsumed_tail
         if self._inflate.eof:
-            self._rest = self._inflate.unused_data or self._file.read(PACKED_BYTES)
+            self._rest = self._inflate.unused_data or self._taken(PACKED_BYTES)
             self._read += len(self._rest) - len(self._inflate.unused_data)
             self._inflate = zlib.decompressobj(_GZIP) if self._rest.startswith(b"\x1f\x8b") else None
         return piece
@@ -99,7 +100,7 @@ class Stream:
         if self._made > max(UNSUSPICIOUS_BYTES, MAX_RATIO * self._read):
             raise CorruptTraceError(
                 f"unpacks to more than {MAX_RATIO} times its size: no trace does",
-                path=self._path,
+                path=self._file.path,
                 hint="unpack it first if you trust it",
             )
 
@@ -109,10 +110,3 @@ class Stream:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._ahead is not None:
             self._ahead.shutdown(cancel_futures=True)
-        self._file.close()
-
-
-def _unreadable(path: Path, error: OSError) -> TracekitError:
-    return TracekitError(
-        f"cannot be read: {error.strerror or error}", path=path, hint="check its mode, or copy it again"
-    )

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.forks import check_polars
 from tracekit.readers.common import columns as col
 from tracekit.readers.kineto.keys import Slot
 
@@ -83,6 +84,7 @@ class Tracks:
         if len(processes) <= 1 or "api_calls" not in self.kept:
             only = processes[0] if len(processes) == 1 else None
             return pa.array([only], pa.int64()).take(pa.array(np.zeros(len(correlation), np.int64)))
+        check_polars()
         calls = pl.DataFrame(
             {
                 "correlation": pl.Series(col.whole(self.kept["api_calls"][Slot.CORRELATION.name])),
@@ -113,6 +115,7 @@ class Tracks:
 
     def named(self) -> pl.DataFrame:
         """Return the tracks that the file names: pid, tid, and what they stand for."""
+        check_polars()
         columns = {"pid": Slot.PID, "tid": Slot.TID, "label": Slot.NAME, **_TRACK}
         if not self.namings:
             types = {n: pl.String if n in ("kind", "label") else pl.Int64 for n in columns}

@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnsupportedVersionError, warn
+from tracekit.forks import check_polars
 from tracekit.readers.ncu import nvtx
 from tracekit.readers.ncu.labels import DURATION, section_name
 from tracekit.readers.ncu_csv import about, frame, launches
@@ -38,6 +39,7 @@ def read(source: Source) -> dict[str, pa.Table]:
         UnsupportedVersionError: It holds a page that is not read.
         CorruptTraceError: No row fits its header.
     """
+    check_polars()
     rows, session, remarks = Rows(source.path), Session(), frame.Remarks()
     pages: dict[str, None] = {}
     for page, text in frame.tables(source.path, remarks):
@@ -46,6 +48,7 @@ def read(source: Source) -> dict[str, pa.Table]:
             session.add(page, text)
         elif page.dialect != "source" and text:
             rows.add(page, text)
+    rows.finish()
     if not rows.runs and "session" not in pages:
         raise refusal(source.path, pages, rows, remarks)
     _warn(source.path, pages, rows, remarks)

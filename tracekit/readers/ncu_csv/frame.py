@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Octets: TypeAlias = npt.NDArray[np.uint8]
-Places: TypeAlias = npt.NDArray[np.int64]
+Places: TypeAlias = npt.NDArray[np.integer]
 
 BLOCK_BYTES = 1 << 24
 WINDOW = 1 << 18
 LONGEST_LINE = 1 << 26
 LONGEST_RECORD_LINES = 1000
+MOST_COLUMNS = 1 << 16
+SHORTEST_HEADER = len('"Address","')
 NEWLINE = "\x1e"
 """Stands for a newline inside a cell, so that a row is a line."""
 
@@ -46,7 +48,7 @@ PERMISSION = "ERR_NVGPUCTRPERM"
 NOTHING = "No kernels were profiled"
 EXIT = "The application returned an error code"
 KINDS = ("PROF", "WARNING", "ERROR")
-_NOWHERE = np.zeros(0, np.int64)
+_NOWHERE = np.zeros(0, np.int32)
 _SESSION = {"Launch Attribute", "Session Attribute", "Device Attribute", "Process Id"}
 
 
@@ -83,10 +85,10 @@ class Remarks:
     def note(self, text: bytes) -> None:
         """Take note of the remarks of ncu among some lines, and whether they are a page printed for people."""
         self.prose = self.prose or _PROSE.search(text) is not None
-        for kind, rest in _REMARK.findall(text):
-            self.lines[kind.decode()] += 1
+        for remark in _REMARK.finditer(text):
+            self.lines[remark[1].decode()] += 1
             for known in (PERMISSION, NOTHING, EXIT):
-                self.lines[known] += known.encode() in rest
+                self.lines[known] += known.encode() in remark[2]
 
 
 def classify(header: list[str]) -> str | None:
@@ -199,6 +201,10 @@ def tables(path: Path, remarks: Remarks) -> Iterator[tuple[Page, bytes]]:
     Args:
         path: The file.
         remarks: Takes what is found besides.
+
+    Raises:
+        CorruptTraceError: A table has more columns than ncu can print, or a line is longer.
+        TracekitError: The file cannot be read.
     """
     seen: Counter[str] = Counter()
     page: Page | None = None
@@ -209,7 +215,12 @@ def tables(path: Path, remarks: Remarks) -> Iterator[tuple[Page, bytes]]:
             rows, _ = _rows(text[start:at], page, remarks, final=True)
             if page is not None and rows:
                 yield page, rows
-            page, start = Page(dialect, header, seen[dialect]), text.find(b"\n", at) + 1
+            if len(header) > MOST_COLUMNS:
+                what = f"{dialect} page: a header of more than {MOST_COLUMNS} columns"
+                raise CorruptTraceError(what, path=path, hint="print it again with ncu, and fewer metrics")
+            same = page is not None and page.header == header  # one list for all of them
+            columns = page.header if page is not None and same else header
+            page, start = Page(dialect, columns, seen[dialect]), text.find(b"\n", at) + 1
             seen[dialect] += dialect != "session"
             yield page, b""
         rows, rest = _rows(text[start:], page, remarks, final=False)
@@ -221,25 +232,39 @@ def tables(path: Path, remarks: Remarks) -> Iterator[tuple[Page, bytes]]:
 
 
 def _headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
-    """Find the headers among some lines, also after a program's print: where, the columns, the dialect."""
-    data, starts = _lines(text)
+    """Find the headers among some lines, also after a program's print: where, the columns, the dialect.
+
+    Of a header with more columns than ``MOST_COLUMNS`` one more than these is given.
+    """
+    data, starts = lines_of(text)
+    starts = starts[np.diff(starts, append=len(data)) > SHORTEST_HEADER]
     quoted = data[starts] == ord('"')
     maybe = ~quoted | np.isin(data[np.minimum(starts + 1, len(data) - 1)], _INITIALS)
     for at in starts[maybe].tolist():
         end = text.find(b"\n", at)
-        found = _HEADER.match(text, at, end) or (text[at] != ord('"') and _PRINTED_AFTER.search(text, at, end))
-        header = cells(text[found.start() : end].decode("utf-8", "replace")) if found else []
+        match = _HEADER.match(text, at, end) or (text[at] != ord('"') and _PRINTED_AFTER.search(text, at, end))
+        header = _first_cells(text, match.start(), end) if match else []
         dialect = classify(header) if header else None
-        if found and dialect is not None:
-            yield found.start(), header, dialect
+        if match and dialect is not None:
+            yield match.start(), header, dialect
 
 
-def _lines(text: bytes) -> tuple[Octets, Places]:
+def _first_cells(text: bytes, start: int, end: int) -> list[str]:
+    """Part a line into its cells, as many as a header may have and one more."""
+    many = text.count(b",", start, end) > MOST_COLUMNS
+    row = text[start:end].split(b",", MOST_COLUMNS + 1)[:-1] if many else [text[start:end]]
+    return cells(b",".join(row).decode("utf-8", "replace"))
+
+
+def lines_of(text: bytes) -> tuple[Octets, Places]:
     """Return the bytes of a text and where its lines start."""
     data = np.frombuffer(text, np.uint8)
-    ends = (first + np.flatnonzero(data[first : first + WINDOW] == ord("\n")) for first in _windows(data))
-    starts = np.concatenate((_NOWHERE, [0], *(end + 1 for end in ends)))
-    return data, starts[starts < len(data)]
+    ends = [first + np.flatnonzero(data[first : first + WINDOW] == ord("\n")) for first in _windows(data)]
+    starts = np.empty(1 + sum(map(len, ends)), np.int32)
+    starts[0] = 0
+    np.concatenate([_NOWHERE, *ends], out=starts[1:], casting="same_kind")
+    starts[1:] += 1
+    return data, starts[: np.searchsorted(starts, len(data))]
 
 
 def _rows(text: bytes, page: Page | None, remarks: Remarks, *, final: bool) -> tuple[bytes, bytes]:
@@ -249,7 +274,7 @@ def _rows(text: bytes, page: Page | None, remarks: Remarks, *, final: bool) -> t
         return b"", b""
     if not text:
         return b"", b""
-    data, starts = _lines(text)
+    data, starts = lines_of(text)
     odd = np.bitwise_xor.reduceat((data == ord('"')).view(np.uint8), starts).astype(bool)
     strange = np.flatnonzero(odd | (data[starts] != ord('"')))
     if not len(strange) and (final or _is_row(text[starts[-1] :], page)):
@@ -270,11 +295,14 @@ def _is_row(text: bytes, page: Page) -> bool:
 class _Sieve:
     """Takes rows out of lines where some are none, or part of a row."""
 
-    def __init__(self, text: bytes, starts: np.ndarray, odd: np.ndarray, page: Page, remarks: Remarks) -> None:
+    def __init__(self, text: bytes, starts: Places, odd: np.ndarray, page: Page, remarks: Remarks) -> None:
         self._text = text
-        self._ends = np.append(starts[1:], len(text)).tolist()
-        self._starts = starts.tolist()
-        self._odd = odd.tolist()
+        self._ends = np.append(starts[1:], np.int32(len(text))).data
+        self._starts = starts.data
+        self._lines = starts
+        self._odd = odd.data
+        self._count = len(starts)
+        self._kept: list[bytes] = []
         self._remarks = remarks
         self._fresh = re.compile(rb'"[^"\n]+","' if page.dialect in ("per-nvtx", "session") else rb'"\d*","')
         self._least = _least(page)
@@ -282,42 +310,70 @@ class _Sieve:
 
     def sift(self, strange: np.ndarray, *, final: bool) -> tuple[bytes, bytes]:
         """Return the rows, and what is to be read with the next block unless this is the final one."""
-        kept: list[bytes] = []
         line = 0
-        for k in strange.tolist():
+        for k in strange.data:
             if k < line:
                 continue
-            after = self._rest_of(k) if k > line else None
-            if after == len(self._starts) and not final:
-                kept.append(self._text[self._starts[line] : self._starts[k - 1]])
-                return b"".join(kept), self._text[self._starts[k - 1] :]
-            if after is not None and after < len(self._starts):
-                kept += [self._text[self._starts[line] : self._starts[k - 1]], self._joined(k - 1, after)]
-                line = after + 1
-                continue
-            kept.append(self._text[self._starts[line] : self._starts[k]])
-            if not self._odd[k] or self._text[self._starts[k]] != ord('"'):
-                kept.append(self._row_after(k))
-                line = k + 1
-                continue
-            after = self._closing(k)
-            if after == len(self._starts) and not final and len(self._text) - self._starts[k] <= LONGEST_LINE:
-                return b"".join(kept), self._text[self._starts[k] :]
-            if after is None or after == len(self._starts):
-                whole = self._is_whole(k, k)  # with a quote inside that is not doubled
-                self._remarks.cut += not whole
-                kept += [self._joined(k, k)] if whole else []
-                line = k + 1
-                continue
-            kept.append(self._joined(k, after))
-            line = after + 1
-        last = len(self._starts) - 1
+            line, waits = self._past(line, k, final=final)
+            if waits:
+                return b"".join(self._kept), self._text[self._starts[line] :]
+        last = self._count - 1
         if not final and line <= last and self._begins(last) and not self._is_whole(last, last):
-            kept.append(self._text[self._starts[line] : self._starts[last]])
-            return b"".join(kept), self._text[self._starts[last] :]
-        if line <= last:
-            kept.append(self._text[self._starts[line] :])
-        return b"".join(kept), b""
+            self._keep(line, last)
+            return b"".join(self._kept), self._text[self._starts[last] :]
+        self._keep(line, self._count)
+        return b"".join(self._kept), b""
+
+    def _past(self, line: int, k: int, *, final: bool) -> tuple[int, bool]:
+        """Take lines up to a strange line ``k`` and what belongs to that one.
+
+        Returns:
+            The line after them, and whether that line begins a row that goes on in the next block.
+        """
+        after = self._rest_of(k) if k > line else None
+        if after == self._count and not self._may_wait(k - 1, final=final):
+            after = None
+        if after is not None:
+            self._keep(line, k - 1)
+            return self._row(k - 1, after)
+        self._keep(line, k)
+        if not self._odd[k] or self._text[self._starts[k]] != ord('"'):
+            return self._beside(k), False
+        after = self._closing(k)
+        if after == self._count and not self._may_wait(k, final=final):
+            after = None
+        if after is not None:
+            return self._row(k, after)
+        whole = self._is_whole(k, k)  # with a quote inside that is not doubled
+        self._remarks.cut += not whole
+        return self._row(k, k) if whole else (k + 1, False)
+
+    def _keep(self, first: int, end: int) -> None:
+        """Keep the lines from ``first`` up to, but not including, ``end``."""
+        if first < end:
+            self._kept.append(self._text[self._starts[first] : self._ends[end - 1]])
+
+    def _row(self, first: int, last: int) -> tuple[int, bool]:
+        """Keep some lines as one row, unless the last one is yet to come."""
+        if last == self._count:
+            return first, True
+        self._kept.append(self._joined(first, last))
+        return last + 1, False
+
+    def _may_wait(self, line: int, *, final: bool) -> bool:
+        """Whether a row that begins with a line may go on in the next block."""
+        return not final and len(self._text) - self._starts[line] <= LONGEST_LINE
+
+    def _beside(self, line: int) -> int:
+        """Take what is printed beside rows: all lines up to the next quote together; return the line after it."""
+        start = self._starts[line]
+        quote = self._text.find(b'"', start)
+        after = int(np.searchsorted(self._lines, quote, "right")) - 1 if quote >= 0 else self._count
+        if after > line:
+            self._remarks.note(self._text[start : self._ends[after - 1]])
+            return after
+        self._kept.append(self._row_after(line))
+        return line + 1
 
     def _begins(self, line: int) -> bool:
         """Whether a row begins with a line."""
@@ -343,25 +399,25 @@ class _Sieve:
         if not self._begins(line - 1):
             return None
         cells = self._text.count(b'","', self._starts[line - 1], self._ends[line - 1])
-        for k in range(line, min(line + LONGEST_RECORD_LINES, len(self._starts))):
+        for k in range(line, min(line + LONGEST_RECORD_LINES, self._count)):
             if k > line and self._begins(k):
                 return None
             cells += self._text.count(b'","', self._starts[k], self._ends[k])
             if cells >= self._least and self._text[self._ends[k] - 2] in b'",':
                 return k
-        return len(self._starts) if line + LONGEST_RECORD_LINES > len(self._starts) else None
+        return self._count if line + LONGEST_RECORD_LINES > self._count else None
 
     def _closing(self, line: int) -> int | None:
         """Return the line that closes the quote that a line leaves open.
 
         None if a row begins before, or none is near; one past the last line if that may come yet.
         """
-        for k in range(line + 1, min(line + LONGEST_RECORD_LINES, len(self._starts))):
+        for k in range(line + 1, min(line + LONGEST_RECORD_LINES, self._count)):
             if self._fresh.match(self._text, self._starts[k]):
                 return None
             if self._odd[k]:
                 return k
-        return len(self._starts) if line + LONGEST_RECORD_LINES > len(self._starts) else None
+        return self._count if line + LONGEST_RECORD_LINES > self._count else None
 
     def _row_after(self, line: int) -> bytes:
         """Return the row that follows a program's print on the same line; nothing if none does."""

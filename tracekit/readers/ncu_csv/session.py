@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.readers.ncu_csv.frame import NEWLINE
+from tracekit.readers.ncu_csv.frame import NEWLINE, cells
 from tracekit.readers.ncu_csv.launches import moment
 
 if TYPE_CHECKING:
@@ -35,8 +33,8 @@ class Session:
 
     def add(self, page: Page, text: bytes) -> None:
         """Take some rows of one of the four tables."""
-        lines = io.StringIO(text.decode("utf-8", "replace").replace(NEWLINE, "\n"), newline="")
-        for row, _ in zip(csv.reader(lines), range(_MOST_ROWS), strict=False):
+        for line in text.split(b"\n", _MOST_ROWS)[:_MOST_ROWS]:
+            row = cells(line.decode("utf-8", "replace").replace(NEWLINE, "\n"))
             if len(row) < len(page.header):
                 continue
             if page.header[0] == "Session Attribute":

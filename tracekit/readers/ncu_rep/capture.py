@@ -39,10 +39,10 @@ class RepCapture:
         if name == LAUNCHES:
             return len(self._report.results)
         if name == METRICS:
-            with located(self._report.path, name):
+            with located(self._report.path, name, self._report.file):
                 return int(self._metrics.num_rows)
         if name == INSTANCES:
-            with located(self._report.path, name):
+            with located(self._report.path, name, self._report.file):
                 return int(pc.sum(self._metrics["instances"]).as_py() or 0)
         return int(self.read(name, schemas.table(name).names[:1]).num_rows)
 
@@ -52,7 +52,7 @@ class RepCapture:
         Raises:
             CorruptTraceError: The report is damaged there.
         """
-        with located(self._report.path, name):
+        with located(self._report.path, name, self._report.file):
             if name == METRICS:
                 return self._metric_columns(columns)
             if name == INSTANCES:
@@ -60,7 +60,7 @@ class RepCapture:
             return table(name, self._rows(name, columns), columns)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._report.close()
 
     @functools.cached_property

@@ -1,7 +1,7 @@
 """The report file: a magic, a header, and blocks to the end of the file.
 
 A block is a header that says what follows, and the messages that follow. Only headers are read here; of the messages
-only where they lie. Nothing is read before its size is known to lie within the file, which is mapped into memory.
+only where they lie. Nothing is read before its size is known to lie within the file.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tracekit.errors import CorruptTraceError, TracekitError, warn
+from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.common.damage import Damage, located
-from tracekit.readers.common.mapped import mapped
 from tracekit.readers.common.protobuf.messages import message, parse
 from tracekit.registry import describe
 
@@ -29,6 +28,8 @@ VERSION = 7
 SIZE = struct.Struct("<I")
 MAX_RESULTS = 1 << 20
 MAX_NAMES = 1 << 20
+FEW_RESULTS, MIN_MEAN = 4096, 64
+"""Bytes of a result on average, where there are more than few; known ones have thousands."""
 KINDS = {
     "kernels": ("kernel", "KernelResult"),
     "ranges": ("range", "RangeResult"),
@@ -82,6 +83,7 @@ class Container:
 
     Attributes:
         path: The file.
+        file: The open file.
         results: Where each result lies, in the order of the file.
         sources: Where the code of modules lies, in the order of the file.
         names: Names of metrics by number: distinct ones, and which of them each is.
@@ -93,13 +95,17 @@ class Container:
         if not source.head.startswith(MAGIC):
             what, hint = describe(source)
             raise CorruptTraceError(f"not an Nsight Compute report: {what}", path=self.path, hint=hint)
-        self._data = memoryview(mapped(self.path))
+        self.file = source.open()
         self.results: list[Result] = []
         self.sources: list[Result] = []
         self.session = Session()
         self._names: list[str] = []
-        with located(self.path):
-            self._read()
+        try:
+            with located(self.path, file=self.file):
+                self._read()
+        except BaseException:
+            self.close()
+            raise
         self.names: pa.DictionaryArray = pa.array(self._names, pa.string()).dictionary_encode()
 
     def result(self, number: int) -> Any:
@@ -107,7 +113,7 @@ class Container:
 
         Raises:
             Damage: It is no message.
-            TracekitError: The report is closed.
+            TracekitError: The report is closed, or changed since it was opened.
         """
         return self._parsed(self.results[number], f"result {number}")
 
@@ -116,7 +122,7 @@ class Container:
 
         Raises:
             Damage: It is no message.
-            TracekitError: The report is closed.
+            TracekitError: The report is closed, or changed since it was opened.
         """
         return self._parsed(self.sources[number], f"source {number}")
 
@@ -125,40 +131,43 @@ class Container:
         return self.session.process_id if found.process_id is None else found.process_id
 
     def close(self) -> None:
-        """Let go of the file, which is unmapped when nothing looks at it any more."""
-        self._data = memoryview(b"")
+        """Close the file."""
+        self.file.close()
 
     def _parsed(self, found: Result, what: str) -> Any:
-        if not self._data:
-            raise TracekitError("is closed", path=self.path, hint="load it again")
-        data = self._data[found.at : found.at + found.size]
+        data = self.file.read(found.at, found.size)
         return parse(declared(found.message), data, f"{what}, at byte {found.at},")
 
     def _read(self) -> None:
-        header, at = self._sized(len(MAGIC), len(self._data))
+        header, at = self._message(len(MAGIC))
         version = parse(declared("FileHeader"), header, "the header").version
         if version != VERSION:
             warn(f"version {version} of the format; known is {VERSION}: what is known of it is read", path=self.path)
         skipped = 0
-        while at < len(self._data):
-            head, payload = self._sized(at, len(self._data))
+        while at < self.file.size:
+            head, payload = self._message(at)
             block = parse(declared("BlockHeader"), head, f"the header of the block at byte {at}")
             at = payload + block.payload_bytes
-            if at > len(self._data):
-                left = len(self._data) - payload
+            if at > self.file.size:
+                left = self.file.size - payload
                 raise Damage(f"cut short: {block.payload_bytes} bytes are announced at byte {payload}, {left} are left")
             self._note(block)
             skipped += at - self._messages(block, payload, at)
         if skipped:
             warn(f"{skipped:,} bytes in blocks belong to results of no known kind: left out", path=self.path)
 
-    def _sized(self, at: int, end: int) -> tuple[memoryview, int]:
-        """Return the bytes that stand behind their size, and the place after them."""
+    def _message(self, at: int) -> tuple[bytes, int]:
+        """Read the message that stands behind its size; return it and the place after it."""
+        start, stop = self._span(at, self.file.size)
+        return self.file.read(start, stop - start), stop
+
+    def _span(self, at: int, end: int) -> tuple[int, int]:
+        """Read a size; return where the message behind it begins and ends."""
         start = at + SIZE.size
-        size = SIZE.unpack_from(self._data, at)[0] if start <= end else 0
+        size = SIZE.unpack(self.file.read(at, SIZE.size))[0] if start <= end else 0
         if start + size > end:
             raise Damage(f"cut short: {SIZE.size + size} bytes are announced at byte {at}, {end - at} are left")
-        return self._data[start : start + size], start + size
+        return start, start + size
 
     def _messages(self, block: Any, at: int, end: int) -> int:
         """Note where the messages of a block lie; return the place after them."""
@@ -166,22 +175,20 @@ class Container:
         for _ in range(block.sources):
             start, at = self._next(at, end)
             self.sources.append(Result("source", "SourceData", start, at - start, process))
-            if len(self.sources) > MAX_RESULTS:
-                raise Damage(f"more than {MAX_RESULTS:,} sources")
+            _check_number(len(self.sources), at, "sources")
         for counted, (kind, name) in KINDS.items():
             for _ in range(getattr(block, counted)):
                 start, at = self._next(at, end)
                 self.results.append(Result(kind, name, start, at - start, process))
-                if len(self.results) > MAX_RESULTS:
-                    raise Damage(f"more than {MAX_RESULTS:,} results")
+                _check_number(len(self.results), at, "results")
         return at
 
     def _next(self, at: int, end: int) -> tuple[int, int]:
         """Return where the next message of a block begins and ends."""
-        found, after = self._sized(at, end)
-        if not found:
+        start, stop = self._span(at, end)
+        if start == stop:
             raise Damage(f"an empty message at byte {at}")
-        return at + SIZE.size, after
+        return start, stop
 
     def _note(self, block: Any) -> None:
         """Note what a header says of the capture."""
@@ -195,6 +202,14 @@ class Container:
             about.created_s = session.created_s
         about.devices += session.devices
         about.versions.update((text(v.provider), text(v.version)) for v in session.versions)
+
+
+def _check_number(number: int, place: int, what: str) -> None:
+    """Check that there are not more messages up to a place in the file than any real report holds."""
+    if number > MAX_RESULTS:
+        raise Damage(f"more than {MAX_RESULTS:,} {what}")
+    if number > FEW_RESULTS and number * MIN_MEAN > place:
+        raise Damage(f"{number:,} {what} in {place:,} bytes")
 
 
 def limited(found: Sequence[Any], most: int, what: str) -> Sequence[Any]:

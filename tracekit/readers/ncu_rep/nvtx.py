@@ -34,7 +34,7 @@ def of(number: int, result: Any) -> Iterator[Row]:
     if not result.HasField("nvtx"):
         return
     state = parse(declared("NvtxState"), result.nvtx, f"the NVTX state of result {number}")
-    domains = {d.domain_id: d for d in limited(state.domains, MAX_PARTS, "NVTX domains")}
+    domains = {d.domain_id: _Domain(d) for d in limited(state.domains, MAX_PARTS, "NVTX domains")}
     own = (t for t in limited(state.threads, MAX_PARTS, "threads with NVTX ranges") if t.thread_id == result.thread_id)
     stacks = ((t.thread_id, s) for t in own for s in limited(t.stacks, MAX_PARTS, "stacks of NVTX ranges"))
     pushed = ((t, s.domain_id, r) for t, s in stacks for r in limited(s.ranges, MAX_PARTS, "open NVTX ranges"))
@@ -58,28 +58,33 @@ def path(number: int, result: Any) -> Row:
     return {"range_name": names[-1], "range_path": "/".join(n or "" for n in names), "range_depth": len(names)}
 
 
-def _range(found: Any, domain_id: int, domains: dict[int, Any], default: int) -> Row:
+class _Domain:
+    """A domain: its name, and the names of its categories by number; of several the first counts."""
+
+    def __init__(self, message: Any) -> None:
+        self.name = text(message.name)
+        named = [n for names in message.names if names.of == CATEGORIES for n in names.names]
+        self.categories = {n.id: text(n.text) for n in reversed(named)}
+
+
+def _range(found: Any, domain_id: int, domains: dict[int, _Domain], default: int) -> Row:
     domain = domains.get(domain_id)
     row = {
-        "domain": None if domain is None or domain_id == default else text(domain.name),
+        "domain": None if domain is None or domain_id == default else domain.name,
         "name": text(found.name) if found.HasField("name") else None,
     }
     return row | _attributes(found.attributes, domain) if found.HasField("attributes") else row
 
 
-def _attributes(given: Any, domain: Any) -> Row:
+def _attributes(given: Any, domain: _Domain | None) -> Row:
+    category = domain.categories.get(given.category) if given.category and domain is not None else None
     return {
         "category_id": given.category or None,
-        "category": _category(domain, given.category) if given.category and domain is not None else None,
+        "category": category,
         "color": given.color.value if given.color.type == ARGB else None,
         "message_type": MESSAGES.get(given.message.type),
         **_payload(given.payload),
     }
-
-
-def _category(domain: Any, category: int) -> str | None:
-    named = (n for names in domain.names if names.of == CATEGORIES for n in names.names)
-    return next((text(n.text) for n in named if n.id == category), None)
 
 
 def _payload(given: Any) -> Row:

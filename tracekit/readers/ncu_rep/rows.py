@@ -25,14 +25,22 @@ def table(name: str, rows: Iterable[Row], columns: Sequence[str] | None = None) 
         Damage: A number does not fit its column.
     """
     declared = schemas.arrow_schema(schemas.table(name), columns)
-    plain = pa.schema([(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in declared])
     source = iter(rows)
     slices = iter(lambda: list(itertools.islice(source, SLICE)), [])
-    return pa.concat_tables([plain.empty_table(), *(_columns(part, plain, name) for part in slices)])
+    return pa.concat_tables([declared.empty_table(), *(_columns(part, declared, name) for part in slices)])
 
 
 def _columns(rows: list[Row], schema: pa.Schema, name: str) -> pa.Table:
     try:
-        return pa.table([pa.array([r.get(f.name) for r in rows], f.type) for f in schema], schema=schema)
+        return pa.table([_column([r.get(f.name) for r in rows], f.type) for f in schema], schema=schema)
     except (pa.ArrowInvalid, OverflowError) as e:
         raise Damage(f"a number is too large for {name}") from e
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Make a column; of names that repeat, which many rows may share, each once."""
+    if not pa.types.is_dictionary(kind):
+        return pa.array(values, kind)
+    numbers: dict[Any, int] = {}
+    codes = [None if v is None else numbers.setdefault(v, len(numbers)) for v in values]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(numbers), pa.string()))

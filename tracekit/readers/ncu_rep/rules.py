@@ -48,11 +48,12 @@ def _sections(result: Any) -> dict[bytes, str]:
 def _messages(rule: Any) -> Iterator[Row]:
     """The messages of a rule; a speedup belongs to the message before it."""
     last: Row | None = None
+    about = _about(rule)
     for item in limited(rule.body.items, MAX_ITEMS, "items of a rule"):
         if item.HasField("message"):
             if last is not None:
                 yield last
-            last = _message(rule, item.message)
+            last = about | _message(item.message)
         if item.HasField("speedup") and last is not None:
             percent = item.speedup.percent if item.speedup.HasField("percent") else None
             last |= {"speedup_type": SPEEDUPS.get(item.speedup.type), "speedup_percent": percent}
@@ -60,11 +61,17 @@ def _messages(rule: Any) -> Iterator[Row]:
         yield last
 
 
-def _message(rule: Any, message: Any) -> Row:
+def _about(rule: Any) -> Row:
+    """What all messages of a rule say."""
     return {
         "section_id": text(rule.section_id) if rule.HasField("section_id") else None,
         "rule_id": text(rule.rule_id) if rule.HasField("rule_id") else None,
         "rule": text(rule.name) if rule.HasField("name") else None,
+    }
+
+
+def _message(message: Any) -> Row:
+    return {
         "type": TYPES.get(message.type, REMARK),
         "title": text(message.title) or None,
         "message": plain(text(message.text)) if message.HasField("text") else None,

@@ -1,7 +1,7 @@
 """Code of the modules that were profiled: cubins, PTX and source files, as they stand in the report.
 
 Payloads are kept only when asked for; to count them, messages are taken apart one at a time. Every message lies within
-the mapped file, so no more is taken than the file holds.
+the file, so no more is taken than the file holds.
 """
 
 from __future__ import annotations

@@ -8,15 +8,20 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracekit.errors import warn
+from tracekit.files import state_of
 from tracekit.readers.common import columns as col
+from tracekit.readers.common.budget import Budget
+from tracekit.readers.common.damage import located
 from tracekit.readers.common.pieces import Joined
 from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
+    from pathlib import Path
 
     from tracekit.readers.nsys.tables import Tables, Where
 
@@ -44,6 +49,17 @@ class Lookups:
         self._unknown: Counter[tuple[str, str]] = Counter()
         self.names_of: dict[Hashable, Mapping[str, str]] = {}
         self._lock = threading.Lock()
+        self._texts = Budget(_size(self.path))
+
+    def check_texts(self, table: str, column: pa.DictionaryArray) -> None:
+        """Check what texts take that many rows share, before each row gets its own.
+
+        Raises:
+            CorruptTraceError: More memory than a file of that size may take, with all texts that were checked before.
+        """
+        lengths = pc.binary_length(column.dictionary).cast(pa.int64())
+        with located(self.path, table):
+            self._texts.take(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of texts")
 
     def fetch(self, table: str, wanted: Sequence[str], where: Where | None = None) -> pa.Table:
         """Read columns of a source table as numbers or text; a column that this version lacks is all null."""
@@ -84,7 +100,8 @@ class Lookups:
             known: dict[int, str | None] = dict(enumerate(LABELS[enum]))
             if enum in self.tables.columns:
                 raw = self.fetch(enum, ["id", "label"])
-                known |= {r["id"]: r["label"] for r in raw.to_pylist() if r["id"] is not None}
+                listed = zip(raw["id"].to_pylist(), raw["label"].to_pylist(), strict=True)
+                known |= {number: label for number, label in listed if number is not None}
             self._labels[enum] = col.Strings.of(known)
         return self._labels[enum]
 
@@ -94,6 +111,12 @@ class Lookups:
             unknown, self._unknown = self._unknown, Counter()
         for (name, column), missing in unknown.items():
             warn(f"{missing} rows of {name} name a string that is not in the file: {column} left empty", path=self.path)
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file, or of the files in a folder."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(state.size for state in map(state_of, files) if state is not None)
 
 
 def request(table: str, wanted: Sequence[str], where: Where | None = None) -> Request[dict[str, pa.Array]]:

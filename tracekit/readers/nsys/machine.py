@@ -1,7 +1,7 @@
 """The tables of an export about the capture and its machine: facts, devices, contexts, streams, processes, threads.
 
-Processes and threads can be many and are read by column. The others are read whole, row by row; from where, in which
-version, is told in ``versions``.
+All are read by column: a damaged file may list a million devices. From which source tables, in which version, is told
+in ``versions``.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
+from tracekit.errors import CorruptTraceError
+from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import ids
 from tracekit.readers.nsys.tables import Where
 from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, FACTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
     from tracekit.readers.nsys.lookups import Lookups, Resolver
     from tracekit.readers.nsys.versions import Origin
 
-    Row = dict[str, Any]
+    Columns = dict[str, pa.Array | pa.ChunkedArray]
+    """Columns of n rows by name."""
 
 _SYSTEM = {
     "gpuCount": "gpu_count",
@@ -35,61 +38,68 @@ _SYSTEM = {
 }
 """What DLProf noted of the machine in the export that it read."""
 
+_STREAM = {"processId": "process_id", "contextId": "context_id", "streamId": "stream_id"}
+"""Source columns that a stream is known by, and the declared ones."""
+
 
 def facts(capture: Lookups) -> dict[str, str]:
     """Read what is public of the capture: tool, versions, origin, extent."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for table in FACT_TABLES:
-        listed = rows(capture, table, "name", "value")
-        found.update({FACTS[r["name"]]: r["value"] for r in listed if r["name"] in FACTS})
-    for r in rows(capture, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")[:1]:
-        found["origin_utc_ns"] = r["utcEpochNs"]
-    for r in rows(capture, "ANALYSIS_DETAILS", "duration")[:1]:
-        found["duration_ns"] = r["duration"]
-    for r in rows(capture, "SystemInfo", *_SYSTEM)[:1]:
-        found.update({fact: r[column] for column, fact in _SYSTEM.items()})
-    return {k: str(v) for k, v in found.items() if v is not None}
+        values |= _named_values(capture, table)
+    values |= {"origin_utc_ns": _first(capture, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs").get("utcEpochNs")}
+    values |= {"duration_ns": _first(capture, "ANALYSIS_DETAILS", "duration").get("duration")}
+    system = _first(capture, "SystemInfo", *_SYSTEM)
+    values |= {fact: system[column] for column, fact in _SYSTEM.items() if column in system}
+    return {k: str(v) for k, v in values.items() if v is not None}
 
 
-def capture_info(capture: Lookups) -> Iterable[Row]:
-    """The facts as rows."""
-    return ({"name": k, "value": v} for k, v in facts(capture).items())
+def capture_info(capture: Lookups) -> Columns:
+    """Return the facts, one row each."""
+    known = facts(capture)
+    return {"name": pa.array(known.keys(), pa.string()), "value": pa.array(known.values(), pa.string())}
 
 
-def devices(capture: Lookups) -> Iterable[Row]:
-    """One row a GPU, of the first table that lists them; others complete it."""
-    found: list[Row] = []
+def devices(capture: Lookups) -> Columns:
+    """Return one row per GPU of the first table that lists them; other tables complete these rows."""
+    listed: Columns = {}
     for origin in DEVICES:
-        listed = made(capture, origin)
-        found = _completed(found, listed, origin.completes) if found else listed
-    return found
+        more = _declared(capture, origin)
+        try:
+            listed = _completed(listed, more, origin.completes) if _height(listed) else more
+        except ValueError as e:
+            raise CorruptTraceError(str(e), path=capture.path, table=origin.table, hint=capture.tables.hint) from e
+    return listed
 
 
-def contexts(capture: Lookups) -> Iterable[Row]:
-    """One row a CUDA context, of every table that lists them."""
-    for origin in CONTEXTS:
-        for r in made(capture, origin):
-            green = r.get("is_green")
-            parent = r.get("parent_context_id") or None
-            yield {**r, "parent_context_id": parent, "is_green": None if green is None else bool(green)}
+def contexts(capture: Lookups) -> Columns:
+    """Return one row per CUDA context of every table that lists them."""
+    listed = [pa.table(_declared(capture, origin)) for origin in CONTEXTS if origin.table in capture.tables.columns]
+    if not listed:
+        return {}
+    joined = pa.concat_tables(listed, promote_options="default")
+    columns = dict(zip(joined.column_names, joined.columns, strict=True))
+    parent = columns.get("parent_context_id")
+    if parent is not None:
+        columns["parent_context_id"] = pc.if_else(pc.equal(parent, 0), None, parent)
+    if "is_green" in columns:
+        columns["is_green"] = pc.not_equal(columns["is_green"], 0)
+    return columns
 
 
-def streams(capture: Lookups) -> Iterable[Row]:
-    """One row a CUDA stream, with the name that NVTX gave it."""
-    kinds = capture.labels("ENUM_CUPTI_STREAM_TYPE")
-    label = dict(zip(kinds.ids.to_pylist(), kinds.values.to_pylist(), strict=True))
-    keys = ("processId", "contextId", "streamId")
-    named = rows(capture, "TARGET_INFO_NVTX_CUDA_STREAM", *keys, "name")
-    names = {tuple(r[k] for k in keys): r["name"] for r in named}
-    for r in rows(capture, "TARGET_INFO_CUDA_STREAM", *keys, "priority", "flag"):
-        yield {
-            "process_id": r["processId"],
-            "context_id": r["contextId"],
-            "stream_id": r["streamId"],
-            "priority": None if r["priority"] is None else _signed(r["priority"]),
-            "stream_type": label.get(r["flag"]),
-            "name": names.get(tuple(r[k] for k in keys)),
-        }
+def streams(capture: Lookups) -> Columns:
+    """Return one row per CUDA stream, with the name that NVTX gave it."""
+    table = "TARGET_INFO_CUDA_STREAM"
+    if table not in capture.tables.columns:
+        return {}
+    raw = capture.fetch(table, [*_STREAM, "priority", "flag"])
+    priority, kinds = raw["priority"], capture.labels("ENUM_CUPTI_STREAM_TYPE")
+    return {
+        **{name: raw[source] for source, name in _STREAM.items()},
+        "priority": pc.if_else(pc.greater_equal(priority, 1 << 31), pc.subtract(priority, 1 << 32), priority),
+        "stream_type": kinds.look_up(raw["flag"])[0],
+        "name": _stream_names(capture, raw),
+    }
 
 
 def process_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
@@ -102,32 +112,15 @@ def process_name(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     return pc.replace_substring_regex(raw["name"], r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
 
 
-def rows(capture: Lookups, table: str, *wanted: str) -> list[Row]:
-    """Read columns of a small source table as dictionaries; none if it is absent, null where a column is."""
-    if table not in capture.tables.columns:
-        return []
-    found: list[Row] = capture.fetch(table, wanted).to_pylist()
-    return found
-
-
-def made(capture: Lookups, origin: Origin) -> list[Row]:
-    """Read the rows of an origin as declared: of the source columns of each column the first that holds a value."""
-    listed = rows(capture, origin.table, *dict.fromkeys(c for sources in origin.columns.values() for c in sources))
-    return [
-        {name: next((r[c] for c in sources if r[c] is not None), None) for name, sources in origin.columns.items()}
-        for r in listed
-    ]
-
-
-def columns(capture: Lookups, name: str) -> dict[str, pa.Array]:
-    """Read a whole table by rows and turn it into columns, as wide as the source keeps them."""
-    made = list(TABLES[name](capture))
+def columns(capture: Lookups, name: str) -> Columns:
+    """Read a whole table; a column that no source has is null."""
+    read = TABLES[name](capture)
     kinds = {"int32": pa.int64(), "int64": pa.int64(), "bool": pa.bool_()}
-    declared = schemas.table(name).columns
-    return {c.name: pa.array([r.get(c.name) for r in made], kinds.get(c.type, pa.string())) for c in declared}
+    absent = {c.name: pa.nulls(_height(read), kinds.get(c.type, pa.string())) for c in schemas.table(name).columns}
+    return {c: read.get(c, nulls) for c, nulls in absent.items()}
 
 
-TABLES: dict[str, Callable[[Lookups], Iterable[Row]]] = {
+TABLES: dict[str, Callable[[Lookups], Columns]] = {
     "capture_info": capture_info,
     "devices": devices,
     "contexts": contexts,
@@ -139,13 +132,68 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 }
 
 
-def _completed(found: list[Row], more: list[Row], key: str | None) -> list[Row]:
-    """Fill what is null in some rows from others of the same key; of several the first counts."""
-    if key is None:
-        return found
-    known = {r[key]: r for r in reversed(more) if r[key] is not None}
-    return [{c: known.get(r[key], r).get(c) if v is None else v for c, v in r.items()} for r in found]
+def _height(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
+    return len(next(iter(columns.values()))) if columns else 0
 
 
-def _signed(value: int) -> int:
-    return value - (1 << 32) if value >= 1 << 31 else value
+def _named_values(capture: Lookups, table: str) -> dict[str, str | None]:
+    """Return the facts of a table of names and values, in its order; of a repeated name the last value counts."""
+    if table not in capture.tables.columns:
+        return {}
+    raw = capture.fetch(table, ["name", "value"])
+    raw = raw.filter(pc.is_in(raw["name"], pa.array(FACTS, pa.string())))
+    firsts = sorted((row, name) for name in FACTS if (row := pc.index(raw["name"], name).as_py()) >= 0)
+    values = {name: raw["value"].filter(pc.equal(raw["name"], name)) for _, name in firsts}
+    return {FACTS[name]: found[len(found) - 1].as_py() for name, found in values.items()}
+
+
+def _first(capture: Lookups, table: str, *wanted: str) -> dict[str, Any]:
+    """Return columns of the first row of a source table; nothing if there is none, None where a column is absent."""
+    if table not in capture.tables.columns:
+        return {}
+    rows = capture.fetch(table, wanted).slice(0, 1).to_pylist()
+    return dict(rows[0]) if rows else {}
+
+
+def _declared(capture: Lookups, origin: Origin) -> Columns:
+    """Read an origin as declared: of the source columns of each column the first that holds a value."""
+    if origin.table not in capture.tables.columns:
+        return {}
+    raw = capture.fetch(origin.table, list(dict.fromkeys(c for sources in origin.columns.values() for c in sources)))
+    return {name: pc.coalesce(*(raw[c] for c in sources)) for name, sources in origin.columns.items()}
+
+
+def _completed(listed: Columns, more: Columns, key: str | None) -> Columns:
+    """Fill what is null in some rows from others of the same key; of several the first counts.
+
+    Raises:
+        ValueError: Their texts would take far more memory than the file has bytes.
+    """
+    if key is None or not _height(more):
+        return listed
+    rows = col.whole(pc.index_in(listed[key], col.whole(more[key]), skip_nulls=True))
+    filled = {c: pc.coalesce(data, _taken(col.whole(more[c]), rows)) for c, data in listed.items() if c in more}
+    return {**listed, **filled}
+
+
+def _taken(values: pa.Array, rows: pa.Array) -> pa.Array:
+    """Return the value of each row [n]; null where there is none."""
+    if pa.types.is_string(values.type):
+        return col.spelled_out(pa.DictionaryArray.from_arrays(rows, values))
+    return values.take(rows)
+
+
+def _stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:
+    """Return the name of each stream [n]; of several the last counts."""
+    import polars as pl
+
+    table, keys = "TARGET_INFO_NVTX_CUDA_STREAM", list(_STREAM)
+    named = capture.fetch(table, [*keys, "name"]) if table in capture.tables.columns else None
+    if named is None or not named.num_rows:
+        return pa.nulls(streams.num_rows, pa.string())
+    names = pl.DataFrame(named.select(keys)).with_row_index("nth").unique(keys, keep="last")
+    of = pl.DataFrame(streams.select(keys)).join(names, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    try:
+        return _taken(col.whole(named["name"]), of["nth"].to_arrow().cast(pa.int32()))
+    except ValueError as e:
+        raise CorruptTraceError(str(e), path=capture.path, table=table, hint=capture.tables.hint) from e

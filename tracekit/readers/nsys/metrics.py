@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
-from tracekit.readers.nsys.machine import rows
 
 if TYPE_CHECKING:
     from tracekit.readers.nsys.lookups import Lookups, Resolver
 
 GPU_MASK = 0xFF
+METRICS = "TARGET_INFO_GPU_METRICS"
 
 
 def device_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
@@ -23,8 +23,10 @@ def device_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 def metric(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     """Name of the metric, by type and metric id."""
-    listed = rows(capture, "TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
-    names: dict[tuple[int | None, ...], str] = {(r["typeId"], r["metricId"]): r["metricName"] for r in listed}
+    names: dict[tuple[int | None, ...], str] = {}
+    if METRICS in capture.tables.columns:
+        types, metrics, listed = (c.to_pylist() for c in capture.fetch(METRICS, ["typeId", "metricId", "metricName"]))
+        names = dict(zip(zip(types, metrics, strict=True), listed, strict=True))
     numbers, keys = col.number_rows(raw["typeId"], raw["metricId"])
     return col.named(numbers, pa.array([names.get(k) for k in keys], pa.string()))
 

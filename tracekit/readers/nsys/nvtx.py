@@ -6,6 +6,7 @@ within one process; a category belongs to a domain.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ FILTERS = {
     "nvtx_ranges": Where("eventType", PUSH_POP + START_END),
     "nvtx_marks": Where("eventType", MARKS),
 }
+_DEFINITION_BYTES = 1 << 10
 _INTS = {"uint64": "uint64Value", "int64": "int64Value", "uint32": "uint32Value", "int32": "int32Value"}
 _FLOATS = {"double": "doubleValue", "float": "floatValue"}
 _TEXTS = {"json": "jsonText", "binary": "binaryData"}
@@ -89,6 +91,7 @@ def payload_text(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
     if col.is_empty(raw["jsonTextId"]):
         return col.coalesced(*inline)
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
+    capture.check_texts(table, registered)
     return col.coalesced(registered.cast(pa.string()), *inline)
 
 
@@ -122,8 +125,9 @@ class Definition(NamedTuple):
     keys: tuple[str, ...]
 
     def request(self) -> Request[dict[str, pa.Array]]:
-        """Ask for the events."""
-        return request(EVENTS, ["start", "globalTid", "textId", "text", *self.keys], Where("eventType", self.types))
+        """Ask for the events; each of them becomes a row of Python objects."""
+        columns = ["start", "globalTid", "textId", "text", *self.keys]
+        return replace(request(EVENTS, columns, Where("eventType", self.types)), row_bytes=_DEFINITION_BYTES)
 
 
 DEFINITIONS = (Definition("domain", (75,), ("domainId",)), Definition("category", (33, 64), ("domainId", "category")))

@@ -34,12 +34,14 @@ class Request(Generic[Made]):
             column of the piece wider; a column that the file lacks is null.
         where: Condition for the rows.
         work: What to do with a piece; runs in several threads at once where there are several pieces.
+        row_bytes: Memory that a row takes beside its columns, as Python objects do.
     """
 
     table: str
     types: Mapping[str, pa.DataType]
     where: Where | None
     work: Callable[[pa.Table], Made]
+    row_bytes: int = 0
 
 
 class Tables(Protocol):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import blobs
 
-MOST_TEXT = (1 << 31) - 1
+if TYPE_CHECKING:
+    from tracekit.readers.common.budget import Budget
+
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
@@ -30,12 +34,17 @@ def plain(array: pa.Array) -> pa.Array:
     return array.cast(pa.binary()) if pa.types.is_large_binary(kind) else array
 
 
-def typed(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
+def typed(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
     """Take plain values as numbers or texts: n in, n out, and how many texts had to be repaired.
+
+    Args:
+        array: The values.
+        kind: What they are taken as.
+        budget: Memory that texts may take which many rows share in the file.
 
     Raises:
         TypeError: They are of another kind; says of which they should be.
-        ValueError: They are more than 2 GiB of text.
+        Damage: They would take more memory than they may.
     """
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind), 0
@@ -48,7 +57,8 @@ def typed(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
     if kind == col.DICTIONARY:
         return col.compact(array.indices, values), broken
     if kind == pa.string():
-        _check_size(values, array.indices)
+        lengths = pc.binary_length(values).cast(pa.int64())
+        budget.take(pc.sum(lengths.take(array.indices)).as_py() or 0, 1, "bytes of texts")
     return values.take(array.indices), broken
 
 
@@ -64,9 +74,3 @@ def _typed(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
         return col.typed(array, kind)
     except pa.ArrowNotImplementedError:
         raise TypeError("text") from None
-
-
-def _check_size(values: pa.Array, indices: pa.Array) -> None:
-    size = pc.sum(pc.binary_length(values).cast(pa.int64()).take(indices)).as_py() or 0
-    if size > MOST_TEXT:
-        raise ValueError(f"{len(indices)} texts would become {size} bytes")

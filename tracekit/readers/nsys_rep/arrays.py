@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
+from tracekit.readers.common.budget import CELL_BYTES
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Field, cut, decode
 from tracekit.readers.common.protobuf.distinct import distinct
@@ -20,19 +21,36 @@ from tracekit.readers.nsys_rep.layout import CLASS, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Buffer, Mask, Places
     from tracekit.readers.nsys_rep.events import Chosen
     from tracekit.readers.nsys_rep.layout import Column, Table
 
+FIELD_BYTES = 17
+"""Memory of a decoded field: its value, where it ends, and whether it is there."""
 
-def columns(chosen: Chosen, table: Table, names: Sequence[str]) -> dict[str, pa.Array]:
-    """Decode n events into columns of a table: one row for each that belongs to it, in order."""
+
+def columns(chosen: Chosen, table: Table, names: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
+    """Decode n events into columns of a table: one row for each that belongs to it, in order.
+
+    Args:
+        chosen: The events.
+        table: The table.
+        names: The columns.
+        budget: Memory that they may take.
+
+    Raises:
+        Damage: A message is damaged, or there are more rows than there may be.
+    """
     wanted = {name: table.columns[name] for name in names if name != ROWID}
     paths = [p for c in wanted.values() for p in (c.path, c.otherwise) if p]
     filters = [*table.part, *((CLASS,) if table.classes else ())]
     total = len(chosen.starts)
-    top = decode(chosen.buffer, chosen.starts, chosen.stops, {*(p[0] for p in paths), *filters})
+    outer = {*(p[0] for p in paths), *filters}
+    budget.check(total, FIELD_BYTES * len(outer), "events")
+    top = decode(chosen.buffer, chosen.starts, chosen.stops, outer)
     kept = _kept(top, table, total)
+    budget.take(total if kept is None else len(kept), CELL_BYTES * len(names), "events")
     parts = Parts(chosen.buffer, top, kept, total if kept is None else len(kept))
     parts.decode(paths)
     made = {name: _array(parts, column) for name, column in wanted.items()}

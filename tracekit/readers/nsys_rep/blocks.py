@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracekit.errors import UnsupportedVersionError
+from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage, once
 from tracekit.readers.common.protobuf.decoding import cut
 from tracekit.readers.common.protobuf.rewriting import counted, encoded
@@ -23,12 +25,18 @@ if TYPE_CHECKING:
 
 MAGIC = b"QDTEXT00"
 MAX_BLOCK = 32 << 20
-MAX_STRINGS = 1 << 21
-MAX_SCHEMAS = 1 << 22
+MAX_SCHEMAS = 1 << 18
 MAX_RATIO = 255
+"""Bytes that a byte of LZ4 becomes at most."""
 FEW_BLOCKS, MIN_MEAN = 1000, 4096
+MAX_REST = 1000
 END_LITERALS = 5
 MIN_EVENT = 4
+"""Bytes that an event takes at least when it is compressed; in no known report fewer than 10 on average."""
+STRING_BYTES, TEXT_BYTES = 32, 3
+"""Memory of a string, and of each byte of it: in its block, cut out of it, and put together with the others."""
+AT_ONCE = 16 << 20
+"""Bytes of strings that are cut at a time."""
 STRING_KEY = 1 << 3 | DELIMITED
 
 
@@ -45,7 +53,8 @@ class RawData:
     """The section that holds the capture itself.
 
     Attributes:
-        unload: Takes what was read of the file out of memory.
+        data: Its bytes, which are read when a slice of them is taken.
+        file_bytes: Size of the whole file.
         header: What was captured: targets, options, clocks.
         stream: What follows: counts of events and strings, generic event types.
         blocks: Compressed blocks of events.
@@ -53,8 +62,8 @@ class RawData:
 
     def __init__(self, container: Container, count: Callable[[memoryview], int]) -> None:
         self.path = container.path
-        self.unload = container.unload
-        self.data = container.section(RAW)
+        self.data = container.region(RAW)
+        self.file_bytes = container.file.size
         if self.data[: len(MAGIC)] != MAGIC:
             raise Damage(f"its section {RAW!r} ({len(self.data)} bytes) does not begin as it should")
         header, at = delimited(self.data, len(MAGIC))
@@ -62,9 +71,9 @@ class RawData:
         self.header, self.stream = Message(header), Message(stream)
         self._check_compression()
         self._offsets = Message(container.section(OFFSETS))
-        self.blocks = list(self._until_offset(at) if self._offsets.number(2) else self._until_count(at, count))
+        blocks = self._until_offset(at) if self._offsets.number(2) else self._until_count(at, count)
+        self.blocks = self._list(blocks)
         self._strings_at = max((b.at + b.packed for b in self.blocks), default=at)
-        self._check_sizes()
 
     def unpack(self, block: Block) -> memoryview:
         """Decompress a block: the message in it.
@@ -88,8 +97,8 @@ class RawData:
     @property
     def events(self) -> int:
         """Number of events that the report says it has; no more than its blocks have room for."""
-        said = (self.stream.number(1) or 0) + (self.stream.number(15) or 0)
-        return max(0, min(said, sum(b.size for b in self.blocks) // MIN_EVENT))
+        announced = (self.stream.number(1) or 0) + (self.stream.number(15) or 0)
+        return max(0, min(announced, sum(b.packed for b in self.blocks) // MIN_EVENT))
 
     @property
     def strings_at(self) -> int:
@@ -103,7 +112,7 @@ class RawData:
     @functools.cached_property
     def strings(self) -> pa.BinaryArray:
         """The strings of the report by id, as bytes."""
-        return pa.concat_arrays([pa.array([], pa.binary()), *self._string_blocks[0]])
+        return self._string_blocks[0]
 
     @functools.cached_property
     def threads(self) -> Message:
@@ -139,20 +148,19 @@ class RawData:
         while at < min(end, len(self.data)):
             message, at = delimited(self.data, at)
             found.append(message)
+            if len(found) > MAX_REST:
+                raise Damage(f"more than {MAX_REST} messages follow its strings")
         return found or [memoryview(b"")]
 
     @once
-    def _string_blocks(self) -> tuple[list[pa.BinaryArray], int]:
-        """The strings a block at a time, and the place after the last block."""
-        wanted, at = self.stream.number(3) or 0, self._strings_at
-        found: list[pa.BinaryArray] = []
-        have = 0
-        while have < wanted:
+    def _string_blocks(self) -> tuple[pa.BinaryArray, int]:
+        """The strings, and the place after their last block."""
+        strings, at = _Strings(self.stream.number(3) or 0, Budget(self.file_bytes)), self._strings_at
+        while strings.left > 0:
             block = self._block(at)
             at = block.at + block.packed
-            found.append(_strings(self.unpack(block), wanted - have))
-            have += len(found[-1])
-        return found, at
+            strings.add(self.unpack(block))
+        return strings.finish(), at
 
     def _check_compression(self) -> None:
         name = self.stream.text(9)
@@ -163,11 +171,19 @@ class RawData:
                 hint="export it: nsys export --type sqlite REPORT, and read that",
             )
 
-    def _check_sizes(self) -> None:
-        """Refuse many tiny blocks: a block is written when thousands of events are there."""
-        number, total = len(self.blocks), sum(b.size for b in self.blocks)
+    def _list(self, blocks: Iterator[Block]) -> list[Block]:
+        """Collect blocks; many tiny ones are refused, for a block is written when thousands of events are there."""
+        collected: list[Block] = []
+        total = 0
+        for block in blocks:
+            collected.append(block)
+            total += block.size
+            if total < (len(collected) - FEW_BLOCKS) * MIN_MEAN:
+                break
+        number = len(collected)
         if number > FEW_BLOCKS and total < number * MIN_MEAN:
             raise Damage(f"{number} blocks of events hold only {total} bytes")
+        return collected
 
     def _block(self, at: int) -> Block:
         packed, at = varint(self.data, at)
@@ -211,21 +227,66 @@ def _codec() -> pa.Codec:
     return pa.Codec("lz4_raw")
 
 
-def _strings(body: memoryview, most: int) -> pa.BinaryArray:
-    """Take the strings out of a string block, ``most`` at most; streams of processes stand between them."""
-    data = bytes(body) + b"\0"
-    limit = min(most, MAX_STRINGS)
-    edges: list[int] = []
-    at, end = 0, len(body)
-    while at < end and len(edges) <= 2 * limit:
-        key, size, start = data[at], data[at + 1], at + 2
-        if size >= MORE:
-            size, start = varint(body, at + 1)
-        at = start + size
-        if key == STRING_KEY:
-            edges += (start, at)
-        elif key % 8 != DELIMITED:
-            break
-    if at != end or len(edges) > 2 * limit:
-        raise Damage(f"a block of strings is damaged at byte {at} of {end}, after {len(edges) // 2} of {limit} strings")
-    return cut(np.frombuffer(data, np.uint8), np.array(edges, np.int64))
+class _Strings:
+    """Strings that are taken out of their blocks; streams of processes stand between them.
+
+    Attributes:
+        left: How many are still to come.
+    """
+
+    def __init__(self, number: int, budget: Budget) -> None:
+        self.left = number
+        self._budget = budget
+        self._arrays: list[pa.BinaryArray] = []
+        self._data = bytearray()
+        self._edges = array("q")
+
+    def add(self, body: memoryview) -> None:
+        """Take the strings out of a block.
+
+        Raises:
+            Damage: It is damaged, or holds more strings than are still to come.
+        """
+        self._budget.take(len(body), TEXT_BYTES, "bytes of strings")
+        most, before = min(self.left, self._budget.left // STRING_BYTES), len(self._edges)
+        end = self._find(bytes(body) + b"\0", before + 2 * most)
+        count = (len(self._edges) - before) // 2
+        self._budget.take(count, STRING_BYTES, "strings")
+        if end != len(body) or count > most:
+            raise Damage(f"a block of strings is damaged at byte {end} of {len(body)}, after {count} of {most} strings")
+        self.left -= count
+        self._data += body
+        if len(self._data) >= AT_ONCE:
+            self._cut()
+
+    def finish(self) -> pa.BinaryArray:
+        """Return the strings."""
+        self._cut()
+        return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
+
+    def _find(self, data: bytes, most: int) -> int:
+        """Note where strings begin and end in a block that a zero follows, up to ``most`` edges.
+
+        Returns:
+            The place where the last field that was looked at ends.
+        """
+        edges, base = self._edges, len(self._data)
+        at, end = 0, len(data) - 1
+        while at < end and len(edges) <= most:
+            key, size, start = data[at], data[at + 1], at + 2
+            if size >= MORE:
+                size, start = varint(memoryview(data)[:end], at + 1)
+            at = start + size
+            if at > end:
+                break
+            if key == STRING_KEY:
+                edges.append(base + start)
+                edges.append(base + at)
+            elif key % 8 != DELIMITED:
+                break
+        return at
+
+    def _cut(self) -> None:
+        edges = np.frombuffer(self._edges, np.int64) if self._edges else np.zeros(0, np.int64)
+        self._arrays.append(cut(np.frombuffer(self._data, np.uint8), edges))
+        self._data, self._edges = bytearray(), array("q")

@@ -1,18 +1,17 @@
 """The report file: a magic text, sections, a table of contents and an end mark.
 
-Nothing is read before its place and size are known to lie within the file, which is mapped into memory.
+Nothing is read before its place and size are known to lie within the file, and no more than is needed.
 """
 
 from __future__ import annotations
 
-import mmap
 import re
 import struct
 from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError, warn
+from tracekit.files import Region
 from tracekit.readers.common.damage import Damage, located
-from tracekit.readers.common.mapped import mapped
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.registry import describe
 
@@ -23,6 +22,7 @@ MAGIC = b"NVIDIA Tegra Profiler Report"
 END = b"U3w[END]"
 TAIL = struct.Struct(f"<Q{len(END)}s")
 RAW, OFFSETS, CLOCKS, FACTS = "Raw Sampling Data", "Sampling Data Offsets", "Time Conversion Data", "UI Data"
+MAX_CONTENTS = 1 << 20
 OLDEST, NEWEST = (2019, 5), (2026, 2)
 UNFINISHED = (
     "copy it again; if it ends so where it was recorded, let nsys finish, or record again; "
@@ -35,7 +35,8 @@ class Container:
 
     Attributes:
         path: The file.
-        sections: Bytes of each section, mapped and not yet read.
+        file: The open file.
+        sections: Bytes of each section, which are read when a slice of them is taken.
         places: Where each section begins in the file.
         build: Version of the nsys that wrote it, ``2025.3.2.474``; empty if it does not say.
     """
@@ -45,38 +46,39 @@ class Container:
         if not source.head.startswith(MAGIC):
             what, hint = describe(source)
             raise CorruptTraceError(f"not an Nsight Systems report: {what}", path=self.path, hint=hint)
-        self._map = mapped(self.path)
-        self._data = memoryview(self._map)
+        self.file = source.open()
         self.places: dict[str, int] = {}
-        with located(self.path):
-            self.sections = self._contents()
-            self.build = _build(self.section(FACTS))
+        try:
+            with located(self.path, file=self.file):
+                self.sections = self._contents()
+                self.build = _build(self.section(FACTS))
+        except BaseException:
+            self.close()
+            raise
         self._check_build()
 
     def section(self, name: str) -> memoryview:
-        """Return the bytes of a section; none if there is no such section."""
-        return self.sections.get(name, memoryview(b""))
+        """Read a section; without any bytes if there is no such section."""
+        return self.region(name)[:]
+
+    def region(self, name: str) -> Region:
+        """Return the bytes of a section, not yet read; none if there is no such section."""
+        return self.sections.get(name) or Region(self.file, 0, 0)
 
     @property
     def release(self) -> tuple[int, ...]:
         """Year and number of the release that wrote the report, ``(2025, 3)``; empty if it does not say."""
         return tuple(int(n) for n in self.build.split(".")[:2] if n)
 
-    def unload(self) -> None:
-        """Take what was read of the file out of memory; it is read again when looked at."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
-
     def close(self) -> None:
-        """Forget the sections; the file is unmapped when nothing looks at it any more."""
-        self.sections = {}
-        self._data = memoryview(b"")
+        """Close the file."""
+        self.file.close()
 
-    def _contents(self) -> dict[str, memoryview]:
-        size = len(self._data)
+    def _contents(self) -> dict[str, Region]:
+        size = self.file.size
         if size < len(MAGIC) + TAIL.size:
             raise Damage(f"cut short: {size} bytes")
-        start, end = TAIL.unpack_from(self._data, size - TAIL.size)
+        start, end = TAIL.unpack(self.file.read(size - TAIL.size, TAIL.size))
         if end != END:
             raise CorruptTraceError(
                 f"unfinished or cut short: its {size} bytes do not end in the mark of a whole report",
@@ -85,15 +87,18 @@ class Container:
             )
         if not len(MAGIC) <= start <= size - TAIL.size:
             raise Damage(f"its table of contents is said to be at byte {start} of {size}")
-        listed = Message(self._data[start : size - TAIL.size])
+        length = size - TAIL.size - start
+        if length > MAX_CONTENTS:
+            raise Damage(f"its table of contents is said to have {length} bytes; at most {MAX_CONTENTS} are read")
+        listed = Message(memoryview(self.file.read(start, length)))
         return dict(self._entry(entry) for entry in listed.messages(1))
 
-    def _entry(self, entry: Message) -> tuple[str, memoryview]:
+    def _entry(self, entry: Message) -> tuple[str, Region]:
         name, at, size = entry.text(1) or "", entry.number(2) or 0, entry.number(3) or 0
-        if not 0 <= at <= at + size <= len(self._data):
-            raise Damage(f"section {name!r} is said to be at bytes {at} to {at + size} of {len(self._data)}")
+        if not 0 <= at <= at + size <= self.file.size:
+            raise Damage(f"section {name!r} is said to be at bytes {at} to {at + size} of {self.file.size}")
         self.places[name] = at
-        return name, self._data[at : at + size]
+        return name, Region(self.file, at, size)
 
     def _check_build(self) -> None:
         if not self.release:

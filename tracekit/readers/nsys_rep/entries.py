@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.walk import AGAIN, BROKEN, MANY, ROOM, SCRATCH, complain
+from tracekit.readers.common.protobuf.walk import AGAIN, BROKEN, MANY, ROOM, SCRATCH, SLACK, complain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Mask, Places
 
 Kinds: TypeAlias = npt.NDArray[np.uint16]
@@ -27,6 +28,8 @@ Starts: TypeAlias = npt.NDArray[np.uint32]
 EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08
 _FIRST = np.zeros(1, np.int64)
 MAX_ENTRIES = 1 << 17
+ENTRY_BYTES = 16
+"""Memory that is kept of an entry, and what it takes to look for it."""
 BLOCK, PLACE, FOUND = 8, 9, 10
 """Where the frame of the walk says how far it came: the block, the place in it, and the entries put."""
 GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
@@ -110,18 +113,23 @@ def _is(kind: int, payload: int, types: tuple[int, ...]) -> bool:
     return field == payload and (not types or event_type in types)
 
 
-def find(buffer: Buffer, edges: Sequence[int]) -> Entries:
+def find(buffer: Buffer, edges: Sequence[int], budget: Budget | None = None) -> Entries:
     """Find the entries of blocks that lie end to end.
 
     Args:
         buffer: Holds the blocks.
         edges: Where each block begins, and where the last one ends.
+        budget: Counts the memory that the entries take.
 
     Raises:
-        Damage: The chain of a block breaks, or a block has too many entries.
+        Damage: The chain of a block breaks, a block has too many entries, or all of them have.
     """
     inside = np.zeros(len(edges) - 1, np.int64)
-    parts = list(_parts(buffer, edges, inside))
+    parts = []
+    for part in _parts(buffer, edges, inside):
+        if budget is not None:
+            budget.take(len(part[0]), ENTRY_BYTES, "events")
+        parts.append(part)
     starts, sizes, kinds = (np.concatenate(p) for p in zip(*parts, strict=True))
     narrow: type[np.uint16 | np.uint32] = np.uint32 if len(sizes) and int(sizes.max()) >> 16 else np.uint16
     bounds = np.concatenate((_FIRST, np.cumsum(inside)))
@@ -169,6 +177,19 @@ def _counts(kinds: Kinds) -> dict[int, int]:
 
 def count(body: memoryview) -> int:
     """Return the number of entries of a block."""
-    buffer = Buffer(len(body))
-    buffer.octets[: len(body)] = np.frombuffer(body, np.uint8)
-    return len(find(buffer, [0, len(body)]).kinds)
+    return counter()(body)
+
+
+def counter() -> Callable[[memoryview], int]:
+    """Return a function that counts the entries of a block, in memory that it uses again; for one thread."""
+    buffers: list[Buffer] = []
+
+    def count_entries(body: memoryview) -> int:
+        if not buffers or len(buffers[0].octets) < len(body) + SLACK:
+            buffers[:] = [Buffer(len(body))]
+        octets = buffers[0].octets
+        octets[: len(body)] = np.frombuffer(body, np.uint8)
+        octets[len(body) : len(body) + SLACK] = 0
+        return len(find(buffers[0], [0, len(body)]).kinds)
+
+    return count_entries

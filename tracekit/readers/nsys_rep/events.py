@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.common.protobuf.walk import SLACK
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 BATCH_BYTES = 24 << 20
+USUAL_RATIO = 16
+"""Times that the blocks of real reports grow at most when they are unpacked."""
 THREADS = 4
 
 
@@ -64,6 +67,7 @@ class Events:
         self._known: list[Entries | None] = [None] * len(self._batches)
         self._damaged: dict[int, str] = {}
         self._buffers = _Buffers()
+        self._budget = Budget(raw.file_bytes)
 
     def each(self, wanted: Sequence[Wanted], work: Callable[[list[Chosen]], Made]) -> Iterator[Made]:
         """Do some work on events, a batch of blocks at a time; what is wanted of a batch is unpacked once.
@@ -80,7 +84,7 @@ class Events:
         def job(nth: int) -> Made:
             with contextlib.ExitStack() as stack:
                 for relay in relays:
-                    stack.enter_context(relay.holding())
+                    stack.enter_context(relay.holding(nth))
                 hands = [functools.partial(relay.hand_on, nth) for relay in relays]
                 with self._chosen(nth, wanted, hands) as chosen:
                     return work(chosen)
@@ -123,7 +127,7 @@ class Events:
             raise Damage(self._damaged[nth])
         try:
             buffer, bases = self._load(nth, np.arange(len(batch)))
-            found = entries.find(buffer, bases.tolist()) if batch else entries.NONE
+            found = entries.find(buffer, bases.tolist(), self._budget) if batch else entries.NONE
         except Damage as e:
             self._damaged[nth] = str(e)
             raise
@@ -143,7 +147,6 @@ class Events:
             at += len(body)
         bases[-1] = at
         buffer.octets[at : at + SLACK] = 0
-        self._raw.unload()
         return buffer, bases
 
 
@@ -185,12 +188,12 @@ class _Buffers:
 
 
 def _batches(blocks: Sequence[Block]) -> Iterator[range]:
-    """Group blocks, in order, into batches of some megabytes."""
-    first, size = 0, 0
+    """Group blocks, in order, into batches of some megabytes; where blocks grow unusually much, into smaller ones."""
+    first, size = 0, 0.0
     for i, block in enumerate(blocks):
-        size += block.size
+        size += block.size * max(1.0, block.size / (USUAL_RATIO * block.packed))
         if size >= BATCH_BYTES:
             yield range(first, i + 1)
-            first, size = i + 1, 0
+            first, size = i + 1, 0.0
     if first < len(blocks):
         yield range(first, len(blocks))

@@ -8,7 +8,7 @@ from tracekit.readers.nsys_rep import clocks
 from tracekit.readers.nsys_rep.container import CLOCKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tracekit.readers.common.protobuf.wire import Message
     from tracekit.readers.nsys_rep.blocks import RawData
@@ -101,31 +101,33 @@ def cuda_gpus(report: Described) -> Iterable[Row]:
 
 def contexts(report: Described) -> Iterable[Row]:
     """CUDA contexts."""
-    return (_row(m, _CONTEXT) for m in report.raw.trailer.messages(14))
+    return (_row(m, _CONTEXT) for m in report.raw.trailer.each(14))
 
 
 def streams(report: Described) -> Iterable[Row]:
     """CUDA streams."""
-    return (_row(m, _STREAM) for m in report.raw.trailer.messages(15))
+    return (_row(m, _STREAM) for m in report.raw.trailer.each(15))
 
 
 def named_streams(report: Described) -> Iterable[Row]:
     """CUDA streams that NVTX gave a name."""
-    return (_row(m, _NAMED_STREAM, {"name": 1}) for m in report.raw.trailer.messages(13))
+    return (_row(m, _NAMED_STREAM, {"name": 1}) for m in report.raw.trailer.each(13))
 
 
 def threads(report: Described) -> Iterable[Row]:
     """Names of threads."""
-    return (_row(m, _THREAD) for m in report.raw.threads.messages(1))
+    return (_row(m, _THREAD) for m in report.raw.threads.each(1))
 
 
 def metric_names(report: Described) -> Iterable[Row]:
     """GPU metrics of each type of sample."""
-    names = report.raw.strings
+    strings = report.raw.strings
+    known: dict[int, str] = {}
     for number, listed in report.metrics.items():
         for i, metric in enumerate(listed):
-            text = names[metric.name].as_py().decode("utf-8", "replace") if 0 <= metric.name < len(names) else None
-            yield {"typeId": number, "metricId": i, "metricName": text}
+            if metric.name not in known and 0 <= metric.name < len(strings):
+                known[metric.name] = strings[metric.name].as_py().decode("utf-8", "replace")
+            yield {"typeId": number, "metricId": i, "metricName": known.get(metric.name)}
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[Described], Iterable[Row]]]] = {
@@ -153,9 +155,9 @@ def _extent(report: Described) -> clocks.Extent:
     return clocks.extent(report.raw.header, report.container.section(CLOCKS))
 
 
-def _described(report: Described, field: int) -> list[Message]:
-    targets = (m for machine in report.raw.trailer.messages(1) for m in machine.messages(2))
-    return [m for target in targets for m in target.messages(field)]
+def _described(report: Described, field: int) -> Iterator[Message]:
+    targets = (m for machine in report.raw.trailer.each(1) for m in machine.each(2))
+    return (m for target in targets for m in target.each(field))
 
 
 def _row(message: Message, numbers: dict[str, int], texts: dict[str, int] | None = None) -> Row:

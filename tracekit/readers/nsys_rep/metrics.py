@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from tracekit.readers.common.budget import CELL_BYTES
 from tracekit.readers.common.columns import numbers
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import WORD, decode
 from tracekit.readers.nsys.tables import ROWID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from tracekit.readers.common.protobuf.decoding import Buffer, Places
+    from tracekit.readers.common.budget import Budget
+    from tracekit.readers.common.protobuf.decoding import Buffer, Mask, Places
     from tracekit.readers.common.protobuf.wire import Message
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.events import Chosen
@@ -37,25 +40,39 @@ class Metric:
 
 
 def types(raw: RawData) -> dict[int, list[Metric]]:
-    """Return the metrics of each type of sample, in order; the lowest byte of a type is the GPU."""
+    """Return the metrics of each type of sample, in order; the lowest byte of a type is the GPU.
+
+    Raises:
+        Damage: A metric lies beyond a sample, or where another one does.
+    """
     sources = {m.number(1) for m in raw.stream.messages(13) if _name(raw, m) == SOURCE}
-    found = {}
+    known = {}
     for listed in raw.stream.messages(14):
         number = listed.number(1) or 0
         if number & SOURCE_MASK in sources and not number & SAMPLE_MASK:
-            found[number] = sorted((_metric(m) for m in listed.messages(3)), key=lambda m: m.at)
-    return found
+            known[number] = sorted((_metric(m) for m in listed.messages(3)), key=lambda m: m.at)
+            _check_apart(known[number])
+    return known
 
 
-def samples(known: Mapping[int, list[Metric]], chosen: Chosen) -> dict[str, pa.Array]:
-    """Decode n generic events: one row a metric of each that is a sample, in order; all columns and ``rowid``."""
-    found = _samples(known, chosen)
-    rows = len(found["value"])
+def samples(known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget) -> dict[str, pa.Array]:
+    """Decode n generic events: one row a metric of each that is a sample, in order; all columns and ``rowid``.
+
+    Args:
+        known: The metrics of each type of sample.
+        chosen: The events.
+        budget: Memory that the rows may take.
+
+    Raises:
+        Damage: A sample is damaged, or there are more rows than there may be.
+    """
+    decoded = _samples(known, chosen, budget)
+    rows = len(decoded["value"])
     before = chosen.hand_on({ROWID: rows})
-    return {ROWID: pa.array(np.arange(1, rows + 1) + before[ROWID])} | found
+    return {ROWID: pa.array(np.arange(1, rows + 1) + before[ROWID])} | decoded
 
 
-def _samples(known: Mapping[int, list[Metric]], chosen: Chosen) -> dict[str, pa.Array]:
+def _samples(known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget) -> dict[str, pa.Array]:
     top = decode(chosen.buffer, chosen.starts, chosen.stops, (1, 2, 3))
     if not {1, 2, 3} <= top.keys() or top[3].stops is None:
         return dict.fromkeys(COLUMNS, pa.array([], pa.int64()))
@@ -63,38 +80,62 @@ def _samples(known: Mapping[int, list[Metric]], chosen: Chosen) -> dict[str, pa.
     whole = np.ones(len(ids), np.bool_)
     for field in top.values():
         whole &= True if field.valid is None else field.valid
-    at = _Samples(chosen.buffer, np.where(whole, ids, -1), times, places, top[3].stops - places)
-    made = [at.of_type(number, metrics) for number, metrics in known.items()]
-    joined = [np.concatenate([_NONE, *(m[i] for m in made)]) for i in range(5)]
-    order = np.argsort(joined[0], kind="stable")
-    arrays = [numbers(c[order], None) for c in joined[1:]]
+    at = _Samples(chosen.buffer, times, places, top[3].stops - places)
+    groups = list(_by_type(ids, whole, known))
+    parts = [at.of_type(number, known[number], events, budget) for number, events in groups]
+    columns: tuple[Places, ...] = parts[0] if len(parts) == 1 else ()
+    if not columns:
+        owners = [np.repeat(events, len(known[number])) for number, events in groups]
+        order = np.argsort(np.concatenate([_NONE, *owners]), kind="stable")
+        columns = tuple(np.concatenate([_NONE, *column])[order] for column in zip(_EMPTY, *parts, strict=True))
+    arrays = [numbers(column, None) for column in columns]
     return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
 
 
+def _by_type(ids: Places, whole: Mask, known: Mapping[int, list[Metric]]) -> Iterator[tuple[int, Places]]:
+    """Group n events by the types that are known: numbers of the events of each type that occurs, ascending."""
+    events = np.flatnonzero(whole)
+    events = events[np.argsort(ids[events], kind="stable")]
+    listed = np.array(sorted(known), np.int64)
+    firsts, lasts = (np.searchsorted(ids[events], listed, side) for side in ("left", "right"))
+    for nth in np.flatnonzero(lasts > firsts).tolist():
+        yield int(listed[nth]), events[firsts[nth] : lasts[nth]]
+
+
 _NONE = np.zeros(0, np.int64)
+_EMPTY = (_NONE, _NONE, _NONE, _NONE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """Generic events: types, times, and where their raw bytes lie."""
+    """Generic events: times, and where their raw bytes lie."""
 
     buffer: Buffer
-    ids: Places
     times: Places
     places: Places
     sizes: Places
 
-    def of_type(self, number: int, metrics: list[Metric]) -> tuple[Places, Places, Places, Places, Places]:
-        """Decode one type: number of the event, time, type, metric and value, each as long as the rows."""
-        events = np.flatnonzero(self.ids == number)
-        if len(events) and int(self.sizes[events].min()) < max((m.at + m.size for m in metrics), default=0):
+    def of_type(
+        self, number: int, metrics: list[Metric], events: Places, budget: Budget
+    ) -> tuple[Places, Places, Places, Places]:
+        """Decode n events of one type with m metrics: n · m times, types, numbers of metrics and values."""
+        if int(self.sizes[events].min()) < max((m.at + m.size for m in metrics), default=0):
             raise Damage("a sample of GPU metrics is shorter than its metrics")
+        budget.take(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
         at = self.places[events]
-        words = [self.buffer.words[at + m.at] & np.uint64((1 << 8 * m.size) - 1) for m in metrics]
-        values = np.stack(words, axis=1).reshape(-1).view(np.int64) if metrics else _NONE
-        rows = np.repeat(events, len(metrics))
-        ids = np.tile(np.arange(len(metrics)), len(events))
-        return rows, self.times[rows], np.full(len(rows), number), ids, values
+        values = np.empty((len(events), len(metrics)), np.uint64)
+        for nth, m in enumerate(metrics):
+            values[:, nth] = self.buffer.words[at + m.at] & np.uint64((1 << 8 * m.size) - 1)
+        rows = values.size
+        times, ids = np.repeat(self.times[events], len(metrics)), np.tile(np.arange(len(metrics)), len(events))
+        return times, np.full(rows, number), ids, values.reshape(-1).view(np.int64)
+
+
+def _check_apart(metrics: Sequence[Metric]) -> None:
+    """Check that no byte belongs to two metrics: else a byte could become any number of rows."""
+    for one, other in itertools.pairwise(metrics):
+        if one.at + one.size > other.at:
+            raise Damage(f"two GPU metrics are said to be at byte {other.at}")
 
 
 def _metric(listed: Message) -> Metric:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
+from tracekit.readers.common.damage import Damage
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -21,6 +23,8 @@ FIRST_SCHEMA = 1 << 24
 STATIC, UNION, UNION_WITH_SELECTOR = 1, 3, 4
 POINTER, FIXED_ARRAY, ARRAYS, OFFSETS = 1 << 1, 1 << 4, 7 << 4, 3 << 2
 MAX_DEPTH, MAX_NESTED, MAX_VALUES, MAX_WIDTH = 8, 64, 4096, 1 << 20
+MAX_PLANNED = 1 << 16
+"""Values in the plans of all schemas of a report; an array of thousands takes a few bytes in its schema."""
 POINTER_SIZE = 8
 NUMBER_WIDTH, ESCAPED = 48, 6
 _U64 = (1 << 64) - 1
@@ -163,6 +167,7 @@ class Schemas:
     enums: dict[Key, Labels] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=lambda: dict(SIZES))
     _plans: dict[Key, Plan | None] = field(default_factory=dict)
+    _planned_values: int = 0
 
     @classmethod
     def of(cls, block: Message) -> Schemas:
@@ -177,7 +182,11 @@ class Schemas:
         return made
 
     def plan(self, process: int, domain: int, number: int) -> Plan | None:
-        """Plan the text of payloads of one schema; None if it is not known or its layout not fixed."""
+        """Plan the text of payloads of one schema; None if it is not known or its layout not fixed.
+
+        Raises:
+            Damage: The plans so far have more values than those of any real report.
+        """
         if number < FIRST_SCHEMA:
             return Plan(self._predefined(number))
         key = (process, domain, number)
@@ -187,10 +196,15 @@ class Schemas:
         return self._plans.get(key)
 
     def _planned(self, process: int, domain: int, schema: Schema) -> Plan | None:
+        planner = _Planner(self, process, domain)
         try:
-            pieces = _Planner(self, process, domain).object(schema, 0, 0)
+            pieces = planner.object(schema, 0, 0)
         except NoPlan:
             return None
+        finally:
+            self._planned_values += planner.values
+            if self._planned_values > MAX_PLANNED:
+                raise Damage(f"its payload schemas have more than {MAX_PLANNED} values")
         named = ["{" + quoted(schema.name) + ":", *pieces, "}"] if schema.name else pieces
         plan = Plan(list(_joined(named)), schema.size or None)
         values = sum(not isinstance(p, str) for p in plan.pieces)

@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import coalesced
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, decode, varints
+from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, cut, decode, varints
 from tracekit.readers.common.protobuf.wire import DELIMITED
 from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, Form, quoted
 
 if TYPE_CHECKING:
+    from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Mask, Places, Words
     from tracekit.readers.common.sandbox import Octets
     from tracekit.readers.nsys_rep.payload_schemas import Labels, Plan, Schemas, Value
@@ -30,6 +31,8 @@ Ints: TypeAlias = npt.NDArray[np.integer]
 TEXTS = ("jsonText", "binaryData")
 NEEDED = (*TEXTS, "globalTid", "domainId")
 MAX_ITEMS, MAX_TEXT = 4096, 1 << 28
+PAYLOAD_BYTES = 16
+"""Memory that it takes to put a byte of a payload into a text."""
 ITEM, SCHEMA_ID, CONTENT = 9, 1, 2
 PROCESS = ~np.int64((1 << 24) - 1)
 _ITEM_KEY = np.uint8(ITEM << 3 | DELIMITED)
@@ -39,17 +42,22 @@ _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).res
 _KINDS = {Form.SIGNED: "i", Form.UNSIGNED: "u", Form.ENUM: "u", Form.REAL: "f"}
 
 
-def columns(known: Schemas, made: dict[str, pa.Array]) -> dict[str, pa.Array]:
+def columns(known: Schemas, made: dict[str, pa.Array], budget: Budget) -> dict[str, pa.Array]:
     """Tell the payloads of n events: the columns ``NEEDED`` in, ``TEXTS`` as an export has them out.
 
     Raises:
-        Damage: A message is damaged.
+        Damage: A message is damaged, or the texts would take more memory than they may.
     """
-    text, other = texts(known, made["binaryData"], made["globalTid"], made["domainId"])
+    payloads = made["binaryData"]
+    budget.check(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
+    text, other = texts(known, payloads, made["globalTid"], made["domainId"], min(MAX_TEXT, budget.left))
+    budget.take(text.nbytes + other.nbytes, 1, "bytes of NVTX payloads")
     return {"jsonText": coalesced(made["jsonText"], text), "binaryData": other}
 
 
-def texts(known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Array) -> tuple[pa.Array, pa.Array]:
+def texts(
+    known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Array, most: int | None = None
+) -> tuple[pa.Array, pa.Array]:
     """Tell extended payloads: n events in, n JSON and n hexadecimal texts out; at most one of both is not null.
 
     Args:
@@ -57,9 +65,10 @@ def texts(known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Arr
         payloads: Payload message of each event; null where there is none.
         threads: Global id of the thread of each event.
         domains: Domain of each event.
+        most: Characters that the texts may have; ``MAX_TEXT`` if None.
 
     Raises:
-        Damage: A message is damaged.
+        Damage: A message is damaged, or the texts may have more characters.
     """
     if payloads.null_count == len(payloads):
         return payloads, payloads
@@ -67,12 +76,15 @@ def texts(known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Arr
     if not len(items.rows):
         return pa.nulls(len(payloads), _BYTES), pa.nulls(len(payloads), _BYTES)
     processes = _numbers(threads)[items.rows] & PROCESS
-    told = _told(known, items, np.stack([processes, _numbers(domains)[items.rows], items.schemas.view(np.int64)], 1))
+    keys = np.stack([processes, _numbers(domains)[items.rows], items.schemas.view(np.int64)], 1)
+    told = _told(known, items, keys, MAX_TEXT if most is None else most)
     edges = np.append(np.flatnonzero(np.diff(items.rows, prepend=-1)), len(items.rows))
     joined, first = _lists(edges, told), edges[:-1]
     alone = pa.array((np.diff(edges) == 1) & (items.schemas[first] >= np.uint64(FIRST_SCHEMA)))
     made = pc.if_else(alone, joined, _glued(b"[", joined, b"]"))
-    other = pc.if_else(made.is_null(), _lists(edges, items.hexadecimal()), pa.scalar(None, _BYTES))
+    other = pa.nulls(len(made), _BYTES)
+    if made.null_count:
+        other = pc.if_else(made.is_null(), _lists(edges, items.hexadecimal()), pa.scalar(None, _BYTES))
     places = np.full(len(payloads), -1)
     places[items.rows[first]] = np.arange(len(first))
     index = pa.array(places, mask=places < 0)
@@ -113,7 +125,8 @@ class _Items:
     def hexadecimal(self) -> pa.Array:
         """Bytes of each as hexadecimal numbers, behind the number of its schema."""
         sizes = self.stops - self.starts
-        digits = _DIGITS[self.octets[_places(self.starts, sizes)]].reshape(-1)
+        octets = cut(self.octets, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
+        digits = _DIGITS[np.frombuffer(octets or b"", np.uint8)[: int(sizes.sum())]].reshape(-1)
         return _glued(_decimal(self.schemas), b":", _cut(digits, 2 * sizes))
 
 
@@ -124,11 +137,12 @@ def _messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
     sizes = np.where(payloads.is_valid().to_numpy(zero_copy_only=False), np.diff(edges), 0)
     rows = np.flatnonzero(sizes)
     rows = rows[octets[edges[rows]] == _ITEM_KEY]
-    sizes = sizes[rows]
-    ends = np.cumsum(sizes)
-    buffer = Buffer(int(sizes.sum()))
-    buffer.octets[: int(sizes.sum())] = octets[_places(edges[rows], sizes)]
-    return buffer, *_split(buffer, rows, ends - sizes, ends)
+    chosen = payloads.take(pa.array(rows)).buffers()[2] or b""
+    ends = np.cumsum(sizes[rows])
+    size = int(sizes[rows].sum())
+    buffer = Buffer(size)
+    buffer.octets[:size] = np.frombuffer(chosen, np.uint8)[:size]
+    return buffer, *_split(buffer, rows, ends - sizes[rows], ends)
 
 
 def _split(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Places, Places, Places]:
@@ -153,7 +167,7 @@ def _split(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Pla
     return of[order], starts[order], ends[order]
 
 
-def _told(known: Schemas, items: _Items, keys: npt.NDArray[np.int64]) -> pa.Array:
+def _told(known: Schemas, items: _Items, keys: npt.NDArray[np.int64], most: int) -> pa.Array:
     """Tell n items, by process, domain and schema; null where there is no plan for an item."""
     distinct, of = np.unique(keys, axis=0, return_inverse=True)
     order = np.argsort(of.reshape(-1), kind="stable")
@@ -171,8 +185,8 @@ def _told(known: Schemas, items: _Items, keys: npt.NDArray[np.int64]) -> pa.Arra
         if not len(group):
             continue
         width += plan.width * len(group)
-        if width > MAX_TEXT:
-            raise Damage(f"{len(keys)} NVTX payloads would become more than {MAX_TEXT} characters")
+        if width > most:
+            raise Damage(f"{len(keys)} NVTX payloads would become more than {most} characters")
         made.append(_written(items.octets, items.starts[group], items.stops[group], plan))
         places[group] = np.arange(done, done + len(group))
         done += len(group)

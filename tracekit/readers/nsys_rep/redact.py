@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tracekit.files import FileState
 from tracekit.readers.common.damage import Damage, located
 from tracekit.readers.common.protobuf.rewriting import counted, edited, encoded, field, within
 from tracekit.readers.common.protobuf.wire import VARINT, Message, delimited
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
 EVENT = 1
 STRING, STREAM = 1, 2
-MAX_READ = 32 << 20
 BATCH = 4 << 20
 """Bytes of blocks that are searched together."""
 LEAST_STRINGS = 1 << 20
@@ -72,11 +70,8 @@ def redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str
         UnsupportedVersionError: It is packed in a way that is not read.
         TracekitError: It changed while it was read.
     """
-    state = FileState.of(source.path)
     with target.open("wb") as out:
-        counts = _redact(source, out, key)
-    state.check(source.path)
-    return counts
+        return _redact(source, out, key)
 
 
 def remaining(source: Source) -> dict[str, int]:
@@ -85,6 +80,7 @@ def remaining(source: Source) -> dict[str, int]:
     Raises:
         CorruptTraceError: The report is damaged, or looking through it would cost more than a file of its size may.
         UnsupportedVersionError: It is packed in a way that is not read.
+        TracekitError: It changed while it was read.
     """
     return _redact(source, io.BufferedWriter(_Nowhere()), None)
 
@@ -92,9 +88,10 @@ def remaining(source: Source) -> dict[str, int]:
 def _redact(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
     container = Container(source)
     try:
-        with located(source.path):
+        with located(source.path, file=container.file):
             report = _Report(container, source, key)
             report.write(out)
+        container.file.check()
     finally:
         container.close()
     return dict(report.redaction.counts)
@@ -136,7 +133,6 @@ class _Report:
     def __init__(self, container: Container, source: Source, key: bytes | None) -> None:
         self.container = container
         self.raw = RawData(container, count)
-        self.read = 0
         self.budget = Budget(source.size)
         self.redaction = Redaction(source.path, key)
         self.lead = source.head[: min(container.places[n] for n, data in container.sections.items() if data)]
@@ -223,11 +219,7 @@ class _Report:
         return head + bytes(self.raw.data[block.at : block.at + block.packed])
 
     def _body(self, block: Block) -> bytes:
-        """Unpack a block; of what was read of the file, little stays in memory."""
-        self.read += block.packed
-        if self.read > MAX_READ:
-            self.raw.unload()
-            self.read = 0
+        """Unpack a block."""
         return bytes(self.raw.unpack(block))
 
     def _searched(self, blocks: Iterable[Block], candidates: Callable[[bytes], list[Span]]) -> Iterator[_Unpacked]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections import Counter
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from tracekit.errors import warn
 from tracekit.readers.common import columns as col
+from tracekit.readers.common.budget import BYTES_PER_BYTE, Ledger
 from tracekit.readers.common.damage import COPY_AGAIN, located
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys.tables import ROWID, Request
@@ -25,7 +27,9 @@ from tracekit.readers.nsys_rep.payload_schemas import Schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    from tracekit.readers.common.budget import Budget
     from tracekit.readers.nsys.tables import Made, Where
     from tracekit.readers.nsys_rep.events import Chosen
     from tracekit.readers.nsys_rep.metrics import Metric
@@ -48,9 +52,10 @@ class Report:
     def __init__(self, source: Source) -> None:
         self.path = source.path
         self.container = Container(source)
-        with located(self.path):
-            self.raw = RawData(self.container, entries.count)
+        with located(self.path, file=self.container.file):
+            self.raw = RawData(self.container, entries.counter())
         self.columns: Mapping[str, tuple[str, ...]] = self._catalogue()
+        self._ledger = Ledger(self.raw.file_bytes)
 
     def counts(self, wanted: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Numbers of rows of tables that meet conditions; 0 if there is no such table. Those of events in one pass."""
@@ -79,11 +84,11 @@ class Report:
         of_events = [nth for nth, r in enumerate(requests) if r.table in layout.TABLES or r.table == SAMPLES]
         for nth, request in enumerate(requests):
             if nth not in of_events:
-                with located(self.path, request.table):
-                    yield nth, self._work(request, self._small(request.table), repaired)
+                with located(self.path, request.table, self.container.file), self._reading(request) as budget:
+                    yield nth, self._work(request, self._small(request.table, budget), repaired, budget)
         if of_events:
             asked = [requests[nth] for nth in of_events]
-            with located(self.path, asked[0].table if len(asked) == 1 else None):
+            with located(self.path, asked[0].table if len(asked) == 1 else None, self.container.file):
                 for made in self._pass(asked, repaired):
                     yield from zip(of_events, made, strict=True)
         for (table, name), number in repaired.items():
@@ -95,17 +100,23 @@ class Report:
 
         def work(batch: list[Chosen]) -> list[Made]:
             broken: Counter[tuple[str, str]] = Counter()
-            done = [self._work(r, self._rows(r, c), broken) for r, c in zip(requests, batch, strict=True)]
+            jobs = zip(requests, batch, budgets, strict=True)
+            done = [self._work(r, self._rows(r, chosen, budget), broken, budget) for r, chosen, budget in jobs]
             with lock:
                 repaired.update(broken)
             return done
 
-        yield from self.events.each([_wanted(r) for r in requests], work)
+        with contextlib.ExitStack() as stack:
+            budgets = [stack.enter_context(self._reading(request)) for request in requests]
+            yield from self.events.each([_wanted(r) for r in requests], work)
 
-    def _work(self, request: Request[Made], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]]) -> Made:
+    def _work(
+        self, request: Request[Made], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
+    ) -> Made:
         """Give a piece of a table to the work: rows that meet the condition, in the types asked for."""
         kept = _met(made, request.where)
         rows = len(next(iter(kept.values())))
+        budget.take(rows, request.row_bytes, "events")
         columns: dict[str, pa.Array] = {}
         for name, kind in request.types.items():
             columns[name], broken = col.typed(kept[name], kind) if name in kept else (arrays.nulls(rows, kind), 0)
@@ -123,7 +134,7 @@ class Report:
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
         """What is recorded and in no declared table: number of events by name, the most frequent first."""
-        with located(self.path):
+        with located(self.path, file=self.container.file):
             found: Counter[str] = Counter()
             for kind, number in self.events.counts().items():
                 name = names.of_kind(kind)
@@ -144,7 +155,7 @@ class Report:
     @functools.cached_property
     def metrics(self) -> dict[int, list[Metric]]:
         """GPU metrics of each type of sample."""
-        with located(self.path):
+        with located(self.path, file=self.container.file):
             return metrics.types(self.raw)
 
     def close(self) -> None:
@@ -160,23 +171,31 @@ class Report:
         small = {name: machine.TABLES[name][0] for name in machine.table_names(release)}
         return {**known, **small, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
 
-    def _rows(self, request: Request[Made], chosen: Chosen) -> dict[str, pa.Array]:
+    def _reading(self, request: Request[Made]) -> AbstractContextManager[Budget]:
+        """Lend the memory that a table may take: the samples of an idle GPU take almost no room in a report."""
+        per_byte = (2 if request.table == SAMPLES else 1) * BYTES_PER_BYTE
+        return self._ledger.reading((request.table, *request.types, request.where), per_byte)
+
+    def _rows(self, request: Request[Made], chosen: Chosen, budget: Budget) -> dict[str, pa.Array]:
         """Decode the columns of a table that a request needs, of a batch of events."""
         if request.table == SAMPLES:
-            return metrics.samples(self.metrics, chosen)
+            return metrics.samples(self.metrics, chosen, budget)
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
         have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
         if not set(payloads.TEXTS).intersection(have):
-            return arrays.columns(chosen, layout.TABLES[request.table], have or [ROWID])
-        made = arrays.columns(chosen, layout.TABLES[request.table], list(dict.fromkeys([*have, *payloads.NEEDED])))
-        return made | payloads.columns(self.payload_schemas, made)
+            return arrays.columns(chosen, layout.TABLES[request.table], have or [ROWID], budget)
+        needed = dict.fromkeys([*have, *payloads.NEEDED])
+        made = arrays.columns(chosen, layout.TABLES[request.table], list(needed), budget)
+        return made | payloads.columns(self.payload_schemas, made, budget)
 
-    def _small(self, table: str) -> dict[str, pa.Array]:
+    def _small(self, table: str, budget: Budget) -> dict[str, pa.Array]:
         """Return a whole table that is not one of events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
             return {ROWID: pa.array(ids + 1), "id": pa.array(ids), "value": self.raw.strings}
-        rows = list(machine.TABLES[table][1](self))
+        rows = list(budget.counted(machine.TABLES[table][1](self), f"rows of {table}"))
+        for row in rows:
+            budget.take(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of texts of {table}")
         listed = {c: _listed([r[c] for r in rows]) for c in self.columns[table]}
         return {ROWID: pa.array(np.arange(1, len(rows) + 1)), **listed}
 

@@ -15,7 +15,6 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError, TracekitError, UnsupportedVersionError
-from tracekit.files import FileState
 from tracekit.readers.common.redaction import (
     ADDRESS,
     COMMAND,
@@ -28,7 +27,8 @@ from tracekit.readers.common.redaction import (
     is_local,
     without_folder,
 )
-from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, check_whole, quote, read_only_uri
+from tracekit.readers.common.sqlite.database import Database
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote, read_only_uri
 from tracekit.readers.nsys_sqlite.rewriting import Texts, check_expressions
 
 if TYPE_CHECKING:
@@ -110,13 +110,12 @@ def _private_copy(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
     Yields:
         The connection, and the version of the schema, which copying changes.
     """
-    state = FileState.of(source.path)
-    check_whole(source)
-    with _opened("") as db:
-        with contextlib.closing(sqlite3.connect(read_only_uri(source), uri=True)) as original:
+    Database(source).close()  # checks what SQLite would read with its first statement
+    with source.open() as file, _opened("") as db:
+        with contextlib.closing(sqlite3.connect(read_only_uri(source.path), uri=True)) as original:
             version = int(original.execute("PRAGMA schema_version").fetchone()[0])
             original.backup(db)
-        state.check(source.path)
+        file.state.check(source.path)
         yield db, version
 
 

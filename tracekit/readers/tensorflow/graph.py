@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
+from tracekit.files import InputFile, Window
 from tracekit.readers.common.columns import compact, named
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
@@ -62,11 +63,11 @@ class _Bodies:
     functions: pa.Array
 
 
-def read(octets: bytes | memoryview, *, where: str, graph: str = "", run: str | None = None) -> Graph:
+def read(octets: bytes | memoryview | InputFile, *, where: str, graph: str = "", run: str | None = None) -> Graph:
     """Take a ``GraphDef`` apart.
 
     Args:
-        octets: The message.
+        octets: The message, or the file that holds it.
         where: What it is, for the error.
         graph: What its nodes have as ``graph``.
         run: What its nodes have as ``run``.
@@ -79,7 +80,7 @@ def read(octets: bytes | memoryview, *, where: str, graph: str = "", run: str | 
         return _graph(buffer, 0, size, graph, run)
 
 
-def read_meta(octets: bytes | memoryview, *, where: str, run: str | None = None) -> Graph:
+def read_meta(octets: bytes | memoryview | InputFile, *, where: str, run: str | None = None) -> Graph:
     """Take a ``MetaGraphDef`` apart, as ``read`` does; its tags are the name of the graph.
 
     Raises:
@@ -90,7 +91,7 @@ def read_meta(octets: bytes | memoryview, *, where: str, run: str | None = None)
         return _meta(buffer, np.zeros(1, np.int64), np.full(1, size), run)
 
 
-def read_saved_model(octets: bytes | memoryview, *, where: str) -> Graph:
+def read_saved_model(octets: bytes | memoryview | InputFile, *, where: str) -> Graph:
     """Take a ``SavedModel`` apart: the nodes and edges of its graphs, one after the other.
 
     Raises:
@@ -136,9 +137,12 @@ def _told(where: str) -> Iterator[None]:
         raise Damage(f"{where}: {e}") from e
 
 
-def _buffer(octets: bytes | memoryview, message: Within) -> tuple[Buffer, int]:
+def _buffer(octets: bytes | memoryview | InputFile, message: Within) -> tuple[Buffer, int]:
     """Put a message where it can be walked through, and say how large it is there."""
-    if len(octets) > payloads.LARGE:
+    if isinstance(octets, InputFile):
+        size = octets.size
+        octets = octets.read(0, size) if size <= payloads.LARGE else payloads.without(Window(octets, 0, size), message)
+    elif len(octets) > payloads.LARGE:
         octets = payloads.without(memoryview(octets), message)
     if len(octets) > MOST:
         raise Damage(f"{len(octets)} bytes are more than a message of protobuf has")

@@ -1,6 +1,7 @@
 """Large graphs without what makes them large: the values of constants, and what else is not read.
 
-A graph is walked through where it is, and what is wanted of it put together; so memory holds no constants.
+A graph is walked through where it is, in memory or in a file, and what is wanted of it put together; so memory holds no
+constants.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from tracekit.files import Window
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.rewriting import encoded
 from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, varint
@@ -54,8 +56,10 @@ _LEADS: dict[Within, dict[int, Within | None]] = {
 """Large fields that are wanted, and the message in each if constants may be in it."""
 
 
-def without(octets: memoryview, message: Within) -> bytes:
+def without(octets: memoryview | Window, message: Within) -> bytes:
     """Leave out large fields that are not wanted: a message in, the same message without them out.
+
+    Of a message in a file only what is wanted is held in memory.
 
     Raises:
         Damage: A field reaches beyond its message, or is of no known kind.
@@ -63,7 +67,7 @@ def without(octets: memoryview, message: Within) -> bytes:
     return b"".join(_kept(octets, message))
 
 
-def _kept(octets: memoryview, message: Within) -> Iterator[bytes | memoryview]:
+def _kept(octets: memoryview | Window, message: Within) -> Iterator[bytes | memoryview]:
     leads, kept = _LEADS[message], 0
     for number, begin, start, stop in _fields(octets):
         if stop - start <= SMALL:
@@ -72,7 +76,7 @@ def _kept(octets: memoryview, message: Within) -> Iterator[bytes | memoryview]:
         kept = stop
         inside = leads.get(number)
         if inside is not None:
-            inner = without(octets[start:stop], inside)
+            inner = without(_part(octets, start, stop), inside)
             yield encoded(number << 3 | DELIMITED) + encoded(len(inner))
             yield inner
         elif number in leads:
@@ -80,7 +84,11 @@ def _kept(octets: memoryview, message: Within) -> Iterator[bytes | memoryview]:
     yield octets[kept:]
 
 
-def _fields(octets: memoryview) -> Iterator[tuple[int, int, int, int]]:
+def _part(octets: memoryview | Window, start: int, stop: int) -> memoryview | Window:
+    return octets.inside(start, stop) if isinstance(octets, Window) else octets[start:stop]
+
+
+def _fields(octets: memoryview | Window) -> Iterator[tuple[int, int, int, int]]:
     """Yield of each field its number, where it begins, and where its value begins and ends."""
     at, end = 0, len(octets)
     while at < end:
@@ -97,7 +105,7 @@ def _fields(octets: memoryview) -> Iterator[tuple[int, int, int, int]]:
         at = stop
 
 
-def _number(octets: memoryview, at: int) -> tuple[int, int]:
+def _number(octets: memoryview | Window, at: int) -> tuple[int, int]:
     """Read a number; most are of one or two bytes."""
     part = octets[at : at + 2]
     if len(part) and part[0] < MORE:

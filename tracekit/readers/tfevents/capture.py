@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, warn
+from tracekit.files import CHANGED_HINT
 from tracekit.readers.common.columns import compact
 from tracekit.readers.common.damage import located
 from tracekit.readers.tensorflow.graph import EDGES, NODES
@@ -81,8 +82,8 @@ def _one(path: Path, rooms: Rooms) -> FileEvents | Refusal:
     except NoEvents:
         what = "a TFRecord file, but its records are no events of TensorBoard"
         return Refusal(UnknownFormatError, what, "give files named events.out.tfevents.*")
-    except PermissionError as e:
-        raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e
+    except FileNotFoundError as e:
+        raise TracekitError("was removed while it was read", path=path, hint=CHANGED_HINT) from e
     if made.records or not made.damage:
         return made
     what, hint = describe(Source(path))

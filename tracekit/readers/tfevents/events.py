@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tracekit.files import InputFile
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import occurrences
@@ -62,6 +64,7 @@ class Graphs(NamedTuple):
         times: n times in ns since 1970, or ``NO_TIME``.
         starts: n places in the file where they begin.
         sizes: n sizes in bytes.
+        checksums: n CRC-32 of these bytes.
         meta: Whether they are meta graphs.
     """
 
@@ -69,6 +72,7 @@ class Graphs(NamedTuple):
     times: Places
     starts: Places
     sizes: Places
+    checksums: list[int]
     meta: bool
 
 
@@ -113,12 +117,12 @@ def read(path: Path, rooms: Rooms) -> FileEvents:
     Raises:
         Damage: A record is whole and breaks the format inside.
         NoEvents: The records are no events.
-        TracekitError: The file cannot be read.
-        OSError: It cannot be opened.
+        TracekitError: The file cannot be read, or changed in another way than that something was added to it.
+        FileNotFoundError: There is no such file any more.
     """
     made = FileEvents(path)
-    with path.open("rb", buffering=0) as file, rooms.one() as room:
-        records = Records(path, file, room)
+    with InputFile(path, may_grow=True) as file, rooms.one() as room:
+        records = Records(file, room)
         for batch in records.batches():
             try:
                 _take(made, batch)
@@ -137,6 +141,12 @@ def nanoseconds(seconds: Reals) -> Places:
     whole = np.floor(kept)
     found = whole.astype(np.int64) * _NS + np.rint((kept - whole) * _NS).astype(np.int64)
     return np.where(known, found, NO_TIME)
+
+
+def checksums(buffer: Buffer, starts: Places, stops: Places) -> list[int]:
+    """Return the CRC-32 of the bytes between n places and n others."""
+    octets = buffer.octets.data
+    return [zlib.crc32(octets[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
 def _take(made: FileEvents, batch: Batch) -> None:
@@ -161,8 +171,8 @@ def _take(made: FileEvents, batch: Batch) -> None:
         if number in fields:
             rows = _rows(fields[number], n)
             starts, stops = fields[number].spans()
-            where = starts + batch.offset
-            made.graphs.append(Graphs(steps[rows], times[rows], where, stops - starts, number == META_GRAPH))
+            where, sums = starts + batch.offset, checksums(batch.buffer, starts, stops)
+            made.graphs.append(Graphs(steps[rows], times[rows], where, stops - starts, sums, number == META_GRAPH))
 
 
 def _check_first(batch: Batch) -> None:

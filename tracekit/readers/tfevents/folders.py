@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError, shown, warn
+from tracekit.files import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,13 +54,22 @@ def _files(folder: Path, most: int, refused: Callable[[OSError], None] | None = 
             raise TracekitError(f"holds more than {most} files and folders", path=folder, hint="give a folder below it")
         if len(Path(at).relative_to(folder).parts) >= MAX_DEPTH:
             folders.clear()
-        for name in files:
-            if MARK in name and _is_inside(Path(at, name), root):
-                yield Path(at, name)
+        for path in (Path(at, name) for name in files if MARK in name):
+            if _is_inside(path, root):
+                yield path
+            elif refused is not None:
+                _tell_special(path)
 
 
 def _is_inside(file: Path, root: Path) -> bool:
     return file.is_file() and (not file.is_symlink() or file.resolve().is_relative_to(root))
+
+
+def _tell_special(path: Path) -> None:
+    """Warn of what is named as an event file and is a pipe, a socket or a device."""
+    kind = None if path.is_symlink() or not path.exists() else kind_of(path.stat().st_mode)
+    if kind is not None:
+        warn(f"is {kind}, not a regular file: left out", path=path)
 
 
 def _left_out(error: OSError) -> None:

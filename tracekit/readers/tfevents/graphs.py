@@ -22,11 +22,12 @@ _GRAPH_OF_META = 2
 
 
 class Place(NamedTuple):
-    """Where a graph lies: its file, its first byte, its size, and whether it is a meta graph."""
+    """Where a graph lies: its file, its first byte, its size, its CRC-32, and whether it is a meta graph."""
 
     path: Path
     start: int
     size: int
+    checksum: int
     meta: bool
 
 
@@ -34,7 +35,8 @@ def read(runs: Sequence[Run]) -> graph.Graph:
     """Read the graphs of runs.
 
     Raises:
-        CorruptTraceError: One is damaged, or its file has changed.
+        CorruptTraceError: One is damaged.
+        TracekitError: Its file changed.
     """
     return graph.concat(made for run in runs for made in _of_run(run) if made.nodes.num_rows)
 
@@ -46,10 +48,10 @@ def _of_run(run: Run) -> Iterator[graph.Graph]:
         warn(f"holds {len(places)} graphs: the first {MAX_GRAPHS} are read", path=places[0].path)
     different: dict[bytes, tuple[Place, bytes | None]] = {}
     for place in places[:MAX_GRAPHS]:
-        octets = records.again(place.path, place.start, place.size)
+        octets = records.again(place.path, place.start, place.size, place.checksum)
         different.setdefault(_digest(octets, place), (place, octets) if len(places) == 1 else (place, None))
     for number, (place, kept) in enumerate(different.values(), 1):
-        octets = records.again(place.path, place.start, place.size) if kept is None else kept
+        octets = records.again(place.path, place.start, place.size, place.checksum) if kept is None else kept
         where = f"the graph at byte {place.start}"
         with located(place.path, graph.NODES):
             if place.meta:
@@ -62,8 +64,8 @@ def _of_run(run: Run) -> Iterator[graph.Graph]:
 def _places(run: Run) -> Iterator[Place]:
     for file in run.files:
         for found in file.graphs:
-            for start, size in zip(found.starts.tolist(), found.sizes.tolist(), strict=True):
-                yield Place(file.path, start, size, found.meta)
+            for place in zip(found.starts.tolist(), found.sizes.tolist(), found.checksums, strict=True):
+                yield Place(file.path, *place, found.meta)
 
 
 def _digest(octets: bytes, place: Place) -> bytes:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import threading
+import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.errors import TracekitError
+from tracekit.files import CHANGED_HINT, InputFile
 from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.tfevents.walker import BAD_DATA, FOOTER_BYTES, FULL, HEADER_BYTES, MORE, Walker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
     from tracekit.readers.common.protobuf.decoding import Places
 
@@ -83,18 +83,18 @@ class Records:
         damage: What is wrong with the file there; None if nothing is, or if it only ends within a record.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, room: Room) -> None:
-        self.size = os.fstat(file.fileno()).st_size
+    def __init__(self, file: InputFile, room: Room) -> None:
+        self.size = file.size
         self.count = self.end = 0
         self.damage: str | None = None
-        self._path, self._file, self._room = path, file, room
+        self._file, self._room = file, room
         self._read = self._filled = self._at = 0
 
     def batches(self) -> Iterator[Batch]:
         """Read whole records, up to the end of the file or to damage.
 
         Raises:
-            TracekitError: The file cannot be read.
+            TracekitError: The file cannot be read, or changed in another way than that something was added to it.
         """
         while self._refill():
             self._room.buffer.octets[: self._filled] = self._room.walker.octets[: self._filled]
@@ -128,15 +128,10 @@ class Records:
             octets[:rest] = octets[self._at : self._filled].copy()
         self._at, self._filled = 0, rest
         wanted = min(self._room.size - rest, self.size - self._read)
-        view = memoryview(octets.data)[rest : rest + wanted]
-        try:
-            while view and (n := self._file.readinto(view)):  # type: ignore[attr-defined]
-                view = view[n:]
-        except OSError as e:
-            raise TracekitError(f"cannot be read: {e.strerror or e}", path=self._path) from e
-        self._filled += wanted - len(view)
-        self._read += wanted - len(view)
-        return self._filled > rest
+        self._file.read_into(self._read, memoryview(octets.data)[rest : rest + wanted])
+        self._filled += wanted
+        self._read += wanted
+        return wanted > 0
 
     def _fits(self) -> bool:
         """Make room for the next record; False if it is not whole, or larger than any event."""
@@ -161,20 +156,24 @@ class Records:
         self._room = larger
 
 
-def again(path: Path, start: int, size: int) -> bytes:
+def again(path: Path, start: int, size: int, checksum: int) -> bytes:
     """Read some bytes of a file another time.
 
+    Args:
+        path: The file, to which something may have been added since.
+        start: Where they begin.
+        size: How many there are.
+        checksum: CRC-32 of what they were.
+
     Raises:
-        CorruptTraceError: It does not hold them any more.
-        TracekitError: It cannot be read any more.
+        TracekitError: They are not what they were, or cannot be read any more.
     """
     try:
-        with path.open("rb") as file:
-            file.seek(start)
-            found = file.read(size)
-    except OSError as e:
-        raise TracekitError(f"cannot be read again: {e.strerror or e}", path=path, hint="load it again") from e
-    if len(found) < size:
-        what = f"has become shorter: {size} bytes were at byte {start}"
-        raise CorruptTraceError(what, path=path, hint="load it again")
-    return found
+        with InputFile(path, may_grow=True) as file:
+            octets = file.read(start, size) if start + size <= file.size else b""
+    except FileNotFoundError as e:
+        raise TracekitError("was removed while it was open", path=path, hint=CHANGED_HINT) from e
+    if len(octets) != size or zlib.crc32(octets) != checksum:
+        what = f"changed while it was open: the {size} bytes at byte {start} are not what they were"
+        raise TracekitError(what, path=path, hint=CHANGED_HINT)
+    return octets

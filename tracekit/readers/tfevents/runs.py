@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import compact
+from tracekit.readers.common.columns import compact, text
 from tracekit.readers.tfevents.events import NO_TIME
 from tracekit.readers.tfevents.values import Kind
 
@@ -75,7 +75,8 @@ class Run:
         rows, made = self._owners[self.texts], {}
         for name in wanted:
             if name == "text":
-                made[name] = self._texts.take(pa.array(self.texts))
+                chosen = self._texts.take(pa.array(self.texts))
+                made[name] = pa.chunked_array([text(chunk)[0] for chunk in chosen.chunks], pa.string())
             elif name == "element":
                 made[name] = pa.array(self._elements[self.texts])
             else:
@@ -152,14 +153,14 @@ def _joined(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
 
 
 def _texts(files: Sequence[FileEvents]) -> tuple[Places, Places, pa.ChunkedArray]:
-    """Join the texts of files: which value of the run each is of, its place in the tensor, the text."""
+    """Join the texts of files: which value of the run each is of, its place in the tensor, its bytes."""
     owners, elements, texts, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [], 0
     for values in (p.values for file in files for p in file.points):
         owners.append(values.owners + before)
         elements.append(values.elements)
         texts.append(values.texts)
         before += len(values.kinds)
-    return np.concatenate(owners), np.concatenate(elements), pa.chunked_array(texts, pa.string())
+    return np.concatenate(owners), np.concatenate(elements), pa.chunked_array(texts, pa.binary())
 
 
 def _named(kind: Kind, plugin: str) -> str:

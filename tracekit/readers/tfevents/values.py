@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import first_of
-from tracekit.readers.common.protobuf.decoding import decode
+from tracekit.readers.common.protobuf.decoding import cut, decode
 from tracekit.readers.common.protobuf.occurrences import occurrences
 from tracekit.readers.tfevents import tensors, texts
 
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places
 
-    Texts: TypeAlias = tuple[Places, Places, pa.Array, Places, Places]
+    Texts: TypeAlias = tuple[Places, Places, pa.Array, Places]
 
 Kinds: TypeAlias = npt.NDArray[np.uint8]
 
@@ -66,9 +66,8 @@ class Values(NamedTuple):
         numbers: n numbers; 0 where there is none.
         owners: m rows that texts are of.
         elements: m places of texts in their tensor.
-        texts: m texts.
-        starts: m places where their bytes begin.
-        stops: m places where they end.
+        texts: m texts, as bytes.
+        starts: m places where they begin.
         metadata: What some of the values say of their tag; of each tag once.
     """
 
@@ -79,7 +78,6 @@ class Values(NamedTuple):
     elements: Places
     texts: pa.Array
     starts: Places
-    stops: Places
     metadata: Metadata
 
 
@@ -126,17 +124,17 @@ def _without_nulls(tags: pa.DictionaryArray) -> pa.DictionaryArray:
 
 def _no_texts() -> Texts:
     none = np.zeros(0, np.int64)
-    return none, none, pa.array([], pa.string()), none, none
+    return none, none, pa.array([], pa.binary()), none
 
 
 def _texts(buffer: Buffer, rows: Places, starts: Places, stops: Places) -> Texts:
-    """Return the texts of some tensors: whose each is, its place there, the text, and where its bytes are."""
+    """Return the texts of some tensors: whose each is, its place there, its bytes, and where they begin."""
     if not len(rows):
         return _no_texts()
     (parts,) = occurrences(buffer, starts, stops, (tensors.STRINGS,))
     first = np.searchsorted(parts.rows, parts.rows)
-    found = texts.at(buffer, parts.starts, parts.stops)
-    return rows[parts.rows], np.arange(len(parts)) - first, found, parts.starts, parts.stops
+    octets = cut(buffer.octets, np.stack((parts.starts, parts.stops), axis=1).reshape(-1))
+    return rows[parts.rows], np.arange(len(parts)) - first, octets, parts.starts
 
 
 def _metadata(buffer: Buffer, field: Field | None, tags: pa.DictionaryArray) -> Metadata:

@@ -10,6 +10,8 @@ from tracekit.readers.common.damage import Damage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tracekit.files import Region, Window
+
     Value = int | memoryview
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
@@ -18,7 +20,7 @@ MORE = 0x80
 _U64 = (1 << 64) - 1
 
 
-def varint(data: memoryview, at: int) -> tuple[int, int]:
+def varint(data: memoryview | Region | Window, at: int) -> tuple[int, int]:
     """Read an unsigned number of up to 64 bits: its value and the place after it."""
     value = 0
     for i, octet in enumerate(data[at : at + MAX_VARINT]):
@@ -28,7 +30,7 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
     raise Damage(f"a number at byte {at} does not end")
 
 
-def delimited(data: memoryview, at: int) -> tuple[memoryview, int]:
+def delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]:
     """Read bytes that stand behind their length: the bytes and the place after them."""
     size, start = varint(data, at)
     if size > len(data) - start:
@@ -99,9 +101,13 @@ class Message:
         found = self.part(field)
         return float(struct.unpack("<d", found)[0]) if len(found) == struct.calcsize("<d") else 0.0
 
+    def each(self, field: int) -> Iterator[Message]:
+        """Take the messages of a repeated field apart one by one."""
+        return map(Message, self.parts(field))
+
     def messages(self, field: int) -> list[Message]:
         """Messages of a repeated field."""
-        return [Message(p) for p in self.parts(field)]
+        return list(self.each(field))
 
     def message(self, field: int) -> Message:
         """The message of a field; an empty one if it is absent."""

@@ -1,0 +1,72 @@
+"""Every format is read, correlated, rolled up and written to every format: what must work with any declared version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tracekit as tk
+from tracekit import registry
+from tracekit.errors import ExportError
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+FILES = {
+    "nsys-sqlite": ["train_amp.sqlite", "ddp2.sqlite", "empty.sqlite"],
+    "nsys-rep": ["train_amp.nsys-rep", "nvtx_features.nsys-rep", "empty.nsys-rep"],
+    "nsys-parquetdir": ["train_amp_parquetdir"],
+    "nsys-arrowdir": ["train_amp_arrowdir"],
+    "ncu-csv": ["ncu/ncu_details.csv", "ncu/ncu_nvtx_raw.csv", "ncu/ncu_per_nvtx.csv"],
+    "ncu-rep": ["ncu/ncu_basic.ncu-rep"],
+    "kineto": ["kineto/train.pt.trace.json.gz"],
+    "graphdef": ["tensorflow/network.pb", "tensorflow/network.pbtxt"],
+    "tfevents": ["tensorflow/runs"],
+}
+WRITTEN = ("arrow", "dlprof-db", "parquet")
+"""Formats that are read in turn from what was written."""
+
+
+@pytest.fixture(params=[path for paths in FILES.values() for path in paths])
+def trace(request: pytest.FixtureRequest) -> tk.Trace:
+    """A trace of each file in turn."""
+    return tk.load(FIXTURES / request.param)
+
+
+def test_every_reader_is_asked() -> None:
+    built_in = {r.format for r in registry._built_in_readers().values()}
+    assert built_in == {*FILES, *WRITTEN}
+    for name, paths in FILES.items():
+        assert [tk.load(FIXTURES / path).format for path in paths] == [name] * len(paths)
+
+
+def test_every_table_is_read(trace: tk.Trace) -> None:
+    linked, rolled = trace.correlate(), trace.rollup()
+    for name in trace.tables:
+        for each in (trace, linked, rolled):
+            table = each[name]
+            table.validate(full=True)
+            assert (each.count(name), each.frame(name).collect().height) == (table.num_rows,) * 2
+    assert trace.wide().height == trace.count("ncu_launches")
+
+
+def drawn(trace: tk.Trace, format: str) -> bool:
+    """Whether a format that draws has anything to draw."""
+    if format == "tfevents":
+        return trace.rollup().count("ops") > 0
+    return format != "chrome-trace" or trace.format not in ("ncu-csv", "ncu-rep", "graphdef")
+
+
+@pytest.mark.parametrize("format", sorted(e.format for e in registry.exporters().values()))
+def test_every_format_is_written(trace: tk.Trace, format: str, tmp_path: Path) -> None:
+    exporter = registry.exporter(format)
+    path = tmp_path / f"out{exporter.suffixes[0]}"
+    if not drawn(trace, format):
+        with pytest.raises(ExportError, match=r"nothing to draw|no ops to draw"):
+            trace.export(path, format=format)
+        return
+    assert trace.export(path, format=format) == path
+    if format in WRITTEN:
+        with tk.load(path) as again:
+            assert again.format == format
+            for name in again.tables:
+                again[name].validate(full=True)
+                assert format == "dlprof-db" or trace.schema(name).optional or again[name].equals(trace[name])

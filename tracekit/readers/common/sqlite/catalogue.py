@@ -1,0 +1,163 @@
+"""Read which tables a file has, before SQLite reads it.
+
+The first statement that SQLite runs makes it read and parse the whole schema, and rows of statistics, as long as that
+takes. So the table that holds the schema is checked and read here first, and what no profiler writes is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.sqlite import trees
+from tracekit.readers.common.sqlite.pages import PageFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tracekit.readers.common.sqlite.pages import Ints
+
+    Value = int | float | bytes | None
+
+MAX_BYTES, MAX_STATEMENT_BYTES, MAX_ENTRIES = 1 << 18, 1 << 14, 10_000
+"""The largest schema of a real file has 46 kB in 111 entries of at most 4.4 kB. SQLite compares each UNIQUE of a
+statement with all others before it."""
+
+MAX_STATISTICS_BYTES = 1 << 20
+
+STATISTICS = ("sqlite_stat1", "sqlite_stat3", "sqlite_stat4")
+_ROOT = 1
+_NEXT_PAGE_BYTES = 4
+_INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+_COLUMNS = 5
+
+
+class Entry(NamedTuple):
+    """A row of ``sqlite_schema``.
+
+    Attributes:
+        kind: ``table``, ``index``, ``view`` or ``trigger``.
+        name: Its name.
+        root: Its root page; 0 for what has none.
+        sql: The statement that creates it.
+    """
+
+    kind: str
+    name: str
+    root: int
+    sql: str
+
+    @property
+    def is_table(self) -> bool:
+        """Whether this is an ordinary table, with rows of its own."""
+        return (
+            self.kind == "table"
+            and self.root > 0
+            and re.match(r"\s*create\s+virtual\b", self.sql, re.IGNORECASE) is None
+        )
+
+
+class Schema(NamedTuple):
+    """The schema of a file, and the pages that hold it."""
+
+    entries: list[Entry]
+    tree: trees.Tree
+    overflow_pages: Ints
+
+    def tables(self) -> dict[str, Entry]:
+        """Return the ordinary tables by name."""
+        return {e.name: e for e in self.entries if e.is_table}
+
+
+def table_names(path: Path) -> frozenset[str] | None:
+    """Return the names of the ordinary tables of a SQLite file; None if it is too damaged to tell.
+
+    Raises:
+        TracekitError: It may not be read.
+    """
+    try:
+        return frozenset(read(PageFile(path)).tables())
+    except Damage:
+        return None
+
+
+def read(file: PageFile) -> Schema:
+    """Read the schema of a file.
+
+    Raises:
+        Damage: It is damaged, or larger than that of any profiler.
+    """
+    tree = trees.walk(file, _ROOT)
+    entries: list[Entry] = []
+    overflow: list[int] = []
+    size = 0
+    for run in trees.runs(tree, file.page_size):
+        block = file.read(run.pages)
+        cells = trees.cells(file, block, run)
+        size += trees.facts(file, block, cells, run).payload
+        if size > MAX_BYTES or len(entries) + len(cells.rowids) > MAX_ENTRIES:
+            raise Damage(f"its schema has more than {MAX_BYTES} bytes or {MAX_ENTRIES} entries")
+        if (cells.payload > MAX_STATEMENT_BYTES).any():
+            raise Damage(f"its schema has an entry of {cells.payload.max()} bytes, more than {MAX_STATEMENT_BYTES}")
+        for nth in range(len(cells.rowids)):
+            local = block.data[cells.starts[nth] : cells.ends[nth] + _NEXT_PAGE_BYTES].tobytes()
+            record, pages = _whole_record(file, local, int(cells.payload[nth]), int(cells.on_leaf[nth]))
+            overflow += pages
+            entries.append(_entry(record, file.header.encoding))
+    return Schema(entries, tree, np.array(overflow, np.int64))
+
+
+def _whole_record(file: PageFile, local: bytes, size: int, on_leaf: int) -> tuple[bytes, list[int]]:
+    """Put a record together from its leaf page and its overflow pages, and return the numbers of these."""
+    parts, pages = [local[:on_leaf]], []
+    page, left = int.from_bytes(local[on_leaf : on_leaf + _NEXT_PAGE_BYTES], "big"), size - on_leaf
+    while left:
+        if not 1 < page <= file.count:
+            raise Damage(f"its schema leads to page {page} of {file.count}")
+        pages.append(page)
+        data = file.read(np.array([page], np.int64)).pages[0].tobytes()
+        parts.append(data[_NEXT_PAGE_BYTES : min(file.usable, _NEXT_PAGE_BYTES + left)])
+        left -= len(parts[-1])
+        page = int.from_bytes(data[:_NEXT_PAGE_BYTES], "big")
+    return b"".join(parts), pages
+
+
+def _entry(record: bytes, encoding: str) -> Entry:
+    kind, name, _, root, sql = _values(record)
+
+    def text(value: Value) -> str:
+        return value.decode(encoding, "replace") if isinstance(value, bytes) else ""
+
+    return Entry(text(kind), text(name), root if isinstance(root, int) else 0, text(sql))
+
+
+def _values(record: bytes) -> Iterator[Value]:
+    """Yield the first five values of a record; texts as bytes."""
+    end, at = _varint(record, 0)
+    place = end
+    for _ in range(_COLUMNS):
+        kind, at = _varint(record, at) if at < end else (0, at)
+        size = _INTEGER_BYTES.get(kind, 8 if kind == 7 else max(0, kind - 12) // 2)  # noqa: PLR2004 - a real
+        if place + size > len(record):
+            raise Damage("its schema holds a record that is cut short")
+        raw = record[place : place + size]
+        place += size
+        if kind in _INTEGER_BYTES:
+            yield int.from_bytes(raw, "big", signed=True)
+        else:
+            yield raw if kind >= 12 else {8: 0, 9: 1}.get(kind)  # noqa: PLR2004 - texts and bytes
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for n, byte in enumerate(data[at : at + 9]):
+        if n == 8:  # noqa: PLR2004 - the last of nine bytes has eight bits
+            return value << 8 | byte, at + 9
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:  # noqa: PLR2004
+            return value, at + n + 1
+    raise Damage("its schema holds a record that is cut short")
