@@ -24,7 +24,6 @@ from tests.readers.databases import FIXTURES, edited, plain, untouched
 from tracekit.errors import CorruptTraceError, ExportError, TracekitError, TracekitWarning, UnsupportedVersionError
 from tracekit.readers.common.redaction import KINDS
 from tracekit.readers.nsys_sqlite import redact, rewriting
-from tracekit.registry import Source
 
 CASES = 60
 HOST = re.compile(r"redacted-[0-9a-f]{12}")
@@ -299,7 +298,9 @@ def test_damaged_pages_give_an_error_or_a_copy_but_never_half_of_one(page: int, 
     data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path, out = tmp_path / "damaged.sqlite", tmp_path / "out.sqlite"
     path.write_bytes(data)
-    with pytest.raises(CorruptTraceError, match=r"damaged\.sqlite: cannot be redacted: .*\nHint: export it again"):
+    with pytest.raises(
+        CorruptTraceError, match=r"damaged\.sqlite: cannot be re(?:ad|dacted): .*\nHint: export it again"
+    ):
         tk.redact(path, out)
     assert [p.name for p in tmp_path.iterdir()] == ["damaged.sqlite"]
 
@@ -591,7 +592,7 @@ def test_short_expressions_may_stay(tmp_path: Path) -> None:
 
 
 def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = ", ".join(f"c{i} TEXT" for i in range(1000))
+    columns = ", ".join(f"c{i} TEXT" for i in range(400))
     path = edited(
         tmp_path, f"CREATE TABLE wide (a INTEGER, {columns})", "INSERT INTO wide (a) SELECT id FROM StringIds"
     )
@@ -679,14 +680,14 @@ def test_pages_that_lead_to_the_same_page_again_and_again_are_refused(tmp_path: 
 
 def test_a_file_that_changes_meanwhile_gives_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = edited(tmp_path)
-    check = redact.check_whole
+    opened = redact._opened
 
-    def changing(source: Source) -> None:
-        check(source)
+    def changing(uri: str) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         with path.open("ab") as f:
             f.write(bytes(4096))
+        return opened(uri)
 
-    monkeypatch.setattr(redact, "check_whole", changing)
+    monkeypatch.setattr(redact, "_opened", changing)
     with pytest.raises(TracekitError, match=r"changed while it was open: it had .* bytes, now .*\nHint: wait until"):
         tk.redact(path, tmp_path / "out.sqlite")
     assert [p.name for p in tmp_path.iterdir()] == ["edited.sqlite"]
