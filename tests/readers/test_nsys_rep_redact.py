@@ -485,7 +485,7 @@ LIMITED = """
 import resource, sys, tracekit as tk
 tk.unredacted("fixtures/empty.nsys-rep")
 used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
-resource.setrlimit(resource.RLIMIT_CPU, (used + 20, used + 20))
+resource.setrlimit(resource.RLIMIT_CPU, (used + 8, used + 8))
 resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))
 try:
     print(tk.redact(sys.argv[1], sys.argv[2])["name in another text"])
@@ -530,6 +530,17 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     tokens = [message((1, message((102, message((7, "token" * 1_000_000))))))] * 30
     yield "marks", Parts(blocks=tokens, stream=message((1, 30), (3, 0))), "fields and texts would have to be looked at"
     yield "depth", Parts(blocks=[message((1, nested(mark * 20_000, 40)))] * 3, stream=message((1, 3), (3, 0))), ""
+    for name, text in (
+        ("letters", b"alice " + b"l" * 15_000_000),
+        ("pairs", b"alice " + b"al" * 7_500_000),
+        ("escapes", b"%41 " + b"%20" * 5_000_000),
+        ("numbers", b"\0\1alice " + b"\1a\0b" * 3_000_000),
+        ("variables", b"PATH=/x HOME=/y " + b"PATH=/x " * 1_800_000),
+    ):
+        long = Parts([message((1, message((102, message((7, text))))))] * 13, [strings("USER=alice\0PATH=/bin\0")])
+        yield name, replace(long, stream=message((1, 13), (3, 1))), "fields and texts would have to be looked at"
+    environment = strings("PATH=/bin\0USER=alice\0" + "A=zzzzzzzz\0" * 1_000_000)
+    yield "environments", Parts(strings=[environment] * 13, stream=message((1, 0), (3, 13))), ""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of processor time")
