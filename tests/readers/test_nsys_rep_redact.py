@@ -539,6 +539,13 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     ):
         long = Parts([message((1, message((102, message((7, text))))))] * 13, [strings("USER=alice\0PATH=/bin\0")])
         yield name, replace(long, stream=message((1, 13), (3, 1))), "fields and texts would have to be looked at"
+    nested_names = "".join(f"USER={'a' * n}\0" for n in range(2, 250)) + "PATH=/bin\0"
+    run = [message((1, message((102, message((7, "a" * 300_000))))))] * 11
+    named = Parts(run, [strings(nested_names)], stream=message((1, 11), (3, 1)))
+    yield "prefixes", named, "tells more than 128 names of which each begins with another"
+    alike = "PATH=/bin\0" + "".join(f"V{n}=/opt/acme/{n:08}\0" for n in range(30_000))
+    paths = [message((1, message((102, message((7, "/opt/acme/00000001 " * 80_000))))))] * 8
+    yield "values", Parts(paths, [strings(alike)], stream=message((1, 8), (3, 1))), ""
     environment = strings("PATH=/bin\0USER=alice\0" + "A=zzzzzzzz\0" * 1_000_000)
     yield "environments", Parts(strings=[environment] * 13, stream=message((1, 0), (3, 13))), ""
 

@@ -168,6 +168,18 @@ def test_more_names_than_a_capture_can_tell_are_refused() -> None:
         Redaction(Path("made")).learn(ENVIRONMENT, environment)
 
 
+def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> None:
+    values = [b"zq" + b"-zq" * n for n in range(1, 129)]
+    names = Names([], values)
+    assert names.depth == 128
+    for value in values:
+        assert names.overwritten(b"of " + value + b"/b") == b"of " + b"x" * len(value) + b"/b"
+    redaction = Redaction(Path("made"))
+    redaction.learn(ENVIRONMENT, b"".join(b"USER=" + b"a" * n + b"\0" for n in range(2, 131)) + b"PATH=/bin")
+    with pytest.raises(CorruptTraceError, match="tells more than 128 names of which each begins with another"):
+        redaction.names()
+
+
 def test_more_values_than_a_capture_can_hold_are_refused() -> None:
     environment = b"\0".join(b"TOKEN%d=secret-%d" % (i, i) for i in range(MOST_VALUES + 1))
     with pytest.raises(CorruptTraceError, match=f"^made: its environments hold more than {MOST_VALUES} values$"):

@@ -50,6 +50,8 @@ BATCH = 4 << 20
 """Bytes of blocks that are searched together."""
 LEAST_STRINGS = 1 << 20
 """Strings that any report may have; more only if it has as many bytes."""
+UNPACKED_PER_STEP = 128
+"""Bytes of blocks that may be unpacked for a step; they are unpacked twice."""
 MESSAGES = 4
 """How much more the bytes of a message cost than those of a text."""
 
@@ -220,6 +222,7 @@ class _Report:
 
     def _body(self, block: Block) -> bytes:
         """Unpack a block."""
+        self.budget.spend(block.size // UNPACKED_PER_STEP)
         return bytes(self.raw.unpack(block))
 
     def _searched(self, blocks: Iterable[Block], candidates: Callable[[bytes], list[Span]]) -> Iterator[_Unpacked]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_NAMES = 1 << 12
 MOST_VALUES, MOST_VARIABLES = 1 << 16, 1 << 20
 """Names, values and variables that a capture may give away; those of every process of a host are many."""
+MOST_NESTED = 128
+"""Names and values of which each begins with the one before it, such as a folder and those in it."""
 
 _SHORTEST, _LONGEST = 2, 255
 _NAME = re.compile(rb"(?=.*[A-Za-z\x80-\xff]|.{5})[\w.\-+ \x80-\xff]+")
@@ -112,7 +114,12 @@ class Redaction:
 
     def names(self) -> Names:
         """Return what is to be overwritten, as far as it is learned."""
-        return Names(self._names, self._values, self.pseudonyms)
+        names = Names(self._names, self._values, self.pseudonyms)
+        if names.depth > MOST_NESTED:
+            raise CorruptTraceError(
+                f"tells more than {MOST_NESTED} names of which each begins with another", path=self.path
+            )
+        return names
 
     def overwrite(self, names: Names, text: bytes, may_hold: int = ANYTHING) -> bytes:
         """Overwrite what identifies somebody or something in a text, or in bytes that are none, and count it."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from bisect import bisect_right
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from tracekit.readers.common.redaction.patterns import FILL, HOME_MARKS, PATTERN
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -45,17 +46,12 @@ _DIGITS = np.zeros(256, np.uint8)
 _DIGITS[list(b"0123456789abcdef")] = range(16)
 _DIGITS[list(b"ABCDEF")] = range(10, 16)
 _AFTER_DRIVE = b":\\"
+_BEGINNING = 32
+"""Bytes of a text that are searched for; the rest is compared where they stand."""
 _MANY_STARTS = 1 << 12
 """Places where two bytes fit the beginning of a name: of more, the whole names are searched for."""
 _AROUND, _MANY_ESCAPES = 300, 1000
 """Bytes around an escaped character that are decoded to see whether something stands there, unless there are many."""
-
-
-class _Literal(NamedTuple):
-    """A name in lower case, or another text of which every occurrence is overwritten."""
-
-    text: bytes
-    is_name: bool
 
 
 class Names:
@@ -64,6 +60,7 @@ class Names:
     Attributes:
         literals: The names and other texts, in lower case.
         examined: How many places were looked at more closely so far.
+        depth: How many literals begin with one another at most.
     """
 
     def __init__(
@@ -72,14 +69,13 @@ class Names:
         """Look for names as words or parts of words, and for values wherever they stand alone."""
         self._pseudonyms = pseudonyms or Pseudonyms()
         spellings = {spelling for name in names for spelling in _spellings(name)}
-        literals = {_Literal(s, is_name=True) for s in spellings} | {_Literal(v.lower(), is_name=False) for v in values}
-        self._by_start: defaultdict[bytes, list[_Literal]] = defaultdict(list)
-        for literal in sorted(literals, key=lambda x: (-len(x.text), x)):
-            self._by_start[literal.text[:2]].append(literal)
-        self.literals = frozenset(literal.text for literal in literals)
+        self._values = frozenset(value.lower() for value in values)
+        self.literals = self._values | spellings
         self.examined = 0
+        self._literal_marks = _Marks(dict.fromkeys(self.literals, LITERAL))
+        self.depth = self._literal_marks.depth
         self._pairs = np.zeros(1 << 16, np.bool_)
-        self._pairs[[int.from_bytes(start, "big") for start in self._by_start]] = True
+        self._pairs[[int.from_bytes(literal[:2], "big") for literal in self.literals]] = True
 
     def rewritten(self, text: bytes, may_hold: int = ANYTHING) -> tuple[bytes, set[str]]:
         """Overwrite what identifies somebody or something in a text, or in bytes that are none.
@@ -152,13 +148,9 @@ class Names:
         for start in self._literal_starts(low):
             if start < after:
                 continue
-            for literal, is_name in self._by_start[low[start : start + 2]]:
-                end = start + len(literal)
-                if (
-                    len(literal) >= shortest
-                    and low.startswith(literal, start)
-                    and _stands(text, start, end, is_name, letters)
-                ):
+            for literal in self._literal_marks.at(low, start):
+                end, is_name = start + len(literal), literal not in self._values
+                if len(literal) >= shortest and _stands(text, start, end, is_name, letters):
                     out[start:end] = FILL * (end - start)
                     after = end
                     break
@@ -196,10 +188,6 @@ class Names:
             owners[_wide(text)] |= ANYTHING
         return _Marks(owners)
 
-    @functools.cached_property
-    def _literal_marks(self) -> _Marks:
-        return _Marks(dict.fromkeys(self.literals, LITERAL))
-
     def _confirmed(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
         """Yield the stretches of marks that may belong to something."""
         low = data.lower() if starts else b""
@@ -231,14 +219,28 @@ class Names:
 
 
 class _Marks:
-    """Texts in lower case to be searched for together, and the bits of what each belongs to."""
+    """Texts in lower case to be searched for together, and the bits of what each belongs to.
 
-    def __init__(self, owners: dict[bytes, int]) -> None:
+    Attributes:
+        owners: The bits by text.
+        depth: How many of the texts begin with one another at most: of ``/a``, ``/a/b`` and ``/a/b/c`` three.
+    """
+
+    def __init__(self, owners: Mapping[bytes, int]) -> None:
         self.owners = dict(owners)
-        self._by_start: defaultdict[bytes, list[bytes]] = defaultdict(list)
-        for mark in owners:
-            self._by_start[mark[:2]].append(mark)
-        self._patterns = sorted({mark.translate(_TO_ASCII).decode("ascii") for mark in owners})
+        self._ordered = sorted(owners)
+        self._longest = max(map(len, owners), default=0)
+        self._shorter: dict[bytes, bytes] = {}
+        self.depth = 0
+        before: list[bytes] = []
+        for mark in self._ordered:
+            while before and not mark.startswith(before[-1]):
+                before.pop()
+            if before:
+                self._shorter[mark] = before[-1]
+            before.append(mark)
+            self.depth = max(self.depth, len(before))
+        self._patterns = _shortest({mark[:_BEGINNING].translate(_TO_ASCII).decode("ascii") for mark in owners})
 
     def starts(self, data: bytes) -> list[int]:
         """Return where marks may begin, ascending; upper case counts as lower case."""
@@ -249,8 +251,25 @@ class _Marks:
         return [] if not len(found[0]) else sorted(set(found[0].to_list()))
 
     def at(self, low: bytes, start: int) -> list[bytes]:
-        """Return the marks that begin at a place of data in lower case."""
-        return [mark for mark in self._by_start.get(low[start : start + 2], ()) if low.startswith(mark, start)]
+        """Return the marks that begin at a place of data in lower case, the longest first."""
+        data = low[start : start + self._longest]
+        nth = bisect_right(self._ordered, data) - 1
+        mark = self._ordered[nth] if nth >= 0 else None
+        found: list[bytes] = []
+        while mark is not None:
+            if data.startswith(mark):
+                found.append(mark)
+            mark = self._shorter.get(mark)
+        return found
+
+
+def _shortest(texts: set[str]) -> list[str]:
+    """Return the texts that begin with no other one; at any place at most one of them begins."""
+    shortest: list[str] = []
+    for text in sorted(texts):
+        if not shortest or not text.startswith(shortest[-1]):
+            shortest.append(text)
+    return shortest
 
 
 def is_text(value: bytes) -> bool:
