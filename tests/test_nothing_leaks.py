@@ -31,7 +31,10 @@ from tracekit import cli, registry
 from tracekit.core import reports
 from tracekit.errors import TracekitError, TracekitWarning
 
-MORE = sorted(p for p in (SHARED / "captures" / "h200_more").rglob("*") if p.suffix in SUFFIXES)
+FIXTURES = [p for p in OWN if p.parent.name == "fixtures"]
+BESIDE = [p for p in OWN if p not in FIXTURES] + sorted(
+    p for p in (SHARED / "captures" / "h200_more").rglob("*") if p.suffix in SUFFIXES
+)
 CONTENT = ("kernels", "nvtx_ranges", "nvtx_marks", "graph_launches", "streams", "devices")
 PROGRAMS = ("processes", "threads")
 NAMED_AFTER = ("user", "bus")
@@ -116,8 +119,14 @@ def shown(path: Path, folder: Path) -> dict[str, dict[str, int]]:
     return {name: dict(hits) for name, hits in found.items()}
 
 
-@pytest.mark.parametrize("path", [*OWN, *MORE], ids=named)
+@pytest.mark.parametrize("path", FIXTURES, ids=named)
 def test_nothing_private_is_in_what_is_exported(path: Path, tmp_path: Path) -> None:
+    assert shown(path, tmp_path) == {}
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("path", BESIDE, ids=named)
+def test_nothing_private_of_captures_beside_the_checkout_is_in_what_is_exported(path: Path, tmp_path: Path) -> None:
     assert shown(path, tmp_path) == {}
 
 
@@ -128,7 +137,7 @@ def test_nothing_private_of_public_captures_is_in_what_is_exported(number: int, 
     assert shown(CORPUS[number], tmp_path) == {}
 
 
-@pytest.mark.parametrize("path", OWN, ids=named)
+@pytest.mark.parametrize("path", FIXTURES, ids=named)
 def test_info_shows_nothing_private(path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     with tk.load(path) as trace:
         secrets = hidden(path, trace)

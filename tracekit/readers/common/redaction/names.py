@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -17,11 +16,12 @@ import numpy as np
 
 from tracekit.readers.common.redaction import environments
 from tracekit.readers.common.redaction.kinds import MENTION
+from tracekit.readers.common.redaction.marks import Marks
 from tracekit.readers.common.redaction.patterns import FILL, HOME_MARKS, PATTERNS, PROBES
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -36,7 +36,6 @@ LONG = 5
 PART_OF_WORD = 3
 """Names of so many bytes are also overwritten as parts of words: ``alice`` in ``alice_run3`` and ``runAlice``."""
 
-_TO_ASCII = bytes(range(0x80)) + b"\1" * 0x80
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PRINTABLE = re.compile(rb"[\t\x20-\x7e\x80-\xff]{5,}")
 _ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}|\\u00[0-9A-Fa-f]{2}")
@@ -46,8 +45,6 @@ _DIGITS = np.zeros(256, np.uint8)
 _DIGITS[list(b"0123456789abcdef")] = range(16)
 _DIGITS[list(b"ABCDEF")] = range(10, 16)
 _AFTER_DRIVE = b":\\"
-_BEGINNING = 32
-"""Bytes of a text that are searched for; the rest is compared where they stand."""
 _MANY_STARTS = 1 << 12
 """Places where two bytes fit the beginning of a name: of more, the whole names are searched for."""
 _AROUND, _MANY_ESCAPES = 300, 1000
@@ -72,7 +69,7 @@ class Names:
         self._values = frozenset(value.lower() for value in values)
         self.literals = self._values | spellings
         self.examined = 0
-        self._literal_marks = _Marks(dict.fromkeys(self.literals, LITERAL))
+        self._literal_marks = Marks(dict.fromkeys(self.literals, LITERAL))
         self.depth = self._literal_marks.depth
         self._pairs = np.zeros(1 << 16, np.bool_)
         self._pairs[[int.from_bytes(literal[:2], "big") for literal in self.literals]] = True
@@ -176,7 +173,7 @@ class Names:
         return bytes(made)
 
     @functools.cached_property
-    def _searched(self) -> _Marks:
+    def _searched(self) -> Marks:
         """The marks of all patterns and literals, to be searched for together."""
         owners: defaultdict[bytes, int] = defaultdict(int)
         for nth, pattern in enumerate(PATTERNS):
@@ -186,7 +183,7 @@ class Names:
             owners[literal] |= LITERAL
         for text in (*HOME_MARKS, *(t for t in self.literals if len(t) >= PART_OF_WORD)):
             owners[_wide(text)] |= ANYTHING
-        return _Marks(owners)
+        return Marks(owners)
 
     def _confirmed(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
         """Yield the stretches of marks that may belong to something."""
@@ -216,60 +213,6 @@ class Names:
         low = data.lower()
         marked = any(self._searched.at(low, start) for start in range(len(low)))
         return marked or any(probe.search(data) for probe, _ in PROBES)
-
-
-class _Marks:
-    """Texts in lower case to be searched for together, and the bits of what each belongs to.
-
-    Attributes:
-        owners: The bits by text.
-        depth: How many of the texts begin with one another at most: of ``/a``, ``/a/b`` and ``/a/b/c`` three.
-    """
-
-    def __init__(self, owners: Mapping[bytes, int]) -> None:
-        self.owners = dict(owners)
-        self._ordered = sorted(owners)
-        self._longest = max(map(len, owners), default=0)
-        self._shorter: dict[bytes, bytes] = {}
-        self.depth = 0
-        before: list[bytes] = []
-        for mark in self._ordered:
-            while before and not mark.startswith(before[-1]):
-                before.pop()
-            if before:
-                self._shorter[mark] = before[-1]
-            before.append(mark)
-            self.depth = max(self.depth, len(before))
-        self._patterns = _shortest({mark[:_BEGINNING].translate(_TO_ASCII).decode("ascii") for mark in owners})
-
-    def starts(self, data: bytes) -> list[int]:
-        """Return where marks may begin, ascending; upper case counts as lower case."""
-        import polars as pl
-
-        text = pl.Series([data.translate(_TO_ASCII).decode("ascii")])
-        found = text.str.find_many(self._patterns, ascii_case_insensitive=True, overlapping=True)
-        return [] if not len(found[0]) else sorted(set(found[0].to_list()))
-
-    def at(self, low: bytes, start: int) -> list[bytes]:
-        """Return the marks that begin at a place of data in lower case, the longest first."""
-        data = low[start : start + self._longest]
-        nth = bisect_right(self._ordered, data) - 1
-        mark = self._ordered[nth] if nth >= 0 else None
-        found: list[bytes] = []
-        while mark is not None:
-            if data.startswith(mark):
-                found.append(mark)
-            mark = self._shorter.get(mark)
-        return found
-
-
-def _shortest(texts: set[str]) -> list[str]:
-    """Return the texts that begin with no other one; at any place at most one of them begins."""
-    shortest: list[str] = []
-    for text in sorted(texts):
-        if not shortest or not text.startswith(shortest[-1]):
-            shortest.append(text)
-    return shortest
 
 
 def is_text(value: bytes) -> bool:
@@ -306,8 +249,8 @@ def environment_candidates(data: bytes, most: int | None = None, *, homes: bool 
 
 
 @functools.cache
-def _environment_marks(*, homes: bool) -> _Marks:
-    return _Marks(dict.fromkeys((*environments.MARKS, *(HOME_MARKS if homes else ())), 0))
+def _environment_marks(*, homes: bool) -> Marks:
+    return Marks(dict.fromkeys((*environments.MARKS, *(HOME_MARKS if homes else ())), 0))
 
 
 def _confirmed_owners(owners: int, data: bytes, start: int) -> int:
