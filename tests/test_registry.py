@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,8 @@ import tracekit as tk
 from tracekit import registry
 from tracekit.errors import TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.registry import Exporter, Reader, Source
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def nothing(*_: object) -> None:
@@ -188,3 +192,37 @@ def test_a_plug_in_that_gives_no_tables(plugins, tmp_path: Path) -> None:
     for ask in (trace.table, trace.count):
         with pytest.raises(TracekitError, match=f"^{path}: 'kernels' is a list, not a pyarrow.Table"):
             ask("kernels")
+
+
+class TestFoldersOfCaptures:
+    """Folders that hold captures, which are read one by one."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        for name in ("train_amp.sqlite", "empty.nsys-rep", "empty.sqlite"):
+            shutil.copy(FIXTURES / name, tmp_path)
+        (tmp_path / "notes.txt").write_text("a note")
+        os.mkfifo(tmp_path / "pipe")
+        return tmp_path
+
+    def test_say_what_they_hold(self, folder: Path) -> None:
+        what = r"a folder of 3 captures \(1 of nsys-rep, 2 of nsys-sqlite\)"
+        how = "captures are read one by one; give empty.nsys-rep, empty.sqlite, train_amp.sqlite"
+        with pytest.raises(UnknownFormatError, match=f"{what}\nHint: {how}$"):
+            tk.load(folder)
+
+    def test_are_no_event_files_because_a_folder_below_has_some(self, folder: Path) -> None:
+        events = next((FIXTURES / "tensorflow").rglob("events.out.*"))
+        (folder / "runs").mkdir()
+        shutil.copy(events, folder / "runs")
+        with pytest.raises(UnknownFormatError, match="a folder of 3 captures"):
+            tk.load(folder)
+        assert registry.sniff(Source(folder / "runs")).format == "tfevents"
+        shutil.copy(events, folder)
+        assert registry.sniff(Source(folder)).format == "tfevents"
+
+    def test_name_a_few_files(self, tmp_path: Path) -> None:
+        for number in range(7):
+            shutil.copy(FIXTURES / "empty.nsys-rep", tmp_path / f"rank{number}.nsys-rep")
+        with pytest.raises(UnknownFormatError, match=r"7 captures \(7 of nsys-rep\)\n.*rank4.nsys-rep, …$"):
+            tk.load(tmp_path)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 CHANGED_HINT = "wait until it is written completely, then load it again"
+LONGEST_SQLITE_PATH = 504
+"""Bytes of the longest path that SQLite opens, links resolved: 512 less what it appends for its journal."""
 _AT_ONCE = 1 << 30
 """Bytes that one call reads at most; the system's limit is 2 GiB less a page."""
 _WINDOW_BYTES = 1 << 20

@@ -11,6 +11,7 @@ import functools
 import importlib
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, runtime_checkable
@@ -52,6 +53,8 @@ BUILTIN_EXPORTERS = (
     "tracekit.exporters.tfevents",
 )
 HEAD_BYTES = 4096
+_SHOWN_FILES = 5
+_TABLE_FILES = ("parquet", "arrow")
 UNKNOWN = "no reader recognises the content"
 _FOREIGN = (
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run: git lfs pull"),
@@ -405,7 +408,7 @@ def is_ours(path: Path) -> bool:
 def describe(source: Source) -> tuple[str, str]:
     """Say what a source that a reader cannot read seems to be, and what to do."""
     if source.path.is_dir():
-        return "a folder, and no reader recognises what is in it", f"give a file, or a folder of tables ({_formats()})"
+        return _describe_folder(source)
     if not source.path.is_file():
         return "neither a file nor a folder", "write it to a file first"
     if not source.head:
@@ -413,6 +416,37 @@ def describe(source: Source) -> tuple[str, str]:
     if not source.head.strip(b"\0"):
         return "begins with zeros only: an interrupted export", "export it again"
     return _describe_content(source)
+
+
+def captures_in(source: Source, most: int = 256) -> dict[str, str]:
+    """Return the captures in a folder and their formats, in the order of their names.
+
+    A capture is a file that a built-in reader recognises, but for files of single tables.
+
+    Args:
+        source: The folder; of a file, nothing is returned.
+        most: Number of files that are looked at.
+    """
+    found = {}
+    for name in sorted(source.names)[:most]:
+        try:
+            file = Source(source.path / name)
+            reader = next((r for r in _built_in_readers().values() if file.head and r.sniff(file)), None)
+        except (TracekitError, OSError):
+            continue
+        if reader is not None and reader.format not in _TABLE_FILES:
+            found[name] = reader.format
+    return found
+
+
+def _describe_folder(source: Source) -> tuple[str, str]:
+    files = captures_in(source)
+    if not files:
+        return "a folder, and no reader recognises what is in it", f"give a file, or a folder of tables ({_formats()})"
+    formats = ", ".join(f"{count} of {name}" for name, count in sorted(Counter(files.values()).items()))
+    captures = f"{len(files)} captures" if len(files) > 1 else "one capture"
+    names = ", ".join(list(files)[:_SHOWN_FILES]) + (", …" if len(files) > _SHOWN_FILES else "")
+    return f"a folder of {captures} ({formats})", f"captures are read one by one; give {names}"
 
 
 def _describe_content(source: Source) -> tuple[str, str]:

@@ -177,7 +177,7 @@ class TestNames:
     @pytest.mark.parametrize("name", [NOT_UTF8, EMOJI, "a b'\"$(x);`\\", "-x", "\x1b[2J\n"], ids=range(5))
     @pytest.mark.parametrize("format", sorted(registry.exporters()))
     def test_outputs(self, run: Run, tmp_path: Path, format: str, name: str) -> None:
-        parent = tmp_path / ("d" if name == EMOJI else name)  # SQLite opens paths of up to 511 bytes
+        parent = tmp_path / ("d" if name == EMOJI else name)  # SQLite opens paths of up to 504 bytes
         parent.mkdir()
         folder = registry.exporter(format).write is None
         target = parent / (name[:58] + ("" if folder else registry.exporter(format).suffixes[0]))
@@ -331,7 +331,21 @@ def test_a_path_that_is_too_long_for_sqlite(run: Run, tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     said = run("convert", TRAIN, folder / "out", "--to", "dlprof-db", status=1).stderr
     assert said.startswith(
-        f"tracekit: {folder / 'out'}: cannot be written: SQLite opens no path of more than 511 bytes"
+        f"tracekit: {folder / 'out'}: cannot be written: SQLite opens no path of more than 504 bytes"
     )
     assert said.endswith("\nHint: choose a shorter path\n")
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("length", [504, 505])
+def test_the_longest_path_that_sqlite_opens(run: Run, tmp_path: Path, length: int) -> None:
+    folder = tmp_path / ("d" * 200)
+    folder.mkdir()
+    path = folder / ("n" * (length - len(os.fsencode(folder)) - 1))
+    shutil.copy(TRAIN, path)
+    done = run("info", path, status=int(length > 504))
+    if length > 504:
+        said = "SQLite opens no path of more than 504 bytes, and this has 505\nHint: move it to a shorter path"
+        assert done.stderr == f"tracekit: {path}: {said}\n"
+    else:
+        assert "api_calls" in done.stdout.decode()

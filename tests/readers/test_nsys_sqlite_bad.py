@@ -119,7 +119,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: 
         def refuse(*_: object) -> None:
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(Path, "open", refuse)
+        monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(TracekitError) as caught:
         tk.load(path, format)
     assert str(caught.value) == f"{path}: cannot be read: permission denied\nHint: check its mode"
@@ -130,7 +130,7 @@ def test_a_read_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(5, "Input/output error")
 
     path = written(tmp_path, b"x")
-    monkeypatch.setattr(Path, "open", fail)
+    monkeypatch.setattr(os, "open", fail)
     with pytest.raises(TracekitError, match="cannot be read: Input/output error"):
         tk.load(path)
 

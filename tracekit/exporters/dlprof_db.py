@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tracekit import schemas
 from tracekit.errors import ExportError
+from tracekit.files import LONGEST_SQLITE_PATH
 from tracekit.registry import Exporter
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ OPTIONS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "time": ("when it was made, YYYY-MM-DD HH:MM:SS", (("aggregations", "start_timestamp"),)),
 }
 _BATCH_ROWS = 1 << 17
-LONGEST_PATH = 511
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
@@ -72,9 +72,10 @@ class _Target(contextlib.AbstractContextManager["_Target"]):
         from adbc_driver_sqlite import dbapi
 
         self.path = path
-        length = len(os.fsencode(path.absolute()))
-        if length > LONGEST_PATH:
-            what = f"cannot be written: SQLite opens no path of more than {LONGEST_PATH} bytes, and this needs {length}"
+        length = len(os.fsencode(os.path.realpath(path)))
+        if length > LONGEST_SQLITE_PATH:
+            longest = f"SQLite opens no path of more than {LONGEST_SQLITE_PATH} bytes"
+            what = f"cannot be written: {longest}, and this needs {length}"
             raise ExportError(what, path=path, hint="choose a shorter path")
         with self._failing():
             self.connection = dbapi.connect(path.absolute().as_uri(), autocommit=True)

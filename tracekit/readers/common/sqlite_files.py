@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.files import kind_of, open_regular
+from tracekit.files import LONGEST_SQLITE_PATH, kind_of, open_regular
 from tracekit.registry import describe
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def check_whole(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
 
     Raises:
         CorruptTraceError: It is not SQLite, cut short, or a journal beside it shows an unfinished export.
-        TracekitError: It may not be read.
+        TracekitError: It may not be read, or its path is too long for SQLite.
     """
     if not source.head.startswith(MAGIC):
         what, advice = describe(source)
@@ -86,7 +86,16 @@ def check_whole(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
             path=source.path,
             hint=hint,
         )
+    _check_length(source.path)
     _check_beside(source.path)
+
+
+def _check_length(path: Path) -> None:
+    """Refuse a path that SQLite would only say it cannot open."""
+    length = len(os.fsencode(os.path.realpath(path)))
+    if length > LONGEST_SQLITE_PATH:
+        longest = f"SQLite opens no path of more than {LONGEST_SQLITE_PATH} bytes"
+        raise TracekitError(f"{longest}, and this has {length}", path=path, hint="move it to a shorter path")
 
 
 def _check_beside(path: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit import registry
 from tracekit.registry import Reader
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _HEADER_BYTES = 12
 def sniff(source: Source) -> bool:
     """Whether a file begins with a size and its sum, as TFRecord does, or a folder holds files named as event files.
 
+    A folder of other captures is none because a folder in it has event files.
+
     A file that has not even these bytes yet is known by its name.
     """
     from tracekit.readers.tfevents import folders
@@ -31,7 +34,9 @@ def sniff(source: Source) -> bool:
     if len(source.head) >= _HEADER_BYTES:
         return not any(source.head[4:8]) and _is_header(source.head[:_HEADER_BYTES])
     if source.names:
-        return folders.holds_events(source.path)
+        return folders.holds_events(source.path) and (
+            any(folders.MARK in name for name in source.names) or not registry.captures_in(source)
+        )
     return folders.MARK in source.path.name and source.path.is_file()
 
 
