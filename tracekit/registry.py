@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
+from tracekit import no_pandas
 from tracekit.errors import ExportError, TracekitError, UnknownFormatError, choices, warn
 from tracekit.files import InputFile
 
@@ -506,6 +507,7 @@ def _with_plugins(kind: type[Part], known: Mapping[str, Part], group: str) -> di
 
 
 def _load(kind: type[Part], entry: EntryPoint) -> Part | None:
+    no_pandas.let_in()
     try:
         part = entry.load()
     except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever a third party's import raises must not break the rest

@@ -317,8 +317,10 @@ class Trace:
         """
         from tracekit.core import reports
 
-        if name == reports.advise.advise.name:
-            return reports.advise.rolled_up(self._layer.rollup())
+        if name == reports.ADVISE:
+            from tracekit.core.reports import advise
+
+            return advise.rolled_up(self._layer.rollup())
         if not reports.is_known(name):
             from tracekit.core.dlprof.reports import REPORTS, run
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import kineto
 import ncu
 import ncu_rep
+import startup
 import tfevents
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,7 @@ RUNS = int(os.environ.get("RUNS", "5"))
 KERNELS = int(os.environ.get("KERNELS", "2000000"))
 EVENTS = int(os.environ.get("EVENTS", "50000000"))
 EVENTS_OF_TRAIN_AMP = 3065
+EVENTS_OF_1_MB = 25_000
 
 
 def main() -> None:
@@ -56,6 +58,7 @@ def main() -> None:
         *(row(*measured) for measured in kineto.measured(OUT, RUNS)),
         row("Nsight Compute report: metrics → Arrow", *ncu_rep.measure(RUNS)),
         *(row(*measured) for measured in tfevents.measured(OUT, RUNS)),
+        row(*startup.measured(repeated("train_amp.nsys-rep", EVENTS_OF_1_MB), OUT, RUNS)),
     ]
     header = ["job", "rows", "s", "M rows/s", "peak MB", "peer or baseline s", "times faster"]
     lines = ["| " + " | ".join(r) + " |" for r in [header, ["---"] * len(header), *rows]]
@@ -64,6 +67,9 @@ def main() -> None:
     lines.append("of PyTorch traces `HolisticTraceAnalysis` 0.5.0, JSON to its frame;")
     lines.append("of event files `tbparse` 0.0.9 and `tensorboard` 2.21.0, which keeps nothing, one run each.")
     lines.append("Baseline: rows of sqlite3 put into Arrow columns; of the report its export; of CSV the csv module.")
+    lines.append(
+        "Of the start the baseline is what the imports of pyarrow and polars take; importtime.txt lists all imports."
+    )
     text = "\n".join(lines)
     (OUT / "bench.md").write_text(text + "\n", "utf-8")
     print(text)

@@ -347,6 +347,8 @@ def _with(options: Iterable[Callable[[Verb], Verb]], verb: Callable[..., Any]) -
 
 def load(path: Path, from_: str | None) -> Trace:
     """Open the input of a verb, by way of --via if it was given."""
+    from tracekit import no_pandas
     from tracekit.trace import load as load_trace
 
+    no_pandas.keep_out()
     return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA))

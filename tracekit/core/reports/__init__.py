@@ -9,44 +9,71 @@ Differences from nsys, where exports lack tables: labels of enums and unnamed th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracekit.core.reports import advise, api, gpu, graph, ncu, nvtx
 from tracekit.core.reports.report import Frames, Prefetch, Reads, Report, Request, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
 from tracekit.errors import UnknownFormatError, choices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["ALIASES", "OWN", "REPORTS", "Frames", "Reads", "Report", "ReportTable", "is_known", "run"]
+__all__ = ["ADVISE", "ALIASES", "OWN", "REPORTS", "Frames", "Reads", "Report", "ReportTable", "is_known", "run"]
 
-REPORTS: dict[str, Report] = {
-    r.name: r
-    for r in (
-        gpu.cuda_gpu_kern_sum,
-        gpu.cuda_gpu_kern_gb_sum,
-        gpu.cuda_gpu_trace,
-        gpu.cuda_gpu_sum,
-        gpu.cuda_gpu_mem_time_sum,
-        gpu.cuda_gpu_mem_size_sum,
-        api.cuda_api_sum,
-        api.cuda_api_trace,
-        gpu.cuda_api_gpu_sum,
-        api.cuda_kern_exec_sum,
-        api.cuda_kern_exec_trace,
-        nvtx.nvtx_sum,
-        nvtx.nvtx_pushpop_sum,
-        nvtx.nvtx_pushpop_trace,
-        nvtx.nvtx_startend_sum,
-        nvtx.nvtx_kern_sum,
-        nvtx.nvtx_gpu_proj_sum,
-        nvtx.nvtx_gpu_proj_trace,
-        api.osrt_sum,
-    )
-}
+ADVISE = "advise"
+_GPU, _API, _NVTX = "gpu", "api", "nvtx"
 
-OWN: dict[str, Report] = {r.name: r for r in (ncu.ncu_roofline, ncu.ncu_limiter, advise.advise, graph.graph_summary)}
+
+class _Reports(Mapping[str, Report]):
+    """Reports by name; the module of a report is imported when the report is asked for."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+
+    def __getitem__(self, name: str) -> Report:
+        report: Report = getattr(import_module(f"{__name__}.{self._modules[name]}"), name)
+        return report
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+REPORTS: Mapping[str, Report] = _Reports(
+    {
+        "cuda_gpu_kern_sum": _GPU,
+        "cuda_gpu_kern_gb_sum": _GPU,
+        "cuda_gpu_trace": _GPU,
+        "cuda_gpu_sum": _GPU,
+        "cuda_gpu_mem_time_sum": _GPU,
+        "cuda_gpu_mem_size_sum": _GPU,
+        "cuda_api_sum": _API,
+        "cuda_api_trace": _API,
+        "cuda_api_gpu_sum": _GPU,
+        "cuda_kern_exec_sum": _API,
+        "cuda_kern_exec_trace": _API,
+        "nvtx_sum": _NVTX,
+        "nvtx_pushpop_sum": _NVTX,
+        "nvtx_pushpop_trace": _NVTX,
+        "nvtx_startend_sum": _NVTX,
+        "nvtx_kern_sum": _NVTX,
+        "nvtx_gpu_proj_sum": _NVTX,
+        "nvtx_gpu_proj_trace": _NVTX,
+        "osrt_sum": _API,
+    }
+)
+"""Reports that nsys has too: the module of each."""
+
+OWN: Mapping[str, Report] = _Reports(
+    {"ncu_roofline": "ncu", "ncu_limiter": "ncu", ADVISE: "advise", "graph_summary": "graph"}
+)
 """Reports that nsys does not have."""
 
 ALIASES = {
@@ -109,7 +136,7 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
 def is_known(name: str) -> bool:
     """Whether there is a report of that name, or old name, with or without options."""
     base = name.partition(":")[0]
-    return ALIASES.get(base, base) in REPORTS | OWN
+    return ALIASES.get(base, base) in {*REPORTS, *OWN}
 
 
 def unknown(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
@@ -126,8 +153,8 @@ def unknown(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
 
 
 def _named(name: str) -> Report:
-    known = REPORTS | OWN
-    try:
-        return known[ALIASES.get(name, name)]
-    except KeyError:
-        raise unknown(name) from None
+    name = ALIASES.get(name, name)
+    known = next((reports for reports in (REPORTS, OWN) if name in reports), None)
+    if known is None:
+        raise unknown(name)
+    return known[name]

@@ -1,0 +1,62 @@
+"""What a command takes before it works: `tracekit stats` on a report of 1 MB, beyond the interpreter.
+
+The baseline is the import of what it cannot do without, pyarrow, its functions, and polars. Beside the times,
+``python -X importtime`` says which modules of tracekit were imported and what each took.
+
+``python startup.py REPORT`` prints it; ``measured`` is what ``make bench`` needs.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+INTERPRETER = ("-c", "pass")
+LIBRARIES = ("-c", "import pyarrow, pyarrow.compute, polars")
+STATS = ("-m", "tracekit", "stats", "--report", "cuda_gpu_kern_sum")
+
+
+def measured(report: Path, out: Path, runs: int) -> tuple[str, dict[str, float], dict[str, float]]:
+    """Measure the start, and what the libraries take of it, in turns; write the times of imports into a folder."""
+    commands = {"interpreter": INTERPRETER, "libraries": LIBRARIES, "stats": (*STATS, str(report))}
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    peaks = []
+    for _ in range(max(runs, 3)):
+        for name, command in commands.items():
+            seconds, peak = _run(command)
+            times[name].append(seconds)
+            peaks += [peak] if name == "stats" else []
+    taken = {name: statistics.median(found) for name, found in times.items()}
+    (out / "importtime.txt").write_text(imports(report), "utf-8")
+    own = {"rows": 1, "seconds": taken["stats"] - taken["interpreter"], "peak_mb": statistics.median(peaks)}
+    libraries = {"seconds": taken["libraries"] - taken["interpreter"]}
+    return "start of `stats`, report of 1 MB, beyond the interpreter", own, libraries
+
+
+def imports(report: Path) -> str:
+    """Return what ``python -X importtime`` says of a run: own time, time with imports, module; longest first."""
+    command = [sys.executable, "-X", "importtime", *STATS, str(report)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    rows = [line.removeprefix("import time:").split("|") for line in said.splitlines()]
+    modules = [(int(own), int(all_), name.strip()) for own, all_, name in rows if own.strip().isdecimal()]
+    return "".join(f"{own:>8} µs  {all_:>8} µs  {name}\n" for own, all_, name in sorted(modules, reverse=True))
+
+
+def _run(command: tuple[str, ...]) -> tuple[float, float]:
+    """Run Python; return seconds and the peak of its memory in MiB."""
+    began = time.perf_counter()
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return time.perf_counter() - began, used.ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    job, own, libraries = measured(Path(sys.argv[1]), Path(), 9)
+    print(f"{job}: {own['seconds']:.3f} s, {own['peak_mb']:.0f} MiB; libraries {libraries['seconds']:.3f} s")

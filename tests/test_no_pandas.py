@@ -1,0 +1,107 @@
+"""The command line never imports pandas; code that uses pandas is not hindered."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PANDAS = """
+import pathlib
+pathlib.Path(__file__).with_name("imported").touch()
+raise ImportError("a pandas that only says that somebody looked for it")
+"""
+CAPTURES = (
+    "train_amp.sqlite",
+    "train_amp.nsys-rep",
+    "train_amp_parquetdir",
+    "ncu/ncu_raw.csv",
+    "ncu/ncu_basic.ncu-rep",
+    "kineto/train.pt.trace.json.gz",
+)
+VERBS = {
+    "info": ("info", "{}", "--json"),
+    "tables": ("tables", "{}"),
+    "convert": ("convert", "{}", "{}", "--to", "parquet"),
+}
+
+
+def run(pandas: Path, code: str, *arguments: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(pandas.parent)}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, env=environment).stdout
+
+
+@pytest.fixture
+def pandas(tmp_path: Path) -> Path:
+    """A package of that name that leaves a mark when it is imported."""
+    package = tmp_path / "site" / "pandas"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(PANDAS)
+    return package
+
+
+def test_the_mark_is_left(pandas: Path) -> None:
+    run(pandas, "import pyarrow; pyarrow.array([1])")
+    assert (pandas / "imported").exists()
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_command_imports_it(pandas: Path, tmp_path: Path, verb: str, capture: str) -> None:
+    first, *others = VERBS[verb]
+    places = iter((ROOT / "fixtures" / capture, tmp_path / "out"))
+    arguments = [str(next(places)) if a == "{}" else a for a in others]
+    run(pandas, "from tracekit.__main__ import main; main()", first, *arguments)
+    assert not (pandas / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("stats", "fixtures/train_amp.nsys-rep", "--report", "cuda_gpu_kern_sum"),
+        ("rows", "fixtures/train_amp.sqlite", "kernels", "--correlated", "--where", "duration_ns > 1000"),
+        ("rows", "fixtures/ncu/ncu_basic.ncu-rep", "ncu_metrics", "--wide", "--format", "csv"),
+        ("stats", "fixtures/train_amp.sqlite", "--report", "advise"),
+    ],
+    ids=range(4),
+)
+def test_no_analysis_imports_it(pandas: Path, arguments: tuple[str, ...]) -> None:
+    run(pandas, "from tracekit.__main__ import main; main()", *arguments)
+    assert not (pandas / "imported").exists()
+
+
+CODE = """
+import sys
+from tracekit import no_pandas
+{}
+import pandas, pyarrow
+print(pyarrow.array(pandas.Series([1.5, None])).null_count, pyarrow.table({{"a": [1]}}).to_pandas().shape)
+"""
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "no_pandas.keep_out(); no_pandas.let_in()",
+        "no_pandas.let_in(); no_pandas.keep_out()",
+        "import pandas; no_pandas.keep_out()",
+        "no_pandas.let_in()",
+        "no_pandas.keep_out(); no_pandas.keep_out(); no_pandas.let_in(); no_pandas.keep_out()",
+    ],
+)
+def test_plug_ins_may_use_it(before: str) -> None:
+    pytest.importorskip("pandas")
+    said = subprocess.check_output([sys.executable, "-c", CODE.format(before)], text=True)
+    assert said == "1 (1, 1)\n"
+
+
+def test_where_it_is_not_installed(pandas: Path) -> None:
+    code = (
+        "from tracekit import no_pandas; no_pandas.keep_out(); no_pandas.let_in(); import pyarrow; pyarrow.array([1])"
+    )
+    assert run(pandas, code) == ""
