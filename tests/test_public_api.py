@@ -33,6 +33,7 @@ NAMES = [
     "load",
     "redact",
     "stats",
+    "unredacted",
 ]
 
 
@@ -44,7 +45,9 @@ def public(owner: type | Any) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield f"{owner.__name__}.{name}", function
 
 
-FUNCTIONS = dict([*public(tk.Trace), *((n, getattr(tk, n)) for n in ("convert", "formats", "load", "redact", "stats"))])
+FUNCTIONS = dict(
+    [*public(tk.Trace), *((n, getattr(tk, n)) for n in ("convert", "formats", "load", "redact", "stats", "unredacted"))]
+)
 ERRORS = [e for e in vars(errors).values() if inspect.isclass(e) and issubclass(e, (errors.TracekitError, UserWarning))]
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-import sqlite3
+import os
+import uuid
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
+from tests.pseudonyms import comparable
 from tests.readers.databases import untouched
-from tests.readers.test_nsys_rep_redact import unpacked
-from tests.readers.test_nsys_sqlite_redact import dump
+from tests.secrets_of import left, secrets_of, texts
 from tracekit import registry
 from tracekit.errors import ExportError, TracekitError, TracekitWarning, UnknownFormatError
-from tracekit.readers.common.protobuf.wire import Message
-from tracekit.readers.common.redaction import COMMON, KINDS
+from tracekit.readers.common.redaction import KINDS
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -28,7 +25,6 @@ OWN = sorted(p for f in (ROOT / "fixtures", SHARED / "captures" / "h200") for p 
 CORPUS = sorted(p for p in (SHARED / "corpus").glob("nsys*/**/*") if p.suffix in SUFFIXES)
 NAMES = {"nvtx_ranges", "nvtx_marks", "processes", "streams", "threads"}
 MOST_CHANGED = 50
-ACCOUNTS = (b"USER", b"LOGNAME", b"USERNAME", b"SUDO_USER")
 
 
 def named(path: Path) -> str:
@@ -43,7 +39,7 @@ def differences(path: Path, out: Path) -> dict[str, int]:
         with tk.load(path) as before, tk.load(out) as after:
             assert after.format == before.format
             for name in before.tables:
-                mine, theirs = before[name], after[name]
+                mine, theirs = (comparable(name, trace[name]) for trace in (before, after))
                 assert mine.num_rows == theirs.num_rows
                 for column in mine.column_names:
                     if not mine[column].equals(theirs[column]):
@@ -66,65 +62,18 @@ def test_tables_stay_and_a_second_time_changes_nothing(path: Path, tmp_path: Pat
     assert twice.read_bytes() == once.read_bytes()
 
 
-def secrets(path: Path) -> Iterator[tuple[str, bytes]]:
-    """What a capture tells of the machine, by kind, read from where nsys puts it."""
-    if path.suffix == ".sqlite":
-        yield from secrets_of_export(path)
-        return
-    found = unpacked(path)
-    facts, options = (Message(memoryview(found[n])) for n in ("UI Data", "Analysis Options Data"))
-    yield from (("host", bytes(facts.part(n))) for n in (5, 24, 40))
-    yield "command", bytes(facts.part(25))
-    yield from (("variable", bytes(m.part(1)) + b"=" + bytes(m.part(2))) for m in options.message(26).messages(30))
-    for name, data in found.items():
-        if name.startswith("strings"):
-            for text in Message(memoryview(data)).parts(1):
-                yield from (("variable", v) for v in bytes(text).split(b"\0") if b"\0" in bytes(text) and b"=" in v)
-
-
-def secrets_of_export(path: Path) -> Iterator[tuple[str, bytes]]:
-    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as db:
-        db.text_factory = bytes
-        names = {n for (n,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-        for (text,) in db.execute("SELECT value FROM StringIds WHERE instr(value, char(0))"):
-            yield from (("variable", v) for v in text.split(b"\0") if b"=" in v)
-        for table in {b"META_DATA_CAPTURE", b"META_DATA_EXPORT", b"EXPORT_META_DATA"} & names:
-            for name, value in db.execute(f"SELECT name, value FROM {table.decode()}"):
-                kind = {b"DEVICE_DISPLAY_NAME": "host", b"EXPORT_HOST": "host", b"EXPORT_USER": "user"}.get(name)
-                kind = "variable" if name.endswith(b":ENVIRONMENT_VARIABLE") else kind
-                if kind and value:
-                    yield kind, value
-
-
-def values(path: Path) -> Iterator[bytes]:
-    """Every text and blob of an export."""
-    for rows in dump(path).values():
-        yield from (v.encode("utf-8", "surrogateescape") for row in rows.values() for v in row if isinstance(v, str))
-        yield from (v for row in rows.values() for v in row if isinstance(v, bytes))
-
-
-def left(path: Path, out: Path) -> dict[str, int]:
-    """How much of what is private still stands in the bytes of the copy, by kind."""
-    found: dict[str, int] = {}
-    texts = b"\0".join(values(out) if out.suffix == ".sqlite" else unpacked(out).values())
-    everything = texts + out.read_bytes()
-    for kind, value in set(secrets(path)):
-        name, _, text = value.partition(b"=")
-        words = [value] if kind in ("host", "user") else [text] if kind == "variable" and name in ACCOUNTS else []
-        telling = [w for w in words if w.lower() not in COMMON and re.search(rb"[A-Za-z]", w) and len(w) > 1]
-        hits = any(re.search(rb"(?<!\w)" + re.escape(w) + rb"(?!\w)", texts) for w in telling)
-        if hits or (kind in ("variable", "command") and len(value) > 7 and value in everything):
-            found[kind] = found.get(kind, 0) + 1
-    return found
+def remaining(path: Path, out: Path) -> dict[str, int]:
+    """How much of what is private still stands in the copy, by kind: in its texts, and in the bytes of an export."""
+    data = b"\0".join(texts(out))
+    return left(secrets_of(path), data + (out.read_bytes() if out.suffix == ".sqlite" else b""))
 
 
 @pytest.mark.parametrize("path", OWN, ids=named)
 def test_nothing_private_is_left(path: Path, tmp_path: Path) -> None:
     out = tmp_path / f"out{path.suffix}"
     tk.redact(path, out)
-    assert {k for k, _ in secrets(path)} >= {"host", "variable"}
-    assert left(path, path).keys() >= {"host", "variable"}
-    assert left(path, out) == {}
+    assert {"command", "uuid", "bus"} <= left(secrets_of(path), b"\0".join(texts(path))).keys()
+    assert remaining(path, out) == {}
 
 
 @pytest.mark.corpus
@@ -139,7 +88,7 @@ def test_public_captures(number: int, tmp_path: Path) -> None:
     changed = differences(path, out)
     assert {c for c in changed if c.partition(".")[0] not in NAMES} == set()
     assert sum(changed.values()) <= MOST_CHANGED
-    assert left(path, out) == {}
+    assert remaining(path, out) == {}
 
 
 def pairs() -> list[tuple[Path, Path]]:
@@ -189,3 +138,45 @@ def test_plug_ins_can_offer_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ExportError, match="exists already"):
         tk.redact(path, tmp_path / "b.made")
     assert tk.redact(path, tmp_path / "b.made", overwrite=True)
+
+
+def test_a_key_makes_the_same_pseudonyms_in_every_file(tmp_path: Path) -> None:
+    key = b"0123456789abcdef"
+    report, export = (ROOT / "fixtures" / f"ddp2{suffix}" for suffix in (".nsys-rep", ".sqlite"))
+    ids = []
+    for n, (path, with_key) in enumerate(((report, key), (export, key), (report, None))):
+        tk.redact(path, out := tmp_path / f"{n}{path.suffix}", key=with_key)
+        with tk.load(out) as trace:
+            ids.append(sorted(trace["devices"].select(["uuid", "bus_location"]).to_pylist(), key=str))
+    assert ids[0] == ids[1] != ids[2]
+    assert len({d["uuid"] for d in ids[0]}) == 2
+    assert all(uuid.UUID(d["uuid"]).version == 8 for each in ids for d in each)
+
+
+def test_short_keys_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TracekitError, match=r"^a key of 15 bytes can be guessed\nHint: use 16 random bytes or more$"):
+        tk.redact(OWN[0], tmp_path / "out", key=b"0123456789abcde")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_readers_without_keys_and_checks_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = tk.Reader("made", "Made up", (".made",), lambda _: True, lambda _: {}, lambda _, __: {})
+    monkeypatch.setattr(registry, "readers", lambda: {"made": reader})
+    path = tmp_path / "a.made"
+    path.write_bytes(b"MADE")
+    with pytest.raises(TracekitError, match=r"made files cannot be redacted with a key\nHint: leave it out$"):
+        tk.redact(path, tmp_path / "out", key=bytes(16))
+    with pytest.raises(
+        TracekitError, match=r"what identifies somebody in made files cannot be counted\nHint: redact it"
+    ):
+        tk.unredacted(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.made"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_named_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.nsys-rep")
+    for act in (lambda p: tk.redact(p, tmp_path / "out"), tk.unredacted):
+        with pytest.raises(TracekitError, match="neither a file nor a folder"):
+            act(tmp_path / "a.nsys-rep")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.nsys-rep"]

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from tracekit import errors
     from tracekit.errors import TracekitError, TracekitWarning
     from tracekit.registry import Exporter, Reader, formats
-    from tracekit.trace import Trace, convert, load, redact, stats
+    from tracekit.trace import Trace, convert, load, redact, stats, unredacted
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,10 +22,11 @@ __all__ = [
     "load",
     "redact",
     "stats",
+    "unredacted",
 ]
 __getattr__, __dir__ = attributes(
     globals(),
     errors=("TracekitError", "TracekitWarning"),
     registry=("Exporter", "Reader", "formats"),
-    trace=("Trace", "convert", "load", "redact", "stats"),
+    trace=("Trace", "convert", "load", "redact", "stats", "unredacted"),
 )

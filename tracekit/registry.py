@@ -248,7 +248,10 @@ class Reader:
         sniff: Whether the content of a source looks like this format. Must not raise on foreign content.
         open: Opens the source: a ``Capture``, or simply a mapping of table names to Arrow tables.
         redact: Writes a copy of the source to a path (which does not exist yet) without what identifies people and
-            machines, and returns how many values it emptied, by kind. None if the format cannot be redacted.
+            machines, and returns how many values it replaced, by kind. None if the format cannot be redacted.
+        redact_with_key: The same; a key makes the pseudonyms, and the same key makes the same ones. None if pseudonyms
+            are always random, or there are none.
+        unredacted: Counts what ``redact`` would replace, by kind, without writing anything. None if it cannot be told.
     """
 
     format: str
@@ -257,6 +260,8 @@ class Reader:
     sniff: Callable[[Source], bool]
     open: Callable[[Source], Capture | Mapping[str, pa.Table]]
     redact: Callable[[Source, Path], Mapping[str, int]] | None = None
+    redact_with_key: Callable[[Source, Path, bytes], Mapping[str, int]] | None = None
+    unredacted: Callable[[Source], Mapping[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

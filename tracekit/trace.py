@@ -693,24 +693,33 @@ def convert(
         return trace.export(target, format=to, overwrite=overwrite)
 
 
-def redact(path: str | os.PathLike[str], target: str | os.PathLike[str], *, overwrite: bool = False) -> dict[str, int]:
+def redact(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    key: bytes | None = None,
+) -> dict[str, int]:
     """Copy a profile without what identifies people and machines, so that it can be shared.
 
-    Environments, command lines, host and user names are emptied, and where these names stand in other texts they are
-    overwritten. Everything else is as it was.
+    Environments, command lines, user names and the output of programs are emptied. Values that link rows or files,
+    such as UUIDs and host names, become pseudonyms. Where names, addresses, secrets and private folders stand in other
+    texts, they are overwritten. Everything else is as it was.
 
     Args:
         path: File to read.
         target: File to write.
         overwrite: Replace what is there.
+        key: Makes the pseudonyms, at least 16 bytes, to be kept secret: files redacted with the same key have the same
+            pseudonym for the same value. By default a random key is made and forgotten.
 
     Returns:
-        How many values were emptied, by kind.
+        How many values were replaced, by kind.
 
     Raises:
         UnknownFormatError: No reader recognises the file.
-        TracekitError: Files of its format cannot be redacted.
-        CorruptTraceError: The file is damaged.
+        TracekitError: Files of its format cannot be redacted, the file changed while it was read, or the key is short.
+        CorruptTraceError: The file is damaged, or looking through it would cost more than a file of its size may.
         ExportError: The target exists, or cannot be written.
         FileNotFoundError: There is no such file.
 
@@ -720,13 +729,56 @@ def redact(path: str | os.PathLike[str], target: str | os.PathLike[str], *, over
         ...     tk.redact("fixtures/graph_node.sqlite", f"{folder}/shared.sqlite")["host name"]
         3
     """
+    from tracekit.readers.common.redaction import MIN_KEY
+
+    if key is not None and len(key) < MIN_KEY:
+        raise TracekitError(f"a key of {len(key)} bytes can be guessed", hint=f"use {MIN_KEY} random bytes or more")
     source = registry.Source(path)
+    found = _redacting(source)
+    redact, with_key = found.redact, found.redact_with_key
+    if redact is None or (key is not None and with_key is None):
+        raise TracekitError(
+            f"{found.format} files cannot be redacted with a key", path=source.path, hint="leave it out"
+        )
+    with targets.output(target, overwrite=overwrite, inputs=[targets.Input.of(source.path)]) as new:
+        return dict(redact(source, new) if key is None or with_key is None else with_key(source, new, key))
+
+
+def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Count what identifies people and machines in a profile: what ``redact`` would replace.
+
+    Args:
+        path: File to read.
+
+    Returns:
+        How many values there are, by kind; all are 0 for a file that was redacted.
+
+    Raises:
+        UnknownFormatError: No reader recognises the file.
+        TracekitError: Files of its format cannot be redacted, or the file changed while it was read.
+        CorruptTraceError: The file is damaged, or looking through it would cost more than a file of its size may.
+        FileNotFoundError: There is no such file.
+
+    Example:
+        >>> import tracekit as tk
+        >>> tk.unredacted("fixtures/graph_node.sqlite")["environment"] > 0
+        True
+    """
+    source = registry.Source(path)
+    found = _redacting(source)
+    if found.unredacted is None:
+        said = f"what identifies somebody in {found.format} files cannot be counted"
+        raise TracekitError(said, path=source.path, hint="redact it: that counts what is replaced")
+    return dict(found.unredacted(source))
+
+
+def _redacting(source: registry.Source) -> registry.Reader:
+    """Return the reader that recognises a source and can redact it."""
     found = registry.sniff(source)
     if found.redact is None:
         able = ", ".join(r.format for r in registry.readers().values() if r.redact is not None)
         raise TracekitError(f"{found.format} files cannot be redacted", path=source.path, hint=f"formats: {able}")
-    with targets.output(target, overwrite=overwrite, inputs=[targets.Input.of(source.path)]) as new:
-        return dict(found.redact(source, new))
+    return found
 
 
 def write_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,17 +18,19 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Run, Show
 
 TRAIN = "fixtures/train_amp.sqlite"
-COUNTS = (11, 8, 3, 1, 0, 0, 0)
+COUNTS = (11, 8, 3, 1, 0, 0, 4, 3, 0, 0, 0, 0, 0)
+HOST = re.compile(r"redacted-[0-9a-f]{12}")
 
 
 def test_counts_are_printed_and_the_copy_is_named(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "shared.sqlite"
     result = run("redact", TRAIN, out)
-    expected = ["emptied               number", *(f"{k:<20}  {n:>6}" for k, n in zip(KINDS, COUNTS, strict=True))]
+    expected = ["replaced              number", *(f"{k:<20}  {n:>6}" for k, n in zip(KINDS, COUNTS, strict=True))]
     assert result.text.splitlines() == expected
     assert result.stderr == f"wrote {out}\n"
     with sqlite3.connect(out) as db:
-        assert db.execute("SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_HOST'").fetchall() == [("",)]
+        ((host,),) = db.execute("SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_HOST'")
+    assert HOST.fullmatch(host)
     db.close()
 
 
@@ -38,10 +41,42 @@ def test_json_and_quiet(run: Run, tmp_path: Path) -> None:
 
 
 def test_standard_output_gets_the_copy_alone(run: Run, tmp_path: Path) -> None:
-    run("redact", TRAIN, tmp_path / "a.sqlite")
-    result = run("redact", TRAIN, "-")
+    (tmp_path / "key").write_bytes(b"0123456789abcdef")
+    run("redact", TRAIN, tmp_path / "a.sqlite", "--key-file", tmp_path / "key")
+    result = run("redact", TRAIN, "-", "--key-file", tmp_path / "key")
     assert result.stdout == (tmp_path / "a.sqlite").read_bytes()
     assert result.stderr == ""
+
+
+def test_a_check_counts_what_remains_and_writes_nothing(run: Run, tmp_path: Path) -> None:
+    result = run("redact", "--check", TRAIN, status=3)
+    expected = ["remains               number", *(f"{k:<20}  {n:>6}" for k, n in zip(KINDS, COUNTS, strict=True))]
+    assert result.text.splitlines() == expected
+    assert result.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+    run("redact", TRAIN, tmp_path / "a.sqlite")
+    assert json.loads(run("redact", "--check", "--json", tmp_path / "a.sqlite").text) == dict.fromkeys(KINDS, 0)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.sqlite"]
+
+
+@pytest.mark.parametrize("path", [TRAIN, "fixtures/train_amp.nsys-rep"])
+def test_a_check_says_no_value(path: str, run: Run) -> None:
+    said = run("redact", "--check", path, status=3).text
+    assert {line.rsplit(None, 1)[0] for line in said.splitlines()} == {"remains", *KINDS}
+
+
+def test_either_out_or_check_is_given(run: Run, tmp_path: Path) -> None:
+    assert "Give OUT, or --check and no OUT." in run("redact", TRAIN, status=2).stderr
+    assert "Give OUT, or --check and no OUT." in run("redact", TRAIN, tmp_path / "a", "--check", status=2).stderr
+
+
+def test_short_and_missing_keys_are_refused(run: Run, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    assert "does not exist" in run("redact", TRAIN, tmp_path / "a.sqlite", "--key-file", key, status=2).stderr
+    key.write_bytes(b"short")
+    said = run("redact", TRAIN, tmp_path / "a.sqlite", "--key-file", key, status=1).stderr
+    assert said == "tracekit: a key of 5 bytes can be guessed\nHint: use 16 random bytes or more\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["key"]
 
 
 def test_what_exists_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None:

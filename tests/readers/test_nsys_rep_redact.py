@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
+import subprocess
+import sys
 import time
+import uuid
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import tracekit as tk
+from tests.pseudonyms import comparable
 from tests.readers.databases import untouched
 from tests.readers.nsys_rep_files import (
     CAPTURES,
@@ -29,14 +35,18 @@ from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.rewriting import parts
 from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.common.redaction import Pseudonyms
+from tracekit.readers.nsys_rep import redact
 from tracekit.readers.nsys_rep.blocks import RawData
-from tracekit.readers.nsys_rep.container import FACTS, OFFSETS, RAW, Container
+from tracekit.readers.nsys_rep.container import CLOCKS, FACTS, OFFSETS, RAW, Container
 from tracekit.readers.nsys_rep.entries import count
 from tracekit.registry import Source
 
 OWN = sorted(CAPTURES.glob("*.nsys-rep"))
 needs_captures = pytest.mark.skipif(not OWN, reason="no captures beside the checkout")
 OPTIONS, AGENTS = "Analysis Options Data", "Agent activity list"
+KEY = b"0123456789abcdef"
+HOST = re.compile(rb"redacted-[0-9a-f]{12}")
 PID = 1 << 48 | 77 << 24
 
 VARIABLES = [(30, message((1, "TOKEN"), (2, "s3cr3t-t0k3n"))), (30, message((1, "USER"), (2, "alice")))]
@@ -155,6 +165,12 @@ def test_counts_are_by_kind(planted: Path) -> None:
         "user name": 0,
         "program output": 1,
         "hardware address": 1,
+        "unique id": 0,
+        "PCI address": 0,
+        "network address": 0,
+        "e-mail address": 0,
+        "secret": 0,
+        "path": 0,
         "name in another text": 7,
     }
 
@@ -182,6 +198,10 @@ def test_every_other_field_is_as_it_was(planted: Path) -> None:
 
 def test_what_stands_in_the_place_of_what_was_private(planted: Path) -> None:
     after = unpacked(redacted(planted)[0])
+    facts, options = (Message(memoryview(after[name])) for name in (FACTS, OPTIONS))
+    hosts = [bytes(m.part(n)) for m, ns in ((facts, (5, 24, 40)), (options, (9,))) for n in ns]
+    assert all(HOST.fullmatch(h) for h in hosts)
+    assert hosts[0] == hosts[3] != hosts[1] == hosts[2]
     assert Message(memoryview(after["strings 0"])).parts(1) == [b"zero", b"of xxxxx", b"", b"", b""]
     assert Message(memoryview(after["strings 1"])).parts(1) == [b"more", b""]
     events = Message(memoryview(after["events 0"])).messages(1)
@@ -191,7 +211,7 @@ def test_what_stands_in_the_place_of_what_was_private(planted: Path) -> None:
     assert ranges == ["step of xxxxx at /home/xxx/a.py", "malice"]
     assert [m.text(4) for e in events for m in e.messages(110)] == ["xxxx and xxxxxxxxxxxxxxxxxxxxx"]
     header = Message(memoryview(after["header"])).message(1).message(2).messages(1)
-    assert [m.part(2) for m in header][:4] == [b"32", b"", b"", b"#1 SMP xxxxx@xxxxx"]
+    assert [m.part(2) for m in header][:4] == [b"32", b"", hosts[0], b"#1 SMP xxxxx@xxxxx"]
     assert header[4].message(2).message(1).number(6) == 0
 
 
@@ -241,9 +261,10 @@ def test_sections_of_real_reports_keep_their_order_without_gaps(report: Path, tm
 
 def test_reports_that_do_not_tell_where_strings_begin(tmp_path: Path) -> None:
     path = written(tmp_path, replace(PLANTED, offsets=False).pack())
-    out, counts = redacted(path)
-    told = redacted(written(tmp_path, PLANTED.pack(), "told.nsys-rep"), "told_redacted.nsys-rep")
-    assert (unpacked(out), counts) == (unpacked(told[0]), told[1])
+    told = written(tmp_path, PLANTED.pack(), "told.nsys-rep")
+    outs = [(p, p.with_name(f"{p.stem}_redacted.nsys-rep")) for p in (path, told)]
+    first, second = ((tk.redact(p, out, key=KEY), unpacked(out)) for p, out in outs)
+    assert first == second
 
 
 def test_schemas_of_payloads_after_the_strings_are_moved_and_searched(tmp_path: Path) -> None:
@@ -282,12 +303,14 @@ def test_of_real_reports_only_what_is_private_changes(report: Path, tmp_path: Pa
         tk.redact(report, out)
     before, after = unpacked(report), unpacked(out)
     found = {name: set(differing(before[name], after[name])) for name in before if before[name] != after[name]}
-    options = {(9,), (26, 10), (26, 11), (26, 12), (26, 30, 1), (26, 30, 2)}
+    options = {(9,), (26, 10), (26, 11), (26, 12), (26, 30, 1), (26, 30, 2), (77,)}
     events = {p for name, paths in found.items() if name.startswith("events") for p in paths}
-    assert {n for n in found if not n.startswith(("events", "strings"))} == {FACTS, OPTIONS, AGENTS, "header"}
-    assert found[FACTS] == {(5,), (24,), (25,), (40,)}
+    assert {n for n in found if not n.startswith(("events", "strings"))} == {FACTS, OPTIONS, AGENTS, "header", "rest 1"}
+    assert found[FACTS] == {(2,), (5,), (24,), (25,), (40,)}
     assert found[OPTIONS] <= options
-    assert found["header"] <= {(1, 2, 1, 2)} | {(2, *p) for p in options}
+    gpus = {(1, 2, 1, 2, 1, 3), (1, 2, 1, 2, 1, 5)}
+    assert found["header"] <= {(1, 2, 1, 2), (44, 2, 1, 2)} | gpus | {(2, *p) for p in options}
+    assert found["rest 1"] == {(1, 2, 7, 3), (1, 2, 7, 5)}
     assert events <= {(1, 113, n) for n in (5, 7, 8, 9)}
     assert {p for name, paths in found.items() if name.startswith("strings") for p in paths} <= {(1,)}
 
@@ -308,7 +331,10 @@ def test_of_real_reports_nothing_private_is_left(report: Path, tmp_path: Path) -
     assert [k for k, v in pairs if b"%b=%b" % (k, v) in everything] == []
     assert [k for k, _ in pairs if k in after[OPTIONS] or k in after[AGENTS]] == []
     sections = [Message(memoryview(after[FACTS])), Message(memoryview(after[OPTIONS]))]
-    assert [m.part(n) for m, ns in zip(sections, ((5, 24, 25, 40), (9,)), strict=True) for n in ns] == [b""] * 5
+    assert sections[0].part(25) == b""
+    hosts = {bytes(m.part(n)) for m, ns in zip(sections, ((5, 24, 40), (9,)), strict=True) for n in ns}
+    assert len(hosts) == 1
+    assert HOST.fullmatch(hosts.pop())
 
 
 @needs_captures
@@ -344,7 +370,7 @@ def outcome(path: Path, out: Path) -> str:
 def tables(path: Path) -> dict[str, object] | None:
     try:
         with tk.load(path) as trace:
-            return {name: trace[name] for name in trace.tables}
+            return {name: comparable(name, trace[name]) for name in trace.tables}
     except TracekitError:
         return None
 
@@ -355,7 +381,10 @@ def tables(path: Path) -> dict[str, object] | None:
         (PLANTED.pack()[:-1], "unfinished or cut short: its"),
         (replace(PLANTED, header=message((2, b"\x0b"))).pack(), "no field is of kind 3\n"),
         (replace(PLANTED, sections={FACTS: UI, OPTIONS: b"\x0a\x7f"}).pack(), "a field at byte 0 reaches beyond"),
-        (replace(PLANTED, strings=[b"\x0a\x7f"], stream=message((3, 1))).pack(), "a field at byte 0 reaches beyond"),
+        (
+            replace(PLANTED, strings=[b"\x0a\x7f"], stream=message((3, 1))).pack(),
+            "a field reaches beyond its message (byte 0 of 2)\n",
+        ),
     ],
     ids=["end", "header", "options", "strings"],
 )
@@ -375,12 +404,196 @@ def test_sections_that_overlap_are_refused(tmp_path: Path) -> None:
     at, size = raw.number(2) or 0, raw.number(3) or 0
     again = b"".join(message((1, message((1, f"again {i}"), (2, at), (3, size)))) for i in range(9))
     path = written(tmp_path, whole[:-16] + again + whole[-16:])
-    with pytest.raises(CorruptTraceError, match="its sections overlap\nHint: "):
+    with pytest.raises(CorruptTraceError, match=r"its sections overlap\nHint: "):
         tk.redact(path, tmp_path / "out.nsys-rep")
 
 
 def test_a_section_over_the_mark_of_the_file_is_refused(tmp_path: Path) -> None:
     whole = PLANTED.pack()
     path = written(tmp_path, whole[:-16] + message((1, message((1, "first"), (2, 0), (3, 5)))) + whole[-16:])
-    with pytest.raises(CorruptTraceError, match="a section lies where the file begins\nHint: "):
+    with pytest.raises(CorruptTraceError, match=r"a section lies where the file begins\nHint: "):
         tk.redact(path, tmp_path / "out.nsys-rep")
+
+
+GPU = "d98800b1-2c5c-2fd8-49ad-447f376dedaa"
+RAW_GPU = uuid.UUID(GPU).bytes
+CLOCK = bytes(range(1, 17))
+IDS = Parts(
+    blocks=[event(59, 102, (1, 59), (7, f"on GPU-{GPU} at 0000:3b:00.0")), event(59, 102, (1, 59), (7, "nothing"))],
+    strings=[strings("zero", f"MIG-{GPU}/1/2")],
+    header=message(
+        (1, message((1, "Local"), (2, message(
+            (1, message((1, 170), (2, "/acme/falcon/target-linux-x64"))),
+            (1, message((1, 897), (2, message((1, message((2, "H200"), (3, "0000:3b:00.0"), (5, GPU))))))),
+        )))),
+        (2, message((77, GPU))),
+    ),
+    rest=[message((1, message((2, message((7, message((5, GPU))), (9, message((1, 0), (5, RAW_GPU))))))))],
+    sections={
+        FACTS: message((2, GPU), (6, "2025.3"), (23, "/acme/falcon/r.qdstrm")),
+        CLOCKS: message(
+            (1, message((1, message((1, CLOCK), (2, 7))))), (2, message((1, message((1, CLOCK), (2, CLOCK))))),
+        ),
+    },
+)  # fmt: skip
+
+
+def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> None:
+    path = written(tmp_path, IDS.pack())
+    pseudonyms = Pseudonyms(KEY)
+    out = tmp_path / "out.nsys-rep"
+    counts = tk.redact(path, out, key=KEY)
+    gpu, bus = pseudonyms.uuid(GPU.encode()), pseudonyms.bus(b"0000:3b:00.0")
+    after = unpacked(out)
+    assert Message(memoryview(after[FACTS])).part(2) == gpu
+    ranges = [m.text(7) for e in Message(memoryview(after["events 0"])).messages(1) for m in e.messages(102)]
+    assert ranges == [f"on GPU-{gpu.decode()} at {bus.decode()}"]
+    assert Message(memoryview(after["strings 0"])).parts(1)[1] == b"MIG-" + gpu + b"/1/2"
+    assert Message(memoryview(after["header"])).message(2).part(77) == gpu
+    assert b"".join(after.values()).count(gpu) == 6
+    trailer = Message(memoryview(after["rest 0"])).message(1).message(2)
+    assert trailer.message(9).part(5) == pseudonyms.uuid_bytes(RAW_GPU) == uuid.UUID(gpu.decode()).bytes
+    clocks = Message(memoryview(after[CLOCKS]))
+    assert {bytes(clocks.message(n).message(1).part(i)) for n, i in ((1, 1), (2, 1), (2, 2))} == {
+        pseudonyms.uuid_bytes(CLOCK)
+    }
+    everything = b"".join(after.values())
+    assert [s for s in (GPU.encode(), RAW_GPU, CLOCK, b"3b:00", b"falcon") if s in everything] == []
+    assert (counts["unique id"], counts["PCI address"], counts["path"]) == (10, 2, 2)
+
+
+def test_environments_and_secrets_in_ranges_are_overwritten(tmp_path: Path) -> None:
+    texts = {
+        "env HOME=/root, WANDB_KEY=k3y-0f-carol, USER=carol": "env xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "environ({'PATH': '/bin', 'LOGNAME': 'dave'})": "environ({xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "carol_run with k3y-0f-carol as Dave": "xxxxx_run with xxxxxxxxxxxx as xxxx",
+        "%63arol at %2Fhome%2Ferin%2Fa": "xxxxxxx at %2Fhome%2Fxxxx%2Fa",
+        "token hf_abcdefghijklmnopqrstuvwxyz": "token xxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "read /data/falcon/a.bin of 10.0.0.7": "read /data/xxxxxx/a.bin of xx.x.x.x",
+        "decarolize": "decarolize",
+    }
+    block = b"".join(event(59, 102, (1, 59), (2, i), (7, t), (9, PID)) for i, t in enumerate(texts))
+    out, counts = redacted(written(tmp_path, Parts([block], [strings("zero")]).pack()))
+    after = Message(memoryview(unpacked(out)["events 0"]))
+    assert [m.text(7) for e in after.messages(1) for m in e.messages(102)] == list(texts.values())
+    assert {k: n for k, n in counts.items() if n} == {
+        "environment": 2, "name in another text": 2, "secret": 1, "path": 1, "network address": 1,
+    }  # fmt: skip
+
+
+LIMITED = """
+import resource, sys, tracekit as tk
+tk.unredacted("fixtures/empty.nsys-rep")
+used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+resource.setrlimit(resource.RLIMIT_CPU, (used + 8, used + 8))
+resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))
+try:
+    print(tk.redact(sys.argv[1], sys.argv[2])["name in another text"])
+except tk.TracekitError as e:
+    print(type(e).__name__, e)
+"""
+
+
+def nested(text: bytes, depth: int) -> bytes:
+    """A message in a message in a message …, with a text in the midst."""
+    for _ in range(depth):
+        text = message((1, text))
+    return text
+
+
+def bombs() -> Iterator[tuple[str, Parts, str]]:
+    """Reports that are small and would take long to look through, and what is said of them."""
+    empty, mark = b"\x0a\x00" * (1 << 20), strings("/home/alice/a")
+    many = message((3, 21 << 20), (9, "lz4"))
+    yield "strings", Parts(strings=[empty] * 21, stream=many), "22020096 strings are announced in a file of "
+    few = message((3, 1 << 20), (9, "lz4"))
+    yield "more", Parts(strings=[b"\x0a\x00" * (3 << 20)], stream=few), "1 messages hold more than 2097152 fields\n"
+    yield "events", Parts(blocks=[b"\x0a\x00" * (1 << 23)], stream=message((1, 1 << 23), (3, 0))), ""
+    marked = [message((1, message((102, b"\x08\x00" * 300_000 + mark))))] * 40
+    yield (
+        "fields",
+        Parts(blocks=marked, stream=message((1, 40), (3, 0))),
+        "fields and texts would have to be looked at to redact it\n",
+    )
+    processes = [message((1, message((113, b"\x08\x00" * 2_000_000))))]
+    yield (
+        "processes",
+        Parts(blocks=processes * 8, stream=message((1, 16), (3, 0))),
+        "fields and texts would have to be looked at",
+    )
+    names = [strings("alice " * 1_000_000, "USER=alice\0PATH=/bin\0")] * 30
+    yield (
+        "names",
+        Parts(strings=names, stream=message((3, 60))),
+        "fields and texts would have to be looked at to redact it\n",
+    )
+    tokens = [message((1, message((102, message((7, "token" * 1_000_000))))))] * 30
+    yield "marks", Parts(blocks=tokens, stream=message((1, 30), (3, 0))), "fields and texts would have to be looked at"
+    yield "depth", Parts(blocks=[message((1, nested(mark * 20_000, 40)))] * 3, stream=message((1, 3), (3, 0))), ""
+    for name, text in (
+        ("letters", b"alice " + b"l" * 15_000_000),
+        ("pairs", b"alice " + b"al" * 7_500_000),
+        ("escapes", b"%41 " + b"%20" * 5_000_000),
+        ("numbers", b"\0\1alice " + b"\1a\0b" * 3_000_000),
+        ("variables", b"PATH=/x HOME=/y " + b"PATH=/x " * 1_800_000),
+    ):
+        long = Parts([message((1, message((102, message((7, text))))))] * 13, [strings("USER=alice\0PATH=/bin\0")])
+        yield name, replace(long, stream=message((1, 13), (3, 1))), "fields and texts would have to be looked at"
+    nested_names = "".join(f"USER={'a' * n}\0" for n in range(2, 250)) + "PATH=/bin\0"
+    run = [message((1, message((102, message((7, "a" * 300_000))))))] * 11
+    named = Parts(run, [strings(nested_names)], stream=message((1, 11), (3, 1)))
+    yield "prefixes", named, "tells more than 128 names of which each begins with another"
+    alike = "PATH=/bin\0" + "".join(f"V{n}=/opt/acme/{n:08}\0" for n in range(30_000))
+    paths = [message((1, message((102, message((7, "/opt/acme/00000001 " * 80_000))))))] * 8
+    yield "values", Parts(paths, [strings(alike)], stream=message((1, 8), (3, 1))), ""
+    environment = strings("PATH=/bin\0USER=alice\0" + "A=zzzzzzzz\0" * 1_000_000)
+    yield "environments", Parts(strings=[environment] * 13, stream=message((1, 0), (3, 13))), ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of processor time")
+@pytest.mark.parametrize(("parts", "said"), [b[1:] for b in bombs()], ids=[b[0] for b in bombs()])
+def test_what_a_small_report_may_cost_is_bounded(parts: Parts, said: str, tmp_path: Path) -> None:
+    path = written(tmp_path, parts.pack())
+    assert path.stat().st_size < 1_500_000
+    command = [sys.executable, "-c", LIMITED, path, tmp_path / "out.nsys-rep"]
+    done = subprocess.run(command, cwd=CAPTURES.parent, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert said in done.stdout
+    if said:
+        assert done.stdout.startswith(f"CorruptTraceError {path}: ")
+        assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_file_that_changes_meanwhile_gives_no_copy(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = redact._Report.write
+
+    def changing(self: redact._Report, out: BinaryIO) -> None:
+        original(self, out)
+        with planted.open("ab") as f:
+            f.write(b"more")
+
+    monkeypatch.setattr(redact._Report, "write", changing)
+    with pytest.raises(TracekitError, match=r"changed while it was open: it had .* bytes, now .*\nHint: wait until"):
+        tk.redact(planted, planted.with_name("out.nsys-rep"))
+    assert [p.name for p in planted.parent.iterdir()] == [planted.name]
+
+
+def test_what_remains_is_counted(planted: Path) -> None:
+    with untouched(planted):
+        counts = tk.unredacted(planted)
+    out, replaced = redacted(planted)
+    assert counts == replaced
+    assert not any(tk.unredacted(out).values())
+    assert sorted(p.name for p in planted.parent.iterdir()) == sorted([planted.name, out.name])
+
+
+def test_fields_between_entries_are_kept_and_overwritten(tmp_path: Path) -> None:
+    """Fields that no release has, before and between events: a name in one of them is no safer than in an event."""
+    block = (
+        message((3, 7))
+        + event(59, 102, (7, "in /home/alice/a"))
+        + message((4, "of /home/bob/b"), (5, 9))
+        + PLANTED.blocks[1]
+    )
+    out, _ = redacted(written(tmp_path, Parts([block], [strings("zero")], stream=message((1, 2), (3, 1))).pack()))
+    assert unpacked(out)["events 0"] == block.replace(b"alice", b"xxxxx").replace(b"bob", b"xxx")

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import re
+import signal
 import sqlite3
+import struct
+import subprocess
+import sys
+import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.pseudonyms import comparable
 from tests.readers.databases import FIXTURES, edited, plain, untouched
 from tracekit.errors import CorruptTraceError, ExportError, TracekitError, TracekitWarning, UnsupportedVersionError
 from tracekit.readers.common.redaction import KINDS
-from tracekit.readers.nsys_sqlite import redact
+from tracekit.readers.nsys_sqlite import redact, rewriting
 
 CASES = 60
+HOST = re.compile(r"redacted-[0-9a-f]{12}")
 Dump = dict[str, dict[int, tuple[object, ...]]]
 
 ENVIRONMENT = "PATH=/opt/alice/bin\0USER=alice\0HOSTNAME=gpu17.cluster.example\0TOKEN=s3cr3t-t0k3n\0"
@@ -100,6 +110,12 @@ def test_counts_are_by_kind(planted: Path) -> None:
         "user name": 1,
         "program output": 2,
         "hardware address": 2,
+        "unique id": 4,
+        "PCI address": 3,
+        "network address": 0,
+        "e-mail address": 0,
+        "secret": 0,
+        "path": 0,
         "name in another text": 6,
     }
 
@@ -124,14 +140,19 @@ def test_every_other_value_is_as_it_was(planted: Path) -> None:
         ("NVTX_EVENTS", plain(planted, "SELECT start FROM NVTX_EVENTS ORDER BY rowid DESC")[0][0]),
         ("DIAGNOSTIC_EVENT", 1),
         ("TARGET_INFO_NIC_INFO", -7751348055725612106),
+        ("TARGET_INFO_GPU", 1 << 48),
+        ("META_DATA_CAPTURE", "PROFILING_SESSION_UUID"),
         ("scratch", "alice"),
     }
     values = dict(plain(out, "SELECT nameEnum, value FROM TARGET_INFO_SYSTEM_ENV"))
-    assert (values[610], values[619]) == ("", "")
+    assert values[610] == ""
+    assert HOST.fullmatch(values[619])
     assert values[910] == '{"Nics":[{"Name":"mlx5_0","GUID":""}]}'
     assert plain(out, "SELECT text FROM NVTX_EVENTS ORDER BY rowid DESC")[0] == ("step of xxxxx at xxxxx",)
     assert plain(out, "SELECT text FROM DIAGNOSTIC_EVENT WHERE timestamp = 1") == [("see /home/xxx/log on xxxxx",)]
-    assert plain(out, "SELECT GUID, stateName FROM TARGET_INFO_NIC_INFO") == [(0, ""), (0, "Local (CLI)")]
+    (state,) = {s for (s,) in plain(out, "SELECT stateName FROM TARGET_INFO_NIC_INFO WHERE nicId = 0")}
+    assert HOST.fullmatch(state)
+    assert plain(out, "SELECT GUID, stateName FROM TARGET_INFO_NIC_INFO") == [(0, state), (0, "Local (CLI)")]
     assert plain(out, "SELECT name FROM PROCESSES WHERE pid = 541") == [("solver",)]
     assert plain(out, "SELECT * FROM scratch") == [
         ("xxxxx", "malice of xxxxx", b"\0xxxxx\0bob"), (7, None, b"\xff"), (1.5, "", ""),
@@ -222,7 +243,7 @@ def test_old_exports_without_settings_are_redacted(tmp_path: Path) -> None:
     drop = (f"DROP TABLE {t}" for t in ("META_DATA_CAPTURE", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "PROCESSES"))
     path = edited(tmp_path, *drop, "INSERT INTO StringIds VALUES (9001, 'A=1' || char(0) || 'USER=alice')")
     out, counts = redacted(path)
-    assert {k: n for k, n in counts.items() if n} == {"environment": 1}
+    assert {k: n for k, n in counts.items() if n} == {"environment": 1, "unique id": 2, "PCI address": 2}
     assert plain(out, "SELECT value FROM StringIds WHERE id = 9001") == [("",)]
 
 
@@ -277,7 +298,9 @@ def test_damaged_pages_give_an_error_or_a_copy_but_never_half_of_one(page: int, 
     data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path, out = tmp_path / "damaged.sqlite", tmp_path / "out.sqlite"
     path.write_bytes(data)
-    with pytest.raises(CorruptTraceError, match=r"damaged\.sqlite: cannot be redacted: .*\nHint: export it again"):
+    with pytest.raises(
+        CorruptTraceError, match=r"damaged\.sqlite: cannot be re(?:ad|dacted): .*\nHint: export it again"
+    ):
         tk.redact(path, out)
     assert [p.name for p in tmp_path.iterdir()] == ["damaged.sqlite"]
 
@@ -312,7 +335,7 @@ def outcome(path: Path, out: Path) -> str:
 def tables(path: Path) -> dict[str, object] | None:
     try:
         with tk.load(path) as trace:
-            return {name: trace[name] for name in trace.tables}
+            return {name: comparable(name, trace[name]) for name in trace.tables}
     except TracekitError:
         return None
 
@@ -357,6 +380,337 @@ def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypa
 
     monkeypatch.setattr(redact, "_opened", small)
     monkeypatch.setattr(redact._Export, "_empty_outputs", lambda self: self.db.execute(FILLED))
-    with pytest.raises(ExportError, match="cannot be written: No space left on device\nHint: make room on the disk"):
+    with pytest.raises(ExportError, match=r"cannot be written: No space left on device\nHint: make room on the disk"):
         tk.redact(planted, planted.with_name("out.sqlite"))
     assert [p.name for p in planted.parent.iterdir()] == [planted.name]
+
+
+def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> None:
+    ((uuid, bus),) = plain(
+        FIXTURES / "nvtx_features.sqlite", "SELECT uuid, busLocation FROM TARGET_INFO_GPU WHERE id = 0"
+    )
+    path = edited(tmp_path, f"INSERT INTO StringIds VALUES (9001, 'on GPU-{uuid} at {bus}')", of="nvtx_features")
+    copies = []
+    for name, key in (
+        ("a", b"0123456789abcdef"),
+        ("b", b"0123456789abcdef"),
+        ("c", b"another key 0123"),
+        ("d", None),
+        ("e", None),
+    ):
+        copies.append(tmp_path / f"{name}.sqlite")
+        tk.redact(path, copies[-1], key=key)
+    texts = [plain(c, "SELECT value FROM StringIds WHERE id = 9001")[0][0] for c in copies]
+    assert texts[0] == texts[1]
+    assert len(set(texts)) == 4
+    for copy, text in zip(copies, texts, strict=True):
+        ((pseudonym, address),) = plain(copy, "SELECT uuid, busLocation FROM TARGET_INFO_GPU WHERE id = 0")
+        assert text == f"on GPU-{pseudonym} at {address}"
+        info = plain(copy, "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE nameEnum = 897")[0][0]
+        assert pseudonym in info
+        assert address in info
+        assert uuid.encode() not in copy.read_bytes()
+
+
+def test_environments_and_secrets_in_other_texts_are_overwritten(tmp_path: Path) -> None:
+    texts = {
+        "env HOME=/root, WANDB_KEY=k3y-0f-carol, USER=carol": "env xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "PATH=/bin\nUSER=dave": "xxxxxxxxxxxxxxxxxxx",
+        "carol_run with k3y-0f-carol as Dave": "xxxxx_run with xxxxxxxxxxxx as xxxx",
+        "push to https://al:pw@git.example/x": "push to https://xxxxx@xxx.xxxxxxx/x",
+        "read /data/falcon/a.bin of 10.0.0.7": "read /data/xxxxxx/a.bin of xx.x.x.x",
+    }
+    rows = ", ".join(f"({i}, 9, 59, '{t}')" for i, t in enumerate(texts))
+    path = edited(tmp_path, f"INSERT INTO NVTX_EVENTS (start, end, eventType, text) VALUES {rows}", of="nvtx_features")
+    out, counts = redacted(path)
+    assert dict(plain(out, "SELECT start, text FROM NVTX_EVENTS WHERE end = 9 ORDER BY start")) == dict(
+        enumerate(texts.values())
+    )
+    assert [counts[k] for k in ("environment", "secret", "path", "network address")] == [13, 1, 1, 1]
+
+
+def test_folders_of_the_installation_and_of_files_are_overwritten(tmp_path: Path) -> None:
+    folder = "/cluster/falcon/nsight-systems/2025.3.1/target-linux-x64"
+    path = edited(
+        tmp_path,
+        f"UPDATE TARGET_INFO_SYSTEM_ENV SET value = '{folder}' WHERE nameEnum = 170",
+        "CREATE TABLE OSRT_FILE_ACCESS_DESCRIPTORS (id INTEGER, filePath TEXT)",
+        "INSERT INTO OSRT_FILE_ACCESS_DESCRIPTORS VALUES (1, '/acme/falcon/data.bin'), (2, '/usr/lib/libc.so.6')",
+        f"INSERT INTO StringIds VALUES (9001, 'loaded {folder}/libx.so')",
+        of="nvtx_features",
+    )
+    out, counts = redacted(path)
+    assert plain(out, "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE nameEnum = 170") == [
+        ("/xxxxxxx/xxxxxx/nsight-systems/2025.3.1/target-linux-x64",)
+    ]
+    assert plain(out, "SELECT filePath FROM OSRT_FILE_ACCESS_DESCRIPTORS") == [
+        ("/xxxx/xxxxxx/data.bin",),
+        ("/usr/lib/libc.so.6",),
+    ]
+    assert "falcon" not in plain(out, "SELECT value FROM StringIds WHERE id = 9001")[0][0]
+    assert counts["path"] == 3
+
+
+MARKER = "m4rk3r-0f-a-s3cr3t"
+KILLED = """
+import sys, tracekit as tk
+print("ready", flush=True)
+tk.redact(sys.argv[1], sys.argv[2])
+"""
+
+
+def large(folder: Path, rows: int) -> Path:
+    """An export of some size, with a secret in every string."""
+    path = edited(folder, "CREATE TABLE big (id INTEGER PRIMARY KEY, note TEXT)", of="graph_node", name="large.sqlite")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        texts = (f"A={MARKER}\0PATH=/bin\0N={i:0200}" for i in range(rows))
+        db.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(texts, 100_000))
+        db.commit()
+    return path
+
+
+def holding_the_marker(*folders: Path) -> list[str]:
+    """Names of files below some folders that hold the secret."""
+    files = (p for folder in folders for p in folder.rglob("*") if p.is_file())
+    return [p.name for p in files if MARKER.encode() in p.read_bytes()]
+
+
+def test_no_unredacted_copy_stands_on_the_disk_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the copy is complete and nothing of it is redacted yet, and when all is done but the file is not written."""
+    source, target, temporary = (tmp_path / n for n in ("source", "target", "temporary"))
+    for folder in (source, target, temporary):
+        folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("SQLITE_TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    path = large(source, 30_000)
+    original = redact._Export.redact
+    found: list[list[str]] = []
+
+    def watched(self: redact._Export) -> dict[str, int]:
+        assert self.db.execute("SELECT count(*) FROM StringIds WHERE id >= 100000").fetchone() == (30_000,)
+        found.append(holding_the_marker(target, temporary))
+        counts = original(self)
+        found.append(holding_the_marker(target, temporary))
+        return counts
+
+    monkeypatch.setattr(redact._Export, "redact", watched)
+    assert tk.redact(path, target / "out.sqlite")["environment"] >= 30_000
+    assert found == [[], []]
+    assert holding_the_marker(source) == [path.name]
+    assert holding_the_marker(target, temporary) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signal ends a process at once")
+def test_a_killed_process_leaves_nothing_unredacted(tmp_path: Path) -> None:
+    source, target, temporary = (tmp_path / n for n in ("source", "target", "temporary"))
+    for folder in (source, target, temporary):
+        folder.mkdir()
+    path = large(source, 20_000)
+    environment = {**os.environ, "TMPDIR": str(temporary), "SQLITE_TMPDIR": str(temporary)}
+
+    def run(moment: float | None) -> tuple[int, float]:
+        """Redact in a process of its own, and kill it after some seconds."""
+        command = [sys.executable, "-c", KILLED, path, target / "out.sqlite"]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            began = time.monotonic()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(60 if moment is None else moment)
+            process.kill()
+            return process.wait(), time.monotonic() - began
+
+    status, whole = run(None)
+    assert status == 0
+    assert holding_the_marker(target, temporary) == []
+    (target / "out.sqlite").unlink()
+    statuses = []
+    for nth in range(1, 11):
+        statuses.append(run(whole * nth / 11)[0])
+        assert holding_the_marker(target, temporary) == [], f"killed at {nth} of 11"
+        (target / "out.sqlite").unlink(missing_ok=True)
+    assert statuses.count(-signal.SIGKILL) > 2
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+@pytest.mark.parametrize("vacuum", [0, 1, 2])
+def test_settings_of_the_file_are_kept(mode: str, vacuum: int, tmp_path: Path) -> None:
+    path = tmp_path / "settings.sqlite"
+    with contextlib.closing(sqlite3.connect(FIXTURES / "graph_node.sqlite")) as original:
+        original.execute("VACUUM INTO ?", (str(path),))
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        for setting in (f"auto_vacuum = {vacuum}", "page_size = 8192", "user_version = 77", "application_id = 99"):
+            db.execute(f"PRAGMA {setting}")
+        db.execute("VACUUM")
+        assert db.execute(f"PRAGMA journal_mode = {mode}").fetchone() == (mode,)
+    assert path.read_bytes()[18:20] == (b"\2\2" if mode == "wal" else b"\1\1")
+    out, _ = redacted(path)
+    for pragma in ("user_version", "schema_version", "page_size", "encoding", "application_id", "auto_vacuum"):
+        assert plain(out, f"PRAGMA {pragma}") == plain(path, f"PRAGMA {pragma}")
+    assert plain(out, "PRAGMA auto_vacuum") == [(vacuum,)]
+    assert tables(out) == tables(path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["redacted.sqlite", "settings.sqlite"]
+
+
+COSTLY = {
+    "default": "ALTER TABLE StringIds ADD COLUMN more TEXT DEFAULT '{}'".format("x" * 1000),
+    "function": "CREATE TABLE g (t TEXT, u AS (hex(zeroblob(1000000))) STORED)",
+    "chain": "CREATE TABLE g (t TEXT, u AS (t||t||t||t||t||t||t||t), v AS (u||u||u||u||u||u||u||u))",
+    "long": "CREATE TABLE g (t TEXT, {})".format(", ".join(f"u{i} AS ({'+'.join('t' * 900)})" for i in range(5))),
+    "json": "CREATE TABLE g (t TEXT, u AS (t -> '$'))",
+    "index": "CREATE INDEX i ON StringIds (value||value)",
+    "partial": "CREATE INDEX i ON StringIds (id) WHERE value||value IS NOT NULL",
+}
+
+
+@pytest.mark.parametrize("statement", COSTLY.values(), ids=COSTLY.keys())
+def test_sql_that_could_cost_anything_is_refused(statement: str, tmp_path: Path) -> None:
+    path = edited(tmp_path, statement)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        if "TABLE g" in statement:
+            db.execute("""INSERT INTO g (t) VALUES ('"/home/alice/a"')""")
+            db.commit()
+    with pytest.raises(TracekitError) as caught:
+        tk.redact(path, tmp_path / "out.sqlite")
+    assert str(caught.value).startswith(f"{path}: ")
+    assert caught.value.hint
+    assert [p.name for p in tmp_path.iterdir()] == ["edited.sqlite"]
+
+
+def test_short_expressions_may_stay(tmp_path: Path) -> None:
+    path = edited(
+        tmp_path,
+        "CREATE TABLE g (t TEXT, n INTEGER, twice AS (2 * n) STORED, CHECK (length(t) > 0))",
+        "INSERT INTO g (t, n) VALUES ('/home/alice', 4)",
+        "CREATE INDEX i ON g (n + 1)",
+        "CREATE INDEX j ON g (t) WHERE n > 3",
+    )
+    out, _ = redacted(path)
+    assert plain(out, "SELECT * FROM g") == [("/home/xxxxx", 4, 8)]
+    assert plain(out, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = ", ".join(f"c{i} TEXT" for i in range(400))
+    path = edited(
+        tmp_path, f"CREATE TABLE wide (a INTEGER, {columns})", "INSERT INTO wide (a) SELECT id FROM StringIds"
+    )
+    monkeypatch.setattr(rewriting, "LEAST_VALUES", 1000)
+    monkeypatch.setattr(rewriting, "VALUES_PER_BYTE", 0)
+    with pytest.raises(
+        CorruptTraceError, match=r"bytes hold more than .* values that may be texts\nHint: export it again"
+    ):
+        tk.redact(path, tmp_path / "out.sqlite")
+
+
+def test_more_text_than_the_size_allows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = edited(tmp_path)
+    monkeypatch.setattr(rewriting, "LEAST_TEXT", -rewriting.TEXT_PER_BYTE * path.stat().st_size)
+    with pytest.raises(
+        CorruptTraceError, match=r"its texts are more than 4 times as long as the file\nHint: export it again"
+    ):
+        tk.redact(path, tmp_path / "out.sqlite")
+
+
+def test_a_value_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = edited(tmp_path, "INSERT INTO StringIds VALUES (9001, printf('%.*c', 2000000, 'x'))")
+    monkeypatch.setattr(redact, "MAX_VALUE", 1_000_000)
+    with pytest.raises(CorruptTraceError, match=r"cannot be redacted: .*\nHint: export it again"):
+        tk.redact(path, tmp_path / "out.sqlite")
+
+
+LIMITED = """
+import resource, sys, tracekit as tk
+tk.unredacted("fixtures/empty.sqlite")
+used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+resource.setrlimit(resource.RLIMIT_CPU, (used + 20, used + 20))
+try:
+    tk.redact(sys.argv[1], sys.argv[2])
+except tk.TracekitError as e:
+    print(type(e).__name__, e)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of processor time")
+def test_pages_that_lead_to_the_same_page_again_and_again_are_refused(tmp_path: Path) -> None:
+    """Ten pages whose rows would take years to go through: every pointer of a page leads to the page below."""
+    path = tmp_path / "loop.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        for statement in (
+            "PRAGMA page_size = 4096",
+            "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)",
+            "CREATE TABLE ThreadNames (nameId INTEGER)",
+            "INSERT INTO StringIds VALUES (1, 'a')",
+        ):
+            db.execute(statement)
+        db.commit()
+    data = bytearray(path.read_bytes())
+    (root,) = (2,)
+    leaf = bytes(data[(root - 1) * 4096 : root * 4096])
+    pages = len(data) // 4096
+    levels = 6
+
+    def interior(child: int) -> bytes:
+        cells = 500
+        page = bytearray(4096)
+        place = 4096
+        pointers = b""
+        for key in range(cells):
+            place -= 6
+            page[place : place + 6] = struct.pack(">I", child) + bytes((0x80 | key >> 7, key & 0x7F))
+            pointers += struct.pack(">H", place)
+        page[:12] = struct.pack(">BHHHBI", 5, 0, cells, place, 0, child)
+        page[12 : 12 + len(pointers)] = pointers
+        return bytes(page)
+
+    for level in range(levels):
+        data += interior(pages + level + 2) if level < levels - 1 else leaf
+    data[(root - 1) * 4096 : root * 4096] = interior(pages + 1)
+    struct.pack_into(">I", data, 28, pages + levels)
+    path.write_bytes(data)
+    command = [sys.executable, "-c", LIMITED, path, tmp_path / "out.sqlite"]
+    done = subprocess.run(command, cwd=FIXTURES.parent, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(
+        f"CorruptTraceError {path}: cannot be redacted: its pages or rows do not hold together"
+    )
+    assert [p.name for p in tmp_path.iterdir()] == ["loop.sqlite"]
+
+
+def test_a_file_that_changes_meanwhile_gives_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = edited(tmp_path)
+    opened = redact._opened
+
+    def changing(uri: str) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        with path.open("ab") as f:
+            f.write(bytes(4096))
+        return opened(uri)
+
+    monkeypatch.setattr(redact, "_opened", changing)
+    with pytest.raises(TracekitError, match=r"changed while it was open: it had .* bytes, now .*\nHint: wait until"):
+        tk.redact(path, tmp_path / "out.sqlite")
+    assert [p.name for p in tmp_path.iterdir()] == ["edited.sqlite"]
+
+
+def test_what_remains_is_counted(planted: Path) -> None:
+    before = {p.name: p.stat().st_mtime_ns for p in planted.parent.iterdir()}
+    with untouched(planted):
+        counts = tk.unredacted(planted)
+    out, replaced = redacted(planted)
+    assert counts == replaced
+    assert not any(tk.unredacted(out).values())
+    assert before.keys() == {p.name for p in planted.parent.iterdir()} - {out.name}
+
+
+def test_columns_called_like_the_row_number_are_overwritten_all_the_same(tmp_path: Path) -> None:
+    path = edited(
+        tmp_path,
+        "CREATE TABLE named (rowid TEXT, _rowid_ TEXT, oid TEXT)",
+        "INSERT INTO named VALUES ('/home/alice', 'b', x'2f686f6d652f616c6963652f')",
+        "CREATE TABLE half (rowid TEXT, note TEXT)",
+        "INSERT INTO half VALUES ('a', '/home/alice')",
+    )
+    out, _ = redacted(path)
+    assert plain(out, "SELECT * FROM named") == [("/home/xxxxx", "b", b"/home/xxxxx/")]
+    assert plain(out, "SELECT * FROM half") == [("a", "/home/xxxxx")]

@@ -26,11 +26,27 @@ def open_(source: Source) -> Capture:
     return RepCapture(source)
 
 
-def redact_(source: Source, target: Path) -> dict[str, int]:
-    """Write a copy without environments, command lines, host and user names."""
+def redact_(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
+    """Write a copy without what identifies people and machines; the same key makes the same pseudonyms."""
     from tracekit.readers.nsys_rep.redact import redacted
 
-    return redacted(source, target)
+    return redacted(source, target, key)
 
 
-READER = Reader("nsys-rep", "Nsight Systems report (.nsys-rep, .qdrep)", (".nsys-rep", ".qdrep"), sniff, open_, redact_)
+def unredacted_(source: Source) -> dict[str, int]:
+    """Count what identifies people and machines, by kind."""
+    from tracekit.readers.nsys_rep.redact import remaining
+
+    return remaining(source)
+
+
+READER = Reader(
+    "nsys-rep",
+    "Nsight Systems report (.nsys-rep, .qdrep)",
+    (".nsys-rep", ".qdrep"),
+    sniff,
+    open_,
+    redact_,
+    redact_,
+    unredacted_,
+)

@@ -1,4 +1,4 @@
-"""Which fields of a report hold what is private, and how they are emptied.
+"""Which fields of a report hold what is private, and what becomes of them.
 
 Each function returns an edit: what is to become of the bytes of a message. Fields are numbered as in the note on the
 format.
@@ -6,11 +6,11 @@ format.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.rewriting import edited, encoded, parts, within
-from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message
+from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message, signed, varint
 from tracekit.readers.common.redaction import (
     ADDRESS,
     COMMAND,
@@ -21,7 +21,7 @@ from tracekit.readers.common.redaction import (
     is_text,
     without_folder,
 )
-from tracekit.readers.nsys_rep.container import FACTS
+from tracekit.readers.nsys_rep.container import CLOCKS, FACTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,21 +34,46 @@ PROCESS_MARK = encoded(PROCESS << 3 | DELIMITED)
 
 _TITLE, _NAME, _PATH_FOLDER_ARGUMENTS, _VARIABLES = 5, 6, (7, 8, 9), 13
 _COMMAND_ARGUMENT_FOLDER, _VARIABLE = (10, 11, 12), 30
-_ENVIRONMENT, _HOST, _NETWORK = 610, 619, 910
+_ENVIRONMENT, _HOST, _NETWORK, _FOLDERS = 610, 619, 910, (170, 173)
 _NETWORK_ADDRESS = 6
 
 
 def sections(redaction: Redaction) -> dict[str, Edit]:
     """Return the edits of the sections that hold what is private."""
     command, host, device = _taken(redaction, COMMAND), _taken(redaction, HOST), _device(redaction)
-    variable = _variable(redaction)
+    variable, clock = _variable(redaction), redaction.identifier
     launched = within({1: command, 2: command, 3: command, 5: within({1: variable})})
     asked = within({1: within({9: device, 10: host}), 10: command, 11: command, 61: command})
     return {
         OPTIONS: within({1: device, 9: host, 26: _launch(redaction)}),
         AGENTS: within({1: within({50: asked, 52: within({1: launched})})}),
-        FACTS: within({5: host, 24: host, 25: command, 40: host}),
+        FACTS: within({5: host, 23: redaction.folders, 24: host, 25: command, 40: host}),
+        CLOCKS: within(
+            {
+                1: within({1: within({1: clock, 3: _of_message({1: clock})})}),
+                2: within({1: within({1: clock, 2: clock})}),
+            }
+        ),
     }
+
+
+def trailer(redaction: Redaction) -> Edit:
+    """Return the edit of a message after the strings, such as what is known of GPUs: of some the UUID is 16 bytes."""
+    uuid = within({5: lambda value: value if is_text(value) else redaction.identifier(value)})
+    return within({1: _of_message({2: _of_message({7: uuid, 9: uuid})})})
+
+
+def _of_message(edits: dict[int, Edit]) -> Edit:
+    """Return the edit of bytes that may be a message; what is none stays."""
+    edit = within(edits)
+
+    def edited_if_message(data: bytes) -> bytes:
+        try:
+            return edit(data)
+        except Damage:
+            return data
+
+    return edited_if_message
 
 
 def _taken(redaction: Redaction, kind: str) -> Edit:
@@ -65,7 +90,7 @@ def _variable(redaction: Redaction) -> Edit:
     def edit(data: bytes) -> bytes:
         name, value = (bytes(Message(memoryview(data)).part(n)) for n in (1, 2))
         if name or value:
-            redaction.take(ENVIRONMENT, name + b"=" + value)
+            redaction.take(ENVIRONMENT, name + b"=" + value + b"\0")
         return within({1: _emptied, 2: _emptied})(data)
 
     return edit
@@ -92,6 +117,7 @@ def target(redaction: Redaction) -> Edit:
     edits: dict[int, Edit] = {
         _ENVIRONMENT: _taken(redaction, ENVIRONMENT),
         _HOST: _taken(redaction, HOST),
+        **dict.fromkeys(_FOLDERS, redaction.folders),
         _NETWORK: lambda value: value if is_text(value) else network(value),
     }
 
@@ -118,25 +144,53 @@ def process(redaction: Redaction) -> Edit:
     """Return the edit of a process: its name stays, without folder and arguments."""
 
     def edit(data: bytes) -> bytes:
-        named = Message(memoryview(data)).part(_NAME)
+        kept = _kept_of_process(data, list(parts(data)))
 
         def change(part: Part, value: bytes) -> bytes:
-            if part.kind != DELIMITED or part.number not in (_TITLE, *_PATH_FOLDER_ARGUMENTS):
+            if part.start not in kept:
                 return value
-            kept = value if value == named else b"" if named else without_folder(value)
-            if part.number == _TITLE:
-                return value if kept == value else redaction.take(COMMAND, value) + kept
-            return redaction.take(COMMAND, value)
+            redaction.take(COMMAND, value)
+            return kept[part.start]
 
         return edited(data, change)
 
     return edit
 
 
-def environments(event: bytes) -> list[int]:
-    """Return which strings are the environments of the processes that an event tells of."""
-    processes = Message(memoryview(event)).messages(PROCESS)
-    return [number for process in processes for number in process.numbers(_VARIABLES)]
+class Processes(NamedTuple):
+    """What an event tells of processes: which strings are their environments, and whether they lose anything."""
+
+    environments: list[int]
+    change: bool
+
+    @classmethod
+    def of(cls, event: bytes) -> Processes:
+        """Look through an event."""
+        environments: list[int] = []
+        change = False
+        for outer in parts(event):
+            if outer.number == PROCESS and outer.kind == DELIMITED:
+                data = event[outer.start : outer.end]
+                fields = list(parts(data))
+                numbers = [p for p in fields if p.number == _VARIABLES and p.kind == VARINT]
+                environments += [signed(varint(memoryview(data), p.start)[0]) for p in numbers]
+                change = change or bool(_kept_of_process(data, fields))
+        return cls(environments, change)
+
+
+def _kept_of_process(data: bytes, fields: list[Part]) -> dict[int, bytes]:
+    """Return what is to become of the texts of a process that do not stay as they are, by where they begin."""
+    texts = [(p.start, p.number, data[p.start : p.end]) for p in fields if p.kind == DELIMITED]
+    named = next((value for _, number, value in texts if number == _NAME), b"")
+    kept: dict[int, bytes] = {}
+    for start, number, value in texts:
+        if number == _TITLE and value != named:
+            kept[start] = b"" if named else without_folder(value)
+        elif number in _PATH_FOLDER_ARGUMENTS:
+            kept[start] = b""
+        if kept.get(start) == value:
+            del kept[start]
+    return kept
 
 
 def _emptied(_: bytes) -> bytes:

@@ -1,7 +1,8 @@
-"""A copy of an export without environments, command lines, host and user names; every other value is the same.
+"""A copy of an export without what identifies people and machines; every other value is the same.
 
-The file is copied, the copy is changed, and what is left is written anew, row numbers kept: nothing lingers in pages
-that are free or half full.
+The export is copied into a private database of SQLite, whose file has no name, so that nothing unredacted is left when
+the process ends in whatever way. There it is changed, and what is left is written anew, row numbers kept: nothing
+lingers in pages that are free or half full.
 """
 
 from __future__ import annotations
@@ -10,10 +11,7 @@ import contextlib
 import errno
 import os
 import re
-import shutil
 import sqlite3
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError, TracekitError, UnsupportedVersionError
@@ -29,12 +27,14 @@ from tracekit.readers.common.redaction import (
     is_local,
     without_folder,
 )
-from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, check_whole, quote
+from tracekit.readers.common.sqlite.database import Database
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote, read_only_uri
+from tracekit.readers.nsys_sqlite.rewriting import Texts, check_expressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
-    from tracekit.readers.common.redaction import Names
     from tracekit.registry import Source
 
 _SETTINGS = (
@@ -48,11 +48,14 @@ _SETTINGS = (
 _PROPERTIES = {610: ENVIRONMENT, 619: HOST}
 """Properties of the machine by number."""
 
+_FOLDER_PROPERTIES = (170, 173)
 _NIC_PROPERTY = 910
 _GUID = re.compile(rb'("GUID"\s*:\s*)("[^"]+"|-?\d+)')
 _DEVICE_COLUMNS = {"TARGET_INFO_SYSTEM_ENV": "devStateName", "TARGET_INFO_NIC_INFO": "stateName"}
-_MOST_MARKS = 100
-"""A condition may not have very many parts."""
+_PATH_COLUMNS = {"OSRT_FILE_ACCESS_DESCRIPTORS": "filePath", "ANALYSIS_FILE": "filename"}
+MAX_VALUE = 64 << 20
+"""Bytes that a value may have: longer ones are in no export, and need many times their size in memory."""
+_CACHE_KIB = 16 << 10
 
 _UNWRITTEN = (
     sqlite3.SQLITE_FULL,
@@ -62,36 +65,72 @@ _UNWRITTEN = (
 )
 
 
-def redacted(source: Source, target: Path) -> dict[str, int]:
+def redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
     """Write a copy without what identifies people and machines.
 
+    Args:
+        source: The export.
+        target: Path of the copy, which does not exist yet.
+        key: Makes the pseudonyms; the same key makes the same ones. None for a random key.
+
     Returns:
-        How many values were emptied, by kind.
+        How many values were replaced, by kind.
 
     Raises:
-        CorruptTraceError: The file is damaged.
-        TracekitError: It cannot be changed as it is.
+        CorruptTraceError: The file is damaged, or looking through it would cost more than a file of its size may.
+        UnsupportedVersionError: Its texts are not UTF-8.
+        TracekitError: It cannot be changed as it is, or it changed while it was read.
     """
-    check_whole(source)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder, _located(source):
-        copy, fresh = Path(folder) / "copy.sqlite", Path(folder) / "fresh.sqlite"
-        shutil.copyfile(source.path, copy)
-        with _opened(copy) as db:
-            counts = _Export(db, source.path).redact()
-            db.execute("VACUUM INTO ?", (fresh.as_uri(),))
-            version = db.execute("PRAGMA schema_version").fetchone()[0]
-        with _opened(fresh) as db:
-            db.execute(f"PRAGMA schema_version = {int(version)}")
-        fresh.replace(target)
+    with _located(source), _private_copy(source) as (db, version):
+        counts = _Export(db, source, key).redact()
+        db.execute("VACUUM INTO ?", (target.absolute().as_uri(),))
+        with _opened(target.absolute().as_uri() + "?mode=rw") as copy:
+            copy.execute(f"PRAGMA schema_version = {version}")
     return counts
 
 
+def remaining(source: Source) -> dict[str, int]:
+    """Count what ``redacted`` would replace, by kind, without writing anything.
+
+    Raises:
+        CorruptTraceError: The file is damaged, or looking through it would cost more than a file of its size may.
+        UnsupportedVersionError: Its texts are not UTF-8.
+        TracekitError: It cannot be changed as it is, or it changed while it was read.
+    """
+    with _located(source), _private_copy(source) as (db, _):
+        return _Export(db, source, None).redact()
+
+
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a file of our own, to be changed without a journal; text comes as bytes."""
-    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None)) as db:
+def _private_copy(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
+    """Copy an export into a database that only this connection sees, and which is gone with it.
+
+    SQLite keeps it in memory as far as its cache goes, and the rest in a file that it removes as soon as it is open.
+
+    Yields:
+        The connection, and the version of the schema, which copying changes.
+    """
+    Database(source).close()  # checks what SQLite would read with its first statement
+    with source.open() as file, _opened("") as db:
+        with contextlib.closing(sqlite3.connect(read_only_uri(source.path), uri=True)) as original:
+            version = int(original.execute("PRAGMA schema_version").fetchone()[0])
+            original.backup(db)
+        file.state.check(source.path)
+        yield db, version
+
+
+@contextlib.contextmanager
+def _opened(uri: str) -> Iterator[sqlite3.Connection]:
+    """Open a database of our own, to be changed without a journal; text comes as bytes."""
+    with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db:
         db.text_factory = bytes
-        for setting in ("trusted_schema = OFF", "journal_mode = OFF", "synchronous = OFF"):
+        for setting in (
+            "trusted_schema = OFF",
+            "ignore_check_constraints = ON",
+            "journal_mode = OFF",
+            "synchronous = OFF",
+            f"cache_size = -{_CACHE_KIB}",
+        ):
             db.execute(f"PRAGMA {setting}")
         yield db
 
@@ -101,7 +140,7 @@ def _located(source: Source) -> Iterator[None]:
     """Turn SQLite's errors into ours; a full disk is the target's."""
     try:
         yield
-    except sqlite3.Error as e:
+    except (sqlite3.Error, MemoryError) as e:
         if getattr(e, "sqlite_errorcode", None) in _UNWRITTEN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from e
         raise CorruptTraceError(f"cannot be redacted: {e}", path=source.path, hint=EXPORT_AGAIN) from e
@@ -113,15 +152,15 @@ def _located(source: Source) -> Iterator[None]:
 class _Export:
     """The copy of an export, while it is redacted."""
 
-    def __init__(self, db: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, db: sqlite3.Connection, source: Source, key: bytes | None) -> None:
         self.db = db
-        self.path = path
-        self.redaction = Redaction(path)
+        self.path = source.path
+        self.redaction = Redaction(source.path, key)
         self._check()
-        self.columns = self._catalogue()
+        self.texts = Texts(db, self.redaction, source.size)
 
     def redact(self) -> dict[str, int]:
-        """Empty what is known by its place, then overwrite the names that this gave away."""
+        """Replace what is known by its place, then overwrite the names that this gave away."""
         self.db.execute("BEGIN")
         for table in ("META_DATA_CAPTURE", "EXPORT_META_DATA", "META_DATA_EXPORT"):
             self._empty_settings(table)
@@ -130,12 +169,17 @@ class _Export:
         self._empty_environments()
         self._empty_outputs()
         self._shorten_processes()
-        self._overwrite(self.redaction.names())
+        self._shorten_paths()
+        self.texts.learn()
+        self.texts.overwrite(self.redaction.names())
+        if self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").fetchone():
+            self.db.execute("DELETE FROM sqlite_stat4")
         self.db.execute("COMMIT")
         return dict(self.redaction.counts)
 
     def _check(self) -> None:
-        """Refuse what nsys does not write, and what would run while the copy is changed."""
+        """Refuse what is damaged, what nsys does not write, and what would run while the copy is changed."""
+        self.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         triggers = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()[0]
         if triggers:
             raise TracekitError(
@@ -150,22 +194,15 @@ class _Export:
                 path=self.path,
                 hint=EXPORT_AGAIN,
             )
-
-    def _catalogue(self) -> dict[str, list[str]]:
-        """Return the columns of each ordinary table that can be set and may hold text, by SQLite's rule of affinity."""
-        sql = """SELECT m.name, c.name, c.type FROM sqlite_schema m, pragma_table_xinfo(m.name) c
-                 WHERE m.type = 'table' AND m.rootpage > 0 AND c.hidden = 0 AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
-                 ORDER BY m.name, c.cid"""
-        found: dict[str, list[str]] = {}
-        for table, column, kind in self.db.execute(sql):
-            listed = found.setdefault(table.decode(), [])
-            if not re.search(rb"INT|REAL|FLOA|DOUB", kind, re.IGNORECASE):
-                listed.append(column.decode())
-        return found
+        check_expressions(self.db, self.path)
+        damage = self.db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if damage != b"ok":
+            said = "cannot be redacted: its pages or rows do not hold together"
+            raise CorruptTraceError(said, path=self.path, hint=EXPORT_AGAIN)
 
     def _has(self, table: str, *columns: str) -> bool:
         """Whether a table has some columns; they may be of numbers."""
-        if table not in self.columns:
+        if table not in self.texts.columns:
             return False
         listed = {c.decode() for (c,) in self.db.execute("SELECT name FROM pragma_table_info(?)", (table,))}
         return set(columns) <= listed
@@ -187,6 +224,8 @@ class _Export:
         if self._has(table, "nameEnum", "value"):
             for number, kind in _PROPERTIES.items():
                 self._take(kind, table, "value", f"nameEnum = {number}")
+            for number in _FOLDER_PROPERTIES:
+                self._edit(table, "value", f"nameEnum = {number}", self.redaction.folders)
             self._edit(table, "value", f"nameEnum = {_NIC_PROPERTY}", self._without_addresses)
         if self._has("TARGET_INFO_NIC_INFO", "GUID"):
             done = self.db.execute("UPDATE TARGET_INFO_NIC_INFO SET GUID = 0 WHERE GUID <> 0")
@@ -233,16 +272,11 @@ class _Export:
             self.redaction.take(COMMAND, name)
         return made
 
-    def _overwrite(self, names: Names) -> None:
-        """Overwrite names wherever else they stand."""
-        for table, columns in self.columns.items():
-            for column in columns:
-                for at in range(0, len(names.marks), _MOST_MARKS):
-                    marks = names.marks[at : at + _MOST_MARKS]
-                    marked = " OR ".join([f"instr({quote(column)}, CAST(? AS TEXT))"] * len(marks))
-                    self._edit(table, column, marked, lambda v: self.redaction.overwrite(names, v), marks)
-        if self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").fetchone():
-            self.db.execute("DELETE FROM sqlite_stat4")
+    def _shorten_paths(self) -> None:
+        """Overwrite private folders in the paths of files that were used or written."""
+        for table, column in _PATH_COLUMNS.items():
+            if self._has(table, column):
+                self._edit(table, column, "TRUE", self.redaction.folders)
 
     def _take(self, kind: str, table: str, column: str, where: str, parameters: Sequence[bytes] = ()) -> None:
         """Empty the texts in a column of the rows that meet a condition."""

@@ -51,7 +51,9 @@ class Occurrences:
         return len(self.rows)
 
 
-def occurrences(buffer: Buffer, starts: Places, stops: Places, wanted: Sequence[int]) -> list[Occurrences]:
+def occurrences(
+    buffer: Buffer, starts: Places, stops: Places, wanted: Sequence[int], most: int | None = None
+) -> list[Occurrences]:
     """Find every occurrence of some fields that hold bytes: n messages in, the occurrences of each field out.
 
     Args:
@@ -59,16 +61,23 @@ def occurrences(buffer: Buffer, starts: Places, stops: Places, wanted: Sequence[
         starts: n places where messages begin.
         stops: n places where they end; none of them beyond the buffer.
         wanted: Numbers of the fields, below 2048. Where one holds a number, it is passed over.
+        most: How many occurrences there may be; None for any number.
 
     Raises:
-        Damage: A field reaches beyond its message, or is of no known kind.
+        Damage: A field reaches beyond its message, or is of no known kind, or there are too many of them.
     """
     if not 0 < len(wanted) <= MAX_SLOTS or not 0 < min(wanted) <= max(wanted) < FIELDS:
         raise ValueError(f"fields {list(wanted)} cannot be found at once")
     table = buffer.part(SLOTS, FIELDS)
     table[:] = 0
     table[list(wanted)] = np.arange(1, len(wanted) + 1)
-    found = [_NONE, *_parts(buffer, starts, stops)]
+    found = [_NONE]
+    number = 0
+    for part in _parts(buffer, starts, stops):
+        found.append(part)
+        number += len(part[0])
+        if most is not None and number > most:
+            raise Damage(f"{len(starts)} messages hold more than {most} fields")
     rows, places, ends, slots = (np.concatenate(column) for column in zip(*found, strict=True))
     chosen = (np.flatnonzero(slots == slot) for slot in range(len(wanted)))
     return [Occurrences(rows[c], places[c], ends[c]) for c in chosen]

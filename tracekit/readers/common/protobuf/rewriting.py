@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, varint
+from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MAX_VARINT, MORE, VARINT, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,7 @@ Edit: TypeAlias = Callable[[bytes], bytes]
 
 MAX_PARTS = 1 << 21
 _SIZES = {FIXED64: 8, FIXED32: 4}
+_NUMBER = re.compile(rb"[\x80-\xff]{0,%d}[\0-\x7f]" % (MAX_VARINT - 1))
 
 
 class Part(NamedTuple):
@@ -60,22 +62,32 @@ def parts(data: bytes) -> Iterator[Part]:
     for _ in range(MAX_PARTS):
         if at >= end:
             return
-        key, start = _number(data, view, at)
-        kind = key & 7
-        if kind == VARINT:
-            stop = _number(data, view, start)[1]
-        elif kind == DELIMITED:
-            size, start = _number(data, view, start)
-            stop = start + size
-        elif kind in _SIZES:
-            stop = start + _SIZES[kind]
-        else:
-            raise Damage(f"no field is of kind {kind}")
-        if stop > end:
-            raise Damage(f"a field at byte {at} reaches beyond its message of {end} bytes")
-        yield Part(key >> 3, kind, at, start, stop)
-        at = stop
+        part = part_at(data, view, at)
+        yield part
+        at = part.end
     raise Damage(f"a message of more than {MAX_PARTS} fields")
+
+
+def part_at(data: bytes, view: memoryview, at: int) -> Part:
+    """Return the field of a message that begins at a place.
+
+    Raises:
+        Damage: No field begins there.
+    """
+    key, start = _number(data, view, at)
+    kind = key & 7
+    if kind == DELIMITED:
+        size, start = _number(data, view, start)
+        stop = start + size
+    elif kind == VARINT:
+        stop = _end_of_number(data, start)
+    elif kind in _SIZES:
+        stop = start + _SIZES[kind]
+    else:
+        raise Damage(f"no field is of kind {kind}")
+    if stop > len(data):
+        raise Damage(f"a field at byte {at} reaches beyond its message of {len(data)} bytes")
+    return Part(key >> 3, kind, at, start, stop)
 
 
 def within(edits: Mapping[int, Edit]) -> Edit:
@@ -102,7 +114,18 @@ def edited(data: bytes, edit: Callable[[Part, bytes], bytes]) -> bytes:
 
 
 def _number(data: bytes, view: memoryview, at: int) -> tuple[int, int]:
-    """Read a number; most are of one byte."""
-    if at < len(data) and data[at] < MORE:
-        return data[at], at + 1
+    """Read a number; most are of one or two bytes."""
+    if at + 1 < len(data):
+        first, second = data[at], data[at + 1]
+        if first < MORE:
+            return first, at + 1
+        if second < MORE:
+            return first % MORE | second << 7, at + 2
     return varint(view, at)
+
+
+def _end_of_number(data: bytes, at: int) -> int:
+    match = _NUMBER.match(data, at)
+    if match is None:
+        raise Damage(f"a number at byte {at} does not end")
+    return match.end()

@@ -1,0 +1,80 @@
+"""Environments of processes: where a text holds one, and which names and values stand in it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_USUAL_NAMES = (
+    rb"PATH|HOME|PWD|OLDPWD|USER|LOGNAME|USERNAME|USERPROFILE|SHELL|LANG|TERM|HOSTNAME|COMPUTERNAME|SHLVL|MAIL|EDITOR"
+    rb"|DISPLAY|TMPDIR|LD_LIBRARY_PATH|LD_PRELOAD|PYTHONPATH|CUDA_HOME|SSH_CLIENT|SSH_CONNECTION|SSH_TTY|XDG_\w+"
+    rb"|SLURM_\w+|KUBERNETES_\w+"
+)
+_MARKED_NAMES = (
+    b"path home pwd user logname shell hostname shlvl username lang term lc_all lc_ctype lc_numeric lc_time lc_collate "
+    b"lc_monetary lc_messages lc_paper lc_name lc_address lc_telephone lc_measurement lc_identification"
+)
+MARKS = tuple(mark for name in _MARKED_NAMES.split() for mark in (name + b"=", name + b"':", name + b'":'))
+"""In lower case; every environment that is recognised without a NUL holds one of them."""
+
+NEARLY_ALWAYS = (b"PATH", b"HOME", b"PWD", b"USER")
+"""Variables of which a whole environment sets at least one."""
+
+_VARIABLE = re.compile(rb"(?:^|[\0\n])[A-Za-z_][\w.%()]*=")
+_USUAL = re.compile(rb"(?:^|\n)(?:PATH|HOME|PWD|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TERM|HOSTNAME|LD_LIBRARY_PATH)=")
+_EMBEDDED = re.compile(rb"(?<![\w$])['\"]?(" + _USUAL_NAMES + rb")(?:=|['\"]\s*:\s*['\"])")
+_QUOTED = re.compile(rb"['\"]([A-Za-z_]\w*)['\"]\s*:\s*(?:'([^'\0]*)'|\"([^\"\0]*)\")")
+_LONGEST = 1 << 16
+"""Bytes by whose look a text is judged."""
+_LONGEST_READ = 1 << 22
+
+
+def is_environment(text: bytes) -> bool:
+    """Whether a text is the environment of a process: ``NAME=value`` joined by NUL, or by newline where SQLite got it.
+
+    A NUL stands in no name. Without one, a text counts if most of its lines are variables and one is of the usual ones.
+    """
+    text = text[:_LONGEST]
+    if b"\0" in text:
+        return bool(_VARIABLE.search(text))
+    return bool(_USUAL.search(text)) and len(_VARIABLE.findall(text)) * 2 > text.rstrip(b"\n").count(b"\n") + 1
+
+
+def environment_start(text: bytes) -> int | None:
+    """Return where an environment begins within a text; None if the text holds none.
+
+    It may be written as ``NAME=value``, as JSON or as Python writes a dictionary. At least two of the variables that
+    nearly every process has must be set: a text that mentions one of them is no environment.
+    """
+    if is_environment(text):
+        return 0
+    first: re.Match[bytes] | None = None
+    for match in _EMBEDDED.finditer(text):
+        first = first or match
+        if match[1] != first[1]:
+            return first.start()
+    return None
+
+
+def variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the names and values of the variables in an environment, of a very long one those at its beginning."""
+    text = text[:_LONGEST_READ]
+    if b"\0" not in text and (quoted := _QUOTED.findall(text)):
+        yield from ((name, one or other) for name, one, other in quoted)
+        return
+    for part in re.split(_separator(text), text):
+        name, equals, value = part.partition(b"=")
+        if equals and name.strip():
+            yield name.strip(b" \t'\"{(["), value.strip(b'"')
+
+
+def _separator(text: bytes) -> bytes:
+    """Return what stands between the variables of an environment, as a pattern."""
+    if b"\0" in text:
+        return rb"\0"
+    if b"\n" in text.strip(b"\n"):
+        return rb"\n"
+    return rb";(?=[A-Za-z_]\w*=)" if re.search(rb";[A-Za-z_]\w*=", text) else rb"[\s,]+(?=['\"]?[A-Za-z_]\w*=)"

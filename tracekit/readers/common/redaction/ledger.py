@@ -1,0 +1,222 @@
+"""What is redacted in one capture: what it gave away, and how much of each kind was replaced."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tracekit.errors import CorruptTraceError
+from tracekit.readers.common.redaction import environments
+from tracekit.readers.common.redaction.kinds import COMMAND, ENVIRONMENT, HOST, IDENTIFIER, KINDS, PATH, USER
+from tracekit.readers.common.redaction.names import ANYTHING, Names
+from tracekit.readers.common.redaction.patterns import HOME_FOLDER, without_private_folders
+from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
+from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_NAMES = 1 << 12
+MOST_VALUES, MOST_VARIABLES = 1 << 16, 1 << 20
+"""Names, values and variables that a capture may give away; those of every process of a host are many."""
+MOST_NESTED = 128
+"""Names and values of which each begins with the one before it, such as a folder and those in it."""
+
+_SHORTEST, _LONGEST = 2, 255
+_NAME = re.compile(rb"(?=.*[A-Za-z\x80-\xff]|.{5})[\w.\-+ \x80-\xff]+")
+_HOST_VARIABLES = frozenset(
+    (b"HOSTNAME", b"COMPUTERNAME", b"SLURMD_NODENAME", b"SLURM_SUBMIT_HOST", b"SLURM_LAUNCH_NODE", b"PBS_O_HOST")
+)
+_USER_VARIABLES = frozenset(
+    (b"USER", b"LOGNAME", b"USERNAME", b"SUDO_USER", b"SLURM_JOB_USER", b"PBS_O_LOGNAME", b"LOGUSER")
+)
+_HOME_VARIABLES = frozenset((b"HOME", b"USERPROFILE"))
+_SECRET_VARIABLE = re.compile(
+    rb"key|token|secret|pass|(?<!^old)(?<!^)pwd$|credential|cookie|private|webhook|dsn$", re.IGNORECASE
+)
+_SOFTWARE_VARIABLE = re.compile(
+    rb"(?:LS_COLORS|LESS\w*|TERM\w*|COLORTERM|XDG_CURRENT_DESKTOP|XDG_SESSION_\w+|DESKTOP_SESSION|GDMSESSION|GTK_\w+|QT_\w+"
+    rb"|GNOME_\w+|GJS_\w+|XMODIFIERS|NVIDIA_\w+|NV_\w+|NCCL_\w+|DEBUGINFOD_URLS|TZ|LISTEN_FDNAMES|DEBIAN_FRONTEND|EDITOR"
+    rb"|PAGER|CC|CXX|FC|F77|F90|PYTORCH_\w+|TORCH_\w+|OMP_\w+|KMP_\w+|MKL_\w+|TF_\w+|XLA_\w+|JAX_\w+|LANG\w*|LC_\w+"
+    rb"|BASH_FUNC_.*|which_declare)"
+)
+"""Variables whose values say which software runs and how it is set, and nothing of people and machines."""
+_SYSTEM_FOLDER = re.compile(
+    rb"/(?:usr/(?:(?:local/)?(?:s?bin|lib\w*|share|include|games|man|src))|lib\w*|s?bin|etc|proc|sys|dev|snap|run)(?:/|\Z)"
+)
+_SECRET_ARGUMENT = re.compile(
+    rb"--?[\w\-]{0,40}(?:passw\w{0,8}|token|secret|api[_\-]?key|access[_\-]?key|credential)[\w\-]{0,40}"
+    rb"[= ][\"']?([^\s\"']{4,1024})",
+    re.IGNORECASE,
+)
+_SAYS_NOTHING = re.compile(
+    rb"[\d.,:xX/\-+ ]*|(?:true|false|none|null|yes|on|off|auto|default|enabled?|disabled?|all)"
+    rb"|[A-Za-z]{2}_[A-Z]{2}(?:\.[\w\-]+)?(?:@\w+)?|C(?:\.UTF-?8)?|POSIX|[A-Za-z]+\d{0,3}|x?term[\w\-]*|v?\d[\w.+\-]*",
+    re.IGNORECASE,
+)
+_SHORTEST_SECRET, _SHORTEST_VALUE, _LONGEST_VALUE = 5, 8, 4096
+_MANY_PARTS = 2
+
+
+class Redaction:
+    """What is taken out of one capture, and the names and values that it gave away.
+
+    Attributes:
+        counts: Values replaced by kind; of what stands within texts, the texts in which something was overwritten.
+        pseudonyms: What stands in place of values that link rows or files.
+    """
+
+    def __init__(self, path: Path, key: bytes | None = None) -> None:
+        """Redact the capture at a path; the same key gives the same pseudonyms."""
+        self.path = path
+        self.pseudonyms = Pseudonyms(key)
+        self.counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
+        self._names: set[bytes] = set()
+        self._values: set[bytes] = set()
+        self._variables = 0
+
+    def take(self, kind: str, value: bytes) -> bytes:
+        """Return what stands in place of a value of a kind: nothing, or of a host a pseudonym; learn from the value."""
+        replacement = self.pseudonyms.host(value) if kind == HOST else b""
+        if replacement == value:
+            return value
+        self.learn(kind, value)
+        self.counts[kind] += 1
+        return replacement
+
+    def identifier(self, value: bytes) -> bytes:
+        """Return the pseudonym of the 16 bytes of a UUID; other values stay."""
+        replacement = self.pseudonyms.uuid_bytes(value)
+        self.counts[IDENTIFIER] += replacement != value
+        return replacement
+
+    def folders(self, path: bytes) -> bytes:
+        """Return a path without the names of private folders."""
+        replacement = without_private_folders(path, b"/\\")
+        if replacement != path:
+            self._learn_folder(path)
+            self.counts[PATH] += 1
+        return replacement
+
+    def learn(self, kind: str, value: bytes) -> None:
+        """Learn the names and values that a value of a kind gives away."""
+        if kind == HOST:
+            self._learn_host(value)
+        elif kind == USER:
+            self._learn_user(value)
+        elif kind == ENVIRONMENT:
+            self._learn_environment(value)
+        elif kind == COMMAND:
+            self._learn_command(value)
+        elif kind == PATH:
+            self._learn_homes(value)
+
+    def names(self) -> Names:
+        """Return what is to be overwritten, as far as it is learned."""
+        names = Names(self._names, self._values, self.pseudonyms)
+        if names.depth > MOST_NESTED:
+            raise CorruptTraceError(
+                f"tells more than {MOST_NESTED} names of which each begins with another", path=self.path
+            )
+        return names
+
+    def overwrite(self, names: Names, text: bytes, may_hold: int = ANYTHING) -> bytes:
+        """Overwrite what identifies somebody or something in a text, or in bytes that are none, and count it."""
+        made, kinds = names.rewritten(text, may_hold)
+        self.counts.update(kinds)
+        return made
+
+    def _learn_environment(self, text: bytes) -> None:
+        for name, value in environments.variables(text):
+            self._variables += 1
+            if self._variables > MOST_VARIABLES:
+                raise CorruptTraceError(f"its environments hold more than {MOST_VARIABLES} variables", path=self.path)
+            if name in _HOST_VARIABLES:
+                self._learn_host(value)
+            elif name in _USER_VARIABLES:
+                self._learn_user(value)
+            elif name in _HOME_VARIABLES:
+                if len(parts := re.split(rb"[/\\]+", value.strip(b"/\\"))) > 1:
+                    self._learn(parts[-1])
+            elif _SECRET_VARIABLE.search(name):
+                self._learn_secret(value)
+            elif not _SOFTWARE_VARIABLE.fullmatch(name):
+                self._learn_setting(value)
+
+    def _learn_setting(self, value: bytes) -> None:
+        """Learn a value of an environment: of paths their private folders, and of other values what is not common."""
+        self._learn_homes(value)
+        for part in re.split(rb"[:;,]", value) if b"/" in value and b"://" not in value else [value]:
+            if part.startswith(b"/"):
+                self._learn_folder(part)
+            elif len(part) >= _SHORTEST_VALUE and not _SAYS_NOTHING.fullmatch(part) and not _is_technical(part):
+                self._learn_value(part)
+
+    def _learn_command(self, value: bytes) -> None:
+        self._learn_homes(value)
+        for secret in _SECRET_ARGUMENT.findall(value):
+            self._learn_secret(secret)
+        if value.startswith(b"/"):
+            program = value.split(b" ", 1)[0]
+            self._learn_folder(program.rpartition(b"/")[0])
+
+    def _learn_folder(self, path: bytes) -> None:
+        """Learn an absolute path of which a folder is private."""
+        parts = [p for p in path.strip(b"/").split(b"/") if p]
+        known = _SYSTEM_FOLDER.match(path) or all(is_known_folder(p) for p in parts)
+        if len(parts) >= _MANY_PARTS and not known:
+            self._learn_value(path.rstrip(b"/"))
+
+    def _learn_homes(self, value: bytes) -> None:
+        for match in HOME_FOLDER.finditer(value):
+            self._learn(match[2] or match[4])
+
+    def _learn_host(self, value: bytes) -> None:
+        self._learn(value)
+        first, _, domain = value.partition(b".")
+        self._learn(first)
+        if b"." in domain and not re.fullmatch(rb"[\d.]+", value):
+            self._learn(domain)
+
+    def _learn_user(self, value: bytes) -> None:
+        for part in re.split(rb"[\\@]", value):
+            self._learn(part)
+
+    def _learn(self, name: bytes) -> None:
+        name = name.strip()
+        common = name.lower() in COMMON or name.lower() in TECHNICAL
+        if _SHORTEST <= len(name) <= _LONGEST and not common and _NAME.fullmatch(name) and name.strip(b"xX"):
+            self._names.add(name.lower())
+        if len(self._names) > MOST_NAMES:
+            raise CorruptTraceError(f"tells more than {MOST_NAMES} names of hosts and users", path=self.path)
+
+    def _learn_secret(self, value: bytes) -> None:
+        """Learn what a setting with a telling name holds, a password perhaps, unless it is a word of programs."""
+        value = value.strip()
+        number = value.isdigit() and len(value) < _SHORTEST_VALUE
+        if len(value) >= _SHORTEST_SECRET and not number and not _is_technical(value):
+            self._learn_value(value)
+
+    def _learn_value(self, value: bytes) -> None:
+        value = value.strip()[:_LONGEST_VALUE]
+        if value.strip(b"xX"):
+            self._values.add(value)
+        if len(self._values) > MOST_VALUES:
+            raise CorruptTraceError(f"its environments hold more than {MOST_VALUES} values", path=self.path)
+
+
+def _is_technical(value: bytes) -> bool:
+    """Whether all words of a value are common ones."""
+    words = [w.lower() for w in re.findall(rb"[A-Za-z]+", value)]
+    return bool(words) and all(w in TECHNICAL or w in COMMON or is_known_folder(w) for w in words)
+
+
+def without_folder(path: bytes) -> bytes:
+    """Return the name of a program without the folder before it."""
+    return re.sub(rb"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", b"", path)
+
+
+def is_local(device: bytes) -> bool:
+    """Whether a device is named for being the machine itself, and not by its host name."""
+    return device.startswith(b"Local") or not device
