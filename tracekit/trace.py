@@ -76,7 +76,8 @@ def load(
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     opened = OpenedFile.of(source, found, via)
-    return Trace(opened.open(source), path=source.path, format=found.format, recipe=Recipe(opened))
+    reader = opened.reader(source)
+    return Trace(opened.open(source, reader), path=source.path, format=reader.format, recipe=Recipe(opened))
 
 
 class Trace:
@@ -605,6 +606,8 @@ class Trace:
     def _description(self) -> Description:
         """Describe the trace; what cannot be read, or would take long, is left out."""
         basic = Description(self.format, self.path)
+        if self._built is None:
+            return basic
         try:
             devices = tuple(self.devices["name"].cast(str))
             counts = self.counts() if self._counts_quickly() else {}
@@ -698,7 +701,7 @@ def redact(
     target: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    key: bytes | None = None,
+    key: bytes | os.PathLike[str] | None = None,
 ) -> dict[str, int]:
     """Copy a profile without what identifies people and machines, so that it can be shared.
 
@@ -710,8 +713,8 @@ def redact(
         path: File to read.
         target: File to write.
         overwrite: Replace what is there.
-        key: Makes the pseudonyms, at least 16 bytes, to be kept secret: files redacted with the same key have the same
-            pseudonym for the same value. By default a random key is made and forgotten.
+        key: Makes the pseudonyms, at least 16 bytes or a file that holds them, to be kept secret: files redacted with
+            the same key have the same pseudonym for the same value. By default a random key is made and forgotten.
 
     Returns:
         How many values were replaced, by kind.
@@ -729,19 +732,36 @@ def redact(
         ...     tk.redact("fixtures/graph_node.sqlite", f"{folder}/shared.sqlite")["host name"]
         3
     """
-    from tracekit.readers.common.redaction import MIN_KEY
-
-    if key is not None and len(key) < MIN_KEY:
-        raise TracekitError(f"a key of {len(key)} bytes can be guessed", hint=f"use {MIN_KEY} random bytes or more")
     source = registry.Source(path)
+    inputs = [targets.Input.of(source.path)]
+    if isinstance(key, os.PathLike):
+        inputs.append(targets.Input.of(key))
+    key = _secret(key)
     found = _redacting(source)
     redact, with_key = found.redact, found.redact_with_key
     if redact is None or (key is not None and with_key is None):
         raise TracekitError(
             f"{found.format} files cannot be redacted with a key", path=source.path, hint="leave it out"
         )
-    with targets.output(target, overwrite=overwrite, inputs=[targets.Input.of(source.path)]) as new:
+    with targets.output(target, overwrite=overwrite, inputs=inputs) as new:
         return dict(redact(source, new) if key is None or with_key is None else with_key(source, new, key))
+
+
+def _secret(key: bytes | os.PathLike[str] | None) -> bytes | None:
+    """Return the bytes of a key, of which a file holds a limited number."""
+    from tracekit.readers.common.redaction import MAX_KEY, MIN_KEY
+
+    if isinstance(key, os.PathLike):
+        try:
+            with Path(path := key).open("rb") as file:
+                key = file.read(MAX_KEY + 1)
+        except OSError as e:
+            raise TracekitError(f"the key cannot be read: {e.strerror or e}", path=os.fspath(path)) from e
+    if key is not None and len(key) < MIN_KEY:
+        raise TracekitError(f"a key of {len(key)} bytes can be guessed", hint=f"use {MIN_KEY} random bytes or more")
+    if key is not None and len(key) > MAX_KEY:
+        raise TracekitError(f"a key of more than {MAX_KEY} bytes", hint=f"use {MIN_KEY} random bytes")
+    return key
 
 
 def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:

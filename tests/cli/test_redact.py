@@ -77,6 +77,16 @@ def test_short_and_missing_keys_are_refused(run: Run, tmp_path: Path) -> None:
     said = run("redact", TRAIN, tmp_path / "a.sqlite", "--key-file", key, status=1).stderr
     assert said == "tracekit: a key of 5 bytes can be guessed\nHint: use 16 random bytes or more\n"
     assert [p.name for p in tmp_path.iterdir()] == ["key"]
+    said = run("redact", TRAIN, tmp_path / "a.sqlite", "--key-file", "/dev/zero", status=1).stderr
+    assert said == "tracekit: a key of more than 65536 bytes\nHint: use 16 random bytes\n"
+
+
+def test_the_key_is_not_replaced(run: Run, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"0123456789abcdef")
+    said = run("redact", TRAIN, key, "--key-file", key, "--force", status=1).stderr
+    assert said == f"tracekit: {key}: is the file being read\nHint: choose another name\n"
+    assert key.read_bytes() == b"0123456789abcdef"
 
 
 def test_what_exists_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def command(
         _print(counts, "remains", as_json=as_json)
         context.exit(REMAINS if any(counts.values()) else 0)
     with target(out, path.suffix) as file:
-        counts = redact(path, file, overwrite=force, key=None if key_file is None else key_file.read_bytes())
+        counts = redact(path, file, overwrite=force, key=key_file)
     say(f"wrote {out}", quiet=quiet or out == STDOUT)
     if out != STDOUT:
         _print(counts, "replaced", as_json=as_json)

@@ -86,16 +86,24 @@ class OpenedFile:
             raise FileNotFoundError(2, os.strerror(2), str(self.path))
         if Stamp.of(self.path) != self.stamp:
             raise TracekitError("has changed since the trace was loaded", path=self.path, hint="load it again")
-        return self.open(source)
+        return self.open(source, self.reader(source))
 
-    def open(self, source: Source) -> File:
+    def reader(self, source: Source) -> Reader:
+        """Return what reads the file.
+
+        Raises:
+            UnknownFormatError: There is no such reader, or ``via`` names no program.
+            TracekitError: The program does not export files of this format.
+        """
+        return through(self.via, registry.reader(self.format), source)
+
+    @staticmethod
+    def open(source: Source, reader: Reader) -> File:
         """Open the file as what it is at this moment.
 
         Raises:
-            UnknownFormatError: ``via`` names no program.
             TracekitError: The file cannot be read.
         """
-        reader = through(self.via, registry.reader(self.format), source)
         return File(reader.open(source), source.path, (Input.of(source.path),))
 
 

@@ -25,7 +25,7 @@ from tracekit.readers.common.redaction.kinds import (
 )
 from tracekit.readers.common.redaction.ledger import MOST_NAMES, MOST_VALUES, Redaction, is_local, without_folder
 from tracekit.readers.common.redaction.names import Names, TooManyPlaces, environment_candidates, is_text
-from tracekit.readers.common.redaction.pseudonyms import MIN_KEY, Pseudonyms
+from tracekit.readers.common.redaction.pseudonyms import MAX_KEY, MIN_KEY, Pseudonyms
 from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "HOST",
     "IDENTIFIER",
     "KINDS",
+    "MAX_KEY",
     "MENTION",
     "MIN_KEY",
     "MOST_NAMES",

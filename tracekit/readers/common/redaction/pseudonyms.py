@@ -11,7 +11,7 @@ import hashlib
 import re
 import secrets
 
-MIN_KEY = 16
+MIN_KEY, MAX_KEY = 16, 1 << 16
 """Bytes that a key has at least: a shorter one could be guessed."""
 
 _UUID_START = bytes(6)
