@@ -78,7 +78,8 @@ def test_the_database_agrees_with_our_tables(rolled: tk.Trace, tmp_path: Path) -
     columns = ["op_id", "op_name", "gpu_time_ns", "cpu_time_ns", "instance_count", "kernel_count"]
     theirs = db.execute(f"SELECT {totals} FROM view_op_nodes ORDER BY op_node_id").fetchall()
     assert theirs == ops.sort("op_id").select(pl.col("op_id", "op_name").cast(pl.String), *columns[2:]).rows()
-    nodes = rolled.frame("group_nodes").filter(pl.col("level") > 0).select("path", "cpu_time_ns", "gpu_time_ns")
+    as_dlprof = rolled.rollup(tensor_cores="dlprof").frame("group_nodes").filter(pl.col("level") > 0)
+    nodes = as_dlprof.select("path", "cpu_time_ns", "gpu_time_ns")
     theirs = db.execute(
         "SELECT row_full_name, cpu_time_sum, gpu_time_sum FROM view_group_ops WHERE row_type = 1 ORDER BY row_full_name"
     )
@@ -89,11 +90,14 @@ def test_the_database_agrees_with_our_tables(rolled: tk.Trace, tmp_path: Path) -
 
 
 def test_totals_add_up(rolled: tk.Trace) -> None:
-    ops, nodes = rolled.frame("ops").collect(), rolled.frame("group_nodes").collect()
-    sums = ["cpu_time_ns", "api_time_ns", "cpu_overhead_ns", "instance_count"]
-    for path, *totals in nodes.select("path", *sums).rows():
-        below = ops.filter(pl.col("op_name").cast(pl.String).str.starts_with(path))
-        assert totals == [below[c].sum() for c in sums]
+    ops, sums = rolled.frame("ops").collect(), ["cpu_time_ns", "api_time_ns", "cpu_overhead_ns", "instance_count"]
+    for mode in ("extended", "dlprof"):
+        nodes = rolled.rollup(tensor_cores=mode).frame("group_nodes").collect()
+        of_direction = (mode == "extended") & (pl.col("level") > 0)
+        for path, direction, split, *totals in nodes.select("path", "direction", of_direction, *sums).rows():
+            below = ops.filter(pl.col("op_name").cast(pl.String).str.starts_with(path))
+            below = below.filter(pl.col("direction").eq_missing(pl.lit(direction))) if split else below
+            assert totals == [below[c].sum() for c in sums]
     assert (ops["cpu_time_ns"] == ops["api_time_ns"] + ops["cpu_overhead_ns"]).all()
     parts = [c for c in schemas.table("iterations").names if c.startswith("in_")]
     its = rolled.frame("iterations").with_columns(lost=pl.col("end_ns") - pl.col("start_ns") - pl.sum_horizontal(parts))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import intervals
+from tracekit.core import intervals, trees
 from tracekit.core.containment import latest_enclosing, slice_min
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
 THREAD = ("process_id", "thread_id")
 CALL = ("process_id", "correlation_id")
 STREAM = ("device_id", "context_id", "stream_id")
-DEEPEST_PATH = 256
+DEEPEST_PATH = trees.DEEPEST
 _SPARSE = 8
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
 _PROJECTED = frozenset({"gpu_start_ns", "gpu_end_ns", "gpu_op_count", "gpu_time_ns"})
@@ -177,7 +177,7 @@ class Ranges:
             ``row`` (of ``nvtx_ranges``), the columns of ``STREAM``, ``start_ns``, ``end_ns``, ``gpu_op_count``,
             ``gpu_time_ns``.
         """
-        nearest = _climbed(self.parent, self.depth)
+        nearest = trees.climbed(self.parent, self.depth > DEEPEST_PATH)
         inside = launches.drop_nulls("range_row").with_columns(row=nearest.gather(launches["range_row"].drop_nulls()))
         direct = _by_stream(inside.with_columns(gpu_op_count=pl.lit(1, pl.Int64), gpu_time_ns=_LENGTH))
         levels = direct.with_columns(depth=self.depth.gather(direct["row"])).partition_by("depth", as_dict=True)
@@ -289,30 +289,16 @@ def first_rows(table: pl.DataFrame, wanted: pl.DataFrame) -> pl.Series:
 def paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
     """Join the texts from the outermost range down to each range by "/".
 
-    A path is the path of the parent and one more text, so there are few distinct ones; they are made level by level.
-
     Args:
         parent: Row of the parent of each range, null for an outermost one.
         depth: Its level; 1 for an outermost one.
         name: Its text (Categorical).
 
     Returns:
-        n texts (Categorical). Below level 256 a path ends in "/…".
+        n texts (Categorical). Below level 256, and beyond 16 KiB, a path ends in "/…".
     """
-    nodes = pl.DataFrame({"up": parent, "depth": depth, "text": name}).with_row_index("row")
-    ids = pl.zeros(nodes.height, pl.Int64, eager=True)
-    texts = pl.Series([""], dtype=pl.String)
-    for level in range(1, _deepest(depth) + 1):
-        here = nodes.filter(pl.col("depth") == level)
-        pairs = here.select("row", "text", outer=ids.gather(here["up"]).fill_null(0))
-        fresh = pairs.select("outer", "text").unique(maintain_order=True)
-        fresh = fresh.with_columns(id=pl.int_range(pl.len()) + len(texts))
-        numbered = pairs.join(fresh, on=["outer", "text"], how="left", maintain_order="left", nulls_equal=True)
-        ids = ids.scatter(numbered["row"], numbered["id"])
-        own = fresh["text"].cast(pl.String).fill_null("")
-        texts = pl.concat([texts, own if level == 1 else texts.gather(fresh["outer"]) + "/" + own])
-    ids, texts = _cut(nodes, ids, texts)
-    return texts.cast(pl.Categorical).gather(ids)
+    tree, nodes = trees.of_ranges(parent, depth, name)
+    return tree.paths().cast(pl.Categorical).gather(nodes)
 
 
 def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -350,24 +336,6 @@ def _slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
     placed = keys.join(lows, on=process, how="left", maintain_order="left")
     slot = pl.col(number) - pl.col("low")
     return placed.select(slot=pl.when((slot >= 0) & (slot < pl.col("size"))).then(slot + pl.col("offset")))
-
-
-def _cut(nodes: pl.DataFrame, ids: pl.Series, texts: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Give ranges below the deepest level the path of their ancestor there, marked with "…"."""
-    deep = nodes["depth"] > DEEPEST_PATH
-    if not deep.any():
-        return ids, texts
-    nearest = _climbed(nodes["up"], nodes["depth"])
-    return ids.gather(nearest) + deep.cast(pl.Int64) * len(texts), pl.concat([texts, texts + "/…"])
-
-
-def _climbed(parent: pl.Series, depth: pl.Series) -> pl.Series:
-    """Find the nearest ancestor that is not below the deepest level, by doubling; a row above it is its own."""
-    deep = depth > DEEPEST_PATH
-    up = pl.int_range(len(parent), eager=True).zip_with(~deep, parent)
-    while deep.gather(up).any():
-        up = up.gather(up)
-    return up
 
 
 def _by_stream(launches: pl.DataFrame) -> pl.DataFrame:

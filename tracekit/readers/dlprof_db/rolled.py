@@ -183,7 +183,14 @@ def _group_nodes(database: Database) -> pl.DataFrame:
     ordered = sorted(n.encode() for n in names.drop_nulls())
     paths = [p.encode() for p in found["path"].fill_null("")]
     below = [bisect_left(ordered, p + b"\xff") - bisect_left(ordered, p) for p in paths]
-    return found.with_columns(op_count=pl.Series(below, dtype=pl.Int64))
+    rows = {p: row for row, p in enumerate(paths)}
+    parents = [rows.get(p[: p.rfind(b"/", 0, -1) + 1]) for p in paths]
+    return found.with_columns(
+        op_count=pl.Series(below, dtype=pl.Int64),
+        group_node_id=pl.int_range(pl.len()),
+        parent_id=pl.Series(parents, dtype=pl.Int64),
+        direction=pl.lit(None, pl.String),
+    )
 
 
 _MAKERS = {"ops": _ops, "op_instances": _op_instances, "iterations": _iterations, "group_nodes": _group_nodes}
