@@ -90,26 +90,23 @@ class Tree:
             yield order.slice(at, size)
             at += size
 
-    def paths(self, *, wanted: pl.Series | None = None, slashes: str = "/") -> pl.Series:
+    def paths(self, *, wanted: pl.Series | None = None) -> pl.Series:
         """Write out paths.
 
         Args:
             wanted: Nodes whose paths are asked for; None asks for all. Others may be null.
-            slashes: What to write for a "/" within a part.
 
         Returns:
             One text per node (String).
         """
         needed = self.above(wanted) if wanted is not None else pl.repeat(True, self.nodes.height, eager=True)  # noqa: FBT003
-        part = self.nodes["part"]
-        part = part if slashes == "/" else part.str.replace_all("/", slashes, literal=True)
         place = pl.repeat(None, self.nodes.height, dtype=pl.Int64, eager=True)
         done, count = [], 0
         above = pl.Series([], dtype=pl.String)
         start = 0
         for level, nodes in enumerate(self.by_level()):
             here = nodes.filter(needed.gather(nodes))
-            own = part.gather(here)
+            own = self.nodes["part"].gather(here)
             if level > 1:
                 own = above.gather(place.gather(self.nodes["up"].gather(here)) - start) + "/" + own
             start, above = count, own

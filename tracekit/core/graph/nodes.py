@@ -45,19 +45,9 @@ def nodes(rollup: Rollup) -> pl.DataFrame:
     first = found.with_row_index("instance").filter(pl.col("index") == 0).sort("op")
     ops = tables.ops(rollup).select(*(pl.col(c).cast(pl.String) for c in _SAID), "uses_tensor_cores")
     rows = ops.hstack(first.select("op", "start_ns", "input_shapes", "output_shapes"))
-    rows = rows.with_columns(name=names.of_ops(_spelt(rollup, ops))).sort("start_ns", "op")
+    rows = rows.with_columns(name=names.of_ops(ops)).sort("start_ns", "op")
     rows = rows.join(_devices(rollup), on="op", how="left", maintain_order="left")
     return rows.with_columns(_results(rows)).drop("start_ns")
-
-
-def _spelt(rollup: Rollup, ops: pl.DataFrame) -> pl.DataFrame:
-    """Write "_" for a "/" within a part of an op name: TensorBoard would take it for a level."""
-    found = rollup.measures.ops
-    node, tree = found.ops["node"], found.timeline.tree
-    if tree is None:
-        return ops
-    spelt = tree.paths(wanted=node.drop_nulls(), slashes="_").gather(node)
-    return ops.with_columns(op_name=pl.coalesce(spelt, "op_name"))
 
 
 def inputs(rollup: Rollup, made: pl.DataFrame) -> pl.DataFrame:

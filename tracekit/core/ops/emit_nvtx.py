@@ -34,7 +34,12 @@ def _timeline(capture: Capture) -> Timeline:
     op = _outermost(parent, ranges["emitted"])
     tree, named = path_parts(parent, ranges["label"].cast(pl.Categorical))
     ranges = ranges.with_columns(
-        op_name=named["path"], label=named["label"], node=named["node"], parent=op.gather(parent), op=op, row=pl.int_range(pl.len())
+        op_name=named["path"],
+        label=named["label"],
+        node=named["node"],
+        parent=op.gather(parent),
+        op=op,
+        row=pl.int_range(pl.len()),
     )
     ops = ranges.filter(pl.col("op") == pl.col("row"))
     place = pl.repeat(None, ranges.height, dtype=pl.Int64, eager=True)

@@ -133,9 +133,7 @@ def _described(tree: Tree, whole: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(direction=direction).select(*first, pl.exclude(*first, *_GROUP, "up", "upper"))
 
 
-def _cells(
-    measures: Measures, iteration: pl.Series, devices: pl.Series, tree: Tree, of: pl.DataFrame
-) -> pl.DataFrame:
+def _cells(measures: Measures, iteration: pl.Series, devices: pl.Series, tree: Tree, of: pl.DataFrame) -> pl.DataFrame:
     """Measure each group in each iteration: columns of ``_CELL`` and ``METRICS``."""
     at = measures.instances["op"]
     rows = of.select(pl.all().gather(at)).hstack(measures.instances.select(*_SUMMED, iteration=iteration))
