@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 INSTANCE: dict[str, Any] = {
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),
-    "process_id": pl.Int32(),
-    "thread_id": pl.Int32(),
+    "process_id": pl.Int64(),
+    "thread_id": pl.Int64(),
     "range_id": pl.Int64(),
     "parent": pl.Int64(),
     "op_name": pl.Categorical(),
