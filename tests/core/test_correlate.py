@@ -90,7 +90,9 @@ def open_ranges(call: dict, ranges: list[dict], kind: str, same: tuple[str, ...]
 
 def nested(ranges: list[dict]) -> list[dict]:
     """Ranges from the outermost inwards: by start, the longer first, then by number."""
-    return sorted(ranges, key=lambda r: (r["start_ns"], -(10**18 if r["end_ns"] is None else r["end_ns"]), r["range_id"]))
+    return sorted(
+        ranges, key=lambda r: (r["start_ns"], -(10**18 if r["end_ns"] is None else r["end_ns"]), r["range_id"])
+    )
 
 
 def last(ranges: list[dict]) -> int | None:

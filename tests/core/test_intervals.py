@@ -70,7 +70,9 @@ def encloses(row: tuple[int | None, int, int, int | None], track: int | None, t:
 
 def enclosing_by_hand(rows, track, t) -> list[int]:
     """The ranges around an instant in order of nesting: by start, the longer first, then by row."""
-    found = [(row[2], -(10**18 if row[3] is None else row[3]), i) for i, row in enumerate(rows) if encloses(row, track, t)]
+    found = [
+        (row[2], -(10**18 if row[3] is None else row[3]), i) for i, row in enumerate(rows) if encloses(row, track, t)
+    ]
     return [i for *_, i in sorted(found)]
 
 

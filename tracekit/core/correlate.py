@@ -4,8 +4,9 @@ A GPU activity belongs to the API call of its process with its correlation id; o
 (CUDA graphs). A call belongs to the push/pop ranges of its thread that are open when it starts, ``start <= t < end``,
 over all domains; the innermost, the last in order of nesting (``intervals``), names it, and all of them, in that order,
 are its path. Ranges of a thread may cross, as clocks of two recorders make them do: the path of a range is then that of
-its parent, which contains it as a whole, and its own text, and one that crosses it is not in it. Start/end ranges may cross threads and overlap: a call belongs to the one of
-its process that began last among those open when it starts, kept in a column of its own.
+its parent, which contains it as a whole, and its own text, and one that crosses it is not in it. Start/end ranges may
+cross threads and overlap: a call belongs to the one of its process that began last among those open when it starts,
+kept in a column of its own.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 An interval lies on one *track*, named by the columns ``by``. A track is *nested* if of any two of its intervals one
 contains the other or they do not meet; push/pop ranges of one thread and domain are nested by nature. Intervals are in
-*order of nesting* by start, the longer one first if starts are equal, and by row if both bounds are. An interval without
-end never ends; one that ends where it starts, or before, contains no instant.
+*order of nesting* by start, the longer one first if starts are equal, and by row if both bounds are. An interval
+without end never ends; one that ends where it starts, or before, contains no instant.
 
 The *innermost* interval at an instant is the last one, in order of nesting, of those that enclose it. The *parent* of
 an interval is the last one before it of those that contain it as a whole. On nested tracks the ancestors of the
@@ -129,7 +129,9 @@ class Nest:
         ladder = (depth * spans.height + row).sort()
         frame = spans.with_columns(depth=depth, parent=_climb(ladder, depth - 1, row))
         crossing = _crossing(frame, axis)
-        return cls(ranges, axis, frame, ends, ladder, crossing, Reach.of(frame["end"] if crossing.height else ends.clear()))
+        return cls(
+            ranges, axis, frame, ends, ladder, crossing, Reach.of(frame["end"] if crossing.height else ends.clear())
+        )
 
     def innermost(self, points: pl.DataFrame, at: str) -> pl.Series:
         """Find the innermost interval that encloses each point.

@@ -1,4 +1,4 @@
-"""Find the last interval before a place that reaches a time, however intervals cross: a tree of maxima of their ends."""
+"""Find the last interval before a place that reaches a time, however intervals cross: by a tree of maxima of ends."""
 
 from __future__ import annotations
 

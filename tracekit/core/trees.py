@@ -53,7 +53,7 @@ class Tree:
         rows = pl.DataFrame({"at": distinct["base"].cast(pl.Int64), "parts": parts, "size": parts.list.len()})
         tree, here = self, rows.with_row_index("row")
         found = rows["at"]
-        for level in range(int(rows["size"].max() or 0)):  # type: ignore[call-overload]
+        for level in range(_largest(rows["size"])):
             here = here.filter(pl.col("size") > level)
             asked = here.select(up="at", part=pl.col("parts").list.get(level))
             tree, nodes = tree.with_children(asked)
@@ -163,10 +163,15 @@ def of_ranges(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tre
 def _too_deep(rows: pl.DataFrame) -> pl.Series:
     """Tell which ranges lie below the deepest level, or have too long a path."""
     size = rows["text"].cat.len_bytes().cast(pl.Int64) + 1
-    low, deepest, longest = rows["depth"] > DEEPEST, rows["depth"].max() or 0, size.max() or 0
-    if int(deepest) * int(longest) <= LONGEST_BYTES:  # type: ignore[call-overload]
+    low = rows["depth"] > DEEPEST
+    if _largest(rows["depth"]) * _largest(size) <= LONGEST_BYTES:
         return low
     return low | ((rows["depth"] > 1) & (_sums(rows["up"], size) > LONGEST_BYTES))
+
+
+def _largest(numbers: pl.Series) -> int:
+    largest = numbers.max()
+    return largest if isinstance(largest, int) else 0
 
 
 def _sums(parent: pl.Series, values: pl.Series) -> pl.Series:

@@ -20,6 +20,7 @@ from tracekit.core.rollup.measures import METRICS, Measures
 if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
     from tracekit.core.iterations import Iterations
+    from tracekit.core.rollup.groups import Style
 
 __all__ = ["METRICS", "Rollup"]
 
@@ -150,9 +151,9 @@ class Rollup:
         """The group nodes as DLProf has them, without directions."""
         return self.groups if self.measures.mode == "dlprof" else self._groups_in("dlprof")
 
-    def _groups_in(self, style: groups.Style) -> pl.DataFrame:
+    def _groups_in(self, style: Style) -> pl.DataFrame:
         devices, ops = self.devices["device_id"], self.ops.select("count", "eligible", "uses_tc")
-        return groups.groups(self.measures, self.iteration, devices, ops, style)
+        return groups.groups(self.measures, self.iterations, devices, ops, style)
 
     @functools.cached_property
     def kernel_summaries(self) -> pl.DataFrame:

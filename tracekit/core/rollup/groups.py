@@ -4,8 +4,9 @@ Metrics of a group have one value an aggregated iteration in which it has instan
 sums over its instances. GPU time is, device by device, how long anything of the group ran; GPU idle how long a stretch
 from the first to the last activity of one of its instances was open and nothing of the group ran.
 
-A scope has a group for each direction of the ops in it, the whole model one for all. DLProf knows no directions, and
-takes every "/" in the name of an op for a level; ``Style`` says which is meant.
+What other threads ran during a step of the loop lies below that step (``grafts``). A scope has a group for each
+direction of the ops in it, the whole model one for all. DLProf moves nothing, knows no directions, and takes every "/"
+in the name of an op for a level; ``Style`` says which is meant.
 
 Sums and unions are made from the deepest level upwards: those of a group are those of the groups and ops right below
 it, so that what is held at a time is in proportion to groups and ops.
@@ -13,17 +14,19 @@ it, so that what is held at a time is in proportion to groups and ops.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from tracekit.core.rollup import statistics, unions
+from tracekit.core.rollup import grafts, statistics, unions
 from tracekit.core.rollup.measures import METRICS
 from tracekit.core.trees import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tracekit.core.iterations import Iterations
     from tracekit.core.ops import Ops
     from tracekit.core.rollup.measures import Measures
 
@@ -37,13 +40,13 @@ _DIRECTIONS = {"fprop": 1, "bprop": 2}
 
 
 def groups(
-    measures: Measures, iteration: pl.Series, devices: pl.Series, ops: pl.DataFrame, style: Style = "extended"
+    measures: Measures, iterations: Iterations, devices: pl.Series, ops: pl.DataFrame, style: Style = "extended"
 ) -> pl.DataFrame:
     """Sum up groups.
 
     Args:
         measures: The ops, measured.
-        iteration: Aggregated iteration of each instance, null for none.
+        iterations: The iterations.
         devices: Devices that count for GPU time.
         ops: One row an op: ``count`` (instances that are aggregated), ``eligible``, ``uses_tc``.
         style: Whether groups are those of DLProf.
@@ -53,7 +56,8 @@ def groups(
         ``level``, ``direction``, ``parent`` (row of this frame), ``op_count``, ``instance_count``, ``eligible_count``,
         ``uses_tc_count``, and the statistics of ``METRICS``.
     """
-    tree, of = placed(measures.ops, style)
+    tree, of = placed(measures.ops, style, iterations.key)
+    iteration = iterations.of(measures.ops.instances["end_ns"])
     active = ops.select(
         op_count=pl.lit(1, pl.Int64),
         instance_count=pl.col("count"),
@@ -61,12 +65,13 @@ def groups(
         uses_tc_count=pl.col("uses_tc").cast(pl.Int64),
     )
     counted = pl.concat(from_below(tree, of.hstack(active), _sum(_GROUP, _COUNTED)))
-    found = statistics.by(_cells(measures, iteration, devices, tree, of), _GROUP, METRICS)
+    work = _Work(tree, of.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration))
+    found = statistics.by(work.cells(measures, devices), _GROUP, METRICS)
     whole = counted.join(found, on=_GROUP, how="left").with_columns(statistics.blank(METRICS))
     return _described(tree, whole)
 
 
-def placed(ops: Ops, style: Style) -> tuple[Tree, pl.DataFrame]:
+def placed(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
     """Find the group that each op lies in.
 
     Returns:
@@ -79,12 +84,13 @@ def placed(ops: Ops, style: Style) -> tuple[Tree, pl.DataFrame]:
         direction = pl.zeros(rows.height, pl.Int64, eager=True)
     else:
         flat = rows["node"].is_null()
-        tree, grown = (ops.timeline.tree or tree).grown(pl.zeros(flat.sum(), pl.Int64, eager=True), name.filter(flat))
-        node = rows["node"].scatter(flat.arg_true(), grown)
+        split = name.filter(flat)
+        tree, grown = (ops.timeline.tree or tree).grown(pl.zeros(len(split), pl.Int64, eager=True), split)
+        tree, node = grafts.below_steps(ops, key, tree, rows["node"].scatter(flat.arg_true(), grown))
         direction = rows["direction"].cast(pl.String).replace_strict(_DIRECTIONS, default=0, return_dtype=pl.Int64)
     group = tree.nodes["up"].gather(node).fill_null(0)
     at_root = group == 0
-    return tree, pl.DataFrame({"node": group, "direction": direction * (~at_root).cast(pl.Int64)})
+    return tree, pl.DataFrame({"node": group, "direction": direction.zip_with(~at_root, direction * 0)})
 
 
 def from_below(
@@ -133,32 +139,33 @@ def _described(tree: Tree, whole: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(direction=direction).select(*first, pl.exclude(*first, *_GROUP, "up", "upper"))
 
 
-def _cells(measures: Measures, iteration: pl.Series, devices: pl.Series, tree: Tree, of: pl.DataFrame) -> pl.DataFrame:
-    """Measure each group in each iteration: columns of ``_CELL`` and ``METRICS``."""
-    at = measures.instances["op"]
-    rows = of.select(pl.all().gather(at)).hstack(measures.instances.select(*_SUMMED, iteration=iteration))
-    summing = _sum(_CELL, _SUMMED)
-    summed = pl.concat(from_below(tree, summing(rows.drop_nulls("iteration")), summing))
-    work, spans = (_lengths(s, measures, iteration, devices, tree, of) for s in (measures.busy, measures.spans))
-    both = summed.join(work.rename({"length": "gpu"}), on=_CELL, how="left")
-    both = both.join(spans.rename({"length": "span"}), on=_CELL, how="left")
-    both = both.with_columns(pl.col("gpu", "span").fill_null(0))
-    return both.select(*_CELL, *_SUMMED, "gpu", idle=pl.col("span") - pl.col("gpu"))
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The instances of ops with the group that each lies in.
 
+    Attributes:
+        tree: The tree of groups.
+        instances: One row per instance: ``_CELL``; ``iteration`` is null where it is not aggregated.
+    """
 
-def _lengths(
-    stretches: pl.DataFrame,
-    measures: Measures,
-    iteration: pl.Series,
-    devices: pl.Series,
-    tree: Tree,
-    of: pl.DataFrame,
-) -> pl.DataFrame:
-    """Measure the unions of stretches of each group in each iteration, summed over devices: ``_CELL``, ``length``."""
-    known = stretches.filter(pl.col("device_id").is_in(devices.implode()))
-    at = known["instance"]
-    group = of.select(pl.all().gather(measures.instances["op"].gather(at)))
-    rows = group.hstack(known.with_columns(iteration=iteration.gather(at)).drop("instance")).drop_nulls("iteration")
-    by = [*_CELL, "device_id"]
-    levels = from_below(tree, rows.select(*by, "start_ns", "end_ns"), lambda some: unions.merge(some, by=by))
-    return pl.concat([level.group_by(_CELL).agg(length=_LENGTH) for level in levels])
+    tree: Tree
+    instances: pl.DataFrame
+
+    def cells(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
+        """Measure each group in each iteration: columns of ``_CELL`` and ``METRICS``."""
+        rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
+        summing = _sum(_CELL, _SUMMED)
+        summed = pl.concat(from_below(self.tree, summing(rows), summing))
+        work, spans = (self.lengths(s, devices, n) for s, n in ((measures.busy, "gpu"), (measures.spans, "span")))
+        both = summed.join(work, on=_CELL, how="left").join(spans, on=_CELL, how="left")
+        both = both.with_columns(pl.col("gpu", "span").fill_null(0))
+        return both.select(*_CELL, *_SUMMED, "gpu", idle=pl.col("span") - pl.col("gpu"))
+
+    def lengths(self, stretches: pl.DataFrame, devices: pl.Series, name: str) -> pl.DataFrame:
+        """Measure the unions of stretches by group and iteration, summed over devices: ``_CELL`` and ``name``."""
+        known = stretches.filter(pl.col("device_id").is_in(devices.implode()))
+        rows = self.instances.select(pl.all().gather(known["instance"])).hstack(known.drop("instance"))
+        by = [*_CELL, "device_id"]
+        rows = rows.drop_nulls("iteration").select(*by, "start_ns", "end_ns")
+        levels = from_below(self.tree, rows, lambda some: unions.merge(some, by=by))
+        return pl.concat([level.group_by(_CELL).agg(_LENGTH.alias(name)) for level in levels])

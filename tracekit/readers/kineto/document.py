@@ -1,5 +1,6 @@
-"""The JSON document: an object with the events among its members, and facts about the capture before or behind them;
-or nothing but the array of events.
+"""The JSON document: an object with the events among its members, or nothing but the array of events.
+
+Facts about the capture stand among the members before or behind the events.
 
 What breaks JSON costs as little as possible: an event that is none is left out and the next one is looked for; a file
 that ends too early is read up to its last whole event.
