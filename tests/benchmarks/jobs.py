@@ -96,6 +96,14 @@ def _rows(path: str, sql: str, names: list[str]) -> tuple[float, int]:
     return time.perf_counter() - began, pa.concat_tables(parts).num_rows
 
 
+def deep_groups(path: str) -> tuple[float, int]:
+    """Deeply nested ranges rolled up to groups."""
+    began = time.perf_counter()
+    with tk.load(path) as trace:
+        trace.rollup().table("group_nodes")
+        return time.perf_counter() - began, trace.count("nvtx_ranges")
+
+
 JOBS: dict[str, Callable[[str], tuple[float, int]]] = {
     f.__name__: f
     for f in (
@@ -106,6 +114,7 @@ JOBS: dict[str, Callable[[str], tuple[float, int]]] = {
         read_columns,
         read_columns_baseline,
         read_numbers_baseline,
+        deep_groups,
     )
 }
 

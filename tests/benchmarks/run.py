@@ -18,6 +18,7 @@ import time
 import venv
 from pathlib import Path
 
+import deep
 import kineto
 import ncu
 import ncu_rep
@@ -45,6 +46,7 @@ def main() -> None:
         row("SQLite → attribution → rollup, 2 processes", ours("end_to_end", two), None),
         row("SQLite → attribution → rollup, 1 process", ours("end_to_end", one), peer(one)),
         row("innermost range of each kernel, alone", ours("innermost", two), None),
+        row("ranges 2,000 deep: JSON → group nodes", ours("deep_groups", nested()), None),
         row("kernels: SQLite → Chrome JSON", ours("chrome_kernels", two), None),
         row("8 kernel columns: SQLite → Arrow", ours("read_columns", two), ours("read_columns_baseline", two)),
         row("8 kernel columns, baseline without names", ours("read_columns", two), ours("read_numbers_baseline", two)),
@@ -83,6 +85,12 @@ def generate(name: str, *options: str) -> Path:
         program = ROOT / "fixtures" / "programs" / "gen_nsys_sqlite.py"
         subprocess.run([sys.executable, program, path, "--kernels", str(KERNELS), *options], check=True)
     return path
+
+
+def nested() -> Path:
+    """Make a trace of ranges that nest deeply, once."""
+    path = OUT / "deep.json"
+    return path if path.exists() else deep.write(path)
 
 
 def repeated(name: str, events: int) -> Path:

@@ -88,6 +88,13 @@ def open_ranges(call: dict, ranges: list[dict], kind: str, same: tuple[str, ...]
     ]
 
 
+def nested(ranges: list[dict]) -> list[dict]:
+    """Ranges from the outermost inwards: by start, the longer first, then by number."""
+    return sorted(
+        ranges, key=lambda r: (r["start_ns"], -(10**18 if r["end_ns"] is None else r["end_ns"]), r["range_id"])
+    )
+
+
 def last(ranges: list[dict]) -> int | None:
     return max(((r["start_ns"], r["range_id"]) for r in ranges), default=(None, None))[1]
 
@@ -106,7 +113,10 @@ def test_kernels_get_their_call_and_the_ranges_around_it(tables) -> None:
         assert link["api_call_id"] == call["api_call_id"]
         assert (link["api_start_ns"], link["api_end_ns"]) == (call["start_ns"], call["end_ns"])
         assert link["thread_id"] == call["thread_id"]
-        assert link["range_id"] == last(open_ranges(call, ranges, "push_pop", ("process_id", "thread_id")))
+        around = nested(open_ranges(call, ranges, "push_pop", ("process_id", "thread_id")))
+        assert link["range_id"] == (around[-1]["range_id"] if around else None)
+        assert link["range_depth"] == len(around)
+        assert link["range_path"] == ("/".join(r["name"] or "" for r in around) if around else None)
         assert link["start_end_range_id"] == last(open_ranges(call, ranges, "start_end", ("process_id",)))
         named = next((r["name"] for r in ranges if r["range_id"] == link["range_id"]), None)
         assert link["range_name"] == named

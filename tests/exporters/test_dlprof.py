@@ -78,7 +78,8 @@ def test_the_database_agrees_with_our_tables(rolled: tk.Trace, tmp_path: Path) -
     columns = ["op_id", "op_name", "gpu_time_ns", "cpu_time_ns", "instance_count", "kernel_count"]
     theirs = db.execute(f"SELECT {totals} FROM view_op_nodes ORDER BY op_node_id").fetchall()
     assert theirs == ops.sort("op_id").select(pl.col("op_id", "op_name").cast(pl.String), *columns[2:]).rows()
-    nodes = rolled.frame("group_nodes").filter(pl.col("level") > 0).select("path", "cpu_time_ns", "gpu_time_ns")
+    as_dlprof = rolled.rollup(tensor_cores="dlprof").frame("group_nodes").filter(pl.col("level") > 0)
+    nodes = as_dlprof.select("path", "cpu_time_ns", "gpu_time_ns")
     theirs = db.execute(
         "SELECT row_full_name, cpu_time_sum, gpu_time_sum FROM view_group_ops WHERE row_type = 1 ORDER BY row_full_name"
     )
@@ -88,12 +89,37 @@ def test_the_database_agrees_with_our_tables(rolled: tk.Trace, tmp_path: Path) -
     assert theirs.fetchall() == aggregated.rows()
 
 
+def ran_in_steps_of_other_threads(rolled: tk.Trace, step: str) -> set[str]:
+    """Ids of the ops most of whose instances started on another thread while a step was open."""
+    columns = ["op_id", "op_name", "process_id", "thread_id", "start_ns", "end_ns"]
+    texts = {"op_id": pl.String, "op_name": pl.String}
+    rows = rolled.frame("op_instances").select(columns).cast(texts).collect().rows()
+    steps = [r[2:] for r in rows if r[1] == step and step.endswith(" *")]
+    threads = {s[:2] for s in steps}
+    found: dict[str, list[bool]] = {}
+    for op, _, process, thread, start, _ in rows:
+        inside = any(p == process and s <= start <= e for p, _, s, e in steps)
+        found.setdefault(op, []).append(inside and (process, thread) not in threads)
+    return {op for op, inside in found.items() if sum(inside) > len(inside) / 2}
+
+
 def test_totals_add_up(rolled: tk.Trace) -> None:
-    ops, nodes = rolled.frame("ops").collect(), rolled.frame("group_nodes").collect()
-    sums = ["cpu_time_ns", "api_time_ns", "cpu_overhead_ns", "instance_count"]
-    for path, *totals in nodes.select("path", *sums).rows():
-        below = ops.filter(pl.col("op_name").cast(pl.String).str.starts_with(path))
-        assert totals == [below[c].sum() for c in sums]
+    ops, sums = rolled.frame("ops").collect(), ["cpu_time_ns", "api_time_ns", "cpu_overhead_ns", "instance_count"]
+    (step,) = (
+        rolled.frame("iterations").select(pl.col("key_op").cast(pl.String).first().fill_null("")).collect()["key_op"]
+    )
+    moved = pl.col("op_id").cast(pl.String).is_in(ran_in_steps_of_other_threads(rolled, step))
+    name = pl.col("op_name").cast(pl.String)
+    for mode in ("extended", "dlprof"):
+        extended = pl.lit(mode == "extended")
+        other = moved & ~name.str.starts_with(f"{step}/")
+        named = ops.with_columns(way=pl.when(extended & other).then(f"{step}/" + name).otherwise(name))
+        nodes = rolled.rollup(tensor_cores=mode).frame("group_nodes").collect()
+        split = extended & (pl.col("level") > 0)
+        for path, direction, directed, *totals in nodes.select("path", "direction", split, *sums).rows():
+            below = named.filter(pl.col("way").str.starts_with(path))
+            below = below.filter(pl.col("direction").eq_missing(pl.lit(direction))) if directed else below
+            assert totals == [below[c].sum() for c in sums]
     assert (ops["cpu_time_ns"] == ops["api_time_ns"] + ops["cpu_overhead_ns"]).all()
     parts = [c for c in schemas.table("iterations").names if c.startswith("in_")]
     its = rolled.frame("iterations").with_columns(lost=pl.col("end_ns") - pl.col("start_ns") - pl.sum_horizontal(parts))

@@ -246,7 +246,7 @@ def test_flipped_bytes_and_zeroed_pages_give_the_same_tables_or_an_error(path: P
 def rolled(trace: tk.Trace, table: str) -> pl.DataFrame:
     """Rows of a table in an order that does not depend on the file; what no database holds is left out."""
     key = {"ops": ["op_id"], "op_instances": ["start_ns", "end_ns", "op_id"], "iterations": ["iteration"]}
-    unknown = ["op_instance_id", "range_id", "parent_id", "forward_id", "sequence_number"]
+    unknown = ["op_instance_id", "group_node_id", "range_id", "parent_id", "forward_id", "sequence_number"]
     rows = trace.frame(table).with_columns(pl.col(pl.Categorical).cast(pl.String)).collect()
     rows = rows.filter(pl.col("path") != "") if table == "group_nodes" else rows
     return rows.drop(unknown, strict=False).sort(key.get(table, ["path"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import gzip
+import hashlib
 import json
 import re
 import weakref
@@ -363,6 +364,67 @@ def test_traces_of_2021(tmp_path: Path) -> None:
         assert (loaded.count("nvtx_ranges"), loaded.count("api_calls")) == (1, 1)
         kernel = loaded.correlate()["kernels"].to_pylist()[0]
     assert (kernel["process_id"], kernel["api_call_id"], kernel["grid_y"], kernel["block_z"]) == (5, 1, 2, 6)
+
+
+def launched(tid: object, **more: object) -> list[Any]:
+    """A range with a launch in it, and the kernel."""
+    around = {"ph": "X", "cat": "Operator", "name": "aten::mm", "pid": 5, "tid": tid, "ts": 1, "dur": 9, **more}
+    call = {"ph": "X", "cat": "Runtime", "name": "cudaLaunchKernel", "pid": 5, "tid": tid, "ts": 2, "dur": 2, **more}
+    run = {"ph": "X", "cat": "Kernel", "name": "k", "pid": 0, "tid": 7, "ts": 4, "dur": 2}
+    args = {"correlation": 9, "device": 0, "context": 1, "stream": 7}
+    return [around, {**call, "args": {"correlation": 9}}, {**run, "args": args}]
+
+
+@pytest.mark.parametrize("tid", [(1 << 31) - 1, 1 << 31, "4093687616", (1 << 63) - 1, -5])
+def test_threads_of_any_number_keep_what_they_launched(tid: int | str, tmp_path: Path) -> None:
+    with tk.load(written(tmp_path, trace(launched(tid)))) as loaded:
+        kernel = loaded.correlate()["kernels"].to_pylist()[0]
+        assert loaded["nvtx_ranges"]["thread_id"].to_pylist() == [int(tid)]
+    assert (kernel["thread_id"], kernel["range_name"]) == (int(tid), "aten::mm")
+
+
+def test_processes_of_any_number_keep_what_they_launched(tmp_path: Path) -> None:
+    with tk.load(written(tmp_path, trace(launched(6, pid=1 << 40)))) as loaded:
+        kernel = loaded.correlate()["kernels"].to_pylist()[0]
+    assert (kernel["process_id"], kernel["range_name"]) == (1 << 40, "aten::mm")
+
+
+def test_threads_without_a_number_are_warned_of(tmp_path: Path) -> None:
+    path = written(tmp_path, trace(launched("main")))
+    with pytest.warns(tk.TracekitWarning, match="2 calls and ranges name no process and thread by number"):
+        assert tk.load(path).count("kernels") == 1
+
+
+@pytest.mark.parametrize("end", ["]", "", ",\n"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_bare_array_of_events(end: str, packed: bool, tmp_path: Path) -> None:
+    text = "[ " + ", ".join(map(json.dumps, launched(1))) + end
+    path = tmp_path / "unknown"
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    with tk.load(path) as loaded:
+        assert loaded.format == "kineto"
+        assert [loaded.count(t) for t in ("kernels", "api_calls", "nvtx_ranges")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_old_categories_and_facts_before_the_events_are_known(packed: bool, tmp_path: Path) -> None:
+    facts = {f"fact {n}": hashlib.sha256(bytes([n])).hexdigest() for n in range(200)}
+    text = json.dumps({"metadata": facts, "traceEvents": launched(1)[1:]})
+    path = tmp_path / "unknown"
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    with tk.load(path) as loaded:
+        assert [loaded.count(t) for t in ("kernels", "api_calls")] == [1, 1]
+
+
+def test_a_chrome_trace_of_os_runtime_calls_alone_is_read_back(tmp_path: Path) -> None:
+    with tk.load(files.TRACE.parents[1] / "osrt_libs.sqlite") as recorded:
+        alone = recorded.select(tables=["osrt_calls"]).export(tmp_path / "made.json", format="chrome-trace")
+        columns = ["osrt_call_id", "start_ns", "end_ns", "process_id", "thread_id", "name", "return_value"]
+        own = recorded.frame("osrt_calls").select(columns).cast({"name": pl.String}).collect()
+    with tk.load(alone) as loaded:
+        assert own.height > 0
+        assert loaded.frame("osrt_calls").select(columns).cast({"name": pl.String}).collect().equals(own)
+        assert loaded.count("devices") == 0
 
 
 def test_waits(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 A GPU activity belongs to the API call of its process with its correlation id; one call may own many activities
 (CUDA graphs). A call belongs to the push/pop ranges of its thread that are open when it starts, ``start <= t < end``,
-over all domains; the innermost names it. Start/end ranges may cross threads and overlap: a call belongs to the one of
-its process that began last among those open when it starts, kept in a column of its own.
+over all domains; the innermost, the last in order of nesting (``intervals``), names it, and all of them, in that order,
+are its path. Ranges of a thread may cross, as clocks of two recorders make them do: the path of a range is then that of
+its parent, which contains it as a whole, and its own text, and one that crosses it is not in it. Start/end ranges may
+cross threads and overlap: a call belongs to the one of its process that began last among those open when it starts,
+kept in a column of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import intervals
+from tracekit.core import intervals, trees
 from tracekit.core.containment import latest_enclosing, slice_min
 
 if TYPE_CHECKING:
@@ -26,8 +29,8 @@ ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
 THREAD = ("process_id", "thread_id")
 CALL = ("process_id", "correlation_id")
 STREAM = ("device_id", "context_id", "stream_id")
-DEEPEST_PATH = 256
-_SPARSE = 8
+DEEPEST_PATH = trees.DEEPEST
+_SPARSE, _FEW = 8, 1 << 16
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
 _PROJECTED = frozenset({"gpu_start_ns", "gpu_end_ns", "gpu_op_count", "gpu_time_ns"})
 _NAMED = frozenset({"range_name", "range_path", "path"})
@@ -131,8 +134,8 @@ class Ranges:
 
     @functools.cached_property
     def parent(self) -> pl.Series:
-        """Row of ``push_pop`` of each one's parent; within its own domain where the domains of a thread cross."""
-        return self.nest.parents(within=["domain_id"])
+        """Row of ``push_pop`` of each one's parent."""
+        return self.nest.parents()
 
     @property
     def range_id(self) -> pl.Series:
@@ -152,13 +155,46 @@ class Ranges:
     @functools.cached_property
     def path(self) -> pl.Series:
         """Texts from the outermost range down to each push/pop range, joined by "/"."""
-        return paths(self.parent, self.depth, self.name)
+        tree, nodes = self.placed
+        return tree.paths().cast(pl.Categorical).gather(nodes)
+
+    @functools.cached_property
+    def placed(self) -> tuple[trees.Tree, pl.Series]:
+        """The tree of the texts of push/pop ranges, and the node of each range."""
+        return trees.of_ranges(self.parent, self.depth, self.name)
 
     @property
     def name(self) -> pl.Series:
         """Text of each push/pop range."""
         names = self.frames("nvtx_ranges").filter(pl.col("kind") == "push_pop").select("name")
         return names.collect()["name"]
+
+    def through_crossings(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
+        """Find the nodes of the paths of calls that have open ranges beside the ancestors of the innermost one.
+
+        Outwards from the innermost range, until all ranges that are still open are ancestors of the last one.
+
+        Args:
+            tree: The tree of texts.
+            calls: The columns of ``Activities.calls``, ``row`` (innermost range) and ``count`` (open ranges).
+
+        Returns:
+            The tree with these nodes, and the node of each call: n rows in, n rows out.
+        """
+        left, inner = calls.with_row_index("at"), []
+        base = pl.zeros(calls.height, pl.Int64, eager=True)
+        while left.height:
+            whole = self.depth.gather(left["row"]) == left["count"]
+            done, left = left.filter(whole), left.filter(~whole)
+            base = base.scatter(done["at"], self.placed[1].gather(done["row"]))
+            inner.append(left.select("at", "row"))
+            outer = self.nest.outwards(left, "api_start_ns", left["row"])
+            left = left.with_columns(row=outer, count=pl.col("count") - 1).filter(outer.is_not_null())
+        for step in reversed(inner):
+            part = self.name.gather(step["row"]).cast(pl.String).fill_null("")
+            tree, nodes = tree.with_children(pl.DataFrame({"up": base.gather(step["at"]), "part": part}))
+            base = base.scatter(step["at"], nodes)
+        return tree, base
 
     @functools.cached_property
     def projected(self) -> pl.DataFrame:
@@ -177,7 +213,7 @@ class Ranges:
             ``row`` (of ``nvtx_ranges``), the columns of ``STREAM``, ``start_ns``, ``end_ns``, ``gpu_op_count``,
             ``gpu_time_ns``.
         """
-        nearest = _climbed(self.parent, self.depth)
+        nearest = trees.climbed(self.parent, self.depth > DEEPEST_PATH)
         inside = launches.drop_nulls("range_row").with_columns(row=nearest.gather(launches["range_row"].drop_nulls()))
         direct = _by_stream(inside.with_columns(gpu_op_count=pl.lit(1, pl.Int64), gpu_time_ns=_LENGTH))
         levels = direct.with_columns(depth=self.depth.gather(direct["row"])).partition_by("depth", as_dict=True)
@@ -216,6 +252,8 @@ class Activities:
             return self.called(name)
         if name == "start_end_range_id":
             return self.start_end_range_id()
+        if self.ranges.nest.crossing.height and name in ("range_depth", "range_path"):
+            return self.open_count.cast(pl.Int32) if name == "range_depth" else self.open_path()
         found = self.ranges.of_push_pop(_OF_RANGE[name]).gather(self.range_row)
         return found.fill_null(0) if name == "range_depth" else found
 
@@ -240,6 +278,22 @@ class Activities:
     def range_row(self) -> pl.Series:
         """Row of the innermost push/pop range around each call."""
         return self.ranges.nest.innermost(self.calls, "api_start_ns")
+
+    @functools.cached_property
+    def open_count(self) -> pl.Series:
+        """How many push/pop ranges are open at each call."""
+        return self.ranges.nest.enclosing(self.calls, "api_start_ns")
+
+    def open_path(self) -> pl.Series:
+        """Texts of all push/pop ranges open at each call: the path of the innermost one, unless some cross it."""
+        tree, nodes = self.ranges.placed
+        found = nodes.gather(self.range_row)
+        missing = self.open_count != self.ranges.depth.gather(self.range_row).fill_null(0)
+        calls = self.calls.with_columns(row=self.range_row, count=self.open_count).with_row_index("call")
+        for some in calls.filter(missing & (self.open_count <= DEEPEST_PATH)).iter_slices(_FEW):
+            tree, here = self.ranges.through_crossings(tree, some)
+            found = found.scatter(some["call"], here)
+        return tree.paths(wanted=found.drop_nulls()).cast(pl.Categorical).gather(found)
 
     def start_end_range_id(self) -> pl.Series:
         """Id of the start/end range of the process that began last among those open at each call."""
@@ -289,30 +343,16 @@ def first_rows(table: pl.DataFrame, wanted: pl.DataFrame) -> pl.Series:
 def paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
     """Join the texts from the outermost range down to each range by "/".
 
-    A path is the path of the parent and one more text, so there are few distinct ones; they are made level by level.
-
     Args:
         parent: Row of the parent of each range, null for an outermost one.
         depth: Its level; 1 for an outermost one.
         name: Its text (Categorical).
 
     Returns:
-        n texts (Categorical). Below level 256 a path ends in "/…".
+        n texts (Categorical). Below level 256, and beyond 16 KiB, a path ends in "/…".
     """
-    nodes = pl.DataFrame({"up": parent, "depth": depth, "text": name}).with_row_index("row")
-    ids = pl.zeros(nodes.height, pl.Int64, eager=True)
-    texts = pl.Series([""], dtype=pl.String)
-    for level in range(1, _deepest(depth) + 1):
-        here = nodes.filter(pl.col("depth") == level)
-        pairs = here.select("row", "text", outer=ids.gather(here["up"]).fill_null(0))
-        fresh = pairs.select("outer", "text").unique(maintain_order=True)
-        fresh = fresh.with_columns(id=pl.int_range(pl.len()) + len(texts))
-        numbered = pairs.join(fresh, on=["outer", "text"], how="left", maintain_order="left", nulls_equal=True)
-        ids = ids.scatter(numbered["row"], numbered["id"])
-        own = fresh["text"].cast(pl.String).fill_null("")
-        texts = pl.concat([texts, own if level == 1 else texts.gather(fresh["outer"]) + "/" + own])
-    ids, texts = _cut(nodes, ids, texts)
-    return texts.cast(pl.Categorical).gather(ids)
+    tree, nodes = trees.of_ranges(parent, depth, name)
+    return tree.paths().cast(pl.Categorical).gather(nodes)
 
 
 def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -350,24 +390,6 @@ def _slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
     placed = keys.join(lows, on=process, how="left", maintain_order="left")
     slot = pl.col(number) - pl.col("low")
     return placed.select(slot=pl.when((slot >= 0) & (slot < pl.col("size"))).then(slot + pl.col("offset")))
-
-
-def _cut(nodes: pl.DataFrame, ids: pl.Series, texts: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Give ranges below the deepest level the path of their ancestor there, marked with "…"."""
-    deep = nodes["depth"] > DEEPEST_PATH
-    if not deep.any():
-        return ids, texts
-    nearest = _climbed(nodes["up"], nodes["depth"])
-    return ids.gather(nearest) + deep.cast(pl.Int64) * len(texts), pl.concat([texts, texts + "/…"])
-
-
-def _climbed(parent: pl.Series, depth: pl.Series) -> pl.Series:
-    """Find the nearest ancestor that is not below the deepest level, by doubling; a row above it is its own."""
-    deep = depth > DEEPEST_PATH
-    up = pl.int_range(len(parent), eager=True).zip_with(~deep, parent)
-    while deep.gather(up).any():
-        up = up.gather(up)
-    return up
 
 
 def _by_stream(launches: pl.DataFrame) -> pl.DataFrame:

@@ -1,9 +1,14 @@
 """Algebra of half-open intervals ``[start_ns, end_ns)`` on polars frames: frames in, frames out, no trace knowledge.
 
 An interval lies on one *track*, named by the columns ``by``. A track is *nested* if of any two of its intervals one
-contains the other or they do not meet; push/pop ranges of one thread and domain are nested by nature. Of intervals with
-equal bounds the one in the later row is the inner one. An interval without end never ends; one that ends where it
-starts, or before, contains no instant.
+contains the other or they do not meet; push/pop ranges of one thread and domain are nested by nature. Intervals are in
+*order of nesting* by start, the longer one first if starts are equal, and by row if both bounds are. An interval
+without end never ends; one that ends where it starts, or before, contains no instant.
+
+The *innermost* interval at an instant is the last one, in order of nesting, of those that enclose it. The *parent* of
+an interval is the last one before it of those that contain it as a whole. On nested tracks the ancestors of the
+innermost interval are all that enclose the instant; where intervals *cross*, some that enclose it may not be among
+them, and no interval loses an ancestor for what others do.
 
 The functions are eager: every one of them needs its whole columns, sorted.
 """
@@ -15,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import polars as pl
 
-from tracekit.core.containment import latest_enclosing
+from tracekit.core.reach import Reach
 from tracekit.threads import in_order
 
 if TYPE_CHECKING:
@@ -102,6 +107,7 @@ class Nest:
         ends: The ends, sorted.
         ladder: Depth and row of the intervals as one number, sorted.
         crossing: Tracks that are not nested.
+        reach: The ends in the order of ``frame``, to be asked where tracks are not nested.
     """
 
     ranges: pl.DataFrame
@@ -110,6 +116,7 @@ class Nest:
     ends: pl.Series
     ladder: pl.Series
     crossing: pl.DataFrame
+    reach: Reach
 
     @classmethod
     def of(cls, ranges: pl.DataFrame, by: Sequence[str]) -> Nest:
@@ -121,10 +128,13 @@ class Nest:
         depth = row - search(ends, spans["start"], "right")
         ladder = (depth * spans.height + row).sort()
         frame = spans.with_columns(depth=depth, parent=_climb(ladder, depth - 1, row))
-        return cls(ranges, axis, frame, ends, ladder, _crossing(frame, axis))
+        crossing = _crossing(frame, axis)
+        return cls(
+            ranges, axis, frame, ends, ladder, crossing, Reach.of(frame["end"] if crossing.height else ends.clear())
+        )
 
     def innermost(self, points: pl.DataFrame, at: str) -> pl.Series:
-        """Find the innermost interval that encloses each point; where a track crosses, the one that started last.
+        """Find the innermost interval that encloses each point.
 
         Args:
             points: The columns ``by`` and the time ``at`` (ns).
@@ -139,9 +149,35 @@ class Nest:
         if not self.crossing.height:
             return found
         asked = points.select(*self.axis.by, at).with_row_index("point").join(self.crossing, on=self.axis.by)
-        knots = self._knots().select(*self.axis.by, "start_ns", "end_ns", range_id="row")
-        redone = latest_enclosing(asked.lazy(), knots.lazy(), at=at, by=self.axis.by).collect()
-        return found.scatter(redone["point"], redone["range_id"])
+        asked = asked.with_columns(now=self.axis.instants(asked, at)).drop_nulls("now")
+        started = search(self.frame["start"], asked["now"], "right")
+        return found.scatter(asked["point"], self.frame["row"].gather(self.reach.last(started, asked["now"] + 1)))
+
+    def enclosing(self, points: pl.DataFrame, at: str) -> pl.Series:
+        """Count the intervals that enclose each point: n points in, n numbers out.
+
+        Args:
+            points: The columns ``by`` and the time ``at`` (ns).
+            at: Name of the time column of ``points``.
+        """
+        now = self.axis.instants(points, at)
+        started, ended = search(self.frame["start"], now, "right"), search(self.ends, now, "right")
+        return _where(now.is_not_null(), started - ended).fill_null(0)
+
+    def outwards(self, points: pl.DataFrame, at: str, rows: pl.Series) -> pl.Series:
+        """Find the next interval outwards that encloses each point.
+
+        Args:
+            points: The columns ``by`` and the time ``at`` (ns).
+            at: Name of the time column of ``points``.
+            rows: An interval (row of ``ranges``) that encloses each point.
+
+        Returns:
+            n points in, n rows of ``ranges`` out, null where no further one encloses the point.
+        """
+        place = pl.repeat(None, self.ranges.height, dtype=pl.Int64, eager=True)
+        place = place.scatter(self.frame["row"], pl.int_range(self.frame.height, eager=True))
+        return self.frame["row"].gather(self.reach.last(place.gather(rows), self.axis.instants(points, at) + 1))
 
     def _found(self, now: pl.Series) -> pl.Series:
         """Find the innermost interval at places of the axis, as on nested tracks: n places in, n rows of ranges out."""
@@ -164,35 +200,23 @@ class Nest:
         depth = started - search(self.ends, left["at"], "right") - 1
         return row.scatter(left["point"], _climb(self.ladder, depth, started))
 
-    def parents(self, within: Sequence[str] = ()) -> pl.Series:
+    def parents(self) -> pl.Series:
         """Find the interval one level up from each.
-
-        Args:
-            within: Where the intervals of a track cross, they are nested anew on tracks named by these columns too; of
-                intervals that cross even so, only one that contains the other is its parent.
 
         Returns:
             One row of ``ranges`` an interval, null for an outermost one. The parent of an interval that contains no
             instant is the innermost one at its start.
         """
         up = pl.repeat(None, self.ranges.height, dtype=pl.Int64, eager=True)
-        up = up.scatter(self.frame["row"], self._contained())
+        row = self.frame["row"]
+        up = up.scatter(row, row.gather(self.frame["parent"]))
         if self.crossing.height:
-            knots = self._knots()
-            inner = Nest.of(knots, [*self.axis.by, *within])
-            up = up.scatter(knots["row"].gather(inner.frame["row"]), knots["row"].gather(inner._contained()))  # noqa: SLF001
+            tracks = self.crossing.join(self.axis.tracks, on=self.axis.by)["track"]
+            places = self.frame["track"].is_in(tracks.implode()).arg_true().cast(pl.Int64)
+            outer = self.reach.last(places, self.frame["end"].gather(places))
+            up = up.scatter(row.gather(places), row.gather(outer))
         empty = self.ranges.with_columns(row=pl.int_range(pl.len())).filter(pl.col("end_ns") <= pl.col("start_ns"))
         return up.scatter(empty["row"], self.innermost(empty, "start_ns")) if empty.height else up
-
-    def _contained(self) -> pl.Series:
-        """Rows of the parents that do contain their child, in the order of ``frame``."""
-        outer = self.frame.select(pl.col("row", "end").gather(pl.col("parent")))
-        return _where(outer["end"] >= self.frame["end"], outer["row"])
-
-    def _knots(self) -> pl.DataFrame:
-        """Intervals of the crossing tracks, with their ``row``."""
-        numbered = self.ranges.with_columns(row=pl.int_range(pl.len()))
-        return numbered.join(self.crossing, on=self.axis.by, how="semi", maintain_order="left")
 
 
 def search(ordered: pl.Series, wanted: pl.Series, side: Literal["left", "right"]) -> pl.Series:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from tracekit.core.trees import ELLIPSIS
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -126,12 +127,16 @@ def _key(ops: Ops, key_op: str | None) -> int | None:
 
 
 def _repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
-    """Find the op that took longest of those that ran more than once and forward; of equal ones the outermost."""
+    """Find the op that took longest of those that ran more than once and forward; of equal ones the outermost.
+
+    What stands for all ranges that are too deep for a path of their own is no one op, and none of them.
+    """
     lasted = ops.instances.group_by("op").agg(total=(pl.col("end_ns") - pl.col("start_ns")).sum())
     found = rows.filter(
         pl.col("associated")
         & (pl.col("instance_count") > 1)
         & (pl.col("direction").cast(pl.String) == "bprop").fill_null(value=False).not_()
+        & ~pl.col("op_name").cast(pl.String).str.ends_with(f"/{ELLIPSIS}")
     )
     found = found.with_columns(pl.col("row").cast(pl.Int64)).join(lasted, left_on="row", right_on="op")
     depth = pl.col("op_name").cast(pl.String).str.count_matches("/", literal=True)

@@ -58,7 +58,7 @@ def test_fixtures_are_recognised_and_no_kernel_is_lost(capture: str, name: str) 
 def test_steps_of_a_loop_are_one_op_and_layers_are_many() -> None:
     parent = pl.Series([None, 0, 1, None, None], dtype=pl.Int64)
     texts = pl.Series(["Batch 0", "step=3", "layer 1", "layer1", "x 1 y"], dtype=pl.Categorical)
-    made = path_parts(parent, texts)
+    _, made = path_parts(parent, texts)
     assert made["label"].to_list() == ["Batch *", "step *", "layer 1", "layer1", "x 1 y"]
     assert made["path"].cast(pl.String).to_list()[2] == "Batch */step */layer 1"
 

@@ -72,7 +72,7 @@ class Frames:
     @functools.cached_property
     def _groups(self) -> pl.DataFrame:
         """The group nodes, without the whole model."""
-        return self.rollup.groups.filter(pl.col("level") > 0)
+        return self.rollup.dlprof_groups.filter(pl.col("level") > 0)
 
     @functools.cached_property
     def _op_types(self) -> pl.DataFrame:

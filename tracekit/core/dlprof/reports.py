@@ -133,7 +133,9 @@ def _op_types(model: Model) -> pl.DataFrame:
 
 def _groups(model: Model) -> pl.DataFrame:
     whole = pl.col("level") == 0
-    rows = model.rollup.groups.with_columns(path=pl.when(whole).then(pl.lit("_CompleteModel_")).otherwise("path"))
+    rows = model.rollup.dlprof_groups.with_columns(
+        path=pl.when(whole).then(pl.lit("_CompleteModel_")).otherwise("path")
+    )
     return _averaged(rows.sort(pl.col("level") == 0, maintain_order=True), METRICS)
 
 

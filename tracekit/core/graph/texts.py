@@ -94,6 +94,7 @@ def _groups(rollup: Rollup) -> pl.DataFrame:
         gpu="gpu_sum",
         **{
             "Group": _code("path"),
+            "Direction": pl.col("direction").fill_null(""),
             "Ops": pl.col("op_count"),
             "Calls": pl.col("instance_count"),
             "GPU ms": _ms("gpu_sum"),

@@ -89,7 +89,7 @@ class Ops:
         """The ops, in order of name and id: ``op_id`` and what their first instance says of them.
 
         Columns: ``op_id``, ``op_name``, ``op_type``, ``direction``, ``data_type``, ``stack_trace``, ``input_shapes``,
-        ``parameters``, ``ends_pass``, ``associated``, ``instance_count``.
+        ``parameters``, ``node``, ``ends_pass``, ``associated``, ``instance_count``.
         """
         return self._folded[1]
 
@@ -116,7 +116,7 @@ class Ops:
         whole, _ = self._attached
         rows = whole.hstack(identity.fold(whole, self.timeline.folding)).with_row_index("row")
         walked = rows.sort("start_ns", maintain_order=True)
-        said = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters"]
+        said = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters", "node"]
         first = walked.group_by("op", maintain_order=True).agg(
             pl.col("op_id", *said, "ends_pass", "associated").first(), pl.len().cast(pl.Int64).alias("instance_count")
         )

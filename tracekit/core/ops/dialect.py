@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from tracekit.core.correlate import THREAD, Ranges, paths
+from tracekit.core import trees
+from tracekit.core.correlate import THREAD, Ranges
 from tracekit.core.intervals import depths
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 INSTANCE: dict[str, Any] = {
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),
-    "process_id": pl.Int32(),
-    "thread_id": pl.Int32(),
+    "process_id": pl.Int64(),
+    "thread_id": pl.Int64(),
     "range_id": pl.Int64(),
     "parent": pl.Int64(),
     "op_name": pl.Categorical(),
@@ -47,12 +48,14 @@ INSTANCE: dict[str, Any] = {
     "sequence_number": pl.Int64(),
     "forward": pl.Int64(),
     "ends_pass": pl.Boolean(),
+    "node": pl.Int64(),
 }
 """Columns of a timeline.
 
 ``parent`` and ``forward`` are rows of the same frame: the instance around this one on its thread, and the instance of
 the forward pass that this one is the backward pass of. ``op_name`` is a path, ``/`` between its parts. ``input_names``,
 ``input_shapes`` and ``parameters`` are JSON without spaces. ``ends_pass`` marks the op that computes all gradients.
+``node`` is the place of the op in the tree of the timeline; where it is null, the parts of ``op_name`` are the place.
 """
 
 
@@ -66,12 +69,14 @@ class Timeline:
             stack trace, and being the k-th such call since the backward op before it.
         described: Whether shapes and parameters are the arguments of the call, in order, so that its result follows.
         config: What the program recorded of its own settings, by name.
+        tree: The tree of op names, if instances have a ``node``: a "/" in the text of a range is no level of it.
     """
 
     instances: pl.DataFrame
     folding: Literal["path", "occurrence"] = "path"
     described: bool = False
     config: Mapping[str, Any] = field(default_factory=dict)
+    tree: trees.Tree | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +173,7 @@ _NUMBERED = r"^(.*[^\s:=#\[(])[\s:=#\[(]+\d+[\])]?$"
 _STEP = r"(?i)^(?:.*\W)?(?:step|iter|iteration|batch|epoch)s?$"
 
 
-def path_parts(parent: pl.Series, texts: pl.Series) -> pl.DataFrame:
+def path_parts(parent: pl.Series, texts: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
     """Make op names of nested ranges, in which steps of a loop are the same.
 
     Outermost ranges that are called by a number, ``Batch 7``, count steps, and so do those in them that are called
@@ -179,7 +184,7 @@ def path_parts(parent: pl.Series, texts: pl.Series) -> pl.DataFrame:
         texts: Text of each range.
 
     Returns:
-        n rows in, n rows out: ``label`` (String), ``path`` (Categorical).
+        The tree of labels, and n rows in, n rows out: ``label`` (String), ``path`` (Categorical), ``node``.
     """
     known = texts.unique().to_frame("text").drop_nulls()
     step = pl.col("text").cast(pl.String).str.extract(_NUMBERED)
@@ -190,4 +195,5 @@ def path_parts(parent: pl.Series, texts: pl.Series) -> pl.DataFrame:
         layer, up = layer | layer.gather(up).fill_null(False), up.gather(up)  # noqa: FBT003
     label = pl.when(layer).then(pl.col("text").cast(pl.String).fill_null("")).otherwise(pl.col("step") + " *")
     made = labels.select(label=label)
-    return made.with_columns(path=paths(parent, depths(parent), made["label"].cast(pl.Categorical)))
+    tree, nodes = trees.of_ranges(parent, depths(parent), made["label"].cast(pl.Categorical))
+    return tree, made.with_columns(path=tree.paths().cast(pl.Categorical).gather(nodes), node=nodes)

@@ -34,16 +34,19 @@ def timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: boo
     above = _holder(parent, op)
     outer = above.gather(parent)
     called = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
-    held = path_parts(outer, called)
+    tree, held = path_parts(outer, called)
     root = held["path"].cast(pl.String).gather(outer).alias("root")
     path = pl.concat_str(root, "label", separator="/", ignore_nulls=True) if rooted else pl.col("label")
     named = ranges.select(
         op_name=pl.when(op).then(path).otherwise(held["path"].cast(pl.String)),
         op_type=pl.when(op).then(pl.col("type")).otherwise(held["label"].str.strip_suffix(" *")),
     )
+    base = (held["node"] if rooted else pl.zeros(len(op), pl.Int64, eager=True)).gather(outer).fill_null(0)
+    tree, nodes = tree.grown(base.filter(op), ranges["label"].filter(op))
+    named = named.with_columns(node=held["node"].scatter(op.arg_true(), nodes))
     own = [c for c in parsed.columns if c in ("direction", "parameters", "input_shapes", "data_type")]
     times = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
-    return Timeline(instances(ranges.select(*times, *own).with_columns(parent=parent).hstack(named)))
+    return Timeline(instances(ranges.select(*times, *own).with_columns(parent=parent).hstack(named)), tree=tree)
 
 
 def _holder(parent: pl.Series, op: pl.Series) -> pl.Series:

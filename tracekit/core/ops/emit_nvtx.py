@@ -32,15 +32,20 @@ def _timeline(capture: Capture) -> Timeline:
     ranges = by_text(capture.ranges, _parsed(capture.texts["text"].drop_nulls().unique(maintain_order=True)))
     parent, ranges = capture.nested.parent, ranges.with_columns(pl.col("emitted").fill_null(False))  # noqa: FBT003
     op = _outermost(parent, ranges["emitted"])
-    named = path_parts(parent, ranges["label"].cast(pl.Categorical))
+    tree, named = path_parts(parent, ranges["label"].cast(pl.Categorical))
     ranges = ranges.with_columns(
-        op_name=named["path"], label=named["label"], parent=op.gather(parent), op=op, row=pl.int_range(pl.len())
+        op_name=named["path"],
+        label=named["label"],
+        node=named["node"],
+        parent=op.gather(parent),
+        op=op,
+        row=pl.int_range(pl.len()),
     )
     ops = ranges.filter(pl.col("op") == pl.col("row"))
     place = pl.repeat(None, ranges.height, dtype=pl.Int64, eager=True)
     place = place.scatter(ops["row"], pl.int_range(ops.height, eager=True))
     ops = ops.with_columns(parent=place.gather(ops["parent"]), forward=place.gather(_forward(ranges, ops)))
-    return Timeline(instances(_named(ops)))
+    return Timeline(instances(_named(ops)), tree=tree)
 
 
 def _parsed(texts: pl.Series) -> pl.DataFrame:
@@ -89,6 +94,7 @@ def _named(ops: pl.DataFrame) -> pl.DataFrame:
     """Name backward passes after their ops, and say which way each op of the framework goes."""
     own = ops.select(pl.col("op_name", "type").cast(pl.String))
     of = own.select(pl.all().gather(ops["forward"]))
+    node = pl.coalesce(ops["node"].gather(ops["forward"]).alias("of"), "node")
     direction = pl.when("backward").then(pl.lit("bprop")).when("emitted").then(pl.lit("fprop"))
     return ops.select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id", "parent", "sequence_number", "forward"],
@@ -96,6 +102,7 @@ def _named(ops: pl.DataFrame) -> pl.DataFrame:
         op_type=pl.coalesce(of["type"], own["type"], pl.col("label").str.strip_suffix(" *")),
         direction=direction,
         input_shapes="input_shapes",
+        node=node,
     )
 
 

@@ -26,7 +26,7 @@ def _timeline(capture: Capture) -> Timeline:
     told = capture.frames("nvtx_ranges").filter(pl.col("domain") == DOMAIN)
     told = told.select("range_id", parameters=pl.col("payload_text").cast(pl.Categorical))
     known = found.instances.drop("parameters").join(told.collect(), on="range_id", how="left", maintain_order="left")
-    return Timeline(known.select(found.instances.columns))
+    return Timeline(known.select(found.instances.columns), tree=found.tree)
 
 
 DIALECT = Dialect("nccl", "NCCL's calls, with what they moved.", _recognises, _timeline)

@@ -1,8 +1,8 @@
 """Plain nested ranges, as users of Nsight Systems write them: every push/pop range is an op, its path the op's name.
 
 The type of the op is the text of the range, so calls from different places are told apart by name and counted by type.
-Steps that are called by their number are one op. Ranges called as a module path (``Net/conv1``) make the same tree as
-ranges that nest.
+Steps that are called by their number are one op. A ``/`` in the text of a range, as in the path of a file, is no level:
+only ranges that nest make levels.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ def _recognises(_texts: pl.DataFrame) -> bool:
 
 def _timeline(capture: Capture) -> Timeline:
     parent = capture.nested.parent
-    named = path_parts(parent, capture.ranges["text"])
+    tree, named = path_parts(parent, capture.ranges["text"])
     found = capture.ranges.select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id"],
         parent=parent,
         op_name=named["path"],
         op_type=named["label"].str.strip_suffix(" *"),
+        node=named["node"],
     )
-    return Timeline(instances(found))
+    return Timeline(instances(found), tree=tree)
 
 
 DIALECT = Dialect("plain", "Nested ranges of any program: the path of a range is its op.", _recognises, _timeline)

@@ -26,7 +26,7 @@ def _timeline(capture: Capture) -> Timeline:
     if not crossing.height:
         return found
     whole = pl.concat([found.instances, instances(crossing)])
-    return Timeline(instances(whole))
+    return Timeline(instances(whole), tree=found.tree)
 
 
 def _parsed(texts: pl.DataFrame) -> pl.DataFrame:

@@ -20,6 +20,7 @@ from tracekit.core.rollup.measures import METRICS, Measures
 if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
     from tracekit.core.iterations import Iterations
+    from tracekit.core.rollup.groups import Style
 
 __all__ = ["METRICS", "Rollup"]
 
@@ -142,9 +143,17 @@ class Rollup:
 
     @functools.cached_property
     def groups(self) -> pl.DataFrame:
-        """The group nodes, the whole model first, as of ``groups.groups``."""
-        devices = self.devices["device_id"]
-        return groups.groups(self.measures, self.iteration, devices, self.ops.select("count", "eligible", "uses_tc"))
+        """The group nodes, the whole model first, as of ``groups.groups``; by ``mode`` in the style of DLProf."""
+        return self._groups_in(self.measures.mode)
+
+    @functools.cached_property
+    def dlprof_groups(self) -> pl.DataFrame:
+        """The group nodes as DLProf has them, without directions."""
+        return self.groups if self.measures.mode == "dlprof" else self._groups_in("dlprof")
+
+    def _groups_in(self, style: Style) -> pl.DataFrame:
+        devices, ops = self.devices["device_id"], self.ops.select("count", "eligible", "uses_tc")
+        return groups.groups(self.measures, self.iterations, devices, ops, style)
 
     @functools.cached_property
     def kernel_summaries(self) -> pl.DataFrame:

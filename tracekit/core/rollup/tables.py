@@ -99,7 +99,9 @@ def iterations(rollup: Rollup) -> pl.DataFrame:
 def group_nodes(rollup: Rollup) -> pl.DataFrame:
     """Make ``group_nodes``."""
     return rollup.groups.select(
-        *["path", "level", "op_count", "instance_count"],
+        *["path", "level", "direction", "op_count", "instance_count"],
+        group_node_id=pl.int_range(pl.len()),
+        parent_id="parent",
         eligible_op_count="eligible_count",
         tensor_core_op_count="uses_tc_count",
         iteration_count="cpu_count",

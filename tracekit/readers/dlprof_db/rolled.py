@@ -211,8 +211,19 @@ def _group_nodes(database: Database) -> Columns:
         tensor_core_op_count="num_tc_leaf_ops",
         iteration_count=pl.col("count").fill_null(0),
         op_count=_below(pl.Series(paths), names),
+        group_node_id=pl.int_range(pl.len()),
+        parent_id=_parents(pl.Series(paths).fill_null("")),
+        direction=pl.lit(None, pl.String),
     )
     return {**_arrays(made), "path": paths}
+
+
+def _parents(paths: pl.Series) -> pl.Series:
+    """Find the row of the path one level up from each, null for the root and where it is missing: n paths in, n out."""
+    rows = pl.DataFrame({"path": paths}).with_row_index("row").unique("path", keep="last").cast({"row": pl.Int64})
+    up = pl.DataFrame({"path": paths.str.replace(r"[^/]*/\z", "")})
+    found = up.join(rows, on="path", how="left", maintain_order="left")["row"]
+    return found.zip_with(paths != "", pl.Series([None], dtype=pl.Int64))
 
 
 def _below(paths: pl.Series, names: pl.Series) -> pl.Series:

@@ -69,6 +69,9 @@ def _check(path: Path, document: Document, collected: Collected) -> None:
         return
     if document.cut:
         raise CorruptTraceError("is cut short before its first event ends", path=path, hint=_AGAIN)
+    if machine.is_exported(document.facts):
+        hint = "read the capture that it was made of"
+        raise MissingTableError("holds no events of a table that can be read back", path=path, hint=hint)
     others = collected.undecoded.total()
     raise MissingTableError(
         f"holds {others} trace events, but none of the PyTorch profiler",
@@ -90,6 +93,9 @@ def _tell(path: Path, document: Document, stream: Stream, collected: Collected, 
         warn(f"{name} is too long to be kept: left out", path=path)
     if collected.timeless:
         warn(f"{collected.timeless} events have no time or duration: left out", path=path)
+    if collected.placeless:
+        what = f"{collected.placeless} calls and ranges name no process and thread by number"
+        warn(f"{what}: nothing that they launched or enclose is attributed to them", path=path)
     for what, count in repaired.items():
         if count:
             warn(f"{count} texts hold bad {what}: repaired", path=path)

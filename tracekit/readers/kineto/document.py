@@ -1,4 +1,6 @@
-"""The JSON document: an object with the events among its members, and facts about the capture before or behind them.
+"""The JSON document: an object with the events among its members, or nothing but the array of events.
+
+Facts about the capture stand among the members before or behind the events.
 
 What breaks JSON costs as little as possible: an event that is none is left out and the next one is looked for; a file
 that ends too early is read up to its last whole event.
@@ -51,15 +53,18 @@ class Document:
         self._kept_bytes = 0
         self._path, self._stream, self._walker, self._wanted = path, stream, walker, wanted
         self._lost = 0
-        self._over = False
+        self._over = self._bare = False
 
     def pieces(self) -> Iterator[None]:
         """Read to the end; stop whenever the walker holds rows, which are to be taken then.
 
         Raises:
-            CorruptTraceError: It is no JSON object, or too much of it breaks JSON.
+            CorruptTraceError: It is no JSON object or array, or too much of it breaks JSON.
         """
-        self._begin()
+        if self._begin() == b"[":
+            self.found = self._bare = True
+            yield from self._events()
+            return
         for _ in range(MAX_MEMBERS):
             key = self._key()
             if key is None:
@@ -71,13 +76,16 @@ class Document:
             else:
                 self._member(key)
 
-    def _begin(self) -> None:
+    def _begin(self) -> bytes:
+        """Go behind the bracket that the document begins with, and return it."""
         walker = self._walker
         self._refill()
-        head = bytes(walker.octets[: min(walker.end, 4096)]).removeprefix(b"\xef\xbb\xbf")
-        if not head.lstrip().startswith(b"{"):
+        head = bytes(walker.octets[: min(walker.end, 4096)])
+        first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        if first not in (b"{", b"["):
             raise CorruptTraceError("is no JSON object", path=self._path, hint=_AGAIN)
-        walker.at = bytes(walker.octets[:4096]).index(b"{") + 1
+        walker.at = head.index(first) + 1
+        return first
 
     def _key(self) -> str | None:
         """Read the next key; None at the end of the document, or of what can be read of it."""
@@ -155,7 +163,7 @@ class Document:
                 if result == FULL or self._refill():
                     continue
                 if not bytes(walker.octets[walker.at : walker.end]).strip():
-                    self.cut = True
+                    self.cut = not self._bare  # the bracket that ends a bare array may be left out
                     return
             self._lost += (walker.end if result == MORE else walker.far) - walker.at
             if not self._resumed():

@@ -70,6 +70,7 @@ class Slot(IntEnum):
     SYNC_ID = 54
     CUDA_EVENT_ID = 55
     KIND = 56
+    OSRT_CALL_ID = 57
 
 
 _MEMBERS = {
@@ -139,5 +140,6 @@ _ARGUMENTS = {
     "sync_id": Slot.SYNC_ID,
     "cuda_event_id": Slot.CUDA_EVENT_ID,
     "kind": Slot.KIND,
+    "osrt_call_id": Slot.OSRT_CALL_ID,
 }
 KEYS = {(0, k): int(s) for k, s in _MEMBERS.items()} | {(1, k): int(s) for k, s in _ARGUMENTS.items()}

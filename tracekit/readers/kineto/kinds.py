@@ -78,6 +78,7 @@ KEPT = {
         (*_TIMES, *_TRACK, Slot.CORRELATION, Slot.RETURNED, Slot.NEGATIVE, Slot.CALL_ID),
         (Slot.NAME, Slot.CATEGORY),
     ),
+    "osrt_calls": _slice((*_TIMES, *_TRACK, Slot.RETURNED, Slot.NEGATIVE, Slot.OSRT_CALL_ID), (Slot.NAME,)),
     "nvtx_ranges": _slice(
         (*_TIMES, *_TRACK, Slot.CATEGORY_ID, Slot.THREAD, Slot.END_THREAD, Slot.NEGATIVE, Slot.RANGE_ID),
         _NVTX_TEXTS,
@@ -102,9 +103,11 @@ ROW_IDS = {
     "nvtx_ranges": Slot.RANGE_ID,
     "nvtx_marks": Slot.MARK_ID,
     "cuda_events": Slot.CUDA_EVENT_ID,
+    "osrt_calls": Slot.OSRT_CALL_ID,
 }
 RANGES = ("cpu_op", "user_annotation", "python_function", "Operator")
 MARKS = ("cpu_instant_event",)
+ON_THREADS = ("api_calls", "nvtx_ranges")
 DOMAINS = {"cpu_op": 1, "user_annotation": 2, "python_function": 3, "cpu_instant_event": 4}
 _OF_CATEGORY = {
     "kernel": "kernels",
@@ -137,6 +140,7 @@ class Collected:
     Attributes:
         undecoded: Events that are rows of no table, by what they are.
         timeless: Rows without a time.
+        placeless: Calls and ranges whose process or thread is no number: nothing is attributed to them.
         namings: Events that name processes and threads.
     """
 
@@ -149,7 +153,7 @@ class Collected:
         """
         self._budget = budget
         self.undecoded: Counter[str] = Counter()
-        self.timeless = 0
+        self.timeless = self.placeless = 0
         self.counts: Counter[str] = Counter()
         self._exported = exported
         self._joined = {name: Joined(_FEW_ROWS) for name in KEPT}
@@ -210,6 +214,8 @@ class Collected:
             self.timeless += int((~timed).sum())
             rows = rows[timed]
         piece: dict[str, pa.Array] = {s.name: cells.integers(s, rows) for s in kept.integers}
+        if name in ON_THREADS and not self._exported:
+            self.placeless += pc.or_(*(piece[s.name].is_null() for s in _TRACK)).true_count
         piece |= {s.name: cells.texts(s, rows) for s in kept.texts}
         piece |= {s.name: cells.texts(s, rows, other=True) for s in kept.others}
         if not self._exported and Slot.PAYLOAD in kept.others:

@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.readers.kineto import labels
+from tracekit.readers.kineto.tracks import ON_CPU
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -113,7 +114,7 @@ def _device(number: int, found: Facts) -> dict[str, Any]:
 
 def exported_devices(rows: Iterable[Rows], tracks: Tracks) -> list[dict[str, Any]]:
     """Return a row a GPU that something ran on, named as its group of tracks is."""
-    used = sorted({d for r in rows if "device_id" in r.place for d in r.place["device_id"].unique().to_pylist()})
+    used = sorted({d for r in rows if r.name not in ON_CPU for d in r.place["device_id"].unique().to_pylist()})
     names = tracks.labels().filter(pl.col("what") == "process_name")["name"].drop_nulls().unique(maintain_order=True)
     named: dict[int, str] = {}
     for label in names:
@@ -139,7 +140,6 @@ def threads(tracks: Tracks) -> list[dict[str, Any]]:
     return [
         {"process_id": p, "thread_id": t, "name": None if name is None else labels.thread_name(name)}
         for p, t, name in listed
-        if -_INT32 <= t < _INT32
     ]
 
 

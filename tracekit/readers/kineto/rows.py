@@ -179,9 +179,10 @@ def _color(rows: Rows) -> pa.Array:
 
 
 def _thread(rows: Rows) -> pa.Array:
-    return pc.coalesce(rows.place["thread_id"], narrow(rows.member(Slot.THREAD)))
+    return pc.coalesce(rows.place["thread_id"], rows.member(Slot.THREAD))
 
 
+TRACED_CALL = 27
 _FLOATS = ("double", "float")
 _INTEGERS = ("uint64", "int64", "uint32", "int32")
 
@@ -298,13 +299,22 @@ _MAKERS: dict[str, Mapping[str, Callable[[Rows], pa.Array | pa.ChunkedArray]]] =
         "name_id": _name_id,
         "return_value": _filled(Slot.RETURNED),
     },
+    "osrt_calls": {
+        "osrt_call_id": Rows.id,
+        **_TIMES,
+        **_THREAD,
+        "event_class": lambda rows: pa.array(np.full(rows.count, TRACED_CALL)),
+        "name": _text(Slot.NAME),
+        "name_id": _name_id,
+        "return_value": _filled(Slot.RETURNED),
+    },
     "nvtx_ranges": {
         "range_id": Rows.id,
         **_TIMES,
         "kind": _kind,
         **_NVTX,
         "thread_id": _thread,
-        "end_thread_id": _small(Slot.END_THREAD),
+        "end_thread_id": _number(Slot.END_THREAD),
     },
     "nvtx_marks": {
         "mark_id": Rows.id,

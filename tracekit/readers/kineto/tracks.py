@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """Gives what was kept of a member, in the order of the rows."""
     Kept = Mapping[str, pa.Array | pa.ChunkedArray]
 
-ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks")
+ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls")
 QUEUE = {"device_id": Slot.DEVICE, "context_id": Slot.CONTEXT, "stream_id": Slot.STREAM}
 NO_STREAM = (1 << 32) - 1
 PROJECTION = "projection"
@@ -51,10 +51,10 @@ class Tracks:
         """Return process, thread, device, context and stream of each row of a table, and what else its track tells."""
         if self.exported:
             return self._named(member)
-        pid, tid = narrow(member(Slot.PID)), narrow(member(Slot.TID))
+        pid, tid = member(Slot.PID), member(Slot.TID)
         if name in ON_CPU:
             return {"process_id": pid, "thread_id": tid}
-        device = pc.coalesce(narrow(member(Slot.DEVICE)), pid).fill_null(0)
+        device = narrow(pc.coalesce(member(Slot.DEVICE), pid)).fill_null(0)
         stream = pc.coalesce(member(Slot.STREAM), tid).fill_null(0)
         stream = pc.if_else(pc.less(stream, 0), NO_STREAM, stream)
         context = member(Slot.CONTEXT).fill_null(0)
@@ -66,7 +66,7 @@ class Tracks:
         found: dict[int, None] = {}
         for name in ON_CPU:
             if name in self.kept:
-                pids = pc.unique(narrow(self.kept[name][Slot.PID.name])).drop_null().to_pylist()
+                pids = pc.unique(col.whole(self.kept[name][Slot.PID.name])).drop_null().to_pylist()
                 found |= dict.fromkeys(pids)
         return list(found)
 
@@ -88,7 +88,7 @@ class Tracks:
         calls = pl.DataFrame(
             {
                 "correlation": pl.Series(col.whole(self.kept["api_calls"][Slot.CORRELATION.name])),
-                "process": pl.Series(narrow(self.kept["api_calls"][Slot.PID.name])),
+                "process": pl.Series(col.whole(self.kept["api_calls"][Slot.PID.name])),
             }
         ).drop_nulls()
         own = calls.group_by("correlation").agg(pl.col("process").unique())
@@ -99,8 +99,7 @@ class Tracks:
     def _named(self, member: Member) -> dict[str, pa.Array]:
         found = self._on({s.name: member(s) for s in (Slot.PID, Slot.TID)})
         made = {name: found[name].to_arrow() for name in _TRACK if name != "kind"}
-        for name in ("process_id", "thread_id", "device_id"):
-            made[name] = narrow(made[name])
+        made["device_id"] = narrow(made["device_id"])
         for name in QUEUE:
             made[name] = made[name].fill_null(0)
         made["kind"] = (

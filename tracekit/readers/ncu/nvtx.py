@@ -46,7 +46,7 @@ _MESSAGES = {"ASCII": "ascii", "UNICODE": "unicode", "REGISTERED": "registered"}
 
 def threads(cells: pl.Expr) -> pl.Expr:
     """Return the thread that a push/pop cell begins with: n cells in, n threads out, null where there is none."""
-    return cells.str.extract(r"^\s*(\d+)(?:\s|$)").cast(pl.Int32, strict=False)
+    return cells.str.extract(r"^\s*(\d+)(?:\s|$)").cast(pl.Int64, strict=False)
 
 
 def entries(cells: pl.DataFrame, form: Form) -> pl.DataFrame:
@@ -62,7 +62,7 @@ def entries(cells: pl.DataFrame, form: Form) -> pl.DataFrame:
     body = pl.col("text").str.extract(r'(?s)"(.*)"').str.replace_all(_SEPARATOR, "", literal=True)
     pieces = (
         cells.with_row_index("cell")
-        .with_columns(thread_id=threads(pl.col("text")) if form == "push_pop" else pl.lit(None, pl.Int32))
+        .with_columns(thread_id=threads(pl.col("text")) if form == "push_pop" else pl.lit(None, pl.Int64))
         .with_columns(entry=body.str.replace_all(r'"\s{2,}"', _SEPARATOR).str.split(_SEPARATOR))
         .drop("text")
         .explode("entry")

@@ -25,7 +25,7 @@ LAUNCHES = {
     "device_id": pl.Int32,
     "compute_major": pl.Int32,
     "compute_minor": pl.Int32,
-    "process_id": pl.Int32,
+    "process_id": pl.Int64,
     "process_name": pl.String,
 }
 """Columns of launches that tell of the machine."""

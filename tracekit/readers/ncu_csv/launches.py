@@ -51,7 +51,7 @@ def typed(launches: pl.DataFrame, style: Style) -> pl.DataFrame:
         pl.col("source_id").cast(pl.Int64, strict=False),
         kind.then(pl.lit("kernel")).otherwise(whole.fill_null("kernel")).alias("kind"),
         pl.when(group).then(count).otherwise(1).fill_null(1).alias("invocations"),
-        pl.col("process_id").cast(pl.Int32, strict=False),
+        pl.col("process_id").cast(pl.Int64, strict=False),
         nvtx.threads(pl.col("push_pop")).alias("thread_id"),
         pl.col("device_id").cast(pl.Int32, strict=False),
         pl.col("context_id").cast(pl.Int64, strict=False),
