@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import polars as pl
+import tracekit as tk
+from tests.conftest import FIXTURES
 from tracekit.core.correlate import DEEPEST_PATH
 from tracekit.core.dlprof.metrics import rounded
 from tracekit.core.dlprof.shapes import shown_shapes
@@ -63,3 +65,16 @@ def test_arguments_that_are_no_json_say_nothing() -> None:
     types = dict.fromkeys(("op_type", "input_shapes", "parameters"), pl.Categorical())
     asked = pl.DataFrame([("relu", "{", "[" * 100_000)], schema=types, orient="row")
     assert described(asked).row(0)[-4:] == ("", "", "", None)
+
+
+def test_a_whole_cuda_graph_is_work_of_the_gpu() -> None:
+    """As nsys records graphs by default: one event per launch, which stands for kernels."""
+    with tk.load(FIXTURES / "jax_mlp.nsys-rep") as trace:
+        rolled = trace.rollup()
+        graphs = trace.frame("graph_launches").select("start_ns", "end_ns").collect()
+        spent = rolled.frame("iterations").select(pl.col("in_other_kernels_ns", "in_memory_ops_ns").sum()).collect()
+        model = rolled.model("dlprof")
+    ran = sum(end - start for start, end in graphs.rows())
+    assert spent.row(0) == (ran, 0)
+    assert model["model_summary"]["gpu_utilization"][0] > 0
+    assert "GPUs without any work: 0 1" not in model["expert_systems_feedback"]["problem"]

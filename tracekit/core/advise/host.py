@@ -72,8 +72,8 @@ def idle_by_cause(scene: Scene) -> Iterator[Finding]:
             continue
         main = max(causes, key=lambda c: causes[c])
         parts = ", ".join(f"{_CAUSES[c][0]} {shown(t)}" for c, t in causes.items() if t)
-        gaps = intervals.gaps(mine.drop("device_id"), by=[])
-        where = longest(gaps) if gaps.height else (scene.start_ns, scene.end_ns)
+        gaps = scene.without(mine)
+        where = longest(gaps)
         problem = f"GPU {row['device_id']} is idle for {scene.share(time):.0f} % of the time"
         evidence = f"{parts}; the longest gap took {shown(where[1] - where[0])}"
         yield Finding(

@@ -1,4 +1,4 @@
-"""What rules look at: GPU work and ops of the aggregated iterations, cut off at their bounds."""
+"""What rules look at: GPU work and ops within the aggregated iterations; what lies outside of them is left out."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
 LONGEST_NAME = 80
+_AROUND = (("start_ns", -1), ("end_ns", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +45,16 @@ class Scene:
     rollup: Rollup
 
     @functools.cached_property
-    def start_ns(self) -> int:
-        """Start: that of the first iteration, or of the first op in it."""
+    def windows(self) -> pl.DataFrame:
+        """The time of the iterations, without overlaps, from the first op on: ``start_ns``, ``end_ns``."""
         first = self.rollup.instances["start_ns"].min()
-        return max(self.rollup.iterations.start_ns, first if isinstance(first, int) else 0)
+        opening = pl.max_horizontal("start_ns", pl.lit(first if isinstance(first, int) else 0))
+        return self.rollup.iterations.stretches.with_columns(start_ns=opening).filter(LENGTH > 0)
 
-    @property
-    def end_ns(self) -> int:
-        """End of the last iteration."""
-        return self.rollup.iterations.end_ns
-
-    @property
+    @functools.cached_property
     def length_ns(self) -> int:
-        """Length of all iterations."""
-        return self.end_ns - self.start_ns
+        """Length of the windows."""
+        return total(self.windows)
 
     @property
     def iterations(self) -> int:
@@ -89,17 +86,28 @@ class Scene:
 
     @functools.cached_property
     def idle(self) -> pl.DataFrame:
-        """When no device does anything, up to the bounds: ``start_ns``, ``end_ns``."""
-        ends = pl.DataFrame({"start_ns": [self.start_ns - 1, self.end_ns], "end_ns": [self.start_ns, self.end_ns + 1]})
-        return intervals.gaps(pl.concat([self.any_busy, ends]), by=[])
+        """When no device does anything within the windows: ``start_ns``, ``end_ns``."""
+        return self.without(self.any_busy)
+
+    def without(self, stretches: pl.DataFrame) -> pl.DataFrame:
+        """Find the time of the windows in which no stretch is open: ``start_ns``, ``end_ns``."""
+        bounds = self.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max())
+        outer = [bounds.select(start_ns=pl.col(c) + d, end_ns=pl.col(c) + d + 1) for c, d in _AROUND]
+        free = intervals.gaps(pl.concat([stretches.select("start_ns", "end_ns"), *outer]), by=[])
+        return intervals.overlap(free, self.windows, by=[])
 
     def clipped(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Keep what lies in the iterations, cut off at their bounds."""
-        cut = rows.with_columns(
-            pl.max_horizontal("start_ns", pl.lit(self.start_ns)).alias("start_ns"),
-            pl.min_horizontal("end_ns", pl.lit(self.end_ns)).alias("end_ns"),
+        """Cut rows off at the bounds of the windows: one row per row and window that it reaches into."""
+        first = self.windows["end_ns"].search_sorted(rows["start_ns"], side="right").cast(pl.Int64)
+        stop = self.windows["start_ns"].search_sorted(rows["end_ns"], side="left").cast(pl.Int64)
+        reached = rows.with_columns(_first=first, _stop=stop).filter(pl.col("_first") < pl.col("_stop"))
+        reached = reached.with_columns(_window=pl.int_ranges("_first", "_stop")).explode("_window")
+        bounds = self.windows.select(pl.all().gather(reached["_window"]))
+        cut = reached.with_columns(
+            pl.max_horizontal("start_ns", bounds["start_ns"]).alias("start_ns"),
+            pl.min_horizontal("end_ns", bounds["end_ns"]).alias("end_ns"),
         )
-        return cut.filter(pl.col("start_ns") < pl.col("end_ns"))
+        return cut.select(rows.columns).filter(LENGTH > 0)
 
     def share(self, time_ns: int) -> float:
         """Give a time in percent of the iterations."""

@@ -124,8 +124,7 @@ def _alone(loading: pl.DataFrame, model: Model) -> int:
     """Measure how long data was loaded while no aggregated instance ran anything on any device, in ns."""
     rollup = model.rollup
     active = rollup.iteration.gather(rollup.measures.gpu_work["instance"]).is_not_null()
-    kinds = rollup.measures.gpu_work["kind"] != "graph"
-    work = rollup.measures.gpu_work.filter(active & kinds).select("start_ns", "end_ns")
+    work = rollup.measures.gpu_work.filter(active).select("start_ns", "end_ns")
     both = intervals.overlap(loading, work, by=[]) if work.height else work
     shared = int(both.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
     return int(intervals.union_length(loading, by=[]).item() or 0) - shared

@@ -69,7 +69,7 @@ class Rollup:
     @functools.cached_property
     def iterations(self) -> Iterations:
         """The iterations."""
-        return iterations.find(self.measures.ops, key_op=self.key_op, span=self.span)
+        return iterations.find(self.measures.ops, key_op=self.key_op, span=self.span, mode=self.measures.mode)
 
     @functools.cached_property
     def devices(self) -> pl.DataFrame:
@@ -80,9 +80,20 @@ class Rollup:
         return listed if listed.height else seen.unique(maintain_order=True).to_frame("device_id")
 
     @functools.cached_property
+    def used_devices(self) -> pl.Series:
+        """Numbers of the GPUs on which anything ran, in order, or of all of them if nothing did.
+
+        DLProf took the mean of all GPUs, so in its mode these are all.
+        """
+        seen = self.measures.gpu_work["device_id"].drop_nulls().unique().sort()
+        every = self.devices["device_id"]
+        used = every.filter(every.is_in(seen.implode()))
+        return used if len(used) and self.measures.mode == "extended" else every
+
+    @functools.cached_property
     def iteration(self) -> pl.Series:
         """Aggregated iteration of each instance, null for none."""
-        return self.iterations.of(self.measures.ops.instances["end_ns"])
+        return self.iterations.of(self.measures.ops.instances)
 
     @functools.cached_property
     def instances(self) -> pl.DataFrame:
@@ -168,8 +179,8 @@ class Rollup:
 
     @functools.cached_property
     def breakdown(self) -> pl.DataFrame:
-        """Where the time of every iteration went, by device, as of ``breakdown.breakdown``."""
-        return breakdown.breakdown(self.measures, self.iterations, self.devices["device_id"])
+        """Where the time of every iteration went, by used device, as of ``breakdown.breakdown``."""
+        return breakdown.breakdown(self.measures, self.iterations, self.used_devices)
 
 
 _DEVICE_0 = pl.Series("device_id", [0], dtype=pl.Int32)
