@@ -1,8 +1,10 @@
 """PyTorch's own ranges, of ``torch.autograd.profiler.emit_nvtx``: ``aten::conv2d, seq = 3, op_id = 9, sizes = [[…]]``.
 
-Of such ranges in one another the outermost is the op; ranges of the user around it, and scopes of the framework such as
-``Optimizer.step#SGD.step``, make its path, and are ops of their own with what was launched beside the framework. The
-backward pass of an op is the outermost range, on whatever thread, that has a sequence number which a forward op had
+Of such ranges in one another the outermost is the op. An op has a qualified name, ``aten::conv2d``, or is a node of the
+backward pass; any other name, also of ``record_function``, is a scope, as are those of the framework such as
+``Optimizer.step#SGD.step``. Scopes make the path of the ops in them, and are ops of their own with what was launched
+beside the framework. Before PyTorch 1.8 the names of ops were not qualified. What an optimizer runs is neither forward
+nor backward. The backward pass of an op is the outermost range, on whatever thread, that has a sequence number which a forward op had
 last; it is named after that op.
 """
 
@@ -18,7 +20,9 @@ _NAME = (
     r"(?s)^(?:autograd::engine::evaluate_function: )?(.*?)(?:, (?:seq = |op_id = |sizes = \[|input_op_ids = \[).*)?$"
 )
 _SCOPE = r"[.#]"
+_QUALIFIED = r"^[a-z_]\w*(?:::\w+)+$"
 _BACKWARD = r"(?:Backward|Backwards)\d*$"
+_UPDATES = r"(?i)(?:^|/)optimi[sz]er\b[^/]*/|aten::_(?:foreach|fused|amp_foreach)_[^/]*$"
 _KEY = ["process_id", "sequence_number"]
 
 
@@ -48,7 +52,9 @@ def _parsed(texts: pl.Series) -> pl.DataFrame:
     text, label = pl.col("text"), pl.col("label")
     frame = pl.DataFrame({"text": texts}).with_columns(emitted=text.str.contains(_EMITTED))
     frame = frame.with_columns(label=pl.when("emitted").then(text.str.extract(_NAME)).otherwise(text))
-    frame = frame.with_columns(emitted=pl.col("emitted") & ~label.str.contains(_SCOPE))
+    node = text.str.starts_with(_EVALUATES) | label.str.contains(_BACKWARD)
+    qualified = label.str.contains(_QUALIFIED) | node | ~label.str.starts_with("aten::").any()
+    frame = frame.with_columns(emitted=pl.col("emitted") & ~label.str.contains(_SCOPE) & qualified)
     return frame.with_columns(
         type=pl.when("emitted").then(label.str.extract(r"([^:]+)$")),
         sequence_number=pl.when("emitted").then(text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64)),
@@ -89,7 +95,8 @@ def _named(ops: pl.DataFrame) -> pl.DataFrame:
     """Name backward passes after their ops, and say which way each op of the framework goes."""
     own = ops.select(pl.col("op_name", "type").cast(pl.String))
     of = own.select(pl.all().gather(ops["forward"]))
-    direction = pl.when("backward").then(pl.lit("bprop")).when("emitted").then(pl.lit("fprop"))
+    updates = pl.col("op_name").cast(pl.String).str.contains(_UPDATES)
+    direction = pl.when("backward").then(pl.lit("bprop")).when(pl.col("emitted") & ~updates).then(pl.lit("fprop"))
     return ops.select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id", "parent", "sequence_number", "forward"],
         op_name=pl.coalesce(of["op_name"], own["op_name"]),
