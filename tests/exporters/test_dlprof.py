@@ -182,6 +182,36 @@ def test_options_stand_in_the_database_and_nothing_else_does(tmp_path: Path) -> 
     assert plain.execute(what).fetchone() == ("", "UNKNOWN")
 
 
+@pytest.mark.parametrize("suffix", ["sqlite", "nsys-rep"])
+def test_the_machine_is_described(suffix: str, tmp_path: Path) -> None:
+    with tk.load(FIXTURES / f"train_amp.{suffix}") as trace:
+        db = opened(trace.export(tmp_path / "x.sqlite", format="dlprof-db"))
+        version, summary = trace.info["tool_version"], trace.report("summary").frame()
+    columns = "is_valid, num_gpus, cpu_model, driver_version, framework, cuda_version, cudnn_version, nsys_version"
+    expected = (1, "2", "Intel(R) Xeon(R) Processor", "580.159.04", "PyTorch", "13.0", "", version)
+    assert db.execute(f"SELECT {columns} FROM view_system_config").fetchall() == [expected]
+    assert db.execute("SELECT gpu_name FROM view_gpu_names").fetchall() == [("NVIDIA H200",)] * 2
+    assert ("CPU Model", "Intel(R) Xeon(R) Processor") in summary.select("Name", "Value").rows()
+
+
+def test_the_operating_system_is_a_fact_of_the_capture_and_its_host_is_not() -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as export, tk.load(FIXTURES / "train_amp.nsys-rep") as report:
+        facts = [dict(t.info) for t in (export, report)]
+    machine = {"cpu_model", "driver_version", "cuda_version", "os"}
+    assert [{k: f[k] for k in machine} for f in facts] == [
+        {
+            "cpu_model": "Intel(R) Xeon(R) Processor",
+            "driver_version": "580.159.04",
+            "cuda_version": "13.0",
+            "os": "Ubuntu 24.04.3 LTS",
+        }
+    ] * 2
+    assert {n for f in facts for n in f} == {
+        *machine,
+        *("tool", "tool_version", "schema_version", "origin_utc_ns", "duration_ns"),
+    }
+
+
 def test_exported_twice_the_same_bytes(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         made = [trace.export(tmp_path / f"{i}.sqlite", format="dlprof-db").read_bytes() for i in range(2)]

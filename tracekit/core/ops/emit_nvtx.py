@@ -1,11 +1,12 @@
 """PyTorch's own ranges, of ``torch.autograd.profiler.emit_nvtx``: ``aten::conv2d, seq = 3, op_id = 9, sizes = [[…]]``.
 
 Of such ranges in one another the outermost is the op. An op has a qualified name, ``aten::conv2d``, or is a node of the
-backward pass; any other name, also of ``record_function``, is a scope, as are those of the framework such as
-``Optimizer.step#SGD.step``. Scopes make the path of the ops in them, and are ops of their own with what was launched
-beside the framework. Before PyTorch 1.8 the names of ops were not qualified. What an optimizer runs is neither forward
-nor backward. The backward pass of an op is the outermost range, on whatever thread, that has a sequence number which a forward op had
-last; it is named after that op.
+backward pass; before PyTorch 1.8 names were not qualified. Any other name, also of ``record_function``, is a scope, as
+are those of the framework such as ``Optimizer.step#SGD.step``. Scopes make the path of the ops in them, and are ops of
+their own with what was launched beside the framework.
+
+The backward pass of an op is the outermost range, on whatever thread, that has a sequence number which a forward op had
+last; it is named after that op. What an optimizer runs is neither forward nor backward.
 """
 
 from __future__ import annotations

@@ -35,6 +35,12 @@ _SYSTEM = {
 }
 """What DLProf noted of the machine in the export that it read."""
 
+_ENVIRONMENT = "TARGET_INFO_SYSTEM_ENV"
+_PROPERTIES = {13: "cpu_model", 205: "driver_version", 605: "os", 611: "cuda_version"}
+"""Numbers of the properties that are public; others name the host and its users, or hold whole environments."""
+
+_LONGEST_PROPERTY = 256
+
 
 def facts(capture: Lookups) -> dict[str, str]:
     """Read what is public of the capture: tool, versions, origin, extent."""
@@ -46,9 +52,38 @@ def facts(capture: Lookups) -> dict[str, str]:
         found["origin_utc_ns"] = r["utcEpochNs"]
     for r in rows(capture, "ANALYSIS_DETAILS", "duration")[:1]:
         found["duration_ns"] = r["duration"]
+    found |= _machine(capture)
     for r in rows(capture, "SystemInfo", *_SYSTEM)[:1]:
         found.update({fact: r[column] for column, fact in _SYSTEM.items()})
     return {k: str(v) for k, v in found.items() if v is not None}
+
+
+def _machine(capture: Lookups) -> dict[str, str]:
+    """Read the public properties of the machine; of several machines those of the first."""
+    if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_ENVIRONMENT, ())):
+        return {}
+    listed = capture.fetch(_ENVIRONMENT, ["nameEnum", "value"], Where("nameEnum", tuple(_PROPERTIES))).to_pylist()
+    found: dict[str, str] = {}
+    for r in listed:
+        name, value = _PROPERTIES.get(r["nameEnum"]), r["value"]
+        if name and value and len(value) <= _LONGEST_PROPERTY:
+            found.setdefault(name, _VERSIONS.get(name, str)(value))
+    return found
+
+
+def _driver(text: str) -> str:
+    """Return the version of a driver, which reports up to 2023 keep as one number: 515.43.04 for 5154304."""
+    whole = text.isascii() and text.isdecimal() and len(text) > 5  # noqa: PLR2004 - three, at least one, two digits
+    return f"{text[:3]}.{text[3:-2]}.{text[-2:]}" if whole else text
+
+
+def _cuda(text: str) -> str:
+    """Return a version of CUDA: 12.4 for 12040."""
+    whole = text.isascii() and text.isdecimal() and len(text) < 10  # noqa: PLR2004 - what fits
+    return f"{int(text) // 1000}.{int(text) % 1000 // 10}" if whole else text
+
+
+_VERSIONS: dict[str, Callable[[str], str]] = {"driver_version": _driver, "cuda_version": _cuda}
 
 
 def capture_info(capture: Lookups) -> Iterable[Row]:
