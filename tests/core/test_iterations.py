@@ -167,3 +167,51 @@ def test_kernels_of_two_processes_lie_in_the_range_that_launched_them() -> None:
         inside = both.filter(pl.col("api_start_ns").is_between("start_ns", "end_ns")).collect()
     assert inside.height == kernels.height == 372
     assert inside.select((pl.col("iteration") - pl.col("number").cast(int)).n_unique()).item() == 1
+
+
+@pytest.mark.parametrize(
+    ("span", "said"),
+    [
+        ((9, 12), "iterations 9:12: the capture has iterations 0 to 2"),
+        ((3, 3), "iterations 3:3: the capture has iterations 0 to 2"),
+        ((3, None), "iterations 3 and later: the capture has iterations 0 to 2"),
+    ],
+)
+def test_iterations_that_are_not_there(span: tuple[int, int | None], said: str) -> None:
+    with pytest.raises(TracekitError) as error:
+        iterations.find(ops([10, 30, 50]), span=span)
+    assert error.value.message == said
+
+
+def test_iterations_that_are_there_in_part() -> None:
+    assert iterations.find(ops([10, 30, 50]), span=(1, 12)).chosen["iteration"].to_list() == [1, 2]
+
+
+def test_a_capture_without_a_loop_has_one_iteration() -> None:
+    with pytest.raises(TracekitError, match="iterations 1:2: the capture has one iteration, 0"):
+        iterations.find(Ops(declared(nvtx_ranges=loop(("a", 0, 9)))), span=(1, 2))
+
+
+def test_dlprof_takes_the_last_iteration_for_those_beyond_it() -> None:
+    found = iterations.find(ops([10, 30, 50]), span=(9, 12), mode="dlprof")
+    assert found.chosen["iteration"].to_list() == [2]
+
+
+def test_an_op_that_is_not_there() -> None:
+    made = Ops(declared(nvtx_ranges=loop(*steps(4))))
+    with pytest.raises(TracekitError) as error:
+        iterations.find(made, key_op="stepp *")
+    assert (error.value.message, error.value.hint) == (
+        "no op is called 'stepp *'",
+        "did you mean 'step *'? ops: step *",
+    )
+    assert iterations.find(made, key_op="STEP_1").frame.height == 4
+    assert iterations.find(made, key_op="foo", mode="dlprof").found is False
+
+
+def test_concurrent_ranges_of_several_threads_are_no_iterations() -> None:
+    workers = nvtx(*[(f"worker {t}", t, 10 * t, 900) for t in range(1, 5)])
+    made = Rollup.of(declared(nvtx_ranges=workers))
+    assert (made.iterations.found, made.iterations.frame.height) == (False, 1)
+    steps_of_one = pl.concat([workers, loop(*steps(4))]).with_columns(range_id=pl.int_range(pl.len()))
+    assert Rollup.of(declared(nvtx_ranges=steps_of_one)).iterations.key == "worker */step *"

@@ -212,6 +212,24 @@ def test_the_operating_system_is_a_fact_of_the_capture_and_its_host_is_not() -> 
     }
 
 
+@pytest.mark.parametrize("capture", ["empty.nsys-rep", "empty.sqlite"])
+def test_an_empty_capture_has_an_iteration_that_the_viewer_can_draw(capture: str, tmp_path: Path) -> None:
+    with tk.load(FIXTURES / capture) as trace:
+        db = opened(trace.export(tmp_path / "x.sqlite", format="dlprof-db"))
+        duration = int(trace.info["duration_ns"])
+    assert db.execute("SELECT iter_value, start_time, duration FROM view_iterations_all").fetchall() == [
+        (0, 0, duration)
+    ]
+    assert db.execute("SELECT max(duration) FROM view_iterations_profiled").fetchone() == (duration,)
+    assert db.execute("SELECT wall_clock_time FROM view_performance_summary").fetchone() == (duration,)
+    assert db.execute("SELECT other_duration_pct FROM view_resource_usage_breakdown").fetchone() == (100.0,)
+
+
+def test_without_a_duration_an_empty_capture_lasts_one_nanosecond() -> None:
+    frame = tk.Trace.from_tables({}).rollup().frame("iterations").select("start_ns", "end_ns").collect()
+    assert frame.rows() == [(0, 1)]
+
+
 def test_exported_twice_the_same_bytes(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         made = [trace.export(tmp_path / f"{i}.sqlite", format="dlprof-db").read_bytes() for i in range(2)]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Span = tuple[int | None, int | None]
 
 _TWO = 2
-_SHOWN, _COMPARED = 20, 5000
+_SHOWN, _COMPARED, _DIGITS = 20, 5000, 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def find(ops: Ops, *, key_op: str | None = None, span: Span | None = None, mode:
         own = passes(_working(ops), row, _delimits(ops))
         frame = own.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
     else:
-        frame = _contiguous(ops, row)
+        frame = _contiguous(ops, row, mode)
     first, stop = _chosen(span, frame.height - 1, mode)
     frame = frame.with_columns(aggregated=pl.col("iteration").is_between(first, stop))
     key = key_op or ("" if row is None else str(ops.ops["op_name"][row]))
@@ -154,10 +154,13 @@ def _working(ops: Ops) -> pl.DataFrame:
     return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", works=works)
 
 
-def _contiguous(ops: Ops, row: int | None) -> pl.DataFrame:
-    """Cut the whole capture into iterations: ``iteration``, ``start_ns``, ``end_ns``."""
+def _contiguous(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
+    """Cut the whole capture into iterations: ``iteration``, ``start_ns``, ``end_ns``.
+
+    A capture without ops has one iteration as long as itself, because DLProf's viewer cannot draw one without length.
+    """
     ends = ops.instances["end_ns"].max()
-    last, bounds = ends if isinstance(ends, int) else 0, [0]
+    last = ends if isinstance(ends, int) else _duration(ops) if mode == "extended" else 0
     if row is None:
         bounds = [0, last]
     else:
@@ -165,6 +168,13 @@ def _contiguous(ops: Ops, row: int | None) -> pl.DataFrame:
         bounds = _ended(mine, last) if _delimits(ops) == "ends" else _begun(mine, ops.instances, last)
     frame = pl.DataFrame({"start_ns": bounds[:-1], "end_ns": bounds[1:]}, schema=dict.fromkeys(_TIMES, pl.Int64))
     return frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("iteration"), *_TIMES)
+
+
+def _duration(ops: Ops) -> int:
+    """Return how long the capture lasted, 1 ns if that is not known."""
+    told = ops.capture.frames("capture_info").filter(pl.col("name") == "duration_ns").select("value").collect()
+    text = next((v for v in told["value"] if v), "")
+    return max(int(text), 1) if text.isdecimal() and len(text) < _DIGITS else 1
 
 
 _TIMES = ("start_ns", "end_ns")
@@ -177,7 +187,7 @@ def _chosen(span: Span | None, last: int, mode: Mode) -> tuple[int, int]:
     if (first > stop and not (high is None and first > last)) or first < 0:
         raise TracekitError(f"iterations {first} to {stop} are none", hint=f"give A:B with 0 <= A <= B <= {last}")
     if first > last and mode == "extended":
-        asked = f"{first}:{'' if high is None else stop}"
+        asked = f"{first} and later" if high is None else f"{first}:{stop}"
         there = f"iterations 0 to {last}" if last else "one iteration, 0"
         raise TracekitError(f"iterations {asked}: the capture has {there}", hint="count iterations from 0")
     return min(first, last), min(stop, last)
@@ -197,14 +207,20 @@ def _key(ops: Ops, key_op: str | None) -> int | None:
 
 
 def _repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
-    """Find the op that took longest of those that ran more than once and forward; of equal ones the outermost."""
+    """Find the op that took longest of those that ran more than once and forward; of equal ones the outermost.
+
+    One loop is run by one thread: ranges of one name on several threads of a process are no passes.
+    """
     lasted = ops.instances.group_by("op").agg(total=(pl.col("end_ns") - pl.col("start_ns")).sum())
     found = rows.filter(
         pl.col("associated")
         & (pl.col("instance_count") > 1)
         & (pl.col("direction").cast(pl.String) == "bprop").fill_null(value=False).not_()
     )
-    found = found.with_columns(pl.col("row").cast(pl.Int64)).join(lasted, left_on="row", right_on="op")
+    threads = ops.instances.group_by("op", "process_id").agg(threads=pl.col("thread_id").n_unique())
+    shared = threads.filter(pl.col("threads") > 1)["op"].unique()
+    found = found.with_columns(pl.col("row").cast(pl.Int64)).filter(~pl.col("row").is_in(shared.implode()))
+    found = found.join(lasted, left_on="row", right_on="op")
     depth = pl.col("op_name").cast(pl.String).str.count_matches("/", literal=True)
     found = found.sort(pl.col("total") * -1, depth, "op_id")
     return int(found["row"][0]) if found.height else None
