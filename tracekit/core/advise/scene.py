@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.ops.calls import ON_GPU
+from tracekit.core.rollup import breakdown
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.core.rollup import Rollup
 
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
@@ -21,7 +24,7 @@ _AROUND = (("start_ns", -1), ("end_ns", 0))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding; the columns of ``advise``."""
+    """One finding; the columns of ``advise``, with ``figures`` as a mapping."""
 
     rule: str
     problem: str
@@ -32,6 +35,7 @@ class Finding:
     count: int
     start_ns: int
     end_ns: int
+    figures: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,37 @@ class Scene:
         """What ran on GPUs, one row an activity in order of start.
 
         Columns: ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``activity``, ``op``,
-        ``instance``, ``api_start_ns``, ``api_end_ns``.
+        ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether a CUDA graph ran it).
         """
         ran = self.rollup.measures.calls.filter(pl.col("kind").is_in(ON_GPU))
         api = [pl.col("start_ns").alias("api_start_ns"), pl.col("end_ns").alias("api_end_ns")]
         times = [pl.col("gpu_start_ns").alias("start_ns"), pl.col("gpu_end_ns").alias("end_ns")]
-        rows = ran.select("device_id", *times, "kind", "name", "uses_tc", "activity", "op", "instance", *api)
-        return self.clipped(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
+        rows = ran.select("device_id", *times, "kind", "name", "uses_tc", "activity", "op", "instance", "call", *api)
+        found = self.clipped(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
+        kernel = found["kind"] == "kernel"
+        nodes = self.rollup.measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
+        row = found["activity"].zip_with(kernel, pl.repeat(None, found.height, dtype=pl.Int64, eager=True))
+        return found.with_columns(graph=nodes.gather(row).is_not_null() | (found["kind"] == "graph"))
+
+    @functools.cached_property
+    def kernels(self) -> pl.DataFrame:
+        """The kernels of ``gpu``."""
+        return self.gpu.filter(pl.col("kind") == "kernel")
+
+    @functools.cached_property
+    def graphs(self) -> bool:
+        """Whether the program launches CUDA graphs."""
+        return bool(self.gpu["graph"].any())
+
+    @functools.cached_property
+    def launches(self) -> pl.DataFrame:
+        """The first thing that each call ran on a device, as in ``gpu``: a graph is launched as a whole."""
+        return self.gpu.unique(["call", "device_id"], keep="first", maintain_order=True)
+
+    @functools.cached_property
+    def calls(self) -> pl.LazyFrame:
+        """All CUDA calls of the capture: ``start_ns``, ``end_ns``, ``name`` (String)."""
+        return self.rollup.measures.ops.frames("api_calls").select("start_ns", "end_ns", pl.col("name").cast(pl.String))
 
     @functools.cached_property
     def busy(self) -> pl.DataFrame:
@@ -88,6 +116,14 @@ class Scene:
     def idle(self) -> pl.DataFrame:
         """When no device does anything within the windows: ``start_ns``, ``end_ns``."""
         return self.without(self.any_busy)
+
+    @functools.cached_property
+    def spent(self) -> pl.DataFrame:
+        """Where the time of the windows went, by used device: ``device_id`` and ns by part, as of ``breakdown``."""
+        rollup = self.rollup
+        windows = self.windows.with_columns(iteration=pl.int_range(pl.len(), dtype=pl.Int64))
+        made = breakdown.breakdown(rollup.measures, replace(rollup.iterations, frame=windows), rollup.used_devices)
+        return made.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
 
     def without(self, stretches: pl.DataFrame) -> pl.DataFrame:
         """Find the time of the windows in which no stretch is open: ``start_ns``, ``end_ns``."""
@@ -120,7 +156,12 @@ class Scene:
 
     def by_op(self, rows: pl.DataFrame, weight: pl.Expr, at_most: int = 3) -> str:
         """Name the ops that weigh most, each with its part: ``conv1/conv2d (61 %), fc/linear (20 %)``."""
-        totals = rows.group_by("op").agg(weight=weight.sum()).sort("weight", "op", descending=[True, False])
+        totals = (
+            rows.with_columns(weight=weight)
+            .group_by("op")
+            .agg(pl.col("weight").sum())
+            .sort("weight", "op", descending=[True, False])
+        )
         whole = totals["weight"].sum() or 1
         parts = totals.head(at_most).iter_rows()
         return ", ".join(f"{self.op_name(op)} ({100 * w / whole:.0f} %)" for op, w in parts)

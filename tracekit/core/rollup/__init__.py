@@ -125,8 +125,9 @@ class Rollup:
     def ops(self) -> pl.DataFrame:
         """The ops in order of name and id: ``Ops.ops``, ``Measures.kinds``, and figures of the aggregated iterations.
 
-        These are ``count`` (instances), ``kernel_count``, ``eligible``, ``uses_tc``, ``bad_type`` (eligible, not
-        in half precision), and the statistics of ``METRICS``, ``kernel_gpu`` and ``kernel_api``.
+        These are ``count`` (instances), ``kernel_count``, ``eligible``, ``uses_tc``, ``bad_type`` (eligible, not in half
+        precision and, unless in DLProf's mode, without kernels on Tensor Cores), and the statistics of ``METRICS``,
+        ``kernel_gpu`` and ``kernel_api``.
         """
         rows = self.measures.ops.ops.hstack(self.measures.kinds).with_columns(op=pl.int_range(pl.len()))
         inside = self.instances.group_by("op").agg(pl.len().alias("count"), *statistics.of(METRICS))
@@ -140,7 +141,12 @@ class Rollup:
             pl.col("uses_tc").fill_null(value=False),
             *statistics.blank([*METRICS, *KERNEL_METRICS]),
             eligible=pl.col("support") == 0,
-        ).with_columns(bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half"))
+        ).with_columns(bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half") & ~self._served)
+
+    @property
+    def _served(self) -> pl.Expr:
+        """Whether kernels of an op used Tensor Cores, so that its data type is none to complain of."""
+        return pl.col("uses_tc") if self.measures.mode == "extended" else pl.lit(value=False)
 
     @functools.cached_property
     def op_types(self) -> pl.DataFrame:

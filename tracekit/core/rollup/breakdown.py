@@ -22,6 +22,17 @@ KERNELS = ("kernel", "graph")
 """Kinds of activities in which kernels run: of a whole CUDA graph it is not known which."""
 
 LOADERS = ("dataloader", "dali")
+"""Types of ops that load data, as DLProf knew them."""
+
+_LOADS = (
+    r"dataloader|data[ _]?load",
+    r"enumerate\(|__next__",
+    r"^load(?: \*)?$",
+    r"\b(?:next|fetch|get|load|read)[ _]?(?:batch|data)\b",
+)
+LOADER = "(?i)" + "|".join(_LOADS)
+"""Names of other ops that load data: the last part of their path."""
+
 _ON_DEVICE = 3
 _OPEN = tuple(f"_{p}" for p in PARTS[:-1])
 _SCHEMA = {"iteration": pl.Int64, "device_id": pl.Int32, **dict.fromkeys(PARTS, pl.Int64)}
@@ -48,14 +59,19 @@ def _on_gpu(measures: Measures) -> pl.DataFrame:
     return unions.merge(work, by=["device_id", "part"])
 
 
+def loads(measures: Measures) -> pl.Series:
+    """Return whether each op loads data, by its type and, unless in DLProf's mode, by its name."""
+    ops = measures.ops.ops
+    told = ops["op_type"].cast(pl.String).str.to_lowercase().is_in(LOADERS)
+    leaf = ops["op_name"].cast(pl.String).str.extract(r"([^/]*)$").str.contains(LOADER)
+    return told | leaf if measures.mode == "extended" else told
+
+
 def _host(measures: Measures) -> pl.DataFrame:
     """Stretches of the parts on the CPU: ``part``, times."""
-    found = measures.instances.select("start_ns", "end_ns", kind=pl.col("op_type").cast(pl.String))
-    parts = (
-        pl.col("kind").str.to_lowercase().is_in(LOADERS),
-        pl.col("kind") == "IO",
-        pl.lit(value=True),
-    )
+    found = measures.instances.select("start_ns", "end_ns", loads=loads(measures).gather(measures.instances["op"]))
+    found = found.with_columns(kind=measures.instances["op_type"].cast(pl.String))
+    parts = (pl.col("loads"), pl.col("kind") == "IO", pl.lit(value=True))
     made = [found.filter(p).select("start_ns", "end_ns", part=pl.lit(_ON_DEVICE + i)) for i, p in enumerate(parts)]
     merged = unions.merge(pl.concat(made).with_columns(pl.col("part").cast(pl.Int64)), by=["part"])
     return merged.select("part", "start_ns", "end_ns")

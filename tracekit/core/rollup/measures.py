@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 METRICS = ("cpu", "gpu", "api", "overhead", "idle")
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
-_HALF = "float16"
+_HALF = {"dlprof": ("float16",), "extended": ("float16", "bfloat16")}
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Measures:
         formats = formats.filter(first).sort("op").drop("op")
         return ops.select(
             support=pl.when(uses).then(0).when(~pl.col("associated")).then(2).otherwise(status).cast(pl.Int8),
-            half=(pl.col("data_type").cast(pl.String) == _HALF).fill_null(value=False),
+            half=pl.col("data_type").cast(pl.String).is_in(_HALF[self.mode]).fill_null(value=False),
         ).hstack(formats)
 
     @functools.cached_property
