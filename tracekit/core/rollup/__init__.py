@@ -125,9 +125,9 @@ class Rollup:
     def ops(self) -> pl.DataFrame:
         """The ops in order of name and id: ``Ops.ops``, ``Measures.kinds``, and figures of the aggregated iterations.
 
-        These are ``count`` (instances), ``kernel_count``, ``eligible``, ``uses_tc``, ``bad_type`` (eligible, not in half
-        precision and, unless in DLProf's mode, without kernels on Tensor Cores), and the statistics of ``METRICS``,
-        ``kernel_gpu`` and ``kernel_api``.
+        These are ``count`` (instances), ``kernel_count``, ``eligible``, ``uses_tc``, ``bad_type`` (eligible and not in
+        half precision; unless in DLProf's mode also without kernels on Tensor Cores), and the statistics of
+        ``METRICS``, ``kernel_gpu`` and ``kernel_api``.
         """
         rows = self.measures.ops.ops.hstack(self.measures.kinds).with_columns(op=pl.int_range(pl.len()))
         inside = self.instances.group_by("op").agg(pl.len().alias("count"), *statistics.of(METRICS))
