@@ -154,6 +154,17 @@ def test_a_scope_of_the_profiler_leaves_its_kernels_to_their_ops() -> None:
     assert ops["kernel_count"].max() == 88
 
 
+def test_names_within_an_op_are_part_of_it() -> None:
+    ops = captured(
+        ("aten::detach, op_id = 1", 1, 0, 50),
+        ("detach, op_id = 2", 1, 5, 40),
+        ("record, op_id = 3", 1, 6, 30),
+        ("aten::alias, op_id = 4", 1, 7, 20),
+        calls=[(1, 8, 9)],
+    )
+    assert rows(ops.ops, "op_id", "op_name") == [("DETACH_1", "aten::detach")]
+
+
 def test_names_of_ops_before_they_were_qualified() -> None:
     ops = captured(("conv2d, seq = 3", 1, 0, 50), ("contiguous, seq = 4", 1, 5, 9), calls=[(1, 6, 7)])
     assert rows(ops.ops, "op_id", "op_name", "direction") == [("CONV2D_1", "conv2d", "fprop")]

@@ -18,6 +18,7 @@ POINTS, VARIATION, STEPS = 10, 0.25, 4
 EXCHANGE, EXPOSED = 20, 10
 """From how many percent of the time in which GPUs work on NCCL is spoken of: all of it, and beside no other kernel."""
 
+_TIMES = ("start_ns", "end_ns")
 _COLLECTIVE = pl.col("name").cast(pl.String).str.starts_with("nccl").fill_null(value=False)
 
 
@@ -35,9 +36,9 @@ def devices(scene: Scene) -> Iterator[Finding]:
     problem = f"GPU {most} computes for {scene.share(high):.0f} % of the time, GPU {least} for {scene.share(low):.0f} %"
     advice = "Give every rank as much work: equal batches, sequences of like length, layers shared out evenly."
     busiest = kernels.filter(pl.col("device_id") == most)
-    where = busiest.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    start, end = busiest.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     figures = {f"gpu_{d}_ns": t for d, t in spent.sort("device_id").iter_rows()} | {"length_ns": scene.length_ns}
-    yield Finding("imbalance", problem, listed, advice, time, scene.share(time), spent.height, *where, figures)
+    yield Finding("imbalance", problem, listed, advice, time, scene.share(time), spent.height, start, end, figures)
 
 
 def communication(scene: Scene) -> Iterator[Finding]:
@@ -64,9 +65,6 @@ def communication(scene: Scene) -> Iterator[Finding]:
     figures |= {"devices": devices, "length_ns": scene.length_ns}
     problem, where = "GPUs exchange data while they compute nothing", longest(exchange)
     yield Finding("communication", problem, evidence, advice, time, scene.share(time), exchange.height, *where, figures)
-
-
-_TIMES = ("start_ns", "end_ns")
 
 
 def steps(scene: Scene) -> Iterator[Finding]:

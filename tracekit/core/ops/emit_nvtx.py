@@ -35,7 +35,8 @@ def _recognises(texts: pl.DataFrame) -> bool:
 
 def _timeline(capture: Capture) -> Timeline:
     ranges = by_text(capture.ranges, _parsed(capture.texts["text"].drop_nulls().unique(maintain_order=True)))
-    parent, ranges = capture.nested.parent, ranges.with_columns(pl.col("emitted").fill_null(False))  # noqa: FBT003
+    parent = capture.nested.parent
+    ranges = ranges.with_columns(emitted=_emitted(parent, *ranges.select(pl.col("emitted", "told").fill_null(False))))  # noqa: FBT003
     op = _outermost(parent, ranges["emitted"])
     named = path_parts(parent, ranges["label"].cast(pl.Categorical))
     ranges = ranges.with_columns(
@@ -55,7 +56,8 @@ def _parsed(texts: pl.Series) -> pl.DataFrame:
     frame = frame.with_columns(label=pl.when("emitted").then(text.str.extract(_NAME)).otherwise(text))
     node = text.str.starts_with(_EVALUATES) | label.str.contains(_BACKWARD)
     qualified = label.str.contains(_QUALIFIED) | node | ~label.str.starts_with("aten::").any()
-    frame = frame.with_columns(emitted=pl.col("emitted") & ~label.str.contains(_SCOPE) & qualified)
+    told = pl.col("emitted") & ~label.str.contains(_SCOPE)
+    frame = frame.with_columns(emitted=told & qualified, told=told)
     return frame.with_columns(
         type=pl.when("emitted").then(label.str.extract(r"([^:]+)$")),
         sequence_number=pl.when("emitted").then(text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64)),
@@ -67,6 +69,15 @@ def _parsed(texts: pl.Series) -> pl.DataFrame:
             | label.str.starts_with("torch::autograd::")
         ),
     )
+
+
+def _emitted(parent: pl.Series, emitted: pl.Series, told: pl.Series) -> pl.Series:
+    """Say which ranges are ops: also those in an op whose name is not qualified, ``detach`` in ``aten::detach``."""
+    inner = told & ~emitted & emitted.gather(parent).fill_null(False)  # noqa: FBT003
+    while inner.any():
+        emitted |= inner
+        inner = told & ~emitted & emitted.gather(parent).fill_null(False)  # noqa: FBT003
+    return emitted
 
 
 def _outermost(parent: pl.Series, emitted: pl.Series) -> pl.Series:
