@@ -58,7 +58,7 @@ class Rollup:
             key_op: As the attribute.
             span: As the attribute.
             dialect: How its ranges are written; None takes the first dialect that recognises them.
-            tensor_cores: Which kernels are taken to use Tensor Cores.
+            tensor_cores: Which kernels are taken to use Tensor Cores; ``dlprof`` computes all as DLProf did.
         """
         return cls(Measures(Ops(frames, dialect), tensor_cores), key_op, span)
 
