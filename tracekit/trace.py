@@ -281,8 +281,8 @@ class Trace:
             key_op: Id or name of the op that delimits iterations; None takes the dialect's own, or what repeats.
             iterations: First and last iteration to count, both included; either may be None.
             dialect: How the ranges are written, ``pyprof``; None takes the first dialect that recognises them.
-            tensor_cores: Which kernels are taken to use Tensor Cores: those known to (``extended``), or those that
-                DLProf 1.8.0 knew (``dlprof``).
+            tensor_cores: ``extended`` takes all kernels that are known to use Tensor Cores. ``dlprof`` computes as
+                DLProf 1.8.0 did: its names of kernels, iterations, means over GPUs and findings.
 
         Returns:
             A new trace, in which ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` have rows, and in which
@@ -291,7 +291,7 @@ class Trace:
 
         Raises:
             UnknownFormatError: No such dialect (when a table is asked for).
-            TracekitError: There are no such iterations (likewise).
+            TracekitError: There are no such iterations, or no such key op (likewise).
 
         Example:
             >>> import tracekit as tk

@@ -177,13 +177,19 @@ JOIN dictionary AS way ON way.id = op.direction_id
 JOIN dictionary AS kind ON kind.id = op.op_type_id
 JOIN dictionary AS data ON data.id = op.data_type_id;
 
--- The trimmed name is the last part of the path: what is left of it without its end, which holds no other "/".
+-- The trimmed name is what follows the last "/": of a group without the "/" that it ends in, of an op as it stands, so
+-- that an op whose own name ends in "/" has an empty one, as in DLProf.
 CREATE VIEW view_group_ops AS
 SELECT node.aggr_id, name.string AS domain_name, node.row_type, full_id.string AS row_full_id,
        full_name.string AS row_full_name,
        substr(
-           rtrim(full_name.string, '/'),
-           length(rtrim(rtrim(full_name.string, '/'), replace(full_name.string, '/', ''))) + 1
+           substr(full_name.string, 1, length(full_name.string) - (node.row_type = 1)),
+           length(
+               rtrim(
+                   substr(full_name.string, 1, length(full_name.string) - (node.row_type = 1)),
+                   replace(full_name.string, '/', '')
+               )
+           ) + 1
        ) AS row_trimmed_name,
        node.level, node.num_op_instances, node.num_supported_leaf_ops, node.num_tc_leaf_ops,
        cpu.sum AS cpu_time_sum, gpu.sum AS gpu_time_sum, overhead.sum AS cpu_overhead_sum, idle.sum AS gpu_idle_sum

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
@@ -14,6 +16,9 @@ from tracekit.core.advise import advise
 from tracekit.core.advise.scene import shown
 from tracekit.core.reports import run
 from tracekit.core.rollup import Rollup
+
+if TYPE_CHECKING:
+    from tracekit.core.tensor_cores import Mode
 
 STEP = 1_000_000
 GEMM = "ampere_sgemm_128x64_nn"
@@ -26,7 +31,7 @@ class Program:
     steps: int = 4
     ranges: list[tuple[str, int, int]] = field(default_factory=list)
     calls: list[tuple[str, int, int]] = field(default_factory=list)
-    kernels: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    kernels: list[tuple[str, int, int, int, int, int | None]] = field(default_factory=list)
     copies: list[tuple[str, str, int, int, int]] = field(default_factory=list)
 
     def step(self, number: int, length: int = STEP) -> int:
@@ -36,8 +41,13 @@ class Program:
 
     def kernel(self, launch: int, start: int, end: int, name: str = "k", device: int = 0) -> None:
         """Add a kernel and its call."""
-        self.kernels.append((name, start, end, device, len(self.calls)))
+        self.kernels.append((name, start, end, device, len(self.calls), None))
         self.calls.append(("cudaLaunchKernel_v7000", launch, launch + 1000))
+
+    def graph(self, launch: int, *nodes: tuple[int, int]) -> None:
+        """Add the kernels of a CUDA graph, which one call launches."""
+        self.kernels += [("k", s, e, 0, len(self.calls), 100 + n) for n, (s, e) in enumerate(nodes)]
+        self.calls.append(("cudaGraphLaunch_v10000", launch, launch + 1000))
 
     def copy(self, kind: str, memory: str, start: int, end: int) -> None:
         """Add a copy and its call."""
@@ -72,8 +82,9 @@ class Program:
                 "device_id": d,
                 "correlation_id": i,
                 "process_id": 1,
+                "graph_node_id": g,
             }
-            for n, s, e, d, i in self.kernels
+            for n, s, e, d, i, g in self.kernels
         ]
 
     def _memcpys(self) -> list[dict[str, object]]:
@@ -83,9 +94,9 @@ class Program:
             for k, m, s, e, i in self.copies
         ]
 
-    def found(self) -> dict[str, dict[str, object]]:
+    def found(self, *, tensor_cores: Mode = "extended") -> dict[str, dict[str, object]]:
         """Findings by rule."""
-        return {f["rule"]: f for f in advise(Rollup.of(self.frames)).to_dicts()}
+        return {f["rule"]: f for f in advise(Rollup.of(self.frames, tensor_cores=tensor_cores)).to_dicts()}
 
 
 def busy(program: Program, *, begin: int = 0) -> Program:
@@ -116,6 +127,29 @@ def test_loading_data() -> None:
     assert "num_workers" in str(loading["advice"])
 
 
+@pytest.mark.parametrize(
+    ("text", "loads"),
+    [
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", True),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", True),
+        ("get_batch", True),
+        ("next batch", True),
+        ("load", True),
+        ("payload", False),
+        ("loader_stats", False),
+        ("forward", False),
+    ],
+)
+def test_ranges_that_load_data_by_their_name(text: str, *, loads: bool) -> None:
+    program = Program()
+    program.ranges += [(text, n * STEP, n * STEP + 300_000) for n in range(4)]
+    program = busy(program, begin=300_000)
+    spent = Rollup.of(program.frames).breakdown["dataloader"].sum()
+    assert ("data_loading" in program.found()) == loads
+    assert spent == (4 * 300_000 if loads else 0)
+    assert Rollup.of(program.frames, tensor_cores="dlprof").breakdown["dataloader"].sum() == 0
+
+
 def test_loading_beside_work_is_no_loss() -> None:
     program = Program()
     program.ranges += [("load batch", n * STEP + 100_000, n * STEP + 400_000) for n in range(4)]
@@ -135,6 +169,134 @@ def test_late_launches_and_idle_time() -> None:
     assert found["idle_by_cause"]["time_ns"] == 40 * 60_000
     assert "ops ran on the CPU" in str(found["idle_by_cause"]["evidence"])
     assert set(found) == {"late_launches", "idle_by_cause"}
+    assert "CUDA graphs" in str(found["late_launches"]["advice"])
+    assert "Launch less" in str(found["idle_by_cause"]["advice"])
+
+
+def test_an_idle_gpu_of_a_cpu_that_launches_little_is_not_the_launches_fault() -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        program.kernel(start, start + 5000, start + 45_000)
+    advice = str(program.found()["idle_by_cause"]["advice"])
+    assert "Launch less" not in advice
+    assert "Find what the ops do on the CPU" in advice
+
+
+def test_gpus_that_work_most_of_the_time_are_not_idle() -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        program.kernel(start, start + 5000, start + 850_000)
+    assert "idle_by_cause" not in program.found()
+
+
+def test_nodes_of_a_graph_are_one_launch() -> None:
+    """Gaps between the nodes of one graph are not those of late launches, and more graphs are no advice."""
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        nodes = [(start + 2000 + 10_000 * k, start + 6000 + 10_000 * k) for k in range(50)]
+        program.graph(start, *nodes)
+    found = program.found()
+    assert "small_kernels" not in found
+    assert found["late_launches"]["count"] == 3
+    assert json.loads(str(found["idle_by_cause"]["figures"]))["launches"] == 4
+    assert not [f for f in found.values() if "CUDA graphs" in str(f["advice"])]
+
+
+def test_small_kernels_beside_a_graph() -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        program.graph(start, *[(start + 2000 * k, start + 2000 * k + 1000) for k in range(9)])
+        for k in range(50):
+            program.kernel(start + 20_000 + k * 10_000, start + k * 10_000 + 21_000, start + k * 10_000 + 29_000)
+    small = program.found()["small_kernels"]
+    figures = json.loads(str(small["figures"]))
+    assert (figures["small_kernels"], figures["launched_kernels"], figures["graph_kernels"]) == (200, 200, 36)
+    assert "CUDA graphs" not in str(small["advice"])
+
+
+def test_small_kernels_are_counted_by_op() -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        program.ranges += [("many", start, start + 900_000), ("few", start + 900_000, start + STEP)]
+        for k in range(100):
+            program.kernel(start + k * 10_000, start + k * 10_000 + 1000, start + k * 10_000 + 9000)
+    assert "step */many (90 %), step */few (10 %)" in str(program.found()["small_kernels"]["evidence"])
+
+
+@pytest.mark.parametrize(("length", "count"), [(20_000, 100), (9000, 4)])
+def test_large_or_few_kernels_are_none_to_fuse(length: int, count: int) -> None:
+    program = Program()
+    for number in range(4):
+        start = program.step(number)
+        for k in range(count):
+            program.kernel(start + k * 100, start + k * length + 1000, start + (k + 1) * length)
+    assert "small_kernels" not in program.found()
+
+
+@pytest.mark.parametrize(("length", "speaks"), [(400_000, True), (1000, False)])
+def test_loading_of_modules(length: int, *, speaks: bool) -> None:
+    program = busy(Program())
+    program.calls += [("cuLibraryLoadData", 100, 100 + length), ("cuModuleLoadDataEx", 200, 100 + length)]
+    program.calls += [("cuLibraryGetKernel", 1000, 900_000)]
+    found = program.found()
+    assert ("module_loading" in found) == speaks
+    if speaks:
+        figures = json.loads(str(found["module_loading"]["figures"]))
+        assert (figures["calls"], figures["call_ns"], figures["loading_ns"]) == (2, 2 * length - 100, length)
+        assert "cuLibraryLoadData 400 µs, cuModuleLoadDataEx 400 µs" in str(found["module_loading"]["evidence"])
+
+
+@pytest.mark.parametrize(("start", "speaks"), [(500_000, True), (0, False)])
+def test_communication_beside_nothing(start: int, *, speaks: bool) -> None:
+    """Kernels compute in the first half of each step, NCCL's take 400 µs of the second or of the first."""
+    program = Program()
+    for number in range(4):
+        at = program.step(number)
+        program.kernel(at, at + 5000, at + 500_000)
+        program.kernel(at + 2000, at + 5000 + start, at + 405_000 + start, "ncclDevKernel_AllReduce_Sum_f32")
+    found = program.found()
+    assert ("communication" in found) == speaks
+    if speaks:
+        figures = json.loads(str(found["communication"]["figures"]))
+        assert (figures["nccl_kernels"], figures["nccl_ns"], figures["overlapped_ns"]) == (4, 1_600_000, 0)
+        assert "0 % of it overlaps" in str(found["communication"]["evidence"])
+
+
+def test_little_communication() -> None:
+    program = busy(Program())
+    program.kernel(100, 400_000, 420_000, "ncclDevKernel_AllReduce_Sum_f32")
+    assert "communication" not in program.found()
+
+
+def test_a_short_wait_in_the_step() -> None:
+    program = busy(Program())
+    program.calls += [("cudaStreamSynchronize_v3020", n * STEP + 500_000, n * STEP + 510_000) for n in range(4)]
+    assert "synchronizations" not in program.found()
+
+
+def test_devices_with_as_much_work() -> None:
+    program = busy(Program())
+    for number in range(4):
+        start = number * STEP
+        program.kernel(start + 30_000, start + 40_000, start + 950_000, device=1)
+    assert "imbalance" not in program.found()
+
+
+def test_nothing_is_found_outside_of_the_loop() -> None:
+    """An evaluation after the last step waits, copies and leaves the GPU idle: it is none of the steps."""
+    program = busy(Program())
+    after = 4 * STEP + 50_000
+    program.ranges.append(("evaluate", after, after + 9 * STEP))
+    program.calls += [("cudaStreamSynchronize_v3020", after + 1000, after + 8 * STEP)]
+    program.calls += [("cuLibraryLoadData", after + 1000, after + 8 * STEP)]
+    program.copy("Host-to-Device", "Pageable", after + 8 * STEP + 100_000, after + 8 * STEP + 900_000)
+    assert program.found() == {}
+    assert set(program.found(tensor_cores="dlprof")) >= {"idle_by_cause", "synchronizations", "copies"}
 
 
 def test_gaps_after_early_launches_are_not_the_launches_fault() -> None:
@@ -214,6 +376,7 @@ def test_imbalance_between_devices() -> None:
     found = program.found()["imbalance"]
     assert "GPU 1 for 50 %" in str(found["problem"])
     assert found["count"] == 2
+    assert json.loads(str(found["figures"]))["gpu_1_ns"] == 4 * 500_000
 
 
 def test_steps_of_different_length() -> None:

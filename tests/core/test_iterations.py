@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+import tracekit as tk
+from tests.conftest import FIXTURES
 from tests.core.scenes import declared, nvtx
 from tracekit.core import iterations
 from tracekit.core.ops import Ops
@@ -20,7 +22,7 @@ def ops(*processes: list[int]) -> Ops:
 
 
 def bounds(*processes: list[int]) -> list[tuple[int, int]]:
-    return iterations.find(ops(*processes)).frame.select("start_ns", "end_ns").rows()
+    return iterations.find(ops(*processes), mode="dlprof").frame.select("start_ns", "end_ns").rows()
 
 
 def test_processes_with_equal_counts_end_together() -> None:
@@ -33,6 +35,11 @@ def test_a_process_with_one_more_is_matched_to_the_others() -> None:
 
 def test_each_end_counts_where_counts_differ() -> None:
     assert bounds([10, 30, 50], [11], [12, 13]) == [(0, 10), (10, 11), (11, 12), (12, 13), (13, 30), (30, 50)]
+
+
+def test_a_key_op_that_ends_at_zero_makes_an_iteration_without_length() -> None:
+    assert bounds([0, 30, 50]) == [(0, 0), (0, 30), (30, 50)]
+    assert bounds([0]) == [(0, 0)]
 
 
 @pytest.mark.parametrize("span", [(2, 1), (-1, None)])
@@ -48,3 +55,163 @@ def test_other_iterations_of_the_same_ops() -> None:
     assert again.measures is whole.measures
     assert again.iterations.chosen["end_ns"].to_list() == [30, 50]
     assert whole.iterations.chosen["end_ns"].to_list() == [10, 30, 50]
+
+
+def loop(*ranges: tuple[str, int, int], process: int = 1) -> pl.DataFrame:
+    """Ranges (text, start, end) on one thread."""
+    return nvtx(*[(text, 1, start, end) for text, start, end in ranges], process=process)
+
+
+def steps(count: int, *, first: int = 100) -> list[tuple[str, int, int]]:
+    return [(f"step {n}", first + 100 * n, first + 100 * n + 60) for n in range(count)]
+
+
+def iteration_of(ranges: pl.DataFrame, **wanted: object) -> dict[str, list[int | None]]:
+    """Iterations by name of the op."""
+    ranges = ranges.with_columns(range_id=pl.int_range(pl.len()))
+    rolled = Rollup.of(declared(nvtx_ranges=ranges), **wanted)  # type: ignore[arg-type]
+    instances = rolled.measures.instances.with_columns(iteration=rolled.iteration, op_name=pl.col("op_name").cast(str))
+    return dict(instances.group_by("op_name", maintain_order=True).agg("iteration").rows())
+
+
+def test_what_lies_outside_of_the_loop_has_no_iteration() -> None:
+    found = iteration_of(
+        loop(("load", 0, 50), ("inner", 10, 20), *steps(4), ("evaluate", 465, 900), ("save", 910, 999))
+    )
+    assert found == {"load": [None], "load/inner": [None], "step *": [0, 1, 2, 3], "evaluate": [None], "save": [None]}
+
+
+def test_dlprof_leaves_nothing_out() -> None:
+    ranges = loop(("load", 0, 50), *steps(4), ("evaluate", 465, 900))
+    assert iteration_of(ranges, tensor_cores="dlprof") == {"load": [0], "step *": [0, 1, 2, 3], "evaluate": [3]}
+
+
+def test_work_between_two_passes_that_is_not_part_of_the_loop() -> None:
+    ranges = loop(
+        *steps(2), ("evaluate", 265, 280), ("fetch", 282, 290), *[(t, s + 200, e + 200) for t, s, e in steps(2)]
+    )
+    found = iteration_of(ranges)
+    assert found["evaluate"] == [None]
+    assert found["step *"] == [0, 1, 2, 3]
+
+
+def test_work_beside_most_keys_is_part_of_the_loop() -> None:
+    fetches = [("fetch", s + 65, s + 90) for _, s, _ in steps(4)]
+    found = iteration_of(loop(*steps(4), *fetches, ("evaluate", 495, 900)))
+    assert found["fetch"] == [0, 1, 2, 3]
+    assert found["evaluate"] == [None]
+
+
+def test_time_without_work_between_two_passes_belongs_to_the_earlier_one() -> None:
+    ranges = loop(*steps(3), ("evaluate", 400, 500))
+    rolled = Rollup.of(declared(nvtx_ranges=ranges))
+    assert rolled.iterations.frame.select("start_ns", "end_ns").rows() == [(100, 200), (200, 300), (300, 360)]
+
+
+def test_epochs_around_steps_do_not_cut_them() -> None:
+    epochs = [("epoch 0", 90, 295), ("epoch 1", 296, 500)]
+    found = iteration_of(loop(*epochs, *steps(4)), key_op="epoch */step *")
+    assert found == {"epoch *": [1, None], "epoch */step *": [0, 1, 2, 3]}
+
+
+def test_each_process_is_cut_by_its_own_ranges() -> None:
+    late = [(text, start + 45, end + 45) for text, start, end in steps(4)]
+    ranges = pl.concat([loop(*steps(4)), loop(*late, process=2)])
+    assert iteration_of(ranges)["step *"] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_process_without_the_key_follows_the_others() -> None:
+    ranges = pl.concat([loop(*steps(4)), loop(("worker", 220, 230), ("early", 1, 2), process=2)])
+    found = iteration_of(ranges)
+    assert found["worker"] == [1]
+    assert found["early"] == [None]
+
+
+def test_passes_that_end_with_their_key() -> None:
+    """A backward pass ends a pass; the forward passes before it are part of it, what comes after the last is not."""
+    linear = BACKWARD.replace("backward", "linear")
+    relu = BACKWARD.replace("backward", "relu")
+    made = [(t, n * 100 + s, n * 100 + e) for n in (1, 2, 3) for t, s, e in ((linear, 0, 20), (BACKWARD, 30, 60))]
+    rolled = Rollup.of(declared(nvtx_ranges=loop((relu, 1, 5), *made, (relu, 370, 380))))
+    assert rolled.iterations.frame.select("start_ns", "end_ns").rows() == [(100, 160), (160, 260), (260, 360)]
+    kinds = rolled.measures.instances["op_type"].cast(str)
+    assert rolled.iteration.filter(kinds == "linear").to_list() == [0, 1, 2]
+    assert rolled.iteration.filter(kinds == "relu").to_list() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("capture", "kernels"),
+    [
+        ("ddp2", {0: 90, 1: 94, 2: 94, 3: 94}),
+        ("graph_node", {None: 2, 0: 10, 1: 10, 2: 10, 3: 10, 4: 10}),
+        ("ops/jax_scopes", {None: 18, 0: 20, 1: 20, 2: 20, 3: 20}),
+    ],
+)
+def test_kernels_by_iteration_of_captures(capture: str, kernels: dict[int | None, int]) -> None:
+    with tk.load(FIXTURES / f"{capture}.nsys-rep") as trace:
+        found = trace.rollup().frame("kernels").select("iteration").collect()["iteration"]
+    assert dict(found.value_counts().rows()) == kernels
+
+
+def test_kernels_of_two_processes_lie_in_the_range_that_launched_them() -> None:
+    """The number of a range is that of the iteration: counted from the ranges alone."""
+    with tk.load(FIXTURES / "ddp2.nsys-rep") as trace:
+        rolled = trace.correlate().rollup()
+        columns = ["range_path", "process_id", "api_start_ns", "iteration"]
+        kernels = rolled.frame("kernels").select(columns).collect()
+        ranges = trace.frame("nvtx_ranges").filter(pl.col("name").cast(str).str.contains(r"^iteration \d+$"))
+        ranges = ranges.select(
+            "process_id", "start_ns", "end_ns", number=pl.col("name").cast(str).str.extract(r"(\d+)$")
+        )
+        both = kernels.lazy().join(ranges, on="process_id")
+        inside = both.filter(pl.col("api_start_ns").is_between("start_ns", "end_ns")).collect()
+    assert inside.height == kernels.height == 372
+    assert inside.select((pl.col("iteration") - pl.col("number").cast(int)).n_unique()).item() == 1
+
+
+@pytest.mark.parametrize(
+    ("span", "said"),
+    [
+        ((9, 12), "iterations 9:12: the capture has iterations 0 to 2"),
+        ((3, 3), "iterations 3:3: the capture has iterations 0 to 2"),
+        ((3, None), "iterations 3 and later: the capture has iterations 0 to 2"),
+    ],
+)
+def test_iterations_that_are_not_there(span: tuple[int, int | None], said: str) -> None:
+    with pytest.raises(TracekitError) as error:
+        iterations.find(ops([10, 30, 50]), span=span)
+    assert error.value.message == said
+
+
+def test_iterations_that_are_there_in_part() -> None:
+    assert iterations.find(ops([10, 30, 50]), span=(1, 12)).chosen["iteration"].to_list() == [1, 2]
+
+
+def test_a_capture_without_a_loop_has_one_iteration() -> None:
+    with pytest.raises(TracekitError, match="iterations 1:2: the capture has one iteration, 0"):
+        iterations.find(Ops(declared(nvtx_ranges=loop(("a", 0, 9)))), span=(1, 2))
+
+
+def test_dlprof_takes_the_last_iteration_for_those_beyond_it() -> None:
+    found = iterations.find(ops([10, 30, 50]), span=(9, 12), mode="dlprof")
+    assert found.chosen["iteration"].to_list() == [2]
+
+
+def test_an_op_that_is_not_there() -> None:
+    made = Ops(declared(nvtx_ranges=loop(*steps(4))))
+    with pytest.raises(TracekitError) as error:
+        iterations.find(made, key_op="stepp *")
+    assert (error.value.message, error.value.hint) == (
+        "no op is called 'stepp *'",
+        "did you mean 'step *'? ops: step *",
+    )
+    assert iterations.find(made, key_op="STEP_1").frame.height == 4
+    assert iterations.find(made, key_op="foo", mode="dlprof").found is False
+
+
+def test_concurrent_ranges_of_several_threads_are_no_iterations() -> None:
+    workers = nvtx(*[(f"worker {t}", t, 10 * t, 900) for t in range(1, 5)])
+    made = Rollup.of(declared(nvtx_ranges=workers))
+    assert (made.iterations.found, made.iterations.frame.height) == (False, 1)
+    steps_of_one = pl.concat([workers, loop(*steps(4))]).with_columns(range_id=pl.int_range(pl.len()))
+    assert Rollup.of(declared(nvtx_ranges=steps_of_one)).iterations.key == "worker */step *"

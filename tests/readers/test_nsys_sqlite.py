@@ -297,7 +297,9 @@ def test_every_table_but_the_facts_is_compared() -> None:
 
 def test_facts_are_the_public_ones(capture: Path) -> None:
     with tk.load(capture) as trace:
-        assert set(trace.info) == {"tool", "tool_version", "schema_version", "origin_utc_ns", "duration_ns"}
+        machine = {"cpu_model", "driver_version", "os", "cuda_version"}
+        capture_facts = {"tool", "tool_version", "schema_version", "origin_utc_ns", "duration_ns"}
+        assert set(trace.info) == capture_facts | machine
         assert trace.info["tool"] == "NVIDIA Nsight Systems"
         assert trace.info["schema_version"] == "3.20.3"
         ((origin,),) = plain(capture, "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")
@@ -350,7 +352,8 @@ def test_loading_reads_no_table_of_events(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(database.Database, "slices", spy)
     tk.load(FEATURES).close()
-    assert set(asked) == {"META_DATA_EXPORT", "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}
+    facts = {"META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}
+    assert set(asked) == facts
 
 
 def test_the_string_table_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,7 +519,8 @@ def test_an_export_without_labels_and_newer_columns_reads_alike(tmp_path: Path) 
 
 
 def test_an_export_without_meta_data(tmp_path: Path) -> None:
-    gone = ("META_DATA_EXPORT", "META_DATA_CAPTURE", "ANALYSIS_DETAILS", "TARGET_INFO_SESSION_START_TIME", "PROCESSES")
+    facts = ("META_DATA_EXPORT", "META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_SESSION_START_TIME")
+    gone = (*facts, "ANALYSIS_DETAILS", "PROCESSES")
     with tk.load(edited(tmp_path, *(f"DROP TABLE {n}" for n in gone))) as trace:
         assert trace.format == "nsys-sqlite"
         assert trace.info == {}

@@ -217,7 +217,7 @@ def rollup_options(verb: Verb) -> Verb:
             "--dialect", metavar="NAME", shell_complete=completes(_dialects), help="How ranges name ops; recognised."
         ),
         click.option(
-            "--tensor-cores", type=modes, default=EXTENDED, help="Kernels known to use them, or as DLProf 1.8 knew."
+            "--tensor-cores", type=modes, default=EXTENDED, help="Kernels known to use them, or all as DLProf 1.8 did."
         ),
     )
 

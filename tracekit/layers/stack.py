@@ -43,7 +43,7 @@ class Aggregation:
         key_op: Id or name of the op that delimits iterations; None takes the dialect's own.
         iterations: First and last iteration to count, both included; None is the very first or last.
         dialect: How the ranges are written; None takes the first dialect that recognises them.
-        tensor_cores: Which kernels are taken to use Tensor Cores: those known to, or those that DLProf 1.8.0 knew.
+        tensor_cores: Which kernels are taken to use Tensor Cores: those known to, or all is as DLProf 1.8.0 did it.
     """
 
     key_op: str | None = None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+import tracekit as tk
+from tests.conftest import FIXTURES
 from tests.core.scenes import declared, launches, nvtx
+from tracekit.core.advise import advise
 from tracekit.core.dlprof import tables
 from tracekit.core.rollup import Rollup
 
@@ -125,3 +128,97 @@ def test_dali_is_not_recommended_to_who_uses_it() -> None:
     with_dali = said((LINEAR.replace("linear", "DALI"), 1, 0, 2), (BACKWARD, 1, 60, 100), calls=[(1, 10, 20, 0)])
     assert "No op of DALI was found" not in with_dali
     assert "No op of DALI was found" in said((LINEAR, 1, 0, 50), (BACKWARD, 1, 60, 100), calls=[(1, 10, 20, 0)])
+
+
+AMP = "aten::_amp_foreach_non_finite_check_and_unscale_, op_id = 9"
+
+
+def expert(*ranges: tuple[str, int, int, int], names: list[str], gpus: int = 1, mode: str = "extended") -> pl.DataFrame:
+    """Findings of a program of PyTorch's own ranges, each with one kernel of some name."""
+    calls = [(thread, start + 1, end - 1, 0) for _, thread, start, end in ranges]
+    devices = pl.DataFrame({"device_id": range(gpus), "name": ["GPU"] * gpus})
+    made = launches(*calls)
+    made["kernels"] = made["kernels"].with_columns(name=pl.Series(names), short_name=pl.Series(names))
+    frames = declared(nvtx_ranges=nvtx(*ranges), devices=devices, **made)
+    return tables(Rollup.of(frames, tensor_cores=mode))["expert_systems_feedback"]  # type: ignore[arg-type]
+
+
+def about_precision(found: pl.DataFrame) -> list[str]:
+    return found.filter(pl.col("exp_sys_id") == "amp_detector")["problem"].to_list()
+
+
+def test_mixed_precision_is_known_where_gradients_are_scaled() -> None:
+    ranges = [("aten::mm, op_id = 1", 1, 0, 50), (AMP, 1, 60, 100)]
+    unknown = ["Whether mixed precision was enabled is not known: no data type was recorded"]
+    assert about_precision(expert(*ranges, names=["gemm", "scale"])) == []
+    assert about_precision(expert(*ranges[:1], names=["gemm"])) == unknown
+    assert about_precision(expert(*ranges, names=["gemm", "scale"], mode="dlprof")) == unknown
+
+
+def test_ops_that_use_tensor_cores_are_not_bad() -> None:
+    ranges = [("aten::mm, op_id = 1", 1, 0, 50), ("aten::bmm, op_id = 1", 1, 60, 100)]
+    calls = [(1, 1, 49, 0), (1, 61, 99, 0)]
+    made = launches(*calls)
+    names = pl.Series(["ampere_s16816gemm_fp16_64x64", "sgemm"])
+    made["kernels"] = made["kernels"].with_columns(name=names, short_name=names)
+    frames = declared(nvtx_ranges=nvtx(*ranges), **made)
+    bad = {mode: tables(Rollup.of(frames, tensor_cores=mode))["op_nodes"] for mode in ("extended", "dlprof")}
+    columns = ["using_tc", "is_bad_data_type"]
+    assert sorted(bad["extended"].select(columns).rows()) == [(0, 1), (1, 0)]
+    assert sorted(bad["dlprof"].select(columns).rows()) == [(0, 1), (1, 1)]
+
+
+def test_idle_gpus_do_not_hide_that_the_used_one_is_idle() -> None:
+    ranges = [("aten::mm, op_id = 1", 1, 0, 50), ("aten::cat, op_id = 2", 1, 60, 500)]
+    frames = declared(
+        nvtx_ranges=nvtx(*ranges),
+        devices=pl.DataFrame({"device_id": [0, 1], "name": ["GPU"] * 2}),
+        **launches((1, 1, 40, 0)),
+    )
+    made = tables(Rollup.of(frames))
+    as_dlprof = tables(Rollup.of(frames, tensor_cores="dlprof"))
+    used = 100 * 39 / 500
+    assert made["model_summary"]["gpu_utilization"][0] == round(used, 6)
+    assert as_dlprof["model_summary"]["gpu_utilization"][0] == round(used / 2, 6)
+    problems = ["GPUs without any work: 1", f"Kernels ran on the GPU for only {used:.1f}% of the time"]
+    of_gpus = pl.col("exp_sys_id") == "underutilized_gpu_detector"
+    assert made["expert_systems_feedback"].filter(of_gpus)["problem"].to_list() == problems
+    assert as_dlprof["expert_systems_feedback"].filter(of_gpus)["problem"].to_list() == problems[:1]
+
+
+def test_ops_are_not_to_move_to_a_gpu_that_waits_for_launches() -> None:
+    ranges = [(f"aten::mm, op_id = {n}", 1, n * 1000, n * 1000 + 900) for n in range(30)]
+    calls = launches(*[(1, s + 10, s + 60, 0) for _, _, s, _ in ranges])
+    device = pl.DataFrame({"device_id": [0], "name": ["GPU"]})
+    frames = declared(nvtx_ranges=nvtx(*ranges), devices=device, **calls)
+    for mode, told in (("extended", "Launch less and more at once"), ("dlprof", "Move ops that run on the CPU")):
+        found = tables(Rollup.of(frames, tensor_cores=mode))["expert_systems_feedback"]
+        (advice,) = found.filter(pl.col("exp_sys_id") == "underutilized_gpu_detector")["recommendation"]
+        assert told in advice
+
+
+def test_what_advise_finds_is_in_the_database() -> None:
+    with tk.load(FIXTURES / "ddp2.nsys-rep") as trace:
+        rules = trace.report("advise").data.select("rule", "problem").rows()
+        found = trace.model("dlprof")["expert_systems_feedback"].select("exp_sys_id", "problem").rows()
+        as_dlprof = trace.rollup(tensor_cores="dlprof").model("dlprof")["expert_systems_feedback"]
+    assert [f for f in found if f in rules] == rules
+    assert {"communication", "module_loading"} <= {rule for rule, _ in rules}
+    assert set(as_dlprof["exp_sys_id"]) <= {
+        "underutilized_gpu_detector",
+        "dataloader_detector",
+        "amp_detector",
+        "imbalanced_gpu_detector",
+    }
+
+
+def test_a_finding_that_a_detector_made_is_not_made_again() -> None:
+    loader = "{'mod': 'torch.utils.data', 'op': 'DataLoader', 'args': []}"
+    ranges = [(loader, 1, n * 100, n * 100 + 50) for n in range(4)]
+    ranges += [(BACKWARD, 1, n * 100 + 60, n * 100 + 90) for n in range(4)]
+    frames = declared(nvtx_ranges=nvtx(*ranges), **launches(*[(1, n * 100 + 61, n * 100 + 80, 0) for n in range(4)]))
+    rolled = Rollup.of(frames)
+    found = tables(rolled)["expert_systems_feedback"]["exp_sys_id"].to_list()
+    assert "data_loading" in advise(rolled)["rule"]
+    assert "data_loading" not in found
+    assert found.count("dataloader_detector") == 1

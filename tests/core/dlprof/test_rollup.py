@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import polars as pl
+import pytest
+import tracekit as tk
+from tests.conftest import FIXTURES
+from tracekit.core import tensor_cores
 from tracekit.core.dlprof.metrics import rounded
 from tracekit.core.dlprof.shapes import shown_shapes
 from tracekit.core.ops.shapes import described, known_op
+from tracekit.core.rollup import Rollup
 from tracekit.core.trees import DEEPEST, Tree
 
 
@@ -72,3 +79,42 @@ def test_arguments_that_are_no_json_say_nothing() -> None:
     types = dict.fromkeys(("op_type", "input_shapes", "parameters"), pl.Categorical())
     asked = pl.DataFrame([("relu", "{", "[" * 100_000)], schema=types, orient="row")
     assert described(asked).row(0)[-4:] == ("", "", "", None)
+
+
+def test_a_whole_cuda_graph_is_work_of_the_gpu() -> None:
+    """As nsys records graphs by default: one event per launch, which stands for kernels."""
+    with tk.load(FIXTURES / "jax_mlp.nsys-rep") as trace:
+        rolled = trace.rollup()
+        graphs = trace.frame("graph_launches").select("start_ns", "end_ns").collect()
+        spent = rolled.frame("iterations").select(pl.col("in_other_kernels_ns", "in_memory_ops_ns").sum()).collect()
+        model = rolled.model("dlprof")
+    ran = sum(end - start for start, end in graphs.rows())
+    assert spent.row(0) == (ran, 0)
+    assert model["model_summary"]["gpu_utilization"][0] > 0
+    assert "GPUs without any work: 0 1" not in model["expert_systems_feedback"]["problem"]
+
+
+@pytest.mark.parametrize("capture", ["train_amp.nsys-rep", "gpu_metrics.nsys-rep", "ops/emit_nvtx.nsys-rep"])
+def test_each_kernel_keeps_its_own_name_and_use_of_tensor_cores(capture: str) -> None:
+    """DLProf has one object per short name in an op, which has the name of one of its launches."""
+    with tk.load(FIXTURES / capture) as trace:
+        names = trace.frame("kernels").select(pl.col("name").cast(str)).collect()["name"]
+        own, shared = (_kernels(trace, mode) for mode in ("extended", "dlprof"))
+    told = own["long_name"].cast(str)
+    assert told.to_list() == names.gather(own["activity"]).to_list()
+    uses = told.to_frame("n").select(tensor_cores.uses_tensor_cores(pl.col("n"))).to_series()
+    assert own["uses_tc"].to_list() == uses.to_list()
+    assert shared.group_by("op", "name").agg(pl.col("long_name", "uses_tc").n_unique().eq(1)).select(
+        pl.col("long_name", "uses_tc").all()
+    ).row(0) == (True, True)
+
+
+def test_kernels_that_use_tensor_cores_are_those_whose_names_say_so() -> None:
+    with tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
+        counts = trace.rollup().frame("iterations").select(pl.col("tensor_core_kernel_count").sum()).collect()
+    assert counts.item() == 28
+
+
+def _kernels(trace: tk.Trace, mode: Literal["extended", "dlprof"]) -> pl.DataFrame:
+    calls = Rollup.of(trace.frame, tensor_cores=mode).measures.calls
+    return calls.filter(pl.col("kind") == "kernel")

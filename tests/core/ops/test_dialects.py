@@ -56,11 +56,18 @@ def test_fixtures_are_recognised_and_no_kernel_is_lost(capture: str, name: str) 
 
 
 def test_steps_of_a_loop_are_one_op_and_layers_are_many() -> None:
-    parent = pl.Series([None, 0, 1, None, None], dtype=pl.Int64)
-    texts = pl.Series(["Batch 0", "step=3", "layer 1", "layer1", "x 1 y"], dtype=pl.Categorical)
-    _, made = path_parts(parent, texts)
-    assert made["label"].to_list() == ["Batch *", "step *", "layer 1", "layer1", "x 1 y"]
+    parent = pl.Series([None, 0, 1, None, None, None, 5], dtype=pl.Int64)
+    names = ["Batch 0", "step=3", "layer 1", "layer1", "x 1 y", "Batch 1", "step=4"]
+    _, made = path_parts(parent, pl.Series(names, dtype=pl.Categorical))
+    assert made["label"].to_list() == ["Batch *", "step *", "layer 1", "layer1", "x 1 y", "Batch *", "step *"]
     assert made["path"].cast(pl.String).to_list()[2] == "Batch */step */layer 1"
+
+
+def test_a_number_that_is_there_once_counts_no_steps() -> None:
+    parent = pl.Series([None, 0, 0, None, None], dtype=pl.Int64)
+    texts = pl.Series(["epoch 0", "step 1", "step 2", "GPU 0", "GPU 0"], dtype=pl.Categorical)
+    made = path_parts(parent, texts)
+    assert made["path"].cast(pl.String).to_list() == ["epoch 0", "epoch 0/step *", "epoch 0/step *", "GPU 0", "GPU 0"]
 
 
 def test_plain_ranges_nest_and_kernels_belong_to_the_innermost() -> None:
@@ -122,6 +129,63 @@ def test_markers_are_never_evaluated(text: str) -> None:
     assert found["op"].to_list() == ["conv2d"]
 
 
+def test_a_name_that_is_no_op_of_the_framework_is_a_scope() -> None:
+    ops = captured(
+        ("forward, op_id = 1", 1, 0, 100),
+        ("aten::linear, seq = 3, op_id = 2", 1, 5, 20),
+        ("mylib::fused, seq = 4, op_id = 3", 1, 30, 40),
+        ("Net::encode, op_id = 4", 1, 50, 90),
+        ("aten::relu, seq = 5, op_id = 5", 1, 55, 60),
+        ("ReluBackward0, seq = 5, op_id = 6", 1, 110, 120),
+        calls=[(1, 7, 8), (1, 32, 33), (1, 56, 57), (1, 70, 71), (1, 112, 113)],
+    )
+    owners = ops.ops["op_name"].cast(pl.String).gather(ops.instances["op"].gather(ops.calls["instance"]))
+    relu = "forward/Net::encode/aten::relu"
+    assert owners.to_list() == ["forward/aten::linear", "forward/mylib::fused", relu, "forward/Net::encode", relu]
+    scopes = ops.ops.filter(pl.col("op_name").cast(pl.String).is_in(["forward", "forward/Net::encode"]))
+    assert scopes["direction"].to_list() == [None, None]
+
+
+def test_a_scope_of_the_profiler_leaves_its_kernels_to_their_ops() -> None:
+    with tk.load(FIXTURES / "ops" / "kineto_nsys.nsys-rep") as trace:
+        ops = trace.rollup().frame("ops").select("op_type", "kernel_count").collect()
+    assert ops["kernel_count"].sum() == 308
+    assert ops.filter(pl.col("op_type").cast(pl.String) == "forward")["kernel_count"].to_list() == [0]
+    assert ops["kernel_count"].max() == 88
+
+
+def test_names_within_an_op_are_part_of_it() -> None:
+    ops = captured(
+        ("aten::detach, op_id = 1", 1, 0, 50),
+        ("detach, op_id = 2", 1, 5, 40),
+        ("record, op_id = 3", 1, 6, 30),
+        ("aten::alias, op_id = 4", 1, 7, 20),
+        calls=[(1, 8, 9)],
+    )
+    assert rows(ops.ops, "op_id", "op_name") == [("DETACH_1", "aten::detach")]
+
+
+def test_names_of_ops_before_they_were_qualified() -> None:
+    ops = captured(("conv2d, seq = 3", 1, 0, 50), ("contiguous, seq = 4", 1, 5, 9), calls=[(1, 6, 7)])
+    assert rows(ops.ops, "op_id", "op_name", "direction") == [("CONV2D_1", "conv2d", "fprop")]
+
+
+def test_what_an_optimizer_runs_is_neither_forward_nor_backward() -> None:
+    ops = captured(
+        ("aten::mul, seq = 1, op_id = 1", 1, 0, 10),
+        ("Optimizer.step#SGD.step, op_id = 2", 1, 20, 60),
+        ("aten::mul, op_id = 3", 1, 25, 30),
+        ("aten::_fused_sgd_, op_id = 4", 1, 70, 80),
+    )
+    scope = "Optimizer.step#SGD.step"
+    assert rows(ops.ops, "op_name", "direction") == [
+        (scope, None),
+        (f"{scope}/aten::mul", None),
+        ("aten::_fused_sgd_", None),
+        ("aten::mul", "fprop"),
+    ]
+
+
 def test_ranges_of_emit_nvtx() -> None:
     ops = captured(
         ("Batch 0", 1, 0, 50),
@@ -133,9 +197,9 @@ def test_ranges_of_emit_nvtx() -> None:
     )
     assert ops.dialect.name == "emit-nvtx"
     assert rows(ops.ops, "op_id", "op_name", "direction") == [
-        ("BATCH_1", "Batch *", None),
-        ("LINEAR_1", "Batch */aten::linear", "fprop"),
-        ("LINEAR_1_BPROP", "Batch */aten::linear", "bprop"),
+        ("BATCH 0_1", "Batch 0", None),
+        ("LINEAR_1", "Batch 0/aten::linear", "fprop"),
+        ("LINEAR_1_BPROP", "Batch 0/aten::linear", "bprop"),
     ]
     assert ops.instances["input_shapes"].to_list() == [None, "[[8,16],[4,16]]", None]
     assert ops.ops["op_id"].gather(ops.instances["op"].gather(ops.calls["instance"])).to_list() == [

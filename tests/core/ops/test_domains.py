@@ -45,14 +45,14 @@ def test_xla_scopes_directions_and_programs() -> None:
     )
     assert ops.dialect.name == "xla"
     assert said(ops, "op_name", "op_type", "direction", "parent") == [
-        ("step *", "step", None, None),
-        ("step */jit_f", "jit_f", None, "0"),
-        ("step */jit_f/enc/dense/dot_general/dot.3", "dot", "fprop", "1"),
-        ("step */jit_f/enc/dense/a,b/fusion_1", "fusion", "bprop", "1"),
-        ("step */jit_f/while/body/while.2", "while", None, "1"),
-        ("step */jit_f/while/body/jit(inner)/add/add.1.0", "add", None, "4"),
-        ("step */jit_f/copy", "copy", None, "4"),
-        ("step */jit_f/mul", "mul", "fprop", "1"),
+        ("step 0", "step 0", None, None),
+        ("step 0/jit_f", "jit_f", None, "0"),
+        ("step 0/jit_f/enc/dense/dot_general/dot.3", "dot", "fprop", "1"),
+        ("step 0/jit_f/enc/dense/a,b/fusion_1", "fusion", "bprop", "1"),
+        ("step 0/jit_f/while/body/while.2", "while", None, "1"),
+        ("step 0/jit_f/while/body/jit(inner)/add/add.1.0", "add", None, "4"),
+        ("step 0/jit_f/copy", "copy", None, "4"),
+        ("step 0/jit_f/mul", "mul", "fprop", "1"),
     ]
 
 
@@ -120,7 +120,7 @@ def test_tensorflow_types_and_names() -> None:
     expected = [("conv1/Conv2D", "Conv2D"), ("MatMul", "MatMul"), ("my range", "CustomNVTX"), ("a/b: c", "AddV2")]
     ops = captured((None, "step 3", 0, 99), *ranges)
     assert ops.dialect.name == "tensorflow"
-    assert said(ops, "op_name", "op_type") == [("step *", "step"), *expected]
+    assert said(ops, "op_name", "op_type") == [("step 3", "step 3"), *expected]
     assert ops.ops.sort("op_name")["op_id"].to_list()[:2] == ["MATMUL_1", "ADDV2_1"]
 
 

@@ -6,6 +6,7 @@ gives findings, and a name in ``RULES``.
 
 from __future__ import annotations
 
+import json
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
@@ -24,10 +25,12 @@ RULES = (
     host.idle_by_cause,
     host.late_launches,
     host.synchronizations,
+    host.module_loading,
     host.copies,
     kernels.small_kernels,
     kernels.precision,
     balance.devices,
+    balance.communication,
     balance.steps,
 )
 SCHEMA = {
@@ -40,6 +43,7 @@ SCHEMA = {
     "count": pl.Int64,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
+    "figures": pl.String,
 }
 
 
@@ -48,10 +52,10 @@ def advise(rollup: Rollup) -> pl.DataFrame:
 
     Returns:
         One row a finding, what costs most time first: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns`` (at
-        stake), ``share`` (of the time of the iterations, in percent), ``count`` (of what was found), and ``start_ns``
-        to ``end_ns``, where the greatest example is.
+        stake), ``share`` (of the time of the iterations, in percent), ``count`` (of what was found), ``start_ns`` to
+        ``end_ns``, where the greatest example is, and ``figures``: the numbers behind the evidence, as a JSON object.
     """
     scene = Scene(rollup)
     found = [f for rule in RULES for f in rule(scene)] if scene.length_ns > 0 and scene.gpu.height else []
-    made = pl.DataFrame([astuple(f) for f in found], schema=SCHEMA, orient="row")
+    made = pl.DataFrame([(*astuple(f)[:-1], json.dumps(f.figures)) for f in found], schema=SCHEMA, orient="row")
     return made.sort("time_ns", descending=True, maintain_order=True)

@@ -8,37 +8,44 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.advise.scene import LENGTH, Finding, longest, shown, total
+from tracekit.core.rollup import breakdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.core.advise.scene import Scene
 
-_LOADS = (
-    r"dataloader|data[ _]?load",
-    r"enumerate\(|__next__",
-    r"^load(?: \*)?$",
-    r"\b(?:next|fetch|get|load|read)[ _]?(?:batch|data)\b",
-)
-LOADER = "(?i)" + "|".join(_LOADS)
 WAITS = r"Synchronize|cuEventQuery|cudaEventQuery"
-LOADING, IDLE, LATE, WAITING, COPYING = 5, 20, 10, 5, 2
+LOADS_MODULES = r"^cu(?:da)?(?:Library|Module)Load"
+LOADING, IDLE, LATE, WAITING, COPYING, MODULES = 5, 20, 10, 5, 2, 5
 """From how many percent of the time on rules speak."""
 
+LAUNCHING_NS = 100_000
+"""Time of the CPU per launch up to which launching is what takes it."""
+
 _CAUSES = {
-    "dataloader": ("a data loader ran", "Give the loader more workers, prefetch, or decode on the GPU."),
-    "io": ("files were read or written", "Read ahead in another thread, or keep the data in memory."),
-    "cpu": ("ops ran on the CPU", "Launch less and more at once: CUDA graphs, torch.compile, fused optimizers."),
-    "other": ("no op was open", "Put ranges around what the program does there, and record again."),
+    "dataloader": "a data loader ran",
+    "io": "files were read or written",
+    "cpu": "ops ran on the CPU",
+    "other": "no op was open",
 }
+_ADVICE = {
+    "dataloader": "Give the loader more workers, prefetch, or decode on the GPU.",
+    "io": "Read ahead in another thread, or keep the data in memory.",
+    "other": "Put ranges around what the program does there, and record again.",
+}
+_GRAPHS = "CUDA graphs, "
+
+
+def launch_less(scene: Scene) -> str:
+    """Say how to launch less; CUDA graphs only to programs without."""
+    return f"{'' if scene.graphs else _GRAPHS}torch.compile, larger batches, fewer and fused ops"
 
 
 def data_loading(scene: Scene) -> Iterator[Finding]:
     """Time of a step in which data is loaded and no GPU works."""
-    named = scene.rollup.measures.instances.with_columns(
-        leaf=pl.col("op_name").cast(pl.String).str.extract(r"([^/]*)$")
-    )
-    loads = scene.clipped(named.filter(pl.col("leaf").str.contains(LOADER)))
+    measures = scene.rollup.measures
+    loads = scene.clipped(measures.instances.filter(breakdown.loads(measures).gather(measures.instances["op"])))
     merged = intervals.merge(loads, by=[])
     if not merged.height:
         return
@@ -54,41 +61,50 @@ def data_loading(scene: Scene) -> Iterator[Finding]:
     advice = (
         "Load in other processes and ahead of time: num_workers, prefetch_factor, pin_memory; cache or decode less."
     )
-    problem = "The GPUs wait for data"
-    yield Finding("data_loading", problem, evidence, advice, time, scene.share(time), loads.height, *longest(lost))
+    figures = {"loading_ns": total(merged), "idle_loading_ns": time, "steps": steps, "length_ns": scene.length_ns}
+    problem, where = "The GPUs wait for data", longest(lost)
+    yield Finding("data_loading", problem, evidence, advice, time, scene.share(time), loads.height, *where, figures)
 
 
 def idle_by_cause(scene: Scene) -> Iterator[Finding]:
     """Time in which a device does nothing, by what the CPU does meanwhile."""
-    chosen = scene.rollup.iterations.chosen.select("iteration")
-    spent = scene.rollup.breakdown.join(chosen, on="iteration", how="semi").group_by("device_id").agg(
-        pl.col(_CAUSES).sum()
-    )  # fmt: skip
-    for row in spent.sort("device_id").iter_rows(named=True):
-        mine = scene.busy.filter(pl.col("device_id") == row["device_id"])
-        time = scene.length_ns - total(mine)
-        causes = {c: row[c] for c in _CAUSES}
-        if scene.share(time) < IDLE or not mine.height:
-            continue
-        main = max(causes, key=lambda c: causes[c])
-        parts = ", ".join(f"{_CAUSES[c][0]} {shown(t)}" for c, t in causes.items() if t)
-        gaps = intervals.gaps(mine.drop("device_id"), by=[])
-        where = longest(gaps) if gaps.height else (scene.start_ns, scene.end_ns)
-        problem = f"GPU {row['device_id']} is idle for {scene.share(time):.0f} % of the time"
-        evidence = f"{parts}; the longest gap took {shown(where[1] - where[0])}"
-        yield Finding(
-            "idle_by_cause", problem, evidence, _CAUSES[main][1], time, scene.share(time), gaps.height, *where
-        )
+    for row in scene.spent.iter_rows(named=True):
+        yield from _idle(scene, row["device_id"], {c: row[c] for c in _CAUSES})
+
+
+def _idle(scene: Scene, device: int, causes: dict[str, int]) -> Iterator[Finding]:
+    """Speak of one device; ``causes`` is ns by what the CPU did."""
+    mine = scene.busy.filter(pl.col("device_id") == device)
+    gaps = scene.without(mine)
+    time = total(gaps)
+    if scene.share(time) < IDLE or not mine.height:
+        return
+    launches = scene.launches.filter((pl.col("device_id") == device) & pl.col("kind").is_in(breakdown.KERNELS)).height
+    main = max(causes, key=lambda c: causes[c])
+    parts = ", ".join(f"{_CAUSES[c]} {shown(t)}" for c, t in causes.items() if t)
+    where = longest(gaps)
+    problem = f"GPU {device} is idle for {scene.share(time):.0f} % of the time"
+    evidence = f"{parts}; {launches} launches; the longest gap took {shown(where[1] - where[0])}"
+    advice = _ADVICE.get(main) or cpu_advice(scene, causes["cpu"], launches)
+    figures = {"device_id": device, "idle_ns": time, "gaps": gaps.height, "launches": launches}
+    figures |= {"length_ns": scene.length_ns, **{f"{c}_ns": t for c, t in causes.items()}}
+    yield Finding("idle_by_cause", problem, evidence, advice, time, scene.share(time), gaps.height, *where, figures)
+
+
+def cpu_advice(scene: Scene, cpu_ns: int, launches: int) -> str:
+    """Say what to do about ops that keep the CPU busy: launch less, or compute elsewhere."""
+    if cpu_ns <= LAUNCHING_NS * launches:
+        return f"Launch less and more at once: {launch_less(scene)}."
+    return "Find what the ops do on the CPU between launches: load modules before, or compute in other threads."
 
 
 def late_launches(scene: Scene) -> Iterator[Finding]:
     """Gaps before kernels that the CPU launched only when the device had nothing left to do."""
-    kernels = scene.gpu.sort("device_id", "start_ns")
     done = pl.col("end_ns").cum_max().shift(1).over("device_id")
-    gaps = kernels.with_columns(done=done).filter(
-        (pl.col("start_ns") > pl.col("done")) & (pl.col("api_end_ns") > pl.col("done"))
-    )
-    gaps = gaps.select("op", "device_id", start_ns="done", end_ns="start_ns")
+    ordered = scene.gpu.sort("device_id", "start_ns").with_columns(done=done)
+    first = ordered.unique(["call", "device_id"], keep="first", maintain_order=True)
+    gaps = first.filter((pl.col("start_ns") > pl.col("done")) & (pl.col("api_end_ns") > pl.col("done")))
+    gaps = scene.clipped(gaps.select("op", "device_id", start_ns="done", end_ns="start_ns"))
     devices = max(1, scene.busy["device_id"].n_unique())
     time = total(gaps) // devices
     if scene.share(time) < LATE:
@@ -97,25 +113,48 @@ def late_launches(scene: Scene) -> Iterator[Finding]:
         f"{gaps.height} gaps, half of them longer than {shown(gaps.select(LENGTH.median()).item())}, "
         f"before {scene.by_op(gaps, LENGTH)}"
     )
-    advice = "Launch faster than the GPU works: CUDA graphs, torch.compile, larger batches, fewer and fused ops."
+    advice = f"Launch faster than the GPU works: {launch_less(scene)}."
     problem = "The CPU launches too late: the GPU has finished before the next kernel comes"
-    yield Finding("late_launches", problem, evidence, advice, time, scene.share(time), gaps.height, *longest(gaps))
+    figures = {"gaps": gaps.height, "gap_ns": total(gaps), "devices": devices, "length_ns": scene.length_ns}
+    where = longest(gaps)
+    yield Finding("late_launches", problem, evidence, advice, time, scene.share(time), gaps.height, *where, figures)
 
 
 def synchronizations(scene: Scene) -> Iterator[Finding]:
     """Calls within steps in which the CPU waits for the GPU, after which the GPU waits for the CPU."""
     calls = scene.rollup.measures.calls.filter(pl.col("name").cast(pl.String).str.contains(WAITS))
     waits = scene.clipped(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
-    if not waits.height or scene.share(total(intervals.merge(waits, by=[]))) < WAITING:
-        return
     time = total(intervals.merge(waits, by=[]))
+    if not waits.height or scene.share(time) < WAITING:
+        return
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
     evidence = (
         f"{waits.height} calls ({names}) in {scene.by_op(waits, LENGTH)}; {waits.height / scene.iterations:.3g} a step"
     )
     advice = "Avoid .item(), .cpu(), print and comparisons of tensors in the step; synchronize only to measure."
-    problem = "The CPU waits for the GPU within the step"
-    yield Finding("synchronizations", problem, evidence, advice, time, scene.share(time), waits.height, *longest(waits))
+    problem, where = "The CPU waits for the GPU within the step", longest(waits)
+    figures = {"calls": waits.height, "wait_ns": time, "steps": scene.iterations, "length_ns": scene.length_ns}
+    yield Finding("synchronizations", problem, evidence, advice, time, scene.share(time), waits.height, *where, figures)
+
+
+def module_loading(scene: Scene) -> Iterator[Finding]:
+    """Calls within steps that load code onto a GPU, which CUDA does when a kernel is used first."""
+    calls = scene.calls.filter(pl.col("name").str.contains(LOADS_MODULES)).collect()
+    loads = scene.clipped(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
+    time = total(intervals.merge(loads, by=[]))
+    if not loads.height or scene.share(time) < MODULES:
+        return
+    by_name = loads.group_by("name").agg(length=LENGTH.sum()).sort("length", "name", descending=[True, False])
+    named = ", ".join(f"{name} {shown(length)}" for name, length in by_name.iter_rows())
+    evidence = f"{loads.height} calls: {named}, of {shown(scene.length_ns)}"
+    advice = (
+        "Run steps that warm up before the measurement and leave them out (--iterations A:B); in production load at "
+        "start, CUDA_MODULE_LOADING=EAGER."
+    )
+    problem = "Code is loaded onto the GPU within the steps"
+    figures = {"calls": loads.height, "call_ns": total(loads), "loading_ns": time, "length_ns": scene.length_ns}
+    where = longest(loads)
+    yield Finding("module_loading", problem, evidence, advice, time, scene.share(time), loads.height, *where, figures)
 
 
 def copies(scene: Scene) -> Iterator[Finding]:
@@ -140,13 +179,15 @@ def _copied(scene: Scene, rows: pl.DataFrame, problem: str, advice: str) -> Iter
     """Speak of copies in one direction if they take long, are of pageable memory, or make the CPU wait every step."""
     pageable = (pl.col("src_memory_kind") == "Pageable") | (pl.col("dst_memory_kind") == "Pageable")
     unpinned = rows.filter(pageable.fill_null(value=False)).height
-    time = total(intervals.merge(rows, by=[]))
+    time, moved = total(intervals.merge(rows, by=[])), int(rows["bytes"].sum())
     waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= scene.iterations > 1
     if scene.share(time) < COPYING and not (waits or unpinned):
         return
-    a_step, moved = rows.height / scene.iterations, rows["bytes"].sum() / scene.iterations
     evidence = (
-        f"{rows.height} copies, {a_step:.3g} a step of {moved:.4g} bytes together, {unpinned} of pageable memory; "
-        f"{scene.by_op(rows, LENGTH)}"
+        f"{rows.height} copies, {rows.height / scene.iterations:.3g} a step of {moved / scene.iterations:.4g} bytes "
+        f"together, {unpinned} of pageable memory; {scene.by_op(rows, LENGTH)}"
     )
-    yield Finding("copies", problem, evidence, advice, time, scene.share(time), rows.height, *longest(rows))
+    figures = {"copies": rows.height, "bytes": moved, "pageable_copies": unpinned, "copy_ns": time}
+    figures |= {"steps": scene.iterations, "length_ns": scene.length_ns}
+    where = longest(rows)
+    yield Finding("copies", problem, evidence, advice, time, scene.share(time), rows.height, *where, figures)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import tensor_cores
-from tracekit.core.advise.scene import LENGTH, Finding, longest, shown
+from tracekit.core.advise.scene import LENGTH, Finding, longest, shown, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,35 +23,34 @@ SLOW_SHARE = 10
 
 
 def small_kernels(scene: Scene) -> Iterator[Finding]:
-    """Kernels that end before the next one can be launched."""
-    kernels = scene.gpu.filter(pl.col("kind") == "kernel")
+    """Kernels that end before the next one can be launched; those of CUDA graphs are launched together."""
+    kernels = scene.kernels.filter(~pl.col("graph"))
     small = kernels.filter(LENGTH < SMALL_NS)
     if small.height < ENOUGH or 100 * small.height < SMALL_SHARE * kernels.height:
         return
-    time = int(small.select((pl.col("api_end_ns") - pl.col("api_start_ns")).sum()).item())
-    ran, launch = small.select(ran=LENGTH.median(), call=(pl.col("api_end_ns") - pl.col("api_start_ns")).median()).row(
-        0
-    )
+    call = pl.col("api_end_ns") - pl.col("api_start_ns")
+    time = int(small.select(call.sum()).item())
+    ran, launch = small.select(ran=LENGTH.median(), call=call.median()).row(0)
     evidence = (
         f"{small.height} of {kernels.height} kernels take less than {shown(SMALL_NS)}, half of them less than "
         f"{shown(ran)}; launching one takes {shown(launch)}; {scene.by_op(small, pl.lit(1))}"
     )
-    advice = (
-        "Fuse or batch: torch.compile, foreach or fused optimizers, larger batches; CUDA graphs launch many at once."
-    )
-    problem = "Most kernels are small"
-    yield Finding("small_kernels", problem, evidence, advice, time, scene.share(time), small.height, *longest(small))
+    graphs = "" if scene.graphs else "; CUDA graphs launch many at once"
+    advice = f"Fuse or batch: torch.compile, foreach or fused optimizers, larger batches{graphs}."
+    figures = {"small_kernels": small.height, "launched_kernels": kernels.height, "call_ns": time}
+    figures |= {"graph_kernels": scene.kernels.height - kernels.height, "length_ns": scene.length_ns}
+    problem, where = "Most kernels are small", longest(small)
+    yield Finding("small_kernels", problem, evidence, advice, time, scene.share(time), small.height, *where, figures)
 
 
 def precision(scene: Scene) -> Iterator[Finding]:
     """Kernels of ops that Tensor Cores can serve, and that multiply without them."""
-    kernels = scene.gpu.filter(pl.col("kind") == "kernel")
+    kernels = scene.kernels
     names = kernels["name"].cast(pl.String)
     uses = kernels["uses_tc"].fill_null(value=False)
     served = scene.rollup.measures.kinds["support"].gather(kernels["op"]) == tensor_cores.ELIGIBLE
     without = kernels.filter(served & ~uses & names.str.contains(MULTIPLIES) & ~names.str.contains(GENERATED))
-    whole = int(kernels.select(LENGTH.sum()).item())
-    time = int(without.select(LENGTH.sum()).item())
+    whole, time = total(kernels), total(without)
     if not whole or 100 * time < SLOW_SHARE * whole:
         return
     most = without.group_by("name").agg(LENGTH.sum().alias("time")).sort("time", descending=True)["name"][0]
@@ -65,5 +64,6 @@ def precision(scene: Scene) -> Iterator[Finding]:
         "Use bfloat16 or float16 (torch.autocast), allow TF32 (torch.set_float32_matmul_precision('high')), and make "
         "sizes multiples of 8."
     )
-    problem = "Ops that Tensor Cores can serve run without them"
-    yield Finding("precision", problem, evidence, advice, time, scene.share(time), without.height, *longest(without))
+    figures = {"kernels": without.height, "without_ns": time, "kernel_ns": whole, "length_ns": scene.length_ns}
+    problem, where = "Ops that Tensor Cores can serve run without them", longest(without)
+    yield Finding("precision", problem, evidence, advice, time, scene.share(time), without.height, *where, figures)

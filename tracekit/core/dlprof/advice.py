@@ -1,4 +1,7 @@
-"""The findings of DLProf's expert systems: its rules and numbers, in our words."""
+"""The findings of DLProf's expert systems: its rules and numbers, in our words.
+
+Unless in DLProf's mode, rules also look at what DLProf did not know, and the findings of ``advise`` come after them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.rollup.breakdown import LOADERS, PARTS
+from tracekit.core.advise import Scene, advise, host
+from tracekit.core.rollup import breakdown
+from tracekit.core.rollup.breakdown import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +36,14 @@ _DEBUGGING = {
     "autograd_profile": "autograd.profiler.profile",
     "autograd_set_detect_anomaly": "autograd.set_detect_anomaly",
 }
+_ALIKE = {
+    "data_loading": "dataloader_detector",
+    "imbalance": "imbalanced_gpu_detector",
+    "variation": "bad_iteration_range_detector",
+}
+"""Detectors that find the same as a rule of ``advise``."""
+
+NO_DALI = "No op of DALI was found"
 _DALI = "NVIDIA DALI loads and augments data on the GPU: https://developer.nvidia.com/DALI"
 
 
@@ -46,7 +59,20 @@ class Finding(NamedTuple):
 
 def findings(model: Model) -> list[Finding]:
     """Run all detectors, in DLProf's order; those that find nothing give nothing."""
-    return [f for detect in _DETECTORS for f in detect(model)]
+    found = [f for detect in _DETECTORS for f in detect(model)]
+    return found if _as_dlprof(model) else [*found, *_advised(model, {f.system for f in found if f.problem != NO_DALI})]
+
+
+def _as_dlprof(model: Model) -> bool:
+    return model.rollup.measures.mode == "dlprof"
+
+
+def _advised(model: Model, spoken: set[str]) -> Iterator[Finding]:
+    """Turn the findings of ``advise`` into rows, but for those of which a detector has spoken."""
+    rows = advise(model.rollup).select("rule", "problem", "evidence", "advice").iter_rows()
+    for rule, problem, evidence, told in rows:
+        if _ALIKE.get(rule) not in spoken:
+            yield Finding(rule, problem, f"{evidence}. {told}")
 
 
 def number(settings: Mapping[str, Any], name: str) -> int:
@@ -70,13 +96,21 @@ def _amp(model: Model) -> Iterator[Finding]:
     if not _is_pytorch(model) or _settings(model).get("amp_enabled") or not bad or could["half"].any():
         return
     types = could["data_type"].cast(pl.String).fill_null("")
-    if (types == "").all():
+    unknown = bool((types == "").all())
+    if not _as_dlprof(model) and (_used_amp(ops) or (unknown and could["uses_tc"].any())):
+        return
+    if unknown:
         said = "Whether mixed precision was enabled is not known: no data type was recorded"
         yield Finding("amp_detector", said, "If it was not, try automatic mixed precision (AMP).", "ShowBadDataTypeOps")
         return
     ops_could = "1 op" if bad == 1 else f"{bad} ops"
     said = f"{ops_could} could have used Tensor Cores, and none computed in half precision"
     yield Finding("amp_detector", said, "Try automatic mixed precision (AMP).", "ShowBadDataTypeOps")
+
+
+def _used_amp(ops: pl.DataFrame) -> bool:
+    """Tell whether ops ran that only automatic mixed precision runs: those that scale gradients."""
+    return bool(ops.filter(pl.col("count") > 0)["op_name"].cast(pl.String).str.contains("_amp_", literal=True).any())
 
 
 def _imbalanced(model: Model) -> Iterator[Finding]:
@@ -95,18 +129,28 @@ def _underutilized(model: Model) -> Iterator[Finding]:
     if unused:
         said = f"GPUs without any work: {' '.join(unused)}"
         yield Finding("underutilized_gpu_detector", said, "Let program, framework and container use every GPU.")
-    elif model.gpu_utilization < _BUSY_PERCENT:
+    all_idle = len(unused) == len(found)
+    if not (unused if _as_dlprof(model) else all_idle) and model.gpu_utilization < _BUSY_PERCENT:
         most = max(PARTS[2:], key=lambda p: model.percentages[p])
         name, advice = _HOST_PARTS[most]
+        if most == "cpu" and not _as_dlprof(model):
+            advice = _cpu_advice(model)
         said = f"Kernels ran on the GPU for only {model.gpu_utilization:.1f}% of the time"
         told = f"{name} took most of the rest, {model.percentages[most]:.1f}%. {advice}"
         yield Finding("underutilized_gpu_detector", said, told)
 
 
+def _cpu_advice(model: Model) -> str:
+    """Say what to do about work on the CPU: most programs wait for launches, not for ops to move to the GPU."""
+    scene = Scene(model.rollup)
+    cpu_ns = scene.spent["cpu"].max()
+    return host.cpu_advice(scene, cpu_ns if isinstance(cpu_ns, int) else 0, scene.launches.height)
+
+
 def _dataloader(model: Model) -> Iterator[Finding]:
-    kinds = model.rollup.instances["op_type"].cast(pl.String)
+    loads = breakdown.loads(model.rollup.measures).gather(model.rollup.instances["op"])
     has_dali = bool((model.rollup.ops["op_type"].cast(pl.String) == "DALI").any())
-    loading = model.rollup.instances.filter(kinds.str.to_lowercase().is_in(LOADERS)).select("start_ns", "end_ns")
+    loading = model.rollup.instances.filter(loads).select("start_ns", "end_ns")
     share = model.percent(_alone(loading, model)) if loading.height else 0.0
     if share > _LOADER_PERCENT:
         told = ["The GPU waits for data: look at reading, preprocessing and copying."]
@@ -117,15 +161,14 @@ def _dataloader(model: Model) -> Iterator[Finding]:
         ends = "\n".join([*told, "" if has_dali else _DALI])
         yield Finding("dataloader_detector", f"{share:.1f}% of the time went to loading data while no GPU worked", ends)
     elif not has_dali:
-        yield Finding("dataloader_detector", "No op of DALI was found", _DALI)
+        yield Finding("dataloader_detector", NO_DALI, _DALI)
 
 
 def _alone(loading: pl.DataFrame, model: Model) -> int:
     """Measure how long data was loaded while no aggregated instance ran anything on any device, in ns."""
     rollup = model.rollup
     active = rollup.iteration.gather(rollup.measures.gpu_work["instance"]).is_not_null()
-    kinds = rollup.measures.gpu_work["kind"] != "graph"
-    work = rollup.measures.gpu_work.filter(active & kinds).select("start_ns", "end_ns")
+    work = rollup.measures.gpu_work.filter(active).select("start_ns", "end_ns")
     both = intervals.overlap(loading, work, by=[]) if work.height else work
     shared = int(both.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
     return int(intervals.union_length(loading, by=[]).item() or 0) - shared

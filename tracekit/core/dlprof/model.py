@@ -30,24 +30,25 @@ class Model:
 
     @functools.cached_property
     def wall_ns(self) -> int:
-        """From the start of the first to the end of the last aggregated iteration."""
-        return self.rollup.iterations.end_ns - self.rollup.iterations.start_ns
+        """How long any aggregated iteration ran: from the first start to the last end, without what lies between."""
+        length = pl.col("end_ns") - pl.col("start_ns")
+        return int(self.rollup.iterations.stretches.select(length.sum()).item())
 
     @functools.cached_property
     def shares(self) -> pl.DataFrame:
-        """Time by part of every aggregated iteration, the mean of all devices: ``iteration`` and ns (float) by part."""
+        """Time by part of each aggregated iteration, the mean of the used devices: ``iteration``, ns by part."""
         chosen = self.rollup.iterations.chosen["iteration"].implode()
         found = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen))
         return found.group_by("iteration").agg(pl.col(PARTS).sum() / pl.len()).sort("iteration")
 
     @functools.cached_property
     def percentages(self) -> dict[str, float]:
-        """Share of the wall time by part, in per cent."""
+        """Share of the time of the iterations by part, in percent."""
         return {p: self.percent(sum(self.shares[p].to_list())) for p in PARTS}
 
     @functools.cached_property
     def device_utilization(self) -> dict[int, float]:
-        """Share of the wall time in which a device ran a kernel, in per cent; devices in order, as far as listed."""
+        """Share of the time of the iterations in which a device ran a kernel, in percent, of each listed device."""
         listed = self.rollup.devices.filter(pl.lit("name" in self.rollup.devices.columns))["device_id"]
         chosen = self.rollup.iterations.chosen["iteration"].implode()
         kernels = pl.col("tensor_core").sum() + pl.col("other_kernel").sum()
@@ -57,9 +58,10 @@ class Model:
 
     @functools.cached_property
     def gpu_utilization(self) -> float:
-        """Mean of all devices, in per cent."""
-        found = self.device_utilization
-        return sum(found.values()) / len(found) if found else 0.0
+        """Mean of the used devices, in percent."""
+        used = set(self.rollup.used_devices.to_list())
+        found = [share for device, share in self.device_utilization.items() if device in used]
+        return sum(found) / len(found) if found else 0.0
 
     @functools.cached_property
     def tc_utilization(self) -> float:
@@ -99,8 +101,9 @@ class Model:
         return pl.DataFrame(rows, schema=dict.fromkeys(CATEGORY, pl.Int64), orient="row")
 
     def percent(self, ns: float) -> float:
-        """Say how much of the wall time it is."""
-        return 100 * ns / self.wall_ns if self.wall_ns else 0.0
+        """Return a time in percent of the aggregated iterations, which add up to the wall time unless they overlap."""
+        whole = sum(self.lengths)
+        return 100 * ns / whole if whole else 0.0
 
     def _ops(self, wanted: pl.Expr) -> tuple[int, ...]:
         sums = [pl.col(f"{m}_sum").sum() for m in ("cpu", "gpu", "overhead", "idle")]

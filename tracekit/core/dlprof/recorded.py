@@ -10,6 +10,9 @@ from tracekit.core.dlprof import advice
 from tracekit.core.dlprof.frames import BLOCK, DOMAIN, INSTANCE_TEXTS, OP_TEXTS, Frames
 
 MODES = {"pyprof": (4, "pytorch"), "emit-nvtx": (4, "pytorch")}
+FRAMEWORKS = {"pyprof": "PyTorch", "emit-nvtx": "PyTorch", "tensorflow": "TensorFlow", "tensorrt": "TensorRT"}
+"""Whose ranges those of a dialect are; XLA's are JAX's or TensorFlow's."""
+
 SYSTEM = ("gpu_count", "cpu_model", "driver_version", "framework", "cuda_version", "cudnn_version", "nsys_version")
 FLAGS = (
     *("cudnn_benchmark_disabled", "detect_anomaly", "gradcheck", "gradgradcheck", "autograd_profile"),
@@ -74,18 +77,25 @@ class Recorded(Frames):
     @property
     def read_only_system_config(self) -> pl.DataFrame:
         """The machine, as far as the capture tells."""
-        known = dict(self.rollup.measures.ops.frames("capture_info").select("name", "value").collect().iter_rows())
-        told = {s: known.get(s) for s in SYSTEM}
-        valid = any(v is not None for v in told.values())
-        if not valid and "tool_version" in known:
-            told |= {"gpu_count": str(self.read_only_gpu_infos.height), "nsys_version": known["tool_version"]}
         number, mode = MODES.get(self.rollup.measures.ops.dialect.name, (0, "simple"))
+        told = self._machine()
+        valid = any(told.get(s) is not None for s in SYSTEM)
         names = ("num_gpus", *SYSTEM[1:])
         row = {"is_valid": int(valid)} | {
-            n: UNKNOWN if told[s] is None else told[s] for n, s in zip(names, SYSTEM, strict=True)
+            n: UNKNOWN if told.get(s) is None else told[s] for n, s in zip(names, SYSTEM, strict=True)
         }
         rest = {"dlprof_version": "v1.8.0", "dlprof_build": "", "profile_name": "", "mode_enum": number}
         return pl.DataFrame([{**row, **rest, "mode_string": mode, "original_command": UNKNOWN}])
+
+    def _machine(self) -> dict[str, str]:
+        """What is known of the machine: as DLProf noted it or, if it did not, as the capture describes it."""
+        known = dict(self.rollup.measures.ops.frames("capture_info").select("name", "value").collect().iter_rows())
+        if "nsys_version" in known or "tool_version" not in known:
+            return known
+        framework = FRAMEWORKS.get(self.rollup.measures.ops.dialect.name, "")
+        gpus = str(self.read_only_gpu_infos.height)
+        made = {"gpu_count": gpus, "nsys_version": known["tool_version"], "framework": framework, "cudnn_version": ""}
+        return made | known
 
     @property
     def db_version(self) -> pl.DataFrame:

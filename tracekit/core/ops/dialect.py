@@ -177,7 +177,8 @@ def path_parts(parent: pl.Series, texts: pl.Series) -> tuple[trees.Tree, pl.Data
     """Make op names of nested ranges, in which steps of a loop are the same.
 
     Outermost ranges that are called by a number, ``Batch 7``, count steps, and so do those in them that are called
-    steps, iterations, batches or epochs: the number becomes ``*``. Other numbers tell layers apart, and stay.
+    steps, iterations, batches or epochs: the number becomes ``*`` if there are several. Other numbers tell layers
+    apart, and stay.
 
     Args:
         parent: Row of the parent of each range, null for an outermost one.
@@ -193,7 +194,10 @@ def path_parts(parent: pl.Series, texts: pl.Series) -> tuple[trees.Tree, pl.Data
     layer, up = labels["step"].is_null() | inner, parent
     while up.null_count() < len(up):
         layer, up = layer | layer.gather(up).fill_null(False), up.gather(up)  # noqa: FBT003
-    label = pl.when(layer).then(pl.col("text").cast(pl.String).fill_null("")).otherwise(pl.col("step") + " *")
+    counted = labels.filter(~layer).group_by("step").agg(several=pl.col("text").n_unique() > 1)
+    labels = labels.join(counted, on="step", how="left", maintain_order="left")
+    counts = pl.col("several").fill_null(value=False) & ~layer
+    label = pl.when(counts).then(pl.col("step") + " *").otherwise(pl.col("text").cast(pl.String).fill_null(""))
     made = labels.select(label=label)
     tree, nodes = trees.of_ranges(parent, depths(parent), made["label"].cast(pl.Categorical))
     return tree, made.with_columns(path=tree.paths().cast(pl.Categorical).gather(nodes), node=nodes)

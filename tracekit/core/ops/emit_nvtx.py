@@ -1,9 +1,12 @@
 """PyTorch's own ranges, of ``torch.autograd.profiler.emit_nvtx``: ``aten::conv2d, seq = 3, op_id = 9, sizes = [[…]]``.
 
-Of such ranges in one another the outermost is the op; ranges of the user around it, and scopes of the framework such as
-``Optimizer.step#SGD.step``, make its path, and are ops of their own with what was launched beside the framework. The
-backward pass of an op is the outermost range, on whatever thread, that has a sequence number which a forward op had
-last; it is named after that op.
+Of such ranges in one another the outermost is the op. An op has a qualified name, ``aten::conv2d``, or is a node of the
+backward pass; before PyTorch 1.8 names were not qualified. Any other name, also of ``record_function``, is a scope, as
+are those of the framework such as ``Optimizer.step#SGD.step``. Scopes make the path of the ops in them, and are ops of
+their own with what was launched beside the framework.
+
+The backward pass of an op is the outermost range, on whatever thread, that has a sequence number which a forward op had
+last; it is named after that op. What an optimizer runs is neither forward nor backward.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ _NAME = (
     r"(?s)^(?:autograd::engine::evaluate_function: )?(.*?)(?:, (?:seq = |op_id = |sizes = \[|input_op_ids = \[).*)?$"
 )
 _SCOPE = r"[.#]"
+_QUALIFIED = r"^[a-z_]\w*(?:::\w+)+$"
 _BACKWARD = r"(?:Backward|Backwards)\d*$"
+_UPDATES = r"(?i)(?:^|/)optimi[sz]er\b[^/]*/|aten::_(?:foreach|fused|amp_foreach)_[^/]*$"
 _KEY = ["process_id", "sequence_number"]
 
 
@@ -30,7 +35,8 @@ def _recognises(texts: pl.DataFrame) -> bool:
 
 def _timeline(capture: Capture) -> Timeline:
     ranges = by_text(capture.ranges, _parsed(capture.texts["text"].drop_nulls().unique(maintain_order=True)))
-    parent, ranges = capture.nested.parent, ranges.with_columns(pl.col("emitted").fill_null(False))  # noqa: FBT003
+    parent = capture.nested.parent
+    ranges = ranges.with_columns(emitted=_emitted(parent, *ranges.select(pl.col("emitted", "told").fill_null(False))))  # noqa: FBT003
     op = _outermost(parent, ranges["emitted"])
     tree, named = path_parts(parent, ranges["label"].cast(pl.Categorical))
     ranges = ranges.with_columns(
@@ -53,7 +59,10 @@ def _parsed(texts: pl.Series) -> pl.DataFrame:
     text, label = pl.col("text"), pl.col("label")
     frame = pl.DataFrame({"text": texts}).with_columns(emitted=text.str.contains(_EMITTED))
     frame = frame.with_columns(label=pl.when("emitted").then(text.str.extract(_NAME)).otherwise(text))
-    frame = frame.with_columns(emitted=pl.col("emitted") & ~label.str.contains(_SCOPE))
+    node = text.str.starts_with(_EVALUATES) | label.str.contains(_BACKWARD)
+    qualified = label.str.contains(_QUALIFIED) | node | ~label.str.starts_with("aten::").any()
+    told = pl.col("emitted") & ~label.str.contains(_SCOPE)
+    frame = frame.with_columns(emitted=told & qualified, told=told)
     return frame.with_columns(
         type=pl.when("emitted").then(label.str.extract(r"([^:]+)$")),
         sequence_number=pl.when("emitted").then(text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64)),
@@ -65,6 +74,15 @@ def _parsed(texts: pl.Series) -> pl.DataFrame:
             | label.str.starts_with("torch::autograd::")
         ),
     )
+
+
+def _emitted(parent: pl.Series, emitted: pl.Series, told: pl.Series) -> pl.Series:
+    """Say which ranges are ops: also those in an op whose name is not qualified, ``detach`` in ``aten::detach``."""
+    inner = told & ~emitted & emitted.gather(parent).fill_null(False)  # noqa: FBT003
+    while inner.any():
+        emitted |= inner
+        inner = told & ~emitted & emitted.gather(parent).fill_null(False)  # noqa: FBT003
+    return emitted
 
 
 def _outermost(parent: pl.Series, emitted: pl.Series) -> pl.Series:
@@ -95,7 +113,8 @@ def _named(ops: pl.DataFrame) -> pl.DataFrame:
     own = ops.select(pl.col("op_name", "type").cast(pl.String))
     of = own.select(pl.all().gather(ops["forward"]))
     node = pl.coalesce(ops["node"].gather(ops["forward"]).alias("of"), "node")
-    direction = pl.when("backward").then(pl.lit("bprop")).when("emitted").then(pl.lit("fprop"))
+    updates = pl.col("op_name").cast(pl.String).str.contains(_UPDATES)
+    direction = pl.when("backward").then(pl.lit("bprop")).when(pl.col("emitted") & ~updates).then(pl.lit("fprop"))
     return ops.select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id", "parent", "sequence_number", "forward"],
         op_name=pl.coalesce(of["op_name"], own["op_name"]),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     integer("Count", "count"),
     nanoseconds("Start", "start_ns"),
     nanoseconds("End", "end_ns"),
+    text("Figures", "figures"),
 )
 def advise(request: Request) -> pl.LazyFrame:
     """What could be faster: each finding with its evidence and what to try."""

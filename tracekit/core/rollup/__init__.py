@@ -59,7 +59,7 @@ class Rollup:
             key_op: As the attribute.
             span: As the attribute.
             dialect: How its ranges are written; None takes the first dialect that recognises them.
-            tensor_cores: Which kernels are taken to use Tensor Cores.
+            tensor_cores: Which kernels are taken to use Tensor Cores; ``dlprof`` computes all as DLProf did.
         """
         return cls(Measures(Ops(frames, dialect), tensor_cores), key_op, span)
 
@@ -70,7 +70,7 @@ class Rollup:
     @functools.cached_property
     def iterations(self) -> Iterations:
         """The iterations."""
-        return iterations.find(self.measures.ops, key_op=self.key_op, span=self.span)
+        return iterations.find(self.measures.ops, key_op=self.key_op, span=self.span, mode=self.measures.mode)
 
     @functools.cached_property
     def devices(self) -> pl.DataFrame:
@@ -81,9 +81,20 @@ class Rollup:
         return listed if listed.height else seen.unique(maintain_order=True).to_frame("device_id")
 
     @functools.cached_property
+    def used_devices(self) -> pl.Series:
+        """Numbers of the GPUs on which anything ran, in order, or of all of them if nothing did.
+
+        DLProf took the mean of all GPUs, so in its mode these are all.
+        """
+        seen = self.measures.gpu_work["device_id"].drop_nulls().unique().sort()
+        every = self.devices["device_id"]
+        used = every.filter(every.is_in(seen.implode()))
+        return used if len(used) and self.measures.mode == "extended" else every
+
+    @functools.cached_property
     def iteration(self) -> pl.Series:
         """Aggregated iteration of each instance, null for none."""
-        return self.iterations.of(self.measures.ops.instances["end_ns"])
+        return self.iterations.of(self.measures.ops.instances)
 
     @functools.cached_property
     def instances(self) -> pl.DataFrame:
@@ -115,8 +126,9 @@ class Rollup:
     def ops(self) -> pl.DataFrame:
         """The ops in order of name and id: ``Ops.ops``, ``Measures.kinds``, and figures of the aggregated iterations.
 
-        These are ``count`` (instances), ``kernel_count``, ``eligible``, ``uses_tc``, ``bad_type`` (eligible, not
-        in half precision), and the statistics of ``METRICS``, ``kernel_gpu`` and ``kernel_api``.
+        These are ``count`` (instances), ``kernel_count``, ``eligible``, ``uses_tc``, ``bad_type`` (eligible and not in
+        half precision; unless in DLProf's mode also without kernels on Tensor Cores), and the statistics of
+        ``METRICS``, ``kernel_gpu`` and ``kernel_api``.
         """
         rows = self.measures.ops.ops.hstack(self.measures.kinds).with_columns(op=pl.int_range(pl.len()))
         inside = self.instances.group_by("op").agg(pl.len().alias("count"), *statistics.of(METRICS))
@@ -130,7 +142,12 @@ class Rollup:
             pl.col("uses_tc").fill_null(value=False),
             *statistics.blank([*METRICS, *KERNEL_METRICS]),
             eligible=pl.col("support") == 0,
-        ).with_columns(bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half"))
+        ).with_columns(bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half") & ~self._served)
+
+    @property
+    def _served(self) -> pl.Expr:
+        """Whether kernels of an op used Tensor Cores, so that its data type is none to complain of."""
+        return pl.col("uses_tc") if self.measures.mode == "extended" else pl.lit(value=False)
 
     @functools.cached_property
     def op_types(self) -> pl.DataFrame:
@@ -177,8 +194,8 @@ class Rollup:
 
     @functools.cached_property
     def breakdown(self) -> pl.DataFrame:
-        """Where the time of every iteration went, by device, as of ``breakdown.breakdown``."""
-        return breakdown.breakdown(self.measures, self.iterations, self.devices["device_id"])
+        """Where the time of every iteration went, by used device, as of ``breakdown.breakdown``."""
+        return breakdown.breakdown(self.measures, self.iterations, self.used_devices)
 
 
 _DEVICE_0 = pl.Series("device_id", [0], dtype=pl.Int32)

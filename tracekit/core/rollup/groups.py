@@ -57,7 +57,7 @@ def groups(
         ``uses_tc_count``, and the statistics of ``METRICS``.
     """
     tree, of = placed(measures.ops, style, iterations.key)
-    iteration = iterations.of(measures.ops.instances["end_ns"])
+    iteration = iterations.of(measures.ops.instances)
     active = ops.select(
         op_count=pl.lit(1, pl.Int64),
         instance_count=pl.col("count"),

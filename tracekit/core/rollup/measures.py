@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 METRICS = ("cpu", "gpu", "api", "overhead", "idle")
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
-_HALF = "float16"
+_HALF = {"dlprof": ("float16",), "extended": ("float16", "bfloat16")}
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,7 @@ class Measures:
     def calls(self) -> pl.DataFrame:
         """The calls of ops (``Ops.calls``) with ``op``, ``index`` (of the instance), ``long_name`` and ``uses_tc``.
 
-        Of one op, kernels with the same short name count as one: they use Tensor Cores if any of them does, and have
-        the demangled name of the last one in the first instance that has any. Other calls have neither.
+        Other calls than kernels have neither. To DLProf, kernels of one op with the same short name are one.
         """
         rows = self.ops.calls
         of = self.ops.instances.select(pl.col("op", "index").gather(rows["instance"]))
@@ -72,11 +71,7 @@ class Measures:
         kernels = kernels.with_columns(long_name=names).with_columns(
             uses_tc=tensor_cores.uses_tensor_cores(uses, mode=self.mode).fill_null(value=False)
         )
-        one = kernels.sort("index", -pl.col("call_id")).group_by("op", "name").agg(
-            pl.col("long_name").first(), pl.col("uses_tc").any()
-        )  # fmt: skip
-        merged = kernels.drop("long_name", "uses_tc").join(one, on=["op", "name"], how="left", nulls_equal=True)
-        added = merged.select("_row", "long_name", "uses_tc")
+        added = (kernels if self.mode == "extended" else _by_short_name(kernels)).select("_row", "long_name", "uses_tc")
         return known.join(added, on="_row", how="left", maintain_order="left").drop("_row")
 
     @functools.cached_property
@@ -100,7 +95,7 @@ class Measures:
         formats = formats.filter(first).sort("op").drop("op")
         return ops.select(
             support=pl.when(uses).then(0).when(~pl.col("associated")).then(2).otherwise(status).cast(pl.Int8),
-            half=(pl.col("data_type").cast(pl.String) == _HALF).fill_null(value=False),
+            half=pl.col("data_type").cast(pl.String).is_in(_HALF[self.mode]).fill_null(value=False),
         ).hstack(formats)
 
     @functools.cached_property
@@ -131,3 +126,15 @@ class Measures:
         last = pl.col("end_ns").max() - pl.col("start_ns").min()
         by_device = self.busy.group_by("instance", "device_id").agg(gpu=_LENGTH.sum(), span=last)
         return by_device.group_by("instance").agg(pl.col("gpu").sum(), idle=(pl.col("span") - pl.col("gpu")).sum())
+
+
+def _by_short_name(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Make kernels with the same short name in one op alike, as DLProf does: n rows in, n rows out in any order.
+
+    They use Tensor Cores if any of them does, and have the demangled name of the last one in the first instance of the
+    op that has any.
+    """
+    one = kernels.sort("index", -pl.col("call_id")).group_by("op", "name").agg(
+        pl.col("long_name").first(), pl.col("uses_tc").any()
+    )  # fmt: skip
+    return kernels.drop("long_name", "uses_tc").join(one, on=["op", "name"], how="left", nulls_equal=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     """Which source columns a declared column is made of, and how."""
 
 _TEXTS = ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busLocation", "pciBusId", "metricName")
-_VALUES = ("StringIds.value", "META_DATA_EXPORT.value", "EXPORT_META_DATA.value")
+_VALUES = ("StringIds.value", "META_DATA_EXPORT.value", "EXPORT_META_DATA.value", "TARGET_INFO_SYSTEM_ENV.value")
 _SYSTEM = ("gpuCount", "cpuModel", "driverVersion", "framework", "cudaVersion", "cudnnVersion", "nsysVersion")
 TEXT_COLUMNS = frozenset((*_TEXTS, *_VALUES, *(f"SystemInfo.{c}" for c in _SYSTEM)))
 REAL_COLUMNS = frozenset({"doubleValue", "floatValue"})

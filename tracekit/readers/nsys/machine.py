@@ -41,6 +41,12 @@ _SYSTEM = {
 _STREAM = {"processId": "process_id", "contextId": "context_id", "streamId": "stream_id"}
 """Source columns that a stream is known by, and the declared ones."""
 
+_ENVIRONMENT = "TARGET_INFO_SYSTEM_ENV"
+_PROPERTIES = {13: "cpu_model", 205: "driver_version", 605: "os", 611: "cuda_version"}
+"""Numbers of the properties that are public; others name the host and its users, or hold whole environments."""
+
+_LONGEST_PROPERTY = 256
+
 
 def facts(capture: Lookups) -> dict[str, str]:
     """Read what is public of the capture: tool, versions, origin, extent."""
@@ -49,9 +55,39 @@ def facts(capture: Lookups) -> dict[str, str]:
         values |= _named_values(capture, table)
     values |= {"origin_utc_ns": _first(capture, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs").get("utcEpochNs")}
     values |= {"duration_ns": _first(capture, "ANALYSIS_DETAILS", "duration").get("duration")}
+    values |= _machine(capture)
     system = _first(capture, "SystemInfo", *_SYSTEM)
     values |= {fact: system[column] for column, fact in _SYSTEM.items() if column in system}
     return {k: str(v) for k, v in values.items() if v is not None}
+
+
+def _machine(capture: Lookups) -> dict[str, str]:
+    """Read the public properties of the machine; of several machines those of the first."""
+    if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_ENVIRONMENT, ())):
+        return {}
+    listed = capture.fetch(_ENVIRONMENT, ["nameEnum", "value"], Where("nameEnum", tuple(_PROPERTIES)))
+    firsts = listed.filter(pc.less_equal(pc.binary_length(listed["value"]), _LONGEST_PROPERTY)).group_by(
+        "nameEnum", use_threads=False
+    )
+    first = firsts.aggregate([("value", "first")])
+    found = dict(zip(first["nameEnum"].to_pylist(), first["value_first"].to_pylist(), strict=True))
+    named = {_PROPERTIES[number]: value for number, value in found.items() if number in _PROPERTIES and value}
+    return {name: _VERSIONS.get(name, str)(value) for name, value in named.items()}
+
+
+def _driver(text: str) -> str:
+    """Return the version of a driver, which reports up to 2023 keep as one number: 515.43.04 for 5154304."""
+    whole = text.isascii() and text.isdecimal() and len(text) > 5  # noqa: PLR2004 - three, at least one, two digits
+    return f"{text[:3]}.{text[3:-2]}.{text[-2:]}" if whole else text
+
+
+def _cuda(text: str) -> str:
+    """Return a version of CUDA: 12.4 for 12040."""
+    whole = text.isascii() and text.isdecimal() and len(text) < 10  # noqa: PLR2004 - what fits
+    return f"{int(text) // 1000}.{int(text) % 1000 // 10}" if whole else text
+
+
+_VERSIONS: dict[str, Callable[[str], str]] = {"driver_version": _driver, "cuda_version": _cuda}
 
 
 def capture_info(capture: Lookups) -> Columns:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 CONTEXTS_SINCE = (2023, 4)
 """Release from which exports list contexts; before they listed null streams."""
 
+PUBLIC = (13, 205, 605, 611)
+"""Numbers of properties of the machine; others hold names of hosts and users, and environments."""
+
 _GPU_NUMBERS = {
     "id": 1,
     "deviceId": 1,
@@ -77,6 +80,17 @@ def facts(report: Described) -> Iterable[Row]:
         yield {"name": "EXPORT_PRODUCT_VERSION", "value": report.container.build}
 
 
+def environment(report: Described) -> Iterable[Row]:
+    """Properties of the machine that are public: CPU, driver, operating system, CUDA."""
+    listed = (
+        p
+        for target in report.raw.header.messages(1)
+        for properties in target.messages(2)
+        for p in properties.messages(1)
+    )
+    return ({"nameEnum": p.number(1), "value": p.text(2)} for p in listed if p.number(1) in PUBLIC)
+
+
 def session(report: Described) -> Iterable[Row]:
     """UTC of event time 0."""
     origin = _extent(report).origin_utc_ns
@@ -132,6 +146,7 @@ def metric_names(report: Described) -> Iterable[Row]:
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[Described], Iterable[Row]]]] = {
     "META_DATA_EXPORT": (("name", "value"), facts),
+    "TARGET_INFO_SYSTEM_ENV": (("nameEnum", "value"), environment),
     "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), session),
     "ANALYSIS_DETAILS": (("duration",), analysis),
     "TARGET_INFO_GPU": ((*_GPU_NUMBERS, *_GPU_TEXTS), gpus),
