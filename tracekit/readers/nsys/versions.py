@@ -124,6 +124,7 @@ CONTEXTS = (
         {
             "process_id": ("processId",),
             "context_id": ("contextId",),
+            "device_id": ("deviceId",),
             "null_stream_id": ("streamId", "nullStreamId"),
         },
         "none to 3.6.0",

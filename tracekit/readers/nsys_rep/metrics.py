@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places, Words
     from tracekit.readers.common.protobuf.wire import Message
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.events import Chosen
@@ -29,6 +29,8 @@ SOURCE = b"GpuMetrics"
 INCOMPLETE = "sample of GPU metrics without its time or its values"
 SOURCE_MASK = ~0xFFFFFFFF
 SAMPLE_MASK = 0xFF00
+WHOLE = (1, 2, 4, 8)
+"""Sizes of the integers of C."""
 COLUMNS = ("rawTimestamp", "timestamp", "typeId", "metricId", "value")
 
 
@@ -39,6 +41,15 @@ class Metric:
     name: int
     at: int
     size: int
+
+    def values(self, words: Words) -> Places:
+        """Take the values from the first bytes of n words: n in, n out.
+
+        All are declared as unsigned. nsys exports those of 3 bytes, and so presumably of any odd size, as signed.
+        """
+        unused = 8 * (WORD - self.size)
+        shifted = words << np.uint64(unused)
+        return (shifted >> np.uint64(unused)).view(np.int64) if self.size in WHOLE else shifted.view(np.int64) >> unused
 
 
 def types(raw: RawData) -> dict[int, list[Metric]]:
@@ -145,12 +156,12 @@ class _Samples:
             raise Damage("a sample of GPU metrics is shorter than its metrics")
         budget.take(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
         at = self.places[events]
-        values = np.empty((len(events), len(metrics)), np.uint64)
+        values = np.empty((len(events), len(metrics)), np.int64)
         for nth, m in enumerate(metrics):
-            values[:, nth] = self.buffer.words[at + m.at] & np.uint64((1 << 8 * m.size) - 1)
+            values[:, nth] = m.values(self.buffer.words[at + m.at])
         rows = values.size
         times, ids = np.repeat(self.times[events], len(metrics)), np.tile(np.arange(len(metrics)), len(events))
-        return times, np.full(rows, number), ids, values.reshape(-1).view(np.int64)
+        return times, np.full(rows, number), ids, values.reshape(-1)
 
 
 def _check_apart(metrics: Sequence[Metric]) -> None:
