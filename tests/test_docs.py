@@ -114,3 +114,15 @@ def test_the_newest_schema_of_the_matrix_is_that_of_the_reader() -> None:
     from tracekit.readers.nsys.versions import NEWEST_SCHEMA
 
     assert f", {'.'.join(map(str, NEWEST_SCHEMA))} |" in (ROOT / "docs" / "formats.md").read_text("utf-8")
+
+
+def test_no_list_of_options_is_empty() -> None:
+    shown = (ROOT / "docs" / "reports.md").read_text("utf-8")
+    assert "Options: `" in shown
+    assert "Options: ." not in shown
+
+
+def test_what_is_read_is_not_said_to_be_passed_over() -> None:
+    shown = (ROOT / "docs" / "formats.md").read_text("utf-8")
+    assert "instance values are passed over" not in shown
+    assert not re.search(r"Not read:[^.]*(PyTorch|Kineto)", shown)

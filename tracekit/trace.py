@@ -129,7 +129,8 @@ class Trace:
     def undecoded(self) -> dict[str, int]:
         """What the file holds and no table does: number of events by name, the most frequent first.
 
-        A selection does not change it. Empty if all is decoded, or if the reader of the format does not count.
+        Of an export of nsys these are rows by source table. A selection does not change it. Empty if all is decoded, or
+        if the reader of the format does not count.
 
         Raises:
             CorruptTraceError: The file is damaged there.

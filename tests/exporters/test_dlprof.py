@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sqlite3
 from pathlib import Path
@@ -284,3 +285,20 @@ def test_every_option_is_described() -> None:
     for exporter in registry.exporters().values():
         assert all(exporter.options.values())
         assert bool(exporter.options) == (exporter.configure is not None)
+
+
+def test_labels_of_the_summary_are_different(tmp_path: Path) -> None:
+    """As a table of three columns it says of each number which one it is; its CSV is DLProf's."""
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        report = trace.report("summary")
+        found = report.frame().filter(pl.col("Section").str.starts_with("All"))
+        sink = io.BytesIO()
+        report.csv(sink)
+    assert found["Name"].n_unique() == found.height == 24
+    assert found["Name"].head(4).to_list() == [
+        "All ops: GPU Time (ns)", "All ops: CPU Time (ns)", "All ops: # Ops", "Ops using TC: GPU Time (ns)",
+    ]  # fmt: skip
+    lines = sink.getvalue().decode().splitlines()
+    at = lines.index("All Ops")
+    assert lines[at + 1] == ",GPU Time (ns),CPU Time (ns),# Ops"
+    assert lines[at + 2] == ",".join(["All ops", *found["Value"].head(3)])

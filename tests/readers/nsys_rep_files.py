@@ -75,6 +75,7 @@ class Parts:
     sections: dict[str, bytes] = field(default_factory=lambda: {FACTS: message((6, "2025.3.1.0-test"))})
     offsets: bool = True
     compression: str = "lz4"
+    schemas: bytes | None = None
 
     def counts(self) -> bytes:
         """A stream header that says how much there is."""
@@ -92,8 +93,11 @@ class Parts:
         """The file; with other (packed) blocks if some are given."""
         raw, strings_at = self.raw(map(packed, self.blocks) if blocks is None else blocks)
         sections = {RAW: raw, **self.sections}
+        schemas = [] if self.schemas is None else [(3, len(raw) - len(RAW_MAGIC))]
+        if self.schemas is not None:
+            sections[RAW] = raw + packed(self.schemas)
         if self.offsets:
-            sections[OFFSETS] = message((1, "lz4"), (2, strings_at - len(RAW_MAGIC)))
+            sections[OFFSETS] = message((1, "lz4"), (2, strings_at - len(RAW_MAGIC)), *schemas)
         return container(sections)
 
 

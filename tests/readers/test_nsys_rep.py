@@ -426,6 +426,37 @@ def test_metrics_of_two_gpus_keep_the_order_of_the_file(tmp_path: Path) -> None:
     assert capture.undecoded == {"generic event": 1}
 
 
+@pytest.mark.parametrize("build", ["2023.3.3.42-test", "2025.3.1.0-test"])
+def test_contexts_have_their_device_whatever_recorded_them(build: str, tmp_path: Path) -> None:
+    """nsys 2024.1 exports the device of a context that 2023.3 recorded."""
+    context = message((14, message((1, 7), (4, 42), (5, 0), (6, 1))))
+    parts = Parts([RANGE], rest=[context], sections={FACTS: message((6, build))})
+    found = rows(written(tmp_path, parts.pack()), "contexts", "process_id", "context_id", "device_id", "null_stream_id")
+    assert found == [(42, 1, 0, 7)]
+
+
+@pytest.mark.parametrize(("build", "exported"), [("2025.3.2.474-test", False), ("2025.5.1.121-test", True)])
+def test_cuda_events_have_times_from_2025_5_on(build: str, exported: bool, tmp_path: Path) -> None:
+    made = event(127, 107, (1, 0), (3, 5), (4, 0), (5, 1), (6, 7), (8, 7 << 24), (106, message((1, 2))))
+    capture = written(tmp_path, Parts([made], sections={FACTS: message((6, build))}).pack())
+    assert rows(capture, "cuda_events", "timestamp_ns") == [(0 if exported else None,)]
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_metrics_of_every_size_are_as_nsys_exports_them(size: int, tmp_path: Path) -> None:
+    """Those of 3 bytes are signed: from 2^23 on nsys 2025.3 shows them less by 2^24."""
+    source, half = 1 << 48, 1 << (8 * size - 1)
+    listed = message((1, source), (3, message((1, 1), (2, 1), (3, size))))
+    stream = message((1, 0), (3, 2), (9, "lz4"), (13, message((1, source), (3, 0))), (14, listed))
+    numbers = [0, 1, half - 1, half, 2 * half - 1]
+    samples = [b"\xff" + n.to_bytes(size, "little") + b"\xff" for n in numbers]
+    block = b"".join(message((2, message((1, source), (2, 5), (3, s)))) for s in samples)
+    capture = written(tmp_path, Parts([block], [strings("GpuMetrics", "A")], stream=stream).pack())
+    signed = [n - 2 * half if n >= half else n for n in numbers]
+    expected = numbers if size in (1, 2, 4) else signed
+    assert [v for (v,) in rows(capture, "gpu_metrics", "value")] == expected
+
+
 def test_nothing_is_warned_of_in_a_whole_report(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

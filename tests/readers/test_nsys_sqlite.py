@@ -491,9 +491,9 @@ def test_contexts_known_from_their_null_streams(tmp_path: Path) -> None:
         "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO",
         "CREATE TABLE TARGET_INFO_CUDA_NULL_STREAM (streamId INTEGER, hwId INTEGER, vmId INTEGER, processId INTEGER,"
         " deviceId INTEGER, contextId INTEGER)",
-        "INSERT INTO TARGET_INFO_CUDA_NULL_STREAM VALUES (7, 0, 0, 42, 0, 1)",
+        "INSERT INTO TARGET_INFO_CUDA_NULL_STREAM VALUES (7, 0, 0, 42, 3, 1)",
     )
-    want = {"process_id": 42, "context_id": 1, "device_id": None, "null_stream_id": 7}
+    want = {"process_id": 42, "context_id": 1, "device_id": 3, "null_stream_id": 7}
     assert tk.load(path)["contexts"].to_pylist() == [{**want, "parent_context_id": None, "is_green": None}]
 
 

@@ -203,7 +203,7 @@ DOCS: Mapping[str, str] = {
 REPORTS: Mapping[str, tuple[str, tuple[Printed, ...], Callable[[Model], pl.DataFrame]]] = {
     SUMMARY: (
         "System Config",
-        (Printed("Section", "section"), Printed("Name", "name"), Printed("Value", "value")),
+        (Printed("Section", "section"), Printed("Name", "label"), Printed("Value", "value")),
         summary_rows,
     ),
     "detailed": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -31,7 +32,10 @@ _PARTS = ("Tensor Core Kernel", "Non-Tensor Core Kernel", "Memory", "Dataloader"
 
 
 def summary_rows(model: Model) -> pl.DataFrame:
-    """Make the rows: ``section``, ``name``, ``value``; of a table, one row a cell in its order."""
+    """Make the rows: ``section``, ``name``, ``label``, ``value``; of a table, one row a cell in its order.
+
+    The label says also which column of the table it is.
+    """
     parts = {
         "System Config": _system(model),
         "Summary Report": _shares(model),
@@ -39,8 +43,12 @@ def summary_rows(model: Model) -> pl.DataFrame:
         "All Ops": _ops(model),
         "All Kernels": _kernels(model),
     }
-    rows = [(section, name, value) for section, lines in parts.items() for name, value in lines]
-    return pl.DataFrame(rows, schema=dict.fromkeys(("section", "name", "value"), pl.String), orient="row")
+    rows = [
+        (section, name, name if title is None else f"{name}: {title}", value)
+        for section, lines in parts.items()
+        for (name, value), title in zip(lines, itertools.cycle(SECTIONS.get(section, (None,))), strict=False)
+    ]
+    return pl.DataFrame(rows, schema=dict.fromkeys(("section", "name", "label", "value"), pl.String), orient="row")
 
 
 def _system(model: Model) -> list[tuple[str, str]]:

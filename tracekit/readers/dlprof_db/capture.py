@@ -142,7 +142,7 @@ class DlprofCapture:
         if not pa.types.is_dictionary(field.type):
             return data.to_arrow()
         enum = _LABELLED.get(field.name)
-        labels = None if enum is None else col.Strings.of(dict(enumerate(LABELS[enum])))
+        labels = None if enum is None else col.Strings.of(dict(LABELS[enum]))
         return self._database.named(data, of=labels)
 
     def _calls(self, columns: Sequence[str]) -> pa.Table:

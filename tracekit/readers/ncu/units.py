@@ -40,6 +40,8 @@ def _unscaled(unit: str) -> tuple[str, int]:
     return (scaled[2], _PREFIXES[scaled[1]]) if scaled else (unit, 0)
 
 
+_GROUP = re.compile(r"^.*\.Triage\w+\.")
+"""What stands before a metric that was sampled: ``SM.TriageA.``, ``FE_B.TriageCompute.``."""
 _EXACT = {
     "derived__avg_thread_executed": "thread",
     "derived__avg_thread_executed_true": "thread",
@@ -99,13 +101,14 @@ _COUNTED: tuple[tuple[str, str], ...] = (
     (r"(^|_)inst(_|$)", "inst"),
     (r"_requests(_|$)", "request"),
     (r"ctas_launched|_as_ctas", "block"),
+    (r"_threads_launched(_|$)", "thread"),
 )
 
 
 @functools.cache
 def unit_of(metric: str) -> str | None:
     """Return the base unit of a metric, None for a plain number, from its name ``dram__bytes.sum.per_second``."""
-    name = metric.rpartition(".TriageCompute.")[2].removeprefix("pmsampling:")
+    name = _GROUP.sub("", metric).removeprefix("pmsampling:")
     if name in _EXACT:
         return _EXACT[name]
     for pattern, unit in _WHOLE:

@@ -97,7 +97,7 @@ class Lookups:
     def labels(self, enum: str) -> col.Strings:
         """Labels of an enum: those of the file, else those of nsys 2025.3."""
         if enum not in self._labels:
-            known: dict[int, str | None] = dict(enumerate(LABELS[enum]))
+            known: dict[int, str | None] = dict(LABELS[enum])
             if enum in self.tables.columns:
                 raw = self.fetch(enum, ["id", "label"])
                 listed = zip(raw["id"].to_pylist(), raw["label"].to_pylist(), strict=True)

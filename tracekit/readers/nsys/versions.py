@@ -54,6 +54,9 @@ FACTS = {
 FACT_TABLES = {"META_DATA_EXPORT": "3.4.0 on", "EXPORT_META_DATA": "2.7.0 to 3.1.7"}
 """Tables of facts, and the schemas in which each was seen."""
 
+LOOKED_UP = ("StringIds", "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS", "SystemInfo")
+"""Further tables in which something is looked up: texts, times, and what DLProf noted of the machine."""
+
 DEVICES = (
     Origin(
         "TARGET_INFO_GPU",
@@ -121,6 +124,7 @@ CONTEXTS = (
         {
             "process_id": ("processId",),
             "context_id": ("contextId",),
+            "device_id": ("deviceId",),
             "null_stream_id": ("streamId", "nullStreamId"),
         },
         "none to 3.6.0",
@@ -130,7 +134,7 @@ CONTEXTS = (
 ADDED = (
     Added("CUPTI_ACTIVITY_KIND_CUDA_EVENT.eventSyncId", "3.16.1", "3.20.3"),
     Added("CUPTI_ACTIVITY_KIND_CUDA_EVENT.greenContextId", "3.4.0", "3.7.2"),
-    Added("CUPTI_ACTIVITY_KIND_CUDA_EVENT.timestamp", "3.20.3", "3.24.8"),
+    Added("CUPTI_ACTIVITY_KIND_CUDA_EVENT.timestamp", "3.20.3", "3.23.3"),
     Added("CUPTI_ACTIVITY_KIND_KERNEL.clusterX", "3.20.3", "3.24.8"),
     Added("CUPTI_ACTIVITY_KIND_KERNEL.clusterY", "3.20.3", "3.24.8"),
     Added("CUPTI_ACTIVITY_KIND_KERNEL.clusterZ", "3.20.3", "3.24.8"),
@@ -166,7 +170,7 @@ COPY_KINDS = (
     "Unified Device-to-Device",
 )
 
-LABELS: dict[str, tuple[str, ...]] = {
+_IN_ORDER: dict[str, tuple[str, ...]] = {
     "ENUM_CUDA_KERNEL_LAUNCH_TYPE": ("Unknown", "Regular", "Coop Single Device", "Coop Multi Device"),
     "ENUM_CUDA_MEMCPY_OPER": COPY_KINDS,
     "ENUM_CUDA_MEM_KIND": MEMORY_KINDS,
@@ -180,9 +184,13 @@ LABELS: dict[str, tuple[str, ...]] = {
     ),
     "ENUM_CUPTI_STREAM_TYPE": ("Unknown stream type", "Default stream", "Non-blocking stream", "Null stream"),
     "ENUM_CUPTI_SYNC_TYPE": ("Unknown", "Event sync", "Stream wait sync", "Stream sync", "Context sync"),
-    "ENUM_NSYS_EVENT_CLASS": ("CUDA runtime", "CUDA driver"),
 }
-"""Labels of numbers, from 0, as nsys 2025.3 writes them: exports before schema 3.0 (2022.4) have no ``ENUM_*`` tables.
+EVENT_CLASSES = {0: "CUDA runtime", 1: "CUDA driver", 13: "CUDA EGL driver", 26: "CUDA API", 67: "CUDA backtrace"}
+LABELS: dict[str, Mapping[int, str]] = {
+    **{name: dict(enumerate(listed)) for name, listed in _IN_ORDER.items()},
+    "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
+}
+"""Labels of numbers, as nsys 2025.3 writes them: exports before schema 3.0 (2022.4) have no ``ENUM_*`` tables.
 
 A table of an export wins over these."""
 

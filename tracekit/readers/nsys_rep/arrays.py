@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Field, cut, decode
 from tracekit.readers.common.protobuf.distinct import distinct
 from tracekit.readers.nsys.tables import ROWID
+from tracekit.readers.nsys_rep import left_out
 from tracekit.readers.nsys_rep.layout import CLASS, Kind
 
 if TYPE_CHECKING:
@@ -30,7 +31,15 @@ FIELD_BYTES = 17
 """Memory of a decoded field: its value, where it ends, and whether it is there."""
 
 
-def columns(chosen: Chosen, table: Table, names: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
+def columns(
+    chosen: Chosen,
+    table: Table,
+    names: Sequence[str],
+    budget: Budget,
+    *,
+    skipped: Counter[str],
+    without: Unwanted | None = None,
+) -> dict[str, pa.Array]:
     """Decode n events into columns of a table: one row for each that belongs to it, in order.
 
     Args:
@@ -38,18 +47,21 @@ def columns(chosen: Chosen, table: Table, names: Sequence[str], budget: Budget) 
         table: The table.
         names: The columns.
         budget: Memory that they may take.
+        skipped: Is given the number of events that may belong to it but are not known, by name.
+        without: Events that are no rows of it, though they look like them.
 
     Raises:
         Damage: A message is damaged, or there are more rows than there may be.
     """
     wanted = {name: table.columns[name] for name in names if name != ROWID}
     paths = [p for c in wanted.values() for p in (c.path, c.otherwise) if p]
-    filters = [*table.part, *((CLASS,) if table.classes else ())]
+    filters = [*table.part, *((CLASS,) if table.classes else ()), *(without.fields if without else ())]
     total = len(chosen.starts)
-    outer = {*(p[0] for p in paths), *filters}
+    outer = {*(p[0] for p in paths), *filters, *table.beside}
     budget.check(total, FIELD_BYTES * len(outer), "events")
     top = decode(chosen.buffer, chosen.starts, chosen.stops, outer)
-    kept = _kept(top, table, total)
+    kept = _kept(top, table, total, without)
+    skipped.update(left_out.rows(chosen, top, table, kept))
     budget.take(total if kept is None else len(kept), CELL_BYTES * len(names), "events")
     parts = Parts(chosen.buffer, top, kept, total if kept is None else len(kept))
     parts.decode(paths)
@@ -62,8 +74,22 @@ def columns(chosen: Chosen, table: Table, names: Sequence[str], budget: Budget) 
         totals[ROWID] = parts.rows if filters else chosen.total
     if totals:
         before = chosen.hand_on(totals)
-        made |= {name: pc.add(made[name], before[name]) for name in totals}
+        firsts = {name: c.first - 1 for name, c in chains.items()}
+        made |= {name: pc.add(made[name], before[name] + firsts.get(name, 0)) for name in totals}
     return made | {n: pc.fill_null(made[n], c.missing) for n, c in chains.items() if c.missing is not None}
+
+
+class Unwanted(Protocol):
+    """Events that are left out of a table, told by some of their fields."""
+
+    @property
+    def fields(self) -> tuple[int, ...]:
+        """The fields."""
+        ...
+
+    def mask(self, top: Mapping[int, Field], rows: int) -> Mask:
+        """Say of n events, whose fields are decoded, which ones are left out."""
+        ...
 
 
 class Parts:
@@ -109,7 +135,7 @@ class Parts:
         return found if rows is None else {n: _spread(f, rows, self.rows) for n, f in found.items()}
 
 
-def _kept(top: Mapping[int, Field], table: Table, rows: int) -> Places | None:
+def _kept(top: Mapping[int, Field], table: Table, rows: int, without: Unwanted | None) -> Places | None:
     """Return which of the rows belong to a table; None if all."""
     keep: Mask = np.ones(rows, np.bool_)
     if table.part:
@@ -125,6 +151,8 @@ def _kept(top: Mapping[int, Field], table: Table, rows: int) -> Places | None:
         keep &= np.isin(found.values, np.array(table.classes, np.uint64))
         if found.valid is not None:
             keep &= found.valid
+    if without:
+        keep &= ~without.mask(top, rows)
     return None if keep.all() else np.flatnonzero(keep)
 
 

@@ -83,6 +83,10 @@ class Entries:
             return np.arange(len(rows))
         return np.cumsum(self.mask(Wanted(wanted.payload)))[rows] - 1
 
+    def types(self, rows: Places, some: Places) -> Kinds:
+        """Return the event types of some of the rows; none of them is a generic event, or of unknown kind."""
+        return self.kinds[rows[some]] % TYPES
+
     def total(self, payload: int) -> int:
         """How many have a payload."""
         return sum(self.counts[k] for k in self._kinds(Wanted(payload)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.protobuf.decoding import Mask, Places
     from tracekit.readers.nsys_rep.blocks import Block, RawData
-    from tracekit.readers.nsys_rep.entries import Entries, Wanted
+    from tracekit.readers.nsys_rep.entries import Entries, Kinds, Wanted
 
     HandOn = Callable[[Mapping[str, int]], Mapping[str, int]]
 
@@ -47,6 +47,7 @@ class Chosen:
         stops: n places where they end.
         ranks: Returns n numbers: of all events of that payload in the batch, which one it is.
         total: How many there are.
+        types: Returns the event types of some of the n.
         hand_on: Takes totals of this batch and returns those of all batches before; may be called once.
     """
 
@@ -55,6 +56,7 @@ class Chosen:
     stops: Places
     ranks: Callable[[], Places]
     total: int
+    types: Callable[[Places], Kinds]
     hand_on: HandOn
 
 
@@ -165,7 +167,8 @@ def _choose(batch: _Loaded, wanted: Wanted, mask: Mask, hand_on: HandOn) -> Chos
     starts += found.starts[rows]
     stops = starts + found.sizes[rows]
     ranks = functools.partial(found.ranks, rows, wanted)
-    return Chosen(buffer, starts, stops, ranks, found.total(wanted.payload), hand_on)
+    types = functools.partial(found.types, rows)
+    return Chosen(buffer, starts, stops, ranks, found.total(wanted.payload), types, hand_on)
 
 
 class _Buffers:

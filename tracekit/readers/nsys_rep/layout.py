@@ -22,18 +22,28 @@ class Kind(Enum):
     FLOAT = "float in 32 bits"
     TEXT = "bytes"
     NAME = "bytes, the same ones time and again"
-    CHAIN = "number of the row among those that have the field, from 1"
+    CHAIN = "number of the row among those that have the field"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its fields from the payload on, further ones to be tried, and what stands for an absent one."""
+    """One column of a table of events.
+
+    Attributes:
+        path: Its fields, from the payload on.
+        kind: How the value is to be taken.
+        otherwise: Further fields to be tried.
+        missing: What stands for an absent value.
+        since: Release from which exports have the column.
+        first: Number of the first call chain.
+    """
 
     path: tuple[int, ...]
     kind: Kind = Kind.INT
     otherwise: tuple[int, ...] | None = None
     missing: int | None = None
     since: tuple[int, int] = (0, 0)
+    first: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,8 @@ class Table:
         part: Field of the payload that rows of this table have; of several any one. All rows if empty.
         classes: Values of the field ``CLASS`` that rows of this table have. All rows if empty.
         typed_by: Column that repeats the event type.
+        expected: Event types whose events all have ``part`` or ``beside``.
+        beside: Fields of the payload that events of these types have if they are rows of another table.
     """
 
     payload: int
@@ -55,12 +67,14 @@ class Table:
     part: tuple[int, ...] = ()
     classes: tuple[int, ...] = ()
     typed_by: str | None = None
+    expected: tuple[int, ...] = ()
+    beside: tuple[int, ...] = ()
 
 
 CLASS = 6
 NVTX, API, GPU, PROCESS = 102, 108, 107, 113
 CALL_MARK, CALL = 47, 48
-RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26), (27, 31, 32)
+RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26, 67), (27, 31, 32)
 
 
 def _ints(*, inside: int | None = None, **numbers: int) -> dict[str, Column]:
@@ -72,10 +86,12 @@ _CALL = _ints(start=1, end=2, eventClass=CLASS, globalTid=13, correlationId=3, n
 _PLACE = _ints(deviceId=4, contextId=5, greenContextId=9, streamId=6, correlationId=3, globalPid=8)
 _ACTIVITY = {**_ints(start=1, end=2), **_PLACE}
 _KERNEL, _COPY, _SET, _SYNC, _EVENT, _GRAPH = 101, 102, 103, 105, 106, 107
+ACTIVITIES = (_KERNEL, _COPY, _SET, _SYNC, _EVENT, _GRAPH)
+_MEMORY = (80, 142)
 
 TABLES: dict[str, Table] = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": Table(
-        API, {**_CALL, "callchainId": Column((15,), Kind.CHAIN)}, types=(CALL,), classes=RUNTIME_CLASSES
+        API, {**_CALL, "callchainId": Column((15,), Kind.CHAIN, first=0)}, types=(CALL,), classes=RUNTIME_CLASSES
     ),
     "OSRT_API": Table(
         API,
@@ -96,6 +112,7 @@ TABLES: dict[str, Table] = {
             **_ints(inside=_KERNEL, maxPotentialClusterSize=35, maxActiveClusters=36),
         },
         part=(_KERNEL,),
+        expected=(79,),
     ),
     "CUPTI_ACTIVITY_KIND_MEMCPY": Table(
         GPU,
@@ -107,6 +124,8 @@ TABLES: dict[str, Table] = {
             **_ints(inside=_COPY, migrationCause=10, graphNodeId=11, virtualAddress=12, copyCount=16),
         },
         part=(_COPY,),
+        expected=_MEMORY,
+        beside=(_SET,),
     ),
     "CUPTI_ACTIVITY_KIND_MEMSET": Table(
         GPU,
@@ -117,6 +136,8 @@ TABLES: dict[str, Table] = {
             **_ints(inside=_SET, graphNodeId=3, memKind=4),
         },
         part=(_SET,),
+        expected=_MEMORY,
+        beside=(_COPY,),
     ),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": Table(
         GPU,
@@ -126,14 +147,16 @@ TABLES: dict[str, Table] = {
             **_ints(inside=_SYNC, eventId=1, eventSyncId=3),
         },
         part=(_SYNC,),
+        expected=(106,),
     ),
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": Table(
         GPU,
-        {"timestamp": Column((1,), since=(2025, 6)), **_PLACE, **_ints(inside=_EVENT, eventId=1, eventSyncId=2)},
+        {"timestamp": Column((1,), since=(2025, 5)), **_PLACE, **_ints(inside=_EVENT, eventId=1, eventSyncId=2)},
         part=(_EVENT,),
+        expected=(127,),
     ),
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": Table(
-        GPU, {**_ACTIVITY, **_ints(inside=_GRAPH, graphId=1, graphExecId=2)}, part=(_GRAPH,)
+        GPU, {**_ACTIVITY, **_ints(inside=_GRAPH, graphId=1, graphExecId=2)}, part=(_GRAPH,), expected=(130,)
     ),
     "NVTX_EVENTS": Table(
         NVTX,

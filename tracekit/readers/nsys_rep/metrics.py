@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.protobuf.decoding import Buffer, Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places, Words
     from tracekit.readers.common.protobuf.wire import Message
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.events import Chosen
 
 SOURCE = b"GpuMetrics"
+INCOMPLETE = "sample of GPU metrics without its time or its values"
 SOURCE_MASK = ~0xFFFFFFFF
 SAMPLE_MASK = 0xFF00
+WHOLE = (1, 2, 4, 8)
+"""Sizes of the integers of C."""
 COLUMNS = ("rawTimestamp", "timestamp", "typeId", "metricId", "value")
 
 
@@ -37,6 +41,15 @@ class Metric:
     name: int
     at: int
     size: int
+
+    def values(self, words: Words) -> Places:
+        """Take the values from the first bytes of n words: n in, n out.
+
+        All are declared as unsigned. nsys exports those of 3 bytes, and so presumably of any odd size, as signed.
+        """
+        unused = 8 * (WORD - self.size)
+        shifted = words << np.uint64(unused)
+        return (shifted >> np.uint64(unused)).view(np.int64) if self.size in WHOLE else shifted.view(np.int64) >> unused
 
 
 def types(raw: RawData) -> dict[int, list[Metric]]:
@@ -55,25 +68,31 @@ def types(raw: RawData) -> dict[int, list[Metric]]:
     return known
 
 
-def samples(known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget) -> dict[str, pa.Array]:
+def samples(
+    known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget, skipped: Counter[str]
+) -> dict[str, pa.Array]:
     """Decode n generic events: one row a metric of each that is a sample, in order; all columns and ``rowid``.
 
     Args:
         known: The metrics of each type of sample.
         chosen: The events.
         budget: Memory that the rows may take.
+        skipped: Is given the number of samples that lack their time or their values.
 
     Raises:
         Damage: A sample is damaged, or there are more rows than there may be.
     """
-    decoded = _samples(known, chosen, budget)
+    decoded = _samples(known, chosen, budget, skipped)
     rows = len(decoded["value"])
     before = chosen.hand_on({ROWID: rows})
     return {ROWID: pa.array(np.arange(1, rows + 1) + before[ROWID])} | decoded
 
 
-def _samples(known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget) -> dict[str, pa.Array]:
+def _samples(
+    known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget, skipped: Counter[str]
+) -> dict[str, pa.Array]:
     top = decode(chosen.buffer, chosen.starts, chosen.stops, (1, 2, 3))
+    skipped.update(_incomplete(known, top))
     if not {1, 2, 3} <= top.keys() or top[3].stops is None:
         return dict.fromkeys(COLUMNS, pa.array([], pa.int64()))
     ids, times, places = (top[f].values.view(np.int64) for f in (1, 2, 3))
@@ -90,6 +109,20 @@ def _samples(known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget) 
         columns = tuple(np.concatenate([_NONE, *column])[order] for column in zip(_EMPTY, *parts, strict=True))
     arrays = [numbers(column, None) for column in columns]
     return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
+
+
+def _incomplete(known: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> Counter[str]:
+    """Count samples of metrics that lack their time or their values."""
+    if 1 not in top:
+        return Counter()
+    mine = np.isin(top[1].values.view(np.int64), np.array(sorted(known), np.int64))
+    if top[1].valid is not None:
+        mine &= top[1].valid
+    whole = mine.copy()
+    for number in (2, 3):
+        valid = top[number].valid if number in top else np.False_
+        whole &= True if valid is None else valid
+    return +Counter({INCOMPLETE: int(np.count_nonzero(mine) - np.count_nonzero(whole))})
 
 
 def _by_type(ids: Places, whole: Mask, known: Mapping[int, list[Metric]]) -> Iterator[tuple[int, Places]]:
@@ -123,12 +156,12 @@ class _Samples:
             raise Damage("a sample of GPU metrics is shorter than its metrics")
         budget.take(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
         at = self.places[events]
-        values = np.empty((len(events), len(metrics)), np.uint64)
+        values = np.empty((len(events), len(metrics)), np.int64)
         for nth, m in enumerate(metrics):
-            values[:, nth] = self.buffer.words[at + m.at] & np.uint64((1 << 8 * m.size) - 1)
+            values[:, nth] = m.values(self.buffer.words[at + m.at])
         rows = values.size
         times, ids = np.repeat(self.times[events], len(metrics)), np.tile(np.arange(len(metrics)), len(events))
-        return times, np.full(rows, number), ids, values.reshape(-1).view(np.int64)
+        return times, np.full(rows, number), ids, values.reshape(-1)
 
 
 def _check_apart(metrics: Sequence[Metric]) -> None:

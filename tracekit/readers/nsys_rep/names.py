@@ -73,8 +73,27 @@ CALL_CLASSES = {
     103: "CUDA activity overhead",
     107: "system call",
 }
-MARK_CLASSES = frozenset((*range(6, 12), *range(31, 37)))
-DECODED_TYPES = {(p, t) for p, t in ((layout.PROCESS, 27), *((layout.GPU, t) for t in (79, 80, 106, 127, 130, 142)))}
+MARK_CLASSES = frozenset((
+    *range(6, 13), *range(31, 37), 39, 40, *range(43, 48), 55, 56, 63, 64, 68, 69, 72, 73, 79, 80, 84, 85, 87, 88,
+    90, 91, 109, 110,
+))  # fmt: skip
+KNOWN_CLASSES = frozenset((*range(14), 18, *range(26, 30), *range(31, 97), 102, 103, *range(107, 111)))
+"""Classes of calls of nsys up to 2026.2. What is of another one may be a call of CUDA."""
+WITHOUT_CLASS = "call without a class"
+_HALVES = (
+    "start of a push/pop range",
+    "end of a push/pop range",
+    "start of a start/end range",
+    "end of a start/end range",
+)
+NVTX_HALVES = dict(enumerate(_HALVES, 35)) | dict(enumerate(_HALVES, 66))
+"""Events that reports hold joined, as ranges; those that were imported from texts have numbers of their own."""
+_NVTX_TYPES = (33, 34, 39, 59, 60, 64, 65, *range(70, 77), 97, 98, 99)
+GPU_TYPES = (79, 80, 106, 127, 130, 142)
+_CALL_TYPES = (layout.CALL_MARK, layout.CALL, *EVENT_TYPES)
+DECODED_TYPES = {(layout.PROCESS, 27), *((layout.GPU, t) for t in GPU_TYPES), *((layout.NVTX, t) for t in _NVTX_TYPES)}
+KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
+"""Payloads and types of events of which it is known whether they are rows of a declared table."""
 
 
 def of_kind(kind: int) -> str | None:
@@ -84,16 +103,33 @@ def of_kind(kind: int) -> str | None:
     if kind == entries.UNKNOWN:
         return "event of unknown kind"
     payload, event_type = entries.parts_of(kind)
-    decoded = payload == layout.NVTX or (payload, event_type) in DECODED_TYPES
-    if decoded or (payload == layout.API and event_type in (layout.CALL, layout.CALL_MARK)):
-        return None
+    calls = payload == layout.API and event_type in (layout.CALL, layout.CALL_MARK)
+    return None if calls or (payload, event_type) in DECODED_TYPES else type_called(payload, event_type)
+
+
+def type_called(payload: int, event_type: int) -> str:
+    """Name a type of events."""
+    if payload == layout.NVTX:
+        return f"NVTX {NVTX_HALVES.get(event_type, f'event of type {event_type}')}"
     return EVENT_TYPES.get(event_type, f"event of type {event_type}")
 
 
-def of_call(event_type: int, event_class: int) -> str | None:
+def class_called(event_class: int) -> str:
+    """Name a class of function calls."""
+    return CALL_CLASSES.get(event_class, f"call of class {event_class}")
+
+
+def activity_called(event_type: int) -> str:
+    """Name GPU activities of a type that hold nothing that is known."""
+    return f"GPU activity of type {event_type}"
+
+
+def of_call(event_type: int, event_class: int | None) -> str | None:
     """Name a class of function calls; None if they are decoded."""
+    if event_class is None:
+        return WITHOUT_CLASS
     if event_class in layout.OSRT_CLASSES or (event_type == layout.CALL and event_class in layout.RUNTIME_CLASSES):
         return None
     if event_type == layout.CALL_MARK or event_class in MARK_CLASSES:
         return EVENT_TYPES[layout.CALL_MARK]
-    return CALL_CLASSES.get(event_class, f"call of class {event_class}")
+    return class_called(event_class)

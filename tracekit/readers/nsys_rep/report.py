@@ -18,7 +18,7 @@ from tracekit.readers.common.budget import BYTES_PER_BYTE, Ledger
 from tracekit.readers.common.damage import COPY_AGAIN, located
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys.tables import ROWID, Request
-from tracekit.readers.nsys_rep import arrays, entries, layout, machine, metrics, names, payloads
+from tracekit.readers.nsys_rep import arrays, entries, layout, left_out, machine, metrics, mpi, names, payloads
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.nsys_rep.entries import Wanted
@@ -26,7 +26,7 @@ from tracekit.readers.nsys_rep.events import Events
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tracekit.readers.common.budget import Budget
@@ -56,6 +56,7 @@ class Report:
             self.raw = RawData(self.container, entries.counter())
         self.columns: Mapping[str, tuple[str, ...]] = self._catalogue()
         self._ledger = Ledger(self.raw.file_bytes)
+        self._told: Counter[tuple[int, str]] = Counter()
 
     def counts(self, wanted: Sequence[tuple[str, Where | None]]) -> list[int]:
         """Numbers of rows of tables that meet conditions; 0 if there is no such table. Those of events in one pass."""
@@ -81,6 +82,7 @@ class Report:
             CorruptTraceError: The report is damaged there.
         """
         repaired: Counter[tuple[str, str]] = Counter()
+        skipped: Counter[tuple[int, str]] = Counter()
         of_events = [nth for nth, r in enumerate(requests) if r.table in layout.TABLES or r.table == SAMPLES]
         for nth, request in enumerate(requests):
             if nth not in of_events:
@@ -89,26 +91,49 @@ class Report:
         if of_events:
             asked = [requests[nth] for nth in of_events]
             with located(self.path, asked[0].table if len(asked) == 1 else None, self.container.file):
-                for made in self._pass(asked, repaired):
+                for made in self._pass(asked, repaired, skipped):
                     yield from zip(of_events, made, strict=True)
+            self._tell_skipped(skipped, {_payload(r.table) for r in asked})
         for (table, name), number in repaired.items():
             warn(f"{number} texts of {table}.{name} are not UTF-8: repaired", path=self.path)
 
-    def _pass(self, requests: Sequence[Request[Made]], repaired: Counter[tuple[str, str]]) -> Iterator[list[Made]]:
+    def _pass(
+        self,
+        requests: Sequence[Request[Made]],
+        repaired: Counter[tuple[str, str]],
+        skipped: Counter[tuple[int, str]],
+    ) -> Iterator[list[Made]]:
         """Read tables of events: what the works make of each batch."""
         lock = threading.Lock()
 
         def work(batch: list[Chosen]) -> list[Made]:
             broken: Counter[tuple[str, str]] = Counter()
-            jobs = zip(requests, batch, budgets, strict=True)
-            done = [self._work(r, self._rows(r, chosen, budget), broken, budget) for r, chosen, budget in jobs]
+            unknown: list[Counter[str]] = [Counter() for _ in requests]
+            jobs = zip(requests, batch, budgets, unknown, strict=True)
+            done = [self._work(r, self._rows(r, chosen, budget, u), broken, budget) for r, chosen, budget, u in jobs]
             with lock:
                 repaired.update(broken)
+                for found, total in zip(unknown, totals, strict=True):
+                    total.update(found)
             return done
 
+        totals: list[Counter[str]] = [Counter() for _ in requests]
         with contextlib.ExitStack() as stack:
             budgets = [stack.enter_context(self._reading(request)) for request in requests]
-            yield from self.events.each([_wanted(r) for r in requests], work)
+            yield from self.events.each([self._wanted(r) for r in requests], work)
+        for request, total in zip(requests, totals, strict=True):
+            skipped |= Counter({(_payload(request.table), name): n for name, n in total.items()})
+
+    def _tell_skipped(self, skipped: Counter[tuple[int, str]], payloads: Collection[int]) -> None:
+        """Warn, once, of events that may be rows of tables that were read, but are not known."""
+        known = left_out.of_types(self.events.counts())
+        found = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payloads})
+        for (payload, name), number in (found - self._told).items():
+            said = (
+                f"{number} events are left out of {left_out.TABLES[payload]}, as it is not known what they are: {name}"
+            )
+            warn(said, path=self.path)
+        self._told |= found
 
     def _work(
         self, request: Request[Made], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
@@ -140,6 +165,7 @@ class Report:
                 name = names.of_kind(kind)
                 found.update({} if name is None else {name: number})
             found.update(self._others())
+            found.update(+Counter({mpi.CALL: self.mpi.count(self.events)}))
             return dict(found.most_common())
 
     @functools.cached_property
@@ -151,6 +177,12 @@ class Report:
     def payload_schemas(self) -> Schemas:
         """What the program said of NVTX payloads."""
         return Schemas.of(self.raw.schemas)
+
+    @functools.cached_property
+    def mpi(self) -> mpi.Domains:
+        """The NVTX domains whose ranges are calls of MPI."""
+        with self._ledger.reading(("MPI",), BYTES_PER_BYTE) as budget:
+            return mpi.domains(self.payload_schemas, self.events, self.raw.strings, budget)
 
     @functools.cached_property
     def metrics(self) -> dict[int, list[Metric]]:
@@ -176,16 +208,29 @@ class Report:
         per_byte = (2 if request.table == SAMPLES else 1) * BYTES_PER_BYTE
         return self._ledger.reading((request.table, *request.types, request.where), per_byte)
 
-    def _rows(self, request: Request[Made], chosen: Chosen, budget: Budget) -> dict[str, pa.Array]:
+    def _wanted(self, request: Request[Made]) -> Wanted:
+        """Return the events that a request needs; of those that cannot meet its condition some are left out."""
+        if request.table == SAMPLES:
+            return Wanted(entries.GENERIC)
+        table, where = layout.TABLES[request.table], request.where
+        if table.payload == layout.NVTX and self.mpi:
+            return Wanted(table.payload)
+        return Wanted(table.payload, where.values if where and where.column == table.typed_by else table.types)
+
+    def _rows(
+        self, request: Request[Made], chosen: Chosen, budget: Budget, skipped: Counter[str]
+    ) -> dict[str, pa.Array]:
         """Decode the columns of a table that a request needs, of a batch of events."""
         if request.table == SAMPLES:
-            return metrics.samples(self.metrics, chosen, budget)
+            return metrics.samples(self.metrics, chosen, budget, skipped)
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
         have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
+        table = layout.TABLES[request.table]
+        without = self.mpi if table.payload == layout.NVTX else None
         if not set(payloads.TEXTS).intersection(have):
-            return arrays.columns(chosen, layout.TABLES[request.table], have or [ROWID], budget)
+            return arrays.columns(chosen, table, have or [ROWID], budget, skipped=skipped, without=without)
         needed = dict.fromkeys([*have, *payloads.NEEDED])
-        made = arrays.columns(chosen, layout.TABLES[request.table], list(needed), budget)
+        made = arrays.columns(chosen, table, list(needed), budget, skipped=skipped, without=without)
         return made | payloads.columns(self.payload_schemas, made, budget)
 
     def _small(self, table: str, budget: Budget) -> dict[str, pa.Array]:
@@ -215,26 +260,22 @@ class Report:
         return +found
 
 
-def _counted(chosen: Chosen, field: int) -> dict[int, int]:
-    """Count the values of a field of n messages."""
+def _counted(chosen: Chosen, field: int) -> dict[int | None, int]:
+    """Count the values of a field of n messages; None counts those without it."""
     found = decode(chosen.buffer, chosen.starts, chosen.stops, (field,)).get(field)
     if found is None:
-        return {}
+        return {None: len(chosen.starts)}
     values = found.values if found.valid is None else found.values[found.valid]
     numbers, counts = np.unique_counts(values)
-    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    return {None: len(chosen.starts) - len(values), **dict(zip(numbers.tolist(), counts.tolist(), strict=True))}
+
+
+def _payload(table: str) -> int:
+    return entries.GENERIC if table == SAMPLES else layout.TABLES[table].payload
 
 
 def _counting(table: str, where: Where | None) -> Request[int]:
     return Request(table, {ROWID: pa.int64()}, where, lambda piece: int(piece.num_rows))
-
-
-def _wanted(request: Request[Made]) -> Wanted:
-    """Return the events that a request needs; of those that cannot meet its condition some are left out."""
-    if request.table == SAMPLES:
-        return Wanted(entries.GENERIC)
-    table, where = layout.TABLES[request.table], request.where
-    return Wanted(table.payload, where.values if where and where.column == table.typed_by else table.types)
 
 
 def _listed(values: list[int | str | None]) -> pa.Array:

@@ -1,0 +1,90 @@
+"""What exports of nsys hold and tracekit does not decode: source tables with rows, counted."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import tracekit as tk
+from tests.readers.nsys_rep_files import CAPTURES, SHARED
+from tracekit.errors import TracekitWarning
+from tracekit.readers.nsys.export import sources
+from tracekit.readers.nsys_sqlite.capture import ExportCapture
+from tracekit.readers.nsys_sqlite.tables import ExportTables
+from tracekit.registry import Source
+
+if TYPE_CHECKING:
+    from tracekit.readers.nsys.tables import Request
+
+MORE = SHARED / "captures" / "h200_more"
+EXPORTS = sorted(CAPTURES.glob("*.sqlite"))
+OF_TRAIN = {
+    "META_DATA_CAPTURE": 89,
+    "TARGET_INFO_SYSTEM_ENV": 72,
+    "DIAGNOSTIC_EVENT": 15,
+    "PROFILER_OVERHEAD": 4,
+    "ANALYSIS_FILE": 2,
+    "ProcessStreams": 2,
+    "TARGET_INFO_CUDA_DEVICE": 2,
+}
+
+
+@pytest.mark.parametrize("name", ["train_amp.sqlite", "train_amp_parquetdir", "train_amp_arrowdir"])
+def test_every_form_lists_the_same(name: str) -> None:
+    with tk.load(CAPTURES / name) as trace:
+        assert list(trace.undecoded.items()) == list(OF_TRAIN.items())
+
+
+@pytest.mark.parametrize("export", EXPORTS, ids=lambda p: p.stem)
+def test_a_table_with_rows_is_read_or_listed(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[str] = set()
+    pieces = ExportTables.pieces
+
+    def noting(self: ExportTables, requests: Sequence[Request[object]]) -> object:
+        asked.update(r.table for r in requests)
+        return pieces(self, requests)
+
+    monkeypatch.setattr(ExportTables, "pieces", noting)
+    with tk.load(export) as trace:
+        for name in trace.tables:
+            trace.table(name)
+        listed = trace.undecoded
+    with sqlite3.connect(f"file:{export}?mode=ro&immutable=1", uri=True) as db:
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        rows = {n: db.execute(f'SELECT count(*) FROM "{n}"').fetchone()[0] for n in names}
+    others = {n: count for n, count in rows.items() if count and n not in asked and not n.startswith("ENUM_")}
+    assert listed == others
+    assert asked.isdisjoint(listed)
+    assert asked <= sources() | {n for n in asked if n.startswith("ENUM_")}
+
+
+def test_a_table_that_cannot_be_counted_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "more.sqlite"
+    shutil.copyfile(CAPTURES / "empty.sqlite", path)
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE mine (a TEXT PRIMARY KEY) WITHOUT ROWID")
+        db.execute("CREATE TABLE own (a)")
+        db.execute("INSERT INTO own VALUES (1), (2)")
+        db.execute("CREATE TABLE hollow (a)")
+    capture = ExportCapture(Source(path))
+    with pytest.warns(TracekitWarning, match="1 tables that are not decoded cannot be counted: table mine"):
+        counts = capture.undecoded
+    assert counts["own"] == 2
+    assert counts.keys().isdisjoint({"mine", "hollow"})
+
+
+@pytest.mark.skipif(not MORE.is_dir(), reason="no captures beside the checkout")
+def test_calls_of_mpi_are_listed() -> None:
+    with tk.load(MORE / "mpi_rank0.sqlite") as trace:
+        assert {n: rows for n, rows in trace.undecoded.items() if n.startswith("MPI")} == {
+            "MPI_COLLECTIVES_EVENTS": 32,
+            "MPI_P2P_EVENTS": 25,
+            "MPI_START_WAIT_EVENTS": 12,
+            "MPI_OTHER_EVENTS": 3,
+            "MPI_COMMUNICATORS": 1,
+            "MPI_RANKS": 1,
+        }
