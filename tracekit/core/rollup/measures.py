@@ -62,21 +62,21 @@ class Measures:
 
         Of one op, kernels with the same short name count as one: they use Tensor Cores if any of them does, and have
         the demangled name of the last one in the first instance that has any. Other calls have neither.
+        ``tc_unknown`` says of kernels that do not, that the name of one cannot tell.
         """
         rows = self.ops.calls
         of = self.ops.instances.select(pl.col("op", "index").gather(rows["instance"]))
         known = rows.hstack(of).with_row_index("_row")
         kernels = known.filter(pl.col("kind") == "kernel")
         names = self.ops.frames("kernels").select("name").collect()["name"].gather(kernels["activity"])
-        uses = pl.col("long_name")
-        kernels = kernels.with_columns(long_name=names).with_columns(
-            uses_tc=tensor_cores.uses_tensor_cores(uses, mode=self.mode).fill_null(value=False)
-        )
+        uses = tensor_cores.uses_tensor_cores(pl.col("long_name"), mode=self.mode)
+        kernels = kernels.with_columns(long_name=names).with_columns(uses_tc=uses)
+        unknown = pl.col("uses_tc").is_null() & pl.col("long_name").is_not_null()
         one = kernels.sort("index", -pl.col("call_id")).group_by("op", "name").agg(
-            pl.col("long_name").first(), pl.col("uses_tc").any()
-        )  # fmt: skip
+            pl.col("long_name").first(), pl.col("uses_tc").any(), tc_unknown=unknown.any()
+        ).with_columns(pl.col("tc_unknown") & ~pl.col("uses_tc"))  # fmt: skip
         merged = kernels.drop("long_name", "uses_tc").join(one, on=["op", "name"], how="left", nulls_equal=True)
-        added = merged.select("_row", "long_name", "uses_tc")
+        added = merged.select("_row", "long_name", "uses_tc", "tc_unknown")
         return known.join(added, on="_row", how="left", maintain_order="left").drop("_row")
 
     @functools.cached_property
