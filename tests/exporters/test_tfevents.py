@@ -73,7 +73,8 @@ def test_nodes_are_the_ops(rolled: tk.Trace, tmp_path: Path) -> None:
         op = ops[node.attr["op_id"].s.decode()]
         assert LEGAL.fullmatch(node.name)
         assert node.attr["op_name"].s.decode() == op["op_name"]
-        assert node.attr["uses_tensor_cores"].b == op["uses_tensor_cores"]
+        assert ("uses_tensor_cores" in node.attr) == (op["uses_tensor_cores"] is not None)
+        assert node.attr["uses_tensor_cores"].b == bool(op["uses_tensor_cores"])
         assert node.attr["direction"].s.decode() == (op["direction"] or "")
         assert node.device == "/device:CPU:0" or re.fullmatch(r"/device:GPU:\d", node.device)
         assert node.device != "/device:CPU:0" or op["gpu_time_ns"] == 0

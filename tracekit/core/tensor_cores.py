@@ -25,14 +25,16 @@ _DECORATION = r"^(?:autograd::engine::evaluate_function: )?(?:aten::|torch::)?|b
 
 
 def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
-    """Say of each kernel whether it runs on Tensor Cores: n rows in, n rows out.
+    """Say of each kernel whether it runs on Tensor Cores, as far as its name tells: n rows in, n rows out.
 
     Args:
         name: Demangled kernel names, as text or dictionary-encoded. Each distinct name is looked at once.
         mode: ``extended`` knows the libraries from Volta to Blackwell; ``dlprof`` answers as DLProf 1.8.0 did.
 
     Returns:
-        Boolean; null where there is no name.
+        Boolean; null where there is no name, and in ``extended`` mode where kernels with and without matrix
+        instructions have such names: the products that XLA and Inductor write in Triton, and kernels of programs whose
+        names speak of products. ``dlprof`` never answers null to a name.
 
     Raises:
         ValueError: There is no such mode.
@@ -87,8 +89,14 @@ def _by_distinct(names: pl.Series, judge: Callable[[pl.Series], pl.Series]) -> p
 
 
 def _extended(names: pl.Series) -> pl.Series:
-    uses, never = ("|".join(f"(?:{p['regex']})" for p in _declared()[kind]) for kind in ("uses", "never"))
-    return names.str.contains(uses) & ~names.str.contains(never)
+    never, uses, unknown = (pl.any_horizontal(map(_matches, _declared()[k])) for k in ("never", "uses", "unknown"))
+    known = pl.when(never).then(pl.lit(value=False)).when(uses).then(pl.lit(value=True))
+    return names.to_frame("name").select(known.when(~unknown).then(pl.lit(value=False))).to_series()
+
+
+def _matches(rule: Mapping[str, str]) -> pl.Expr:
+    matches = pl.col("name").str.contains(rule["regex"])
+    return matches & ~pl.col("name").str.contains(rule["unless"]) if "unless" in rule else matches
 
 
 def _dlprof(names: pl.Series) -> pl.Series:

@@ -135,7 +135,7 @@ def _columns(found: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
         pl.col("op_id", "match").first(),
         pl.col(_SUMMED).sum(),
         pl.col("support").min(),
-        pl.col("uses_tensor_cores").any(),
+        pl.col("uses_tensor_cores").any(ignore_nulls=False),
         op_count=pl.len().cast(pl.Int64),
     )
     whole = nodes.select("op").with_row_index("node").cast({"node": pl.Int64})
@@ -148,7 +148,10 @@ def _columns(found: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
         pl.col("match").cast(pl.Categorical).alias("op_match"),
         pl.col("op_count", *_SUMMED).fill_null(0),
         code.replace_strict(_SUPPORT, return_dtype=pl.String).cast(pl.Categorical).alias("tensor_core_support"),
-        pl.col("uses_tensor_cores").fill_null(value=False),
+        pl.when(pl.col("op_id").is_null())
+        .then(pl.lit(value=False))
+        .otherwise("uses_tensor_cores")
+        .alias("uses_tensor_cores"),
     )
 
 

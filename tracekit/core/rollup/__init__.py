@@ -126,20 +126,22 @@ class Rollup:
     def ops(self) -> pl.DataFrame:
         """The ops in order of name and id: ``Ops.ops``, ``Measures.kinds``, and figures of the aggregated iterations.
 
-        These are ``count`` (instances), ``kernel_count``, ``eligible``, ``uses_tc``, ``bad_type`` (eligible and not in
-        half precision; unless in DLProf's mode also without kernels on Tensor Cores), and the statistics of
+        These are ``count`` (instances), ``kernel_count``, ``eligible``, ``uses_tc``, ``tc_unknown`` (some kernel may
+        use Tensor Cores, none is known to), ``bad_type`` (eligible and not in half precision; unless in DLProf's mode
+        also without kernels on Tensor Cores), and the statistics of
         ``METRICS``, ``kernel_gpu`` and ``kernel_api``.
         """
         rows = self.measures.ops.ops.hstack(self.measures.kinds).with_columns(op=pl.int_range(pl.len()))
         inside = self.instances.group_by("op").agg(pl.len().alias("count"), *statistics.of(METRICS))
         ran = self.kernels.group_by("op").agg(
-            pl.len().alias("kernel_count"), pl.col("uses_tc").any(), *statistics.of(KERNEL_METRICS)
+            pl.len().alias("kernel_count"), pl.col("uses_tc", "tc_unknown").any(), *statistics.of(KERNEL_METRICS)
         )
         whole = rows.join(inside, on="op", how="left", maintain_order="left")
         whole = whole.join(ran, on="op", how="left", maintain_order="left")
         return whole.with_columns(
             pl.col("count", "kernel_count").fill_null(0).cast(pl.Int64),
             pl.col("uses_tc").fill_null(value=False),
+            (pl.col("tc_unknown") & ~pl.col("uses_tc")).fill_null(value=False),
             *statistics.blank([*METRICS, *KERNEL_METRICS]),
             eligible=pl.col("support") == 0,
         ).with_columns(bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half") & ~self._served)

@@ -61,17 +61,21 @@ class Measures:
         """The calls of ops (``Ops.calls``) with ``op``, ``index`` (of the instance), ``long_name`` and ``uses_tc``.
 
         Other calls than kernels have neither. To DLProf, kernels of one op with the same short name are one.
+        ``tc_unknown`` says that the name of a kernel cannot tell whether it uses Tensor Cores.
         """
         rows = self.ops.calls
         of = self.ops.instances.select(pl.col("op", "index").gather(rows["instance"]))
         known = rows.hstack(of).with_row_index("_row")
         kernels = known.filter(pl.col("kind") == "kernel")
         names = self.ops.frames("kernels").select("name").collect()["name"].gather(kernels["activity"])
-        uses = pl.col("long_name")
-        kernels = kernels.with_columns(long_name=names).with_columns(
-            uses_tc=tensor_cores.uses_tensor_cores(uses, mode=self.mode).fill_null(value=False)
+        uses = tensor_cores.uses_tensor_cores(pl.col("long_name"), mode=self.mode)
+        kernels = kernels.with_columns(long_name=names).with_columns(uses_tc=uses)
+        kernels = kernels.with_columns(
+            pl.col("uses_tc").fill_null(value=False),
+            tc_unknown=pl.col("uses_tc").is_null() & pl.col("long_name").is_not_null(),
         )
-        added = (kernels if self.mode == "extended" else _by_short_name(kernels)).select("_row", "long_name", "uses_tc")
+        kernels = kernels if self.mode == "extended" else _by_short_name(kernels)
+        added = kernels.select("_row", "long_name", "uses_tc", "tc_unknown")
         return known.join(added, on="_row", how="left", maintain_order="left").drop("_row")
 
     @functools.cached_property

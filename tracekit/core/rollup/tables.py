@@ -51,7 +51,7 @@ def ops(rollup: Rollup) -> pl.DataFrame:
         **{n: pl.col(f"{m}_sum") for n, m in _TOTALS.items()},
         is_associated="associated",
         tensor_core_support=pl.col("support").replace_strict(_SUPPORT, return_dtype=pl.String),
-        uses_tensor_cores="uses_tc",
+        uses_tensor_cores=pl.when(~pl.col("tc_unknown")).then("uses_tc"),
         instance_count="count",
         kernel_count="kernel_count",
     )

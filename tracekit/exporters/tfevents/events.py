@@ -93,7 +93,8 @@ def _describe(attributes: Any, row: Mapping[str, Any]) -> None:
     for name in _TEXTS:
         if row[name]:
             attributes[name].s = str(row[name]).encode()
-    attributes["uses_tensor_cores"].b = row["uses_tensor_cores"]
+    if row["uses_tensor_cores"] is not None:
+        attributes["uses_tensor_cores"].b = row["uses_tensor_cores"]
     for shape in row["output_shapes"] or ():
         _sized(attributes["_output_shapes"].list.shape.add(), shape)
 
