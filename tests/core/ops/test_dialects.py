@@ -66,7 +66,7 @@ def test_steps_of_a_loop_are_one_op_and_layers_are_many() -> None:
 def test_a_number_that_is_there_once_counts_no_steps() -> None:
     parent = pl.Series([None, 0, 0, None, None], dtype=pl.Int64)
     texts = pl.Series(["epoch 0", "step 1", "step 2", "GPU 0", "GPU 0"], dtype=pl.Categorical)
-    made = path_parts(parent, texts)
+    _, made = path_parts(parent, texts)
     assert made["path"].cast(pl.String).to_list() == ["epoch 0", "epoch 0/step *", "epoch 0/step *", "GPU 0", "GPU 0"]
 
 
