@@ -177,7 +177,8 @@ class Nest:
         """
         place = pl.repeat(None, self.ranges.height, dtype=pl.Int64, eager=True)
         place = place.scatter(self.frame["row"], pl.int_range(self.frame.height, eager=True))
-        return self.frame["row"].gather(self.reach.last(place.gather(rows), self.axis.instants(points, at) + 1))
+        reach = self.reach if self.crossing.height else Reach.of(self.frame["end"])
+        return self.frame["row"].gather(reach.last(place.gather(rows), self.axis.instants(points, at) + 1))
 
     def _found(self, now: pl.Series) -> pl.Series:
         """Find the innermost interval at places of the axis, as on nested tracks: n places in, n rows of ranges out."""

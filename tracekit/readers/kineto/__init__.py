@@ -3,7 +3,7 @@
 ``stream`` unpacks, ``walk.wat`` and ``walker`` take events apart, ``document`` finds them in the file, ``cells`` makes
 columns of them, ``kinds`` says which events are rows of which table, and ``capture`` makes the tables.
 
-Source: "Trace Event Format", the Chromium project; and traces of PyTorch 1.8 to 2.10.
+Source: "Trace Event Format", the Chromium project; and traces of PyTorch 1.8 (also before its release) to 2.10.
 """
 
 from __future__ import annotations
