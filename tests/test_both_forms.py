@@ -128,7 +128,8 @@ def test_facts_are_the_same_but_for_the_versions(forms: tuple[tk.Trace, tk.Trace
     assert (theirs.pop("tool_version"), mine.pop("tool_version")) == ("2025.3.2.0", "2025.3.1.0")
     assert theirs.pop("schema_version") == "3.20.3"
     assert theirs == mine
-    assert mine.keys() == {"tool", "origin_utc_ns", "duration_ns"}
+    machine = {"cpu_model", "driver_version", "os", "cuda_version"}
+    assert mine.keys() == {"tool", "origin_utc_ns", "duration_ns", *machine}
 
 
 def as_csv(trace: tk.Trace, report: str) -> bytes:

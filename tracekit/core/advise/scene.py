@@ -120,7 +120,10 @@ class Scene:
     @functools.cached_property
     def spent(self) -> pl.DataFrame:
         """Where the time of the windows went, by used device: ``device_id`` and ns by part, as of ``breakdown``."""
-        rollup = self.rollup
+        rollup, chosen = self.rollup, self.rollup.iterations.chosen
+        if self.length_ns == total(chosen):
+            made = rollup.breakdown.join(chosen.select("iteration"), on="iteration", how="semi")
+            return made.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
         windows = self.windows.with_columns(iteration=pl.int_range(pl.len(), dtype=pl.Int64))
         made = breakdown.breakdown(rollup.measures, replace(rollup.iterations, frame=windows), rollup.used_devices)
         return made.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
