@@ -54,7 +54,10 @@ FACTS = {
 FACT_TABLES = {"META_DATA_EXPORT": "3.4.0 on", "EXPORT_META_DATA": "2.7.0 to 3.1.7"}
 """Tables of facts, and the schemas in which each was seen."""
 
-LOOKED_UP = ("StringIds", "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS", "SystemInfo")
+LOOKED_UP = (
+    *("StringIds", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV"),
+    *("ANALYSIS_DETAILS", "SystemInfo"),
+)
 """Further tables in which something is looked up: texts, times, and what DLProf noted of the machine."""
 
 DEVICES = (
