@@ -1,5 +1,6 @@
 """Read GPU profiler files into Arrow tables, attribute kernels to NVTX ranges, export what other tools open."""
 
+from tracekit import forks as _forks  # noqa: F401 - it has to see every fork
 from tracekit.lazy import attributes
 
 TYPE_CHECKING = False

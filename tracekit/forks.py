@@ -3,23 +3,21 @@
 A forked process has no threads but the one that forked it. polars starts a pool of threads with its first query and
 cannot start another one, so a query in a forked process waits for threads that do not exist. Arrow starts its threads
 anew after a fork, and the WebAssembly code of tracekit runs in the thread that calls it.
+
+The package imports this module first, because a fork that it does not see cannot be noticed afterwards; so it imports
+next to nothing itself.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
-from dataclasses import dataclass
-from pathlib import Path
 
-from tracekit.errors import TracekitError
-
-_TASKS = Path("/proc/self/task")
-_POLARS_THREAD = re.compile(rb"polars-\d|async-executor-")
+_TASKS = "/proc/self/task"
+_POLARS_THREADS = (*(b"polars-%d" % digit for digit in range(10)), b"async-executor-")
+"""Names of threads of its pool; it starts others when it is imported."""
 
 
-@dataclass(slots=True)
 class _Process:
     """What is known of polars in this process.
 
@@ -29,9 +27,10 @@ class _Process:
         orphaned: Whether polars had threads in a process that this one was forked from.
     """
 
-    queried: bool = False
-    forking_with_pool: bool = False
-    orphaned: bool = False
+    __slots__ = ("forking_with_pool", "orphaned", "queried")
+
+    def __init__(self) -> None:
+        self.queried = self.forking_with_pool = self.orphaned = False
 
 
 _process = _Process()
@@ -44,6 +43,8 @@ def check_polars() -> None:
         TracekitError: The process was forked after polars had started its threads.
     """
     if _process.orphaned:
+        from tracekit.errors import TracekitError
+
         hint = "start workers with multiprocessing.get_context('spawn') or 'forkserver'"
         raise TracekitError("this process was forked after polars had started threads, which it lacks", hint=hint)
     _process.queried = True
@@ -54,15 +55,16 @@ def _pool_runs() -> bool:
     if "polars" not in sys.modules:
         return False
     try:
-        tasks = list(_TASKS.iterdir())
+        tasks = os.listdir(_TASKS)  # noqa: PTH208 - see above
     except OSError:
         return _process.queried
-    return any(_POLARS_THREAD.match(_name(task)) for task in tasks)
+    return any(_name(task).startswith(_POLARS_THREADS) for task in tasks)
 
 
-def _name(task: Path) -> bytes:
+def _name(task: str) -> bytes:
     try:
-        return (task / "comm").read_bytes()
+        with open(f"{_TASKS}/{task}/comm", "rb") as file:  # noqa: PTH123 - see above
+            return file.read()
     except OSError:  # the thread has ended
         return b""
 
