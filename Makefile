@@ -5,7 +5,7 @@ BIN := .venv/bin
 LOWEST := .venv-lowest
 WORKERS ?= 2
 
-.PHONY: demo test check bench docs setup lowest clean
+.PHONY: demo test test-all check bench docs setup lowest clean
 
 setup: .venv/.ready
 
@@ -43,6 +43,10 @@ $(LOWEST)/.ready: pyproject.toml constraints.txt tests/lowest.py
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
 		--editable . --group test
 	touch $@
+
+# All cases of the fuzzers and all public captures.
+test-all: export TRACEKIT_TESTS = all
+test-all: test
 
 check: setup
 	$(BIN)/ruff check .

@@ -53,7 +53,7 @@ def test_every_column_that_is_not_equal_has_a_reason() -> None:
 def test_only_counts_are_told_of_public_captures() -> None:
     names = {*schemas.tables(), *support.REASONS}
     columns = {f"{t}.{c}" for t, schema in schemas.tables().items() for c in schema.names}
-    facts = ("tool", "tool_version", "schema_version", "origin_utc_ns", "duration_ns", *support.OF_DLPROF)
+    facts = ("tool", "tool_version", "schema_version", "origin_utc_ns", "duration_ns", "os", *support.OF_DLPROF)
     columns |= {f"capture_info.{fact}" for fact in facts}
     for row in WRITTEN["public"]:
         assert all(isinstance(row[k], int) for k in ("pairs", "columns", "filled", "equal"))

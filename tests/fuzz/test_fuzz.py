@@ -1,6 +1,7 @@
 """Mutated files of every binary and text format end in an error of ours or in a trace, within 2 s and 1 GiB each.
 
-``NSYS_REP_FUZZ=1000`` and the like set the number of cases; ``tests/fuzz/run.py`` says how to run one case again.
+``make test`` runs the first of them, ``make test-all`` all. ``NSYS_REP_FUZZ=1000`` and the like set the number;
+``tests/fuzz/run.py`` says how to run one case again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import pytest
 from tests.fuzz.run import ROOT, run
 
+ALL = os.environ.get("TRACEKIT_TESTS") == "all"
 CASES = {
     "nsys_rep": 20_000,
     "nsys_sqlite": 600,
@@ -39,7 +41,8 @@ AT_ONCE = {
 def chunks() -> list[tuple[str, int, int]]:
     """Cases in parts that workers share: target, first case, number."""
     found = []
-    for name, default in CASES.items():
+    for name, every in CASES.items():
+        default = every if ALL else min(every, AT_ONCE[name])
         cases, step = int(os.environ.get(f"{name.upper()}_FUZZ", default)), AT_ONCE[name]
         found += [(name, first, min(step, cases - first)) for first in range(0, cases, step)]
     return found
