@@ -143,3 +143,20 @@ def test_most_of_the_time_of_ddp_is_in_its_iterations() -> None:
     with tk.load("fixtures/ddp2.sqlite") as trace:
         groups = trace.rollup().frame("group_nodes").filter(pl.col("level") < 2).collect()
     assert groups["path"].unique().sort().to_list() == ["", "iteration */"]
+
+
+def test_what_another_thread_nests_hangs_below_the_step_as_it_is_nested() -> None:
+    steps = [(f"step {n}", 1, 100 * n, 100 * n + 90) for n in (1, 2)]
+    inside = [("mm", 1, s + 10, s + 20) for _, _, s, _ in steps]
+    hooks = [("hook", 2, s + 40, s + 70) for _, _, s, _ in steps]
+    reduces = [("ncclAllReduce", 2, s + 50, s + 60) for _, _, s, _ in steps]
+    frames = declared(
+        nvtx_ranges=nvtx(*steps, *inside, *hooks, *reduces),
+        **launches(*((2, s + 1, s + 5, 0) for _, _, s, _ in reduces)),
+    )
+    groups = Rollup.of(frames).groups
+    assert groups.select("path", "instance_count", "gpu_sum").rows() == [
+        ("", 8, 8),
+        ("step */", 6, 8),
+        ("step */hook/", 2, 8),
+    ]
