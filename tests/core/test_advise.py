@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -394,10 +395,14 @@ def test_steps_of_different_length() -> None:
 
 def test_a_short_step_is_no_slow_step() -> None:
     program = Program()
-    bounds = [0, 10, 20, 30, 31]
-    program.ranges += [(f"step {n}", b * STEP // 10, (b + 1) * STEP // 10) for n, b in enumerate(bounds)]
+    bounds = [0, 10, 20, 30, 31, 32]
+    program.ranges += [
+        (f"step {n}", start * STEP // 10, end * STEP // 10) for n, (start, end) in enumerate(itertools.pairwise(bounds))
+    ]
     for k in range(30):
         program.kernel(k * 100_000 + 1000, k * 100_000 + 5000, k * 100_000 + 100_000)
+    lengths = Rollup.of(program.frames).iterations.frame.select(pl.col("end_ns") - pl.col("start_ns")).to_series()
+    assert lengths.std() > 0.25 * lengths.mean()
     assert "variation" not in program.found()
 
 
