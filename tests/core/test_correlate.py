@@ -7,6 +7,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.scenes import declared, launches, nvtx
 from tracekit import schemas
 from tracekit.core.correlate import ACTIVITIES, DEEPEST_PATH, Correlation, first_rows, paths
 
@@ -214,3 +215,10 @@ def test_each_column_needs_only_the_tables_that_it_is_made_of() -> None:
         linked = trace.correlate()
         assert linked.table("nvtx_ranges", ["depth"])["depth"].to_pylist() == [1] * 11
         assert linked.table("kernels", ["api_start_ns"])["api_start_ns"].null_count == 0
+
+
+def test_the_path_of_crossing_ranges_holds_all_that_are_open() -> None:
+    ranges = nvtx(("a", 1, 0, 100), ("b", 1, 10, 60), ("c", 1, 50, 90))
+    found = Correlation(declared(nvtx_ranges=ranges, **launches(*((1, t, t + 1, 0) for t in (5, 20, 55, 70)))))
+    made = found.columns("kernels", ["range_path", "range_depth"]).cast({"range_path": pl.String})
+    assert made.rows() == [("a", 1), ("a/b", 2), ("a/b/c", 3), ("a/c", 2)]

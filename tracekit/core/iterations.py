@@ -69,16 +69,6 @@ class Iterations:
         return int(self.chosen["iteration"][-1])
 
     @property
-    def start_ns(self) -> int:
-        """Start of the first aggregated iteration."""
-        return int(self.chosen["start_ns"][0])
-
-    @property
-    def end_ns(self) -> int:
-        """End of the last aggregated iteration."""
-        return int(self.chosen["end_ns"].max())  # type: ignore[arg-type]
-
-    @property
     def stretches(self) -> pl.DataFrame:
         """The time of the aggregated iterations, without overlaps and in order: ``start_ns``, ``end_ns``."""
         return intervals.merge(self.chosen.select(_TIMES), by=[])
