@@ -8,29 +8,27 @@ from __future__ import annotations
 import json
 import random
 import re
-import signal
 import sqlite3
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import tracekit as tk
 from tests.fuzz import nsys_rep, nsys_sqlite
 from tests.fuzz.changes import fields
-from tests.fuzz.run import limit_memory, peak
+from tests.fuzz.run import Measured, limit_memory, measured
 from tests.readers.nsys_rep_files import event, message, strings
 from tests.secrets_of import texts
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.wire import Message
 
-SECONDS, BYTES = 5.0, 1 << 30
+SECONDS = 5.0
 MOST_FAILURES = 10
 UUID, TOKEN, HOST, USER = (
     "d98800b1-2c5c-2fd8-49ad-447f376dedaa",
@@ -48,22 +46,16 @@ BY_FORM = (UUID, TOKEN, "erika.planted@mail.example", "10.98.76.54", "erika:plan
 
 
 @dataclass
-class Ended:
+class Ended(Measured):
     """How cases ended.
 
     Attributes:
         errors: Cases that ended in an error of ours.
         copies: Cases that ended in a copy.
-        failures: What must not be, by case.
-        slowest: Seconds of the processor, and the case.
-        largest: Bytes of memory beyond those before, and the case.
     """
 
     errors: int = 0
     copies: int = 0
-    failures: list[str] = field(default_factory=list)
-    slowest: tuple[float, int] = (0.0, -1)
-    largest: tuple[int, int] = (0, -1)
 
 
 def reports() -> list[nsys_rep.Report]:
@@ -162,10 +154,9 @@ def main(name: str, first: str, number: str, *keep: str) -> None:
 def redact_one(path: Path, case: int, ended: Ended) -> None:
     """Redact one file; the system ends this process if that takes too long."""
     out = path.with_name(f"out{path.suffix}")
-    before, began = peak(forget=True), time.process_time()
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
-        tk.redact(path, out, overwrite=True)
+        with measured(case, ended, SECONDS):
+            tk.redact(path, out, overwrite=True)
     except tk.TracekitError as e:
         ended.errors += 1
         if not str(e).startswith(f"{path}: ") or not e.hint:
@@ -175,13 +166,6 @@ def redact_one(path: Path, case: int, ended: Ended) -> None:
         where = "".join(traceback.format_tb(e.__traceback__)[-4:])
         ended.failures.append(f"case {case}: {type(e).__name__}\n{where}")
         return
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        seconds, more = time.process_time() - began, peak() - before
-        ended.slowest = max(ended.slowest, (seconds, case))
-        ended.largest = max(ended.largest, (more, case))
-        if more > BYTES:
-            ended.failures.append(f"case {case}: {more} bytes")
     ended.copies += 1
     ended.failures += [f"case {case}: {said}" for said in wrong_with(path, out)]
 

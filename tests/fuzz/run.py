@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -17,7 +18,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -48,22 +49,31 @@ class Target(Protocol):
 
 
 @dataclass
-class Ended:
-    """How cases ended.
+class Measured:
+    """What cases took.
 
     Attributes:
-        errors: Cases that ended in an error of ours.
-        traces: Cases of which every table was read.
         failures: What must not be, by case.
         slowest: Seconds of the processor, and the case.
         largest: Bytes of memory beyond those before, and the case.
     """
 
-    errors: int = 0
-    traces: int = 0
     failures: list[str] = field(default_factory=list)
     slowest: tuple[float, int] = (0.0, -1)
     largest: tuple[int, int] = (0, -1)
+
+
+@dataclass
+class Ended(Measured):
+    """How cases ended.
+
+    Attributes:
+        errors: Cases that ended in an error of ours.
+        traces: Cases of which every table was read.
+    """
+
+    errors: int = 0
+    traces: int = 0
 
 
 def run(name: str, first: int, number: int) -> Ended:
@@ -111,23 +121,31 @@ def wanted(target: Target, case: int) -> list[str] | None:
     return random.Random(case).sample(tables, SOME) if tables and case % WHOLE else None
 
 
-def run_one(path: Path, format: str | None, case: int, ended: Ended, tables: list[str] | None) -> None:
-    """Read one file; the system ends this process if that takes too long."""
+@contextlib.contextmanager
+def measured(case: int, ended: Measured, limit: float = SECONDS) -> Iterator[None]:
+    """Record the time and memory that a case takes; the system ends this process after ``limit`` seconds."""
     before, began = peak(forget=True), time.process_time()
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, limit)
     try:
-        errors = read_all(path, format, tables)
-    except Exception as e:  # noqa: BLE001 - its text may be private
-        where = "".join(traceback.format_tb(e.__traceback__)[-4:])
-        ended.failures.append(f"case {case}: {type(e).__name__}\n{where}")
-        return
+        yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         seconds, more = time.process_time() - began, peak() - before
         ended.slowest = max(ended.slowest, (seconds, case))
         ended.largest = max(ended.largest, (more, case))
-    if more > BYTES:
-        ended.failures.append(f"case {case}: {more} bytes")
+        if more > BYTES:
+            ended.failures.append(f"case {case}: {more} bytes")
+
+
+def run_one(path: Path, format: str | None, case: int, ended: Ended, tables: list[str] | None) -> None:
+    """Read one file; the system ends this process if that takes too long."""
+    try:
+        with measured(case, ended):
+            errors = read_all(path, format, tables)
+    except Exception as e:  # noqa: BLE001 - its text may be private
+        where = "".join(traceback.format_tb(e.__traceback__)[-4:])
+        ended.failures.append(f"case {case}: {type(e).__name__}\n{where}")
+        return
     ended.errors += bool(errors)
     ended.traces += not errors
 

@@ -36,7 +36,8 @@ def _recognises(texts: pl.DataFrame) -> bool:
 def _timeline(capture: Capture) -> Timeline:
     ranges = by_text(capture.ranges, _parsed(capture.texts["text"].drop_nulls().unique(maintain_order=True)))
     parent = capture.nested.parent
-    ranges = ranges.with_columns(emitted=_emitted(parent, *ranges.select(pl.col("emitted", "told").fill_null(False))))  # noqa: FBT003
+    known = ranges.select(pl.col("emitted", "possible").fill_null(value=False))
+    ranges = ranges.with_columns(emitted=_emitted(parent, *known))
     op = _outermost(parent, ranges["emitted"])
     tree, named = path_parts(parent, ranges["label"].cast(pl.Categorical))
     ranges = ranges.with_columns(
@@ -61,8 +62,8 @@ def _parsed(texts: pl.Series) -> pl.DataFrame:
     frame = frame.with_columns(label=pl.when("emitted").then(text.str.extract(_NAME)).otherwise(text))
     node = text.str.starts_with(_EVALUATES) | label.str.contains(_BACKWARD)
     qualified = label.str.contains(_QUALIFIED) | node | ~label.str.starts_with("aten::").any()
-    told = pl.col("emitted") & ~label.str.contains(_SCOPE)
-    frame = frame.with_columns(emitted=told & qualified, told=told)
+    possible = pl.col("emitted") & ~label.str.contains(_SCOPE)
+    frame = frame.with_columns(emitted=possible & qualified, possible=possible)
     return frame.with_columns(
         type=pl.when("emitted").then(label.str.extract(r"([^:]+)$")),
         sequence_number=pl.when("emitted").then(text.str.extract(r", seq = (\d{1,18})").cast(pl.Int64)),
@@ -76,12 +77,12 @@ def _parsed(texts: pl.Series) -> pl.DataFrame:
     )
 
 
-def _emitted(parent: pl.Series, emitted: pl.Series, told: pl.Series) -> pl.Series:
+def _emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> pl.Series:
     """Say which ranges are ops: also those in an op whose name is not qualified, ``detach`` in ``aten::detach``."""
-    inner = told & ~emitted & emitted.gather(parent).fill_null(False)  # noqa: FBT003
+    inner = possible & ~emitted & emitted.gather(parent).fill_null(False)  # noqa: FBT003
     while inner.any():
         emitted |= inner
-        inner = told & ~emitted & emitted.gather(parent).fill_null(False)  # noqa: FBT003
+        inner = possible & ~emitted & emitted.gather(parent).fill_null(False)  # noqa: FBT003
     return emitted
 
 
