@@ -50,6 +50,7 @@ def precision(scene: Scene) -> Iterator[Finding]:
     uses = kernels["uses_tc"].fill_null(value=False)
     served = scene.rollup.measures.kinds["support"].gather(kernels["op"]) == tensor_cores.ELIGIBLE
     unknown = pl.DataFrame({"name": names}).select(tensor_cores.uses_tensor_cores(pl.col("name"))).to_series().is_null()
+    unknown |= kernels["tc_unknown"]
     multiply = names.str.contains(MULTIPLIES) & ~names.str.contains(GENERATED) & ~unknown
     without = kernels.filter(served & ~uses & multiply)
     whole, time = total(kernels), total(without)

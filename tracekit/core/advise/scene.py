@@ -69,13 +69,14 @@ class Scene:
     def gpu(self) -> pl.DataFrame:
         """What ran on GPUs, one row an activity in order of start.
 
-        Columns: ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``activity``, ``op``,
-        ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether a CUDA graph ran it).
+        Columns: ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``tc_unknown``, ``activity``,
+        ``op``, ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether a CUDA graph ran it).
         """
         ran = self.rollup.measures.calls.filter(pl.col("kind").is_in(ON_GPU))
         api = [pl.col("start_ns").alias("api_start_ns"), pl.col("end_ns").alias("api_end_ns")]
         times = [pl.col("gpu_start_ns").alias("start_ns"), pl.col("gpu_end_ns").alias("end_ns")]
-        rows = ran.select("device_id", *times, "kind", "name", "uses_tc", "activity", "op", "instance", "call", *api)
+        names = ["name", "uses_tc", "tc_unknown"]
+        rows = ran.select("device_id", *times, "kind", *names, "activity", "op", "instance", "call", *api)
         found = self.clipped(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
         kernel = found["kind"] == "kernel"
         nodes = self.rollup.measures.ops.frames("kernels").select("graph_node_id").collect().to_series()

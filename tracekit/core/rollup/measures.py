@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 METRICS = ("cpu", "gpu", "api", "overhead", "idle")
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
+AMD = r"(?i)\b(?:AMD|Radeon|Instinct|gfx\d+|MI\d{3}X?)\b"
 _HALF = {"dlprof": ("float16",), "extended": ("float16", "bfloat16")}
 
 
@@ -61,7 +62,8 @@ class Measures:
         """The calls of ops (``Ops.calls``) with ``op``, ``index`` (of the instance), ``long_name`` and ``uses_tc``.
 
         Other calls than kernels have neither. To DLProf, kernels of one op with the same short name are one.
-        ``tc_unknown`` says that the name of a kernel cannot tell whether it uses Tensor Cores.
+        ``tc_unknown`` says that the name of a kernel cannot tell whether it uses Tensor Cores, or that the GPU has
+        none by that name, being AMD's.
         """
         rows = self.ops.calls
         of = self.ops.instances.select(pl.col("op", "index").gather(rows["instance"]))
@@ -69,6 +71,8 @@ class Measures:
         kernels = known.filter(pl.col("kind") == "kernel")
         names = self.ops.frames("kernels").select("name").collect()["name"].gather(kernels["activity"])
         uses = tensor_cores.uses_tensor_cores(pl.col("long_name"), mode=self.mode)
+        if self.mode == "extended":
+            uses = pl.when(~pl.col("device_id").is_in(self._amd.implode())).then(uses)
         kernels = kernels.with_columns(long_name=names).with_columns(uses_tc=uses)
         kernels = kernels.with_columns(
             pl.col("uses_tc").fill_null(value=False),
@@ -119,6 +123,15 @@ class Measures:
     def busy(self) -> pl.DataFrame:
         """When each instance ran anything on each device, without overlaps: columns of ``spans``."""
         return unions.merge(self.gpu_work, by=["instance", "device_id"])
+
+    @property
+    def _amd(self) -> pl.Series:
+        """The GPUs that are AMD's: of such a name, or all of a program that calls HIP."""
+        devices = self.ops.frames("devices").select("device_id", pl.col("name").cast(pl.String)).collect()
+        calls = self.ops.frames("api_calls").select(pl.col("name").unique().cast(pl.String))
+        if calls.select(pl.col("name").str.starts_with("hip").any()).collect().item():
+            return self.ops.calls["device_id"].unique().drop_nulls()
+        return devices.filter(pl.col("name").str.contains(AMD))["device_id"]
 
     @property
     def _api(self) -> pl.DataFrame:

@@ -39,6 +39,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "syncs": (*CALL, "device_id"),
     "graph_launches": (*CALL, *_TIMES, "device_id"),
     "osrt_calls": (*THREAD, *_TIMES, "name"),
+    "devices": ("device_id", "name"),
 }
 """Columns that every roll-up reads, by table."""
 
