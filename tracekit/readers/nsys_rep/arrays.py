@@ -17,7 +17,7 @@ from tracekit.readers.common.protobuf.decoding import Field, cut, decode
 from tracekit.readers.common.protobuf.distinct import distinct
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep import left_out
-from tracekit.readers.nsys_rep.layout import CLASS, Kind
+from tracekit.readers.nsys_rep.layout import CLASS, ValueKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Buffer, Mask, Places
     from tracekit.readers.nsys_rep.events import Chosen
-    from tracekit.readers.nsys_rep.layout import Column, Table
+    from tracekit.readers.nsys_rep.layout import EventTable, SourceColumn
 
 FIELD_BYTES = 17
 """Memory of a decoded field: its value, where it ends, and whether it is there."""
@@ -33,7 +33,7 @@ FIELD_BYTES = 17
 
 def columns(
     chosen: Chosen,
-    table: Table,
+    table: EventTable,
     names: Sequence[str],
     budget: Budget,
     *,
@@ -54,10 +54,10 @@ def columns(
         Damage: A message is damaged, or there are more rows than there may be.
     """
     wanted = {name: table.columns[name] for name in names if name != ROWID}
-    paths = [p for c in wanted.values() for p in (c.path, c.otherwise) if p]
-    filters = [*table.part, *((CLASS,) if table.classes else ()), *(without.fields if without else ())]
+    paths = [p for c in wanted.values() for p in (c.path, c.fallback) if p]
+    filters = [*table.parts, *((CLASS,) if table.event_classes else ()), *(without.fields if without else ())]
     total = len(chosen.starts)
-    outer = {*(p[0] for p in paths), *filters, *table.beside}
+    outer = {*(p[0] for p in paths), *filters, *table.sibling_parts}
     budget.check(total, FIELD_BYTES * len(outer), "events")
     top = decode(chosen.buffer, chosen.starts, chosen.stops, outer)
     kept = _kept(top, table, total, without)
@@ -66,7 +66,7 @@ def columns(
     parts = Parts(chosen.buffer, top, kept, total if kept is None else len(kept))
     parts.decode(paths)
     made = {name: _array(parts, column) for name, column in wanted.items()}
-    chains = {name: c for name, c in wanted.items() if c.kind is Kind.CHAIN}
+    chains = {name: c for name, c in wanted.items() if c.kind is ValueKind.CHAIN}
     totals = {name: len(made[name]) - made[name].null_count for name in chains}
     if ROWID in names:
         ranks = np.arange(parts.rows) if filters else chosen.ranks()
@@ -74,9 +74,9 @@ def columns(
         totals[ROWID] = parts.rows if filters else chosen.total
     if totals:
         before = chosen.hand_on(totals)
-        firsts = {name: c.first - 1 for name, c in chains.items()}
+        firsts = {name: c.first_chain - 1 for name, c in chains.items()}
         made |= {name: pc.add(made[name], before[name] + firsts.get(name, 0)) for name in totals}
-    return made | {n: pc.fill_null(made[n], c.missing) for n, c in chains.items() if c.missing is not None}
+    return made | {n: pc.fill_null(made[n], c.default) for n, c in chains.items() if c.default is not None}
 
 
 class Unwanted(Protocol):
@@ -135,20 +135,20 @@ class Parts:
         return found if rows is None else {n: _spread(f, rows, self.rows) for n, f in found.items()}
 
 
-def _kept(top: Mapping[int, Field], table: Table, rows: int, without: Unwanted | None) -> Places | None:
+def _kept(top: Mapping[int, Field], table: EventTable, rows: int, without: Unwanted | None) -> Places | None:
     """Return which of the rows belong to a table; None if all."""
     keep: Mask = np.ones(rows, np.bool_)
-    if table.part:
+    if table.parts:
         keep = np.zeros(rows, np.bool_)
-        for number in table.part:
+        for number in table.parts:
             found = top.get(number)
             if found is not None:
                 keep |= True if found.valid is None else found.valid
-    if table.classes:
+    if table.event_classes:
         found = top.get(CLASS)
         if found is None:
             return np.zeros(0, np.int64)
-        keep &= np.isin(found.values, np.array(table.classes, np.uint64))
+        keep &= np.isin(found.values, np.array(table.event_classes, np.uint64))
         if found.valid is not None:
             keep &= found.valid
     if without:
@@ -168,28 +168,28 @@ def _spread(found: Field, rows: Places, total: int) -> Field:
     return Field(values, stops, valid)
 
 
-def _array(parts: Parts, column: Column) -> pa.Array:
+def _array(parts: Parts, column: SourceColumn) -> pa.Array:
     made = _plain(parts, column.path, column.kind)
-    if column.otherwise is not None:
-        made = pc.coalesce(made, _plain(parts, column.otherwise, column.kind))
-    if column.missing is not None and column.kind is not Kind.CHAIN:
-        made = pc.fill_null(made, column.missing)
+    if column.fallback is not None:
+        made = pc.coalesce(made, _plain(parts, column.fallback, column.kind))
+    if column.default is not None and column.kind is not ValueKind.CHAIN:
+        made = pc.fill_null(made, column.default)
     return made
 
 
-def _plain(parts: Parts, path: tuple[int, ...], kind: Kind) -> pa.Array:
+def _plain(parts: Parts, path: tuple[int, ...], kind: ValueKind) -> pa.Array:
     found = parts.field(path)
     if found is None:
         return nulls(parts.rows, _TYPES[kind])
-    if kind is Kind.CHAIN:
+    if kind is ValueKind.CHAIN:
         return _running(found.valid, parts.rows)
     if kind in _BYTES:
         return _BYTES[kind](parts.buffer, found, parts.rows)
     if found.stops is not None:
         raise Damage("a field holds bytes instead of a number")
-    if kind is Kind.DOUBLE:
+    if kind is ValueKind.DOUBLE:
         return col.numbers(found.values.view(np.float64), found.valid)
-    if kind is Kind.FLOAT:
+    if kind is ValueKind.FLOAT:
         return col.numbers(found.values.astype(np.uint32).view(np.float32).astype(np.float64), found.valid)
     return col.numbers(found.values.view(np.int64), found.valid)
 
@@ -236,11 +236,11 @@ def _names(buffer: Buffer, found: Field, rows: int) -> pa.DictionaryArray:
 
 
 _TYPES = {
-    Kind.INT: pa.int64(),
-    Kind.CHAIN: pa.int64(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.FLOAT: pa.float64(),
-    Kind.TEXT: pa.binary(),
-    Kind.NAME: pa.dictionary(pa.int32(), pa.binary()),
+    ValueKind.INT: pa.int64(),
+    ValueKind.CHAIN: pa.int64(),
+    ValueKind.DOUBLE: pa.float64(),
+    ValueKind.FLOAT: pa.float64(),
+    ValueKind.BYTES: pa.binary(),
+    ValueKind.NAME: pa.dictionary(pa.int32(), pa.binary()),
 }
-_BYTES = {Kind.TEXT: _texts, Kind.NAME: _names}
+_BYTES = {ValueKind.BYTES: _texts, ValueKind.NAME: _names}

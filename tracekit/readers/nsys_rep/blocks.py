@@ -17,6 +17,7 @@ from tracekit.readers.common.protobuf.decoding import cut
 from tracekit.readers.common.protobuf.rewriting import counted, encoded
 from tracekit.readers.common.protobuf.wire import DELIMITED, MORE, Message, delimited, varint
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
+from tracekit.readers.nsys_rep.fields import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +38,8 @@ STRING_BYTES, TEXT_BYTES = 32, 3
 """Memory of a string, and of each byte of it: in its block, cut out of it, and put together with the others."""
 AT_ONCE = 16 << 20
 """Bytes of strings that are cut at a time."""
-STRING_KEY = 1 << 3 | DELIMITED
+_STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
+STRING_KEY = fields_of("StringBlock").strings << 3 | DELIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class RawData:
         self.header, self.stream = Message(header), Message(stream)
         self._check_compression()
         self._offsets = Message(container.section(OFFSETS))
-        blocks = self._until_offset(at) if self._offsets.number(2) else self._until_count(at, count)
+        blocks = self._until_offset(at) if self._offsets.number(_OFFSETS.strings) else self._until_count(at, count)
         self.blocks = self._list(blocks)
         self._strings_at = max((b.at + b.packed for b in self.blocks), default=at)
 
@@ -97,8 +99,7 @@ class RawData:
     @property
     def events(self) -> int:
         """Number of events that the report says it has; no more than its blocks have room for."""
-        announced = (self.stream.number(1) or 0) + (self.stream.number(15) or 0)
-        return max(0, min(announced, sum(b.packed for b in self.blocks) // MIN_EVENT))
+        return max(0, min(self._announced_events, sum(b.packed for b in self.blocks) // MIN_EVENT))
 
     @property
     def strings_at(self) -> int:
@@ -117,18 +118,18 @@ class RawData:
     @functools.cached_property
     def threads(self) -> Message:
         """Names of threads."""
-        return Message(self._rest[0] if self.stream.number(5) else memoryview(b""))
+        return Message(self._rest[0] if self._has_thread_names else memoryview(b""))
 
     @functools.cached_property
     def trailer(self) -> Message:
         """What the machine was: GPUs, contexts, streams."""
-        rest = self._rest[1:] if self.stream.number(5) else self._rest
+        rest = self._rest[1:] if self._has_thread_names else self._rest
         return Message(rest[0] if rest else memoryview(b""))
 
     @functools.cached_property
     def schemas(self) -> Message:
         """Schemas of NVTX payloads; empty if there are none."""
-        at = self._offsets.number(3)
+        at = self._offsets.number(_OFFSETS.payload_schemas)
         if at is None:
             return Message(memoryview(b""))
         at += len(MAGIC)
@@ -142,7 +143,7 @@ class RawData:
     @once
     def _rest(self) -> list[memoryview]:
         """The messages after the strings."""
-        schema = self._offsets.number(3)
+        schema = self._offsets.number(_OFFSETS.payload_schemas)
         at, end = self._string_blocks[1], len(self.data) if schema is None else schema + len(MAGIC)
         found = []
         while at < min(end, len(self.data)):
@@ -155,15 +156,24 @@ class RawData:
     @once
     def _string_blocks(self) -> tuple[pa.BinaryArray, int]:
         """The strings, and the place after their last block."""
-        strings, at = _Strings(self.stream.number(3) or 0, Budget(self.file_bytes)), self._strings_at
+        strings, at = _Strings(self.stream.number(_STREAM.string_count) or 0, Budget(self.file_bytes)), self._strings_at
         while strings.left > 0:
             block = self._block(at)
             at = block.at + block.packed
             strings.add(self.unpack(block))
         return strings.finish(), at
 
+    @property
+    def _announced_events(self) -> int:
+        events, generic = _STREAM.event_count, _STREAM.generic_event_count
+        return (self.stream.number(events) or 0) + (self.stream.number(generic) or 0)
+
+    @property
+    def _has_thread_names(self) -> bool:
+        return bool(self.stream.number(_STREAM.thread_name_count))
+
     def _check_compression(self) -> None:
-        name = self.stream.text(9)
+        name = self.stream.text(_STREAM.compression)
         if name not in (None, "lz4"):
             raise UnsupportedVersionError(
                 f"its blocks are compressed with {name!r}; only lz4 is read",
@@ -195,7 +205,7 @@ class RawData:
         return Block(at, packed, size)
 
     def _until_offset(self, at: int) -> Iterator[Block]:
-        end = (self._offsets.number(2) or 0) + len(MAGIC)
+        end = (self._offsets.number(_OFFSETS.strings) or 0) + len(MAGIC)
         if not at <= end <= len(self.data):
             raise Damage(f"its strings are said to be at byte {end} of {len(self.data)}")
         while at < end:
@@ -207,7 +217,7 @@ class RawData:
 
     def _until_count(self, at: int, count: Callable[[memoryview], int]) -> Iterator[Block]:
         """Yield blocks until all events are seen: reports of 2019.5 do not say where the strings begin."""
-        left = (self.stream.number(1) or 0) + (self.stream.number(15) or 0)
+        left = self._announced_events
         while left > 0:
             block = self._block(at)
             at = block.at + block.packed

@@ -13,6 +13,7 @@ from tracekit.errors import CorruptTraceError, warn
 from tracekit.files import Region
 from tracekit.readers.common.damage import Damage, located
 from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.registry import describe
 
 if TYPE_CHECKING:
@@ -91,10 +92,11 @@ class Container:
         if length > MAX_CONTENTS:
             raise Damage(f"its table of contents is said to have {length} bytes; at most {MAX_CONTENTS} are read")
         listed = Message(memoryview(self.file.read(start, length)))
-        return dict(self._entry(entry) for entry in listed.messages(1))
+        return dict(self._entry(entry) for entry in listed.messages(fields_of("Contents").sections))
 
     def _entry(self, entry: Message) -> tuple[str, Region]:
-        name, at, size = entry.text(1) or "", entry.number(2) or 0, entry.number(3) or 0
+        field = fields_of("Section")
+        name, at, size = entry.text(field.name) or "", entry.number(field.offset) or 0, entry.number(field.size) or 0
         if not 0 <= at <= at + size <= self.file.size:
             raise Damage(f"section {name!r} is said to be at bytes {at} to {at + size} of {self.file.size}")
         self.places[name] = at
@@ -109,6 +111,7 @@ class Container:
 
 
 def _build(section: memoryview) -> str:
-    facts = Message(section)
-    found = re.match(r"\d{1,9}(\.\d{1,9})*", facts.text(6) or facts.text(21) or "", re.ASCII)
+    facts, field = Message(section), fields_of("UiData")
+    build = facts.text(field.build) or facts.text(field.other_build) or ""
+    found = re.match(r"\d{1,9}(\.\d{1,9})*", build, re.ASCII)
     return found[0] if found else ""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 Kinds: TypeAlias = npt.NDArray[np.uint16]
 Starts: TypeAlias = npt.NDArray[np.uint32]
 
-EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08
 _FIRST = np.zeros(1, np.int64)
 MAX_ENTRIES = 1 << 17
 ENTRY_BYTES = 16

@@ -1,7 +1,7 @@
-"""Where the columns of the event tables stand in a report: tables and columns as an export of nsys calls them.
+"""Where the event tables of an export of nsys are found in a report: the tables and columns, as the export names them.
 
-An event is a message with its type (field 1) and one payload, whose field number tells its kind. A column is a path of
-field numbers from the payload; absent fields are null, unless the export writes a number for them.
+An event has a type and one payload, and the field of the payload tells what kind of event it is. A column is a field of
+the payload, or a field within one; absent fields are null, unless the export writes a number for them.
 """
 
 from __future__ import annotations
@@ -10,172 +10,228 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from tracekit.readers.nsys_rep.fields import field_path, fields_of, snake_case
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Kind(Enum):
-    """How the value of a column is to be taken."""
+class ValueKind(Enum):
+    """How the values of a column are decoded."""
 
-    INT = "number, as signed 64 bits"
+    INT = "integer, as signed 64 bits"
     DOUBLE = "double in 64 bits"
     FLOAT = "float in 32 bits"
-    TEXT = "bytes"
-    NAME = "bytes, the same ones time and again"
-    CHAIN = "number of the row among those that have the field"
+    BYTES = "bytes"
+    NAME = "bytes with many repeated values, dictionary-encoded"
+    CHAIN = "running number of the rows that have the field"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SourceColumn:
     """One column of a table of events.
 
     Attributes:
-        path: Its fields, from the payload on.
-        kind: How the value is to be taken.
-        otherwise: Further fields to be tried.
-        missing: What stands for an absent value.
-        since: Release from which exports have the column.
-        first: Number of the first call chain.
+        path: Numbers of its fields, from the payload inwards.
+        kind: How its values are decoded.
+        fallback: Path of the field that is read where the first one is absent.
+        default: What an export writes for an absent value; None for null.
+        since: Year and number of the first release whose exports have the column.
+        first_chain: Number of the first call chain.
     """
 
     path: tuple[int, ...]
-    kind: Kind = Kind.INT
-    otherwise: tuple[int, ...] | None = None
-    missing: int | None = None
+    kind: ValueKind = ValueKind.INT
+    fallback: tuple[int, ...] | None = None
+    default: int | None = None
     since: tuple[int, int] = (0, 0)
-    first: int = 1
+    first_chain: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class EventTable:
     """One table of events.
 
     Attributes:
         payload: Field of the event that holds the payload.
         columns: Columns by name.
-        types: Event types; any if empty.
-        part: Field of the payload that rows of this table have; of several any one. All rows if empty.
-        classes: Values of the field ``CLASS`` that rows of this table have. All rows if empty.
-        typed_by: Column that repeats the event type.
-        expected: Event types whose events all have ``part`` or ``beside``.
-        beside: Fields of the payload that events of these types have if they are rows of another table.
+        event_types: Event types of its rows; any if empty.
+        parts: Fields of the payload of which rows have at least one. All events are rows if empty.
+        event_classes: Values of the field ``CLASS`` that rows have. All events are rows if empty.
+        event_type_column: Column that repeats the event type.
+        expected_types: Event types whose events all have one of ``parts`` or ``sibling_parts``.
+        sibling_parts: Fields of the payload that make events of these types rows of another table.
     """
 
     payload: int
-    columns: Mapping[str, Column]
-    types: tuple[int, ...] = ()
-    part: tuple[int, ...] = ()
-    classes: tuple[int, ...] = ()
-    typed_by: str | None = None
-    expected: tuple[int, ...] = ()
-    beside: tuple[int, ...] = ()
+    columns: Mapping[str, SourceColumn]
+    event_types: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
+    event_classes: tuple[int, ...] = ()
+    event_type_column: str | None = None
+    expected_types: tuple[int, ...] = ()
+    sibling_parts: tuple[int, ...] = ()
 
 
-CLASS = 6
-NVTX, API, GPU, PROCESS = 102, 108, 107, 113
+def _column(
+    message: str,
+    field: str,
+    kind: ValueKind = ValueKind.INT,
+    *,
+    fallback: str | None = None,
+    default: int | None = None,
+    since: tuple[int, int] = (0, 0),
+    first_chain: int = 1,
+) -> SourceColumn:
+    """Return the column of a field: a name, or names from the outermost to the innermost one, joined by dots."""
+    fallback_path = None if fallback is None else field_path(message, fallback)
+    return SourceColumn(field_path(message, field), kind, fallback_path, default, since, first_chain)
+
+
+def _columns(message: str, *names: str, inside: str = "") -> dict[str, SourceColumn]:
+    """Return columns of integers by name; their fields have the same names in snake case."""
+    return {name: _column(message, inside + snake_case(name)) for name in names}
+
+
+_EVENT, _CALL, _ACTIVITY = fields_of("Event"), fields_of("ApiCall"), fields_of("GpuActivity")
+NVTX, API, GPU, PROCESS = _EVENT.nvtx, _EVENT.api_call, _EVENT.gpu_activity, _EVENT.process
+CLASS = _CALL.event_class
+ACTIVITIES = (
+    *(_ACTIVITY.kernel, _ACTIVITY.memory_copy, _ACTIVITY.memory_set),
+    *(_ACTIVITY.synchronization, _ACTIVITY.cuda_event, _ACTIVITY.graph_launch),
+)
+"""Fields of a GPU activity, one of which says what it is."""
+
 CALL_MARK, CALL = 47, 48
 RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26, 67), (27, 31, 32)
+_MEMORY_TYPES = (80, 142)
 
+_CALL_COLUMNS = _columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue")
+_ORIGIN_COLUMNS = _columns(
+    "GpuActivity", "deviceId", "contextId", "greenContextId", "streamId", "correlationId", "globalPid"
+)
+_ACTIVITY_COLUMNS = {**_columns("GpuActivity", "start", "end"), **_ORIGIN_COLUMNS}
 
-def _ints(*, inside: int | None = None, **numbers: int) -> dict[str, Column]:
-    before = () if inside is None else (inside,)
-    return {name: Column((*before, number)) for name, number in numbers.items()}
-
-
-_CALL = _ints(start=1, end=2, eventClass=CLASS, globalTid=13, correlationId=3, nameId=7, returnValue=8)
-_PLACE = _ints(deviceId=4, contextId=5, greenContextId=9, streamId=6, correlationId=3, globalPid=8)
-_ACTIVITY = {**_ints(start=1, end=2), **_PLACE}
-_KERNEL, _COPY, _SET, _SYNC, _EVENT, _GRAPH = 101, 102, 103, 105, 106, 107
-ACTIVITIES = (_KERNEL, _COPY, _SET, _SYNC, _EVENT, _GRAPH)
-_MEMORY = (80, 142)
-
-TABLES: dict[str, Table] = {
-    "CUPTI_ACTIVITY_KIND_RUNTIME": Table(
-        API, {**_CALL, "callchainId": Column((15,), Kind.CHAIN, first=0)}, types=(CALL,), classes=RUNTIME_CLASSES
-    ),
-    "OSRT_API": Table(
+TABLES: dict[str, EventTable] = {
+    "CUPTI_ACTIVITY_KIND_RUNTIME": EventTable(
         API,
-        {**_CALL, **_ints(nestingLevel=20), "callchainId": Column((15,), Kind.CHAIN, missing=0)},
-        types=(CALL, CALL_MARK),
-        classes=OSRT_CLASSES,
+        {**_CALL_COLUMNS, "callchainId": _column("ApiCall", "call_chain", ValueKind.CHAIN, first_chain=0)},
+        event_types=(CALL,),
+        event_classes=RUNTIME_CLASSES,
     ),
-    "CUPTI_ACTIVITY_KIND_KERNEL": Table(
+    "OSRT_API": EventTable(
+        API,
+        {
+            **_CALL_COLUMNS,
+            **_columns("ApiCall", "nestingLevel"),
+            "callchainId": _column("ApiCall", "call_chain", ValueKind.CHAIN, default=0),
+        },
+        event_types=(CALL, CALL_MARK),
+        event_classes=OSRT_CLASSES,
+    ),
+    "CUPTI_ACTIVITY_KIND_KERNEL": EventTable(
         GPU,
         {
-            **_ACTIVITY,
-            **_ints(inside=_KERNEL, demangledName=1, shortName=2, mangledName=3, launchType=24, cacheConfig=23),
-            **_ints(inside=_KERNEL, gridX=10, gridY=11, gridZ=12, blockX=13, blockY=14, blockZ=15),
-            **_ints(inside=_KERNEL, registersPerThread=21, staticSharedMemory=16, dynamicSharedMemory=17),
-            **_ints(inside=_KERNEL, localMemoryPerThread=18, localMemoryTotal=19, sharedMemoryExecuted=22, gridId=20),
-            **_ints(inside=_KERNEL, graphNodeId=27, graphId=29, sharedMemoryLimitConfig=28),
-            **_ints(inside=_KERNEL, clusterX=31, clusterY=32, clusterZ=33, clusterSchedulingPolicy=34),
-            **_ints(inside=_KERNEL, maxPotentialClusterSize=35, maxActiveClusters=36),
+            **_ACTIVITY_COLUMNS,
+            **_columns(
+                "GpuActivity",
+                *("demangledName", "shortName", "mangledName", "launchType", "cacheConfig"),
+                *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread"),
+                *("staticSharedMemory", "dynamicSharedMemory", "sharedMemoryExecuted", "sharedMemoryLimitConfig"),
+                *("localMemoryPerThread", "localMemoryTotal", "gridId", "graphNodeId", "graphId"),
+                *("clusterX", "clusterY", "clusterZ", "clusterSchedulingPolicy"),
+                *("maxPotentialClusterSize", "maxActiveClusters"),
+                inside="kernel.",
+            ),
         },
-        part=(_KERNEL,),
-        expected=(79,),
+        parts=(_ACTIVITY.kernel,),
+        expected_types=(79,),
     ),
-    "CUPTI_ACTIVITY_KIND_MEMCPY": Table(
+    "CUPTI_ACTIVITY_KIND_MEMCPY": EventTable(
         GPU,
         {
-            **_ACTIVITY,
-            "bytes": Column((_COPY, 1), missing=0),
-            "copyKind": Column((_COPY, 2), missing=0),
-            **_ints(inside=_COPY, srcKind=4, dstKind=5, srcDeviceId=6, srcContextId=7, dstDeviceId=8, dstContextId=9),
-            **_ints(inside=_COPY, migrationCause=10, graphNodeId=11, virtualAddress=12, copyCount=16),
+            **_ACTIVITY_COLUMNS,
+            "bytes": _column("GpuActivity", "memory_copy.bytes", default=0),
+            "copyKind": _column("GpuActivity", "memory_copy.copy_kind", default=0),
+            **_columns(
+                "GpuActivity",
+                *("srcKind", "dstKind", "srcDeviceId", "srcContextId", "dstDeviceId", "dstContextId"),
+                *("migrationCause", "graphNodeId", "virtualAddress", "copyCount"),
+                inside="memory_copy.",
+            ),
         },
-        part=(_COPY,),
-        expected=_MEMORY,
-        beside=(_SET,),
+        parts=(_ACTIVITY.memory_copy,),
+        expected_types=_MEMORY_TYPES,
+        sibling_parts=(_ACTIVITY.memory_set,),
     ),
-    "CUPTI_ACTIVITY_KIND_MEMSET": Table(
+    "CUPTI_ACTIVITY_KIND_MEMSET": EventTable(
         GPU,
         {
-            **_ACTIVITY,
-            "bytes": Column((_SET, 1), missing=0),
-            "value": Column((_SET, 2), missing=0),
-            **_ints(inside=_SET, graphNodeId=3, memKind=4),
+            **_ACTIVITY_COLUMNS,
+            "bytes": _column("GpuActivity", "memory_set.bytes", default=0),
+            "value": _column("GpuActivity", "memory_set.value", default=0),
+            **_columns("GpuActivity", "graphNodeId", "memKind", inside="memory_set."),
         },
-        part=(_SET,),
-        expected=_MEMORY,
-        beside=(_COPY,),
+        parts=(_ACTIVITY.memory_set,),
+        expected_types=_MEMORY_TYPES,
+        sibling_parts=(_ACTIVITY.memory_copy,),
     ),
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": Table(
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": EventTable(
         GPU,
         {
-            **_ACTIVITY,
-            "syncType": Column((_SYNC, 4), otherwise=(_SYNC, 2), missing=0),
-            **_ints(inside=_SYNC, eventId=1, eventSyncId=3),
+            **_ACTIVITY_COLUMNS,
+            "syncType": _column(
+                "GpuActivity",
+                "synchronization.sync_type",
+                fallback="synchronization.deprecated_sync_type",
+                default=0,
+            ),
+            **_columns("GpuActivity", "eventId", "eventSyncId", inside="synchronization."),
         },
-        part=(_SYNC,),
-        expected=(106,),
+        parts=(_ACTIVITY.synchronization,),
+        expected_types=(106,),
     ),
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": Table(
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EventTable(
         GPU,
-        {"timestamp": Column((1,), since=(2025, 5)), **_PLACE, **_ints(inside=_EVENT, eventId=1, eventSyncId=2)},
-        part=(_EVENT,),
-        expected=(127,),
+        {
+            "timestamp": _column("GpuActivity", "start", since=(2025, 5)),
+            **_ORIGIN_COLUMNS,
+            **_columns("GpuActivity", "eventId", "eventSyncId", inside="cuda_event."),
+        },
+        parts=(_ACTIVITY.cuda_event,),
+        expected_types=(127,),
     ),
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": Table(
-        GPU, {**_ACTIVITY, **_ints(inside=_GRAPH, graphId=1, graphExecId=2)}, part=(_GRAPH,), expected=(130,)
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": EventTable(
+        GPU,
+        {**_ACTIVITY_COLUMNS, **_columns("GpuActivity", "graphId", "graphExecId", inside="graph_launch.")},
+        parts=(_ACTIVITY.graph_launch,),
+        expected_types=(130,),
     ),
-    "NVTX_EVENTS": Table(
+    "NVTX_EVENTS": EventTable(
         NVTX,
         {
-            **_ints(eventType=1, start=2, end=10, rangeId=4, category=5, color=6, globalTid=9, endGlobalTid=11),
-            **_ints(textId=12, domainId=13),
-            "text": Column((7,), Kind.NAME),
-            **_ints(inside=8, uint64Value=1, int64Value=2, uint32Value=4, int32Value=5, jsonTextId=7),
-            "doubleValue": Column((8, 3), Kind.DOUBLE),
-            "floatValue": Column((8, 6), Kind.FLOAT),
-            "jsonText": Column((8, 8), Kind.TEXT),
-            "binaryData": Column((8,), Kind.TEXT),
+            **_columns("NvtxEvent", "eventType", "start", "end", "rangeId", "category", "color"),
+            **_columns("NvtxEvent", "globalTid", "endGlobalTid", "textId", "domainId"),
+            "text": _column("NvtxEvent", "text", ValueKind.NAME),
+            **_columns(
+                "NvtxEvent",
+                *("uint64Value", "int64Value", "uint32Value", "int32Value", "jsonTextId"),
+                inside="payload.",
+            ),
+            "doubleValue": _column("NvtxEvent", "payload.double_value", ValueKind.DOUBLE),
+            "floatValue": _column("NvtxEvent", "payload.float_value", ValueKind.FLOAT),
+            "jsonText": _column("NvtxEvent", "payload.json_text", ValueKind.BYTES),
+            "binaryData": _column("NvtxEvent", "payload", ValueKind.BYTES),
         },
-        typed_by="eventType",
+        event_type_column="eventType",
     ),
-    "PROCESSES": Table(
+    "PROCESSES": EventTable(
         PROCESS,
-        {"globalPid": Column((2,)), "name": Column((6,), Kind.TEXT, otherwise=(5,))},
-        types=(27,),
-        part=(5, 6),
+        {
+            "globalPid": _column("Process", "global_pid"),
+            "name": _column("Process", "name", ValueKind.BYTES, fallback="command"),
+        },
+        event_types=(27,),
+        parts=(fields_of("Process").command, fields_of("Process").name),
     ),
 }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.protobuf.decoding import Field, Mask, Places
     from tracekit.readers.nsys_rep.events import Chosen
-    from tracekit.readers.nsys_rep.layout import Table
+    from tracekit.readers.nsys_rep.layout import EventTable
 
 _CLASSES = np.array(sorted(names.KNOWN_CLASSES), np.uint64)
 TABLES = {
@@ -30,7 +30,7 @@ TABLES = {
 """The declared tables that events of a payload may belong to."""
 
 
-def rows(chosen: Chosen, top: Mapping[int, Field], table: Table, kept: Places | None) -> Counter[str]:
+def rows(chosen: Chosen, top: Mapping[int, Field], table: EventTable, kept: Places | None) -> Counter[str]:
     """Count the events among n that are no rows of a table and of which it is not known what they are.
 
     Args:
@@ -44,7 +44,7 @@ def rows(chosen: Chosen, top: Mapping[int, Field], table: Table, kept: Places | 
     rest = np.ones(len(chosen.starts), np.bool_)
     rest[kept] = False
     others = np.flatnonzero(rest)
-    return _calls(top.get(layout.CLASS), others) if table.classes else _activities(chosen, top, table, others)
+    return _calls(top.get(layout.CLASS), others) if table.event_classes else _activities(chosen, top, table, others)
 
 
 def _calls(classes: Field | None, rows: Places) -> Counter[str]:
@@ -58,13 +58,13 @@ def _calls(classes: Field | None, rows: Places) -> Counter[str]:
     return +Counter({names.WITHOUT_CLASS: int(np.count_nonzero(~valid)), **found})
 
 
-def _activities(chosen: Chosen, top: Mapping[int, Field], table: Table, rows: Places) -> Counter[str]:
+def _activities(chosen: Chosen, top: Mapping[int, Field], table: EventTable, rows: Places) -> Counter[str]:
     """Count activities that hold nothing that makes them a row of any table, of this one's types and of others."""
-    if not table.expected:
+    if not table.expected_types:
         return Counter()
     types = chosen.types(rows)
-    mine, unknown = np.isin(types, table.expected), ~np.isin(types, names.GPU_TYPES)
-    empty = _without(top, table.beside, rows) & mine
+    mine, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
+    empty = _without(top, table.sibling_parts, rows) & mine
     if unknown.any():
         some = rows[unknown]
         parts = decode(chosen.buffer, chosen.starts[some], chosen.stops[some], layout.ACTIVITIES)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tracekit.readers.nsys_rep import clocks
 from tracekit.readers.nsys_rep.container import CLOCKS
+from tracekit.readers.nsys_rep.fields import field_path, fields_of, snake_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,42 +24,35 @@ CONTEXTS_SINCE = (2023, 4)
 PUBLIC = (13, 205, 605, 611)
 """Numbers of properties of the machine; others hold names of hosts and users, and environments."""
 
+
+def _same_names(message: str, *columns: str) -> dict[str, int]:
+    """Return the numbers of the fields that have the names of columns, in snake case."""
+    return {column: field_path(message, snake_case(column))[0] for column in columns}
+
+
+_TRAILER, _DEVICES = fields_of("Trailer"), fields_of("Devices")
 _GPU_NUMBERS = {
-    "id": 1,
-    "deviceId": 1,
-    "l2CacheSize": 10,
-    "totalMemory": 11,
-    "memoryBandwidth": 12,
-    "clockRate": 13,
-    "smCount": 14,
-    "cuDevice": 15,
-    "maxRegistersPerSm": 29,
-    "maxShmemPerSm": 28,
-    "threadsPerWarp": 30,
-    "maxWarpsPerSm": 32,
-    "computeMajor": 41,
-    "computeMinor": 42,
+    **_same_names("Gpu", "id"),
+    "deviceId": fields_of("Gpu").id,
+    **_same_names("Gpu", "l2CacheSize", "totalMemory", "memoryBandwidth", "clockRate", "smCount", "cuDevice"),
+    **_same_names("Gpu", "maxRegistersPerSm", "maxShmemPerSm", "threadsPerWarp", "maxWarpsPerSm"),
+    **_same_names("Gpu", "computeMajor", "computeMinor"),
 }
-_GPU_TEXTS = {"name": 2, "busLocation": 3, "uuid": 5, "chipName": 7}
+_GPU_TEXTS = _same_names("Gpu", "name", "busLocation", "uuid", "chipName")
 _CUDA_GPU_NUMBERS = {
-    "deviceId": 24,
-    "globalMemoryBandwidth": 2,
-    "globalMemorySize": 3,
-    "l2CacheSize": 5,
-    "numThreadsPerWarp": 6,
-    "coreClockRate": 7,
-    "numMultiprocessors": 9,
-    "maxWarpsPerMultiprocessor": 11,
-    "computeCapabilityMajor": 22,
-    "computeCapabilityMinor": 23,
-    "maxSharedMemoryPerMultiprocessor": 27,
-    "maxRegistersPerMultiprocessor": 28,
+    **_same_names("CudaGpu", "deviceId", "globalMemoryBandwidth", "globalMemorySize", "l2CacheSize"),
+    **_same_names("CudaGpu", "numThreadsPerWarp", "coreClockRate", "numMultiprocessors", "maxWarpsPerMultiprocessor"),
+    **_same_names("CudaGpu", "computeCapabilityMajor", "computeCapabilityMinor"),
+    **_same_names("CudaGpu", "maxSharedMemoryPerMultiprocessor", "maxRegistersPerMultiprocessor"),
 }
-_CUDA_GPU_TEXTS = {"name": 1, "pciBusId": 26}
-_CONTEXT = {"nullStreamId": 1, "processId": 4, "deviceId": 5, "contextId": 6, "parentContextId": 7, "isGreenContext": 8}
-_STREAM = {"streamId": 1, "processId": 4, "contextId": 5, "priority": 6, "flag": 7}
-_NAMED_STREAM = {"processId": 4, "contextId": 6, "streamId": 7}
-_THREAD = {"nameId": 2, "priority": 3, "globalTid": 4}
+_CUDA_GPU_TEXTS = _same_names("CudaGpu", "name", "pciBusId")
+_CONTEXT = _same_names(
+    "Context", "nullStreamId", "processId", "deviceId", "contextId", "parentContextId", "isGreenContext"
+)
+_STREAM = _same_names("Stream", "streamId", "processId", "contextId", "priority", "flag")
+_NAMED_STREAM = _same_names("NamedStream", "processId", "contextId", "streamId")
+_NAMED_STREAM_TEXTS = _same_names("NamedStream", "name")
+_THREAD = _same_names("ThreadName", "nameId", "priority", "globalTid")
 
 
 class Described(Protocol):
@@ -82,13 +76,16 @@ def facts(report: Described) -> Iterable[Row]:
 
 def environment(report: Described) -> Iterable[Row]:
     """Properties of the machine that are public: CPU, driver, operating system, CUDA."""
+    field = fields_of("Property")
     listed = (
         p
-        for target in report.raw.header.messages(1)
-        for properties in target.messages(2)
-        for p in properties.messages(1)
+        for target in report.raw.header.messages(fields_of("CaptureHeader").targets)
+        for properties in target.messages(fields_of("Target").properties)
+        for p in properties.messages(fields_of("Properties").properties)
     )
-    return ({"nameEnum": p.number(1), "value": p.text(2)} for p in listed if p.number(1) in PUBLIC)
+    return (
+        {"nameEnum": p.number(field.id), "value": p.text(field.value)} for p in listed if p.number(field.id) in PUBLIC
+    )
 
 
 def session(report: Described) -> Iterable[Row]:
@@ -105,32 +102,32 @@ def analysis(report: Described) -> Iterable[Row]:
 
 def gpus(report: Described) -> Iterable[Row]:
     """The GPUs of the machine."""
-    return (_row(m, _GPU_NUMBERS, _GPU_TEXTS) for m in _described(report, 7))
+    return (_row(m, _GPU_NUMBERS, _GPU_TEXTS) for m in _described(report, _DEVICES.gpus))
 
 
 def cuda_gpus(report: Described) -> Iterable[Row]:
     """Properties of the GPUs, as reports up to 2021 keep them."""
-    return (_row(m, _CUDA_GPU_NUMBERS, _CUDA_GPU_TEXTS) for m in _described(report, 1))
+    return (_row(m, _CUDA_GPU_NUMBERS, _CUDA_GPU_TEXTS) for m in _described(report, _DEVICES.cuda_gpus))
 
 
 def contexts(report: Described) -> Iterable[Row]:
     """CUDA contexts."""
-    return (_row(m, _CONTEXT) for m in report.raw.trailer.each(14))
+    return (_row(m, _CONTEXT) for m in report.raw.trailer.each(_TRAILER.contexts))
 
 
 def streams(report: Described) -> Iterable[Row]:
     """CUDA streams."""
-    return (_row(m, _STREAM) for m in report.raw.trailer.each(15))
+    return (_row(m, _STREAM) for m in report.raw.trailer.each(_TRAILER.streams))
 
 
 def named_streams(report: Described) -> Iterable[Row]:
     """CUDA streams that NVTX gave a name."""
-    return (_row(m, _NAMED_STREAM, {"name": 1}) for m in report.raw.trailer.each(13))
+    return (_row(m, _NAMED_STREAM, _NAMED_STREAM_TEXTS) for m in report.raw.trailer.each(_TRAILER.named_streams))
 
 
 def threads(report: Described) -> Iterable[Row]:
     """Names of threads."""
-    return (_row(m, _THREAD) for m in report.raw.threads.each(1))
+    return (_row(m, _THREAD) for m in report.raw.threads.each(fields_of("ThreadNames").threads))
 
 
 def metric_names(report: Described) -> Iterable[Row]:
@@ -154,7 +151,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[Described], Iterable[Row]]]] 
     "TARGET_INFO_CUDA_CONTEXT_INFO": (tuple(_CONTEXT), contexts),
     "TARGET_INFO_CUDA_NULL_STREAM": (tuple(_CONTEXT)[:4], contexts),
     "TARGET_INFO_CUDA_STREAM": (tuple(_STREAM), streams),
-    "TARGET_INFO_NVTX_CUDA_STREAM": ((*_NAMED_STREAM, "name"), named_streams),
+    "TARGET_INFO_NVTX_CUDA_STREAM": ((*_NAMED_STREAM, *_NAMED_STREAM_TEXTS), named_streams),
     "ThreadNames": (tuple(_THREAD), threads),
     "TARGET_INFO_GPU_METRICS": (("typeId", "metricId", "metricName"), metric_names),
 }
@@ -171,7 +168,8 @@ def _extent(report: Described) -> clocks.Extent:
 
 
 def _described(report: Described, field: int) -> Iterator[Message]:
-    targets = (m for machine in report.raw.trailer.each(1) for m in machine.each(2))
+    devices = fields_of("TargetDevices").devices
+    targets = (m for machine in report.raw.trailer.each(_TRAILER.targets) for m in machine.each(devices))
     return (m for target in targets for m in target.each(field))
 
 

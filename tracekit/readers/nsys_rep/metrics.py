@@ -15,6 +15,7 @@ from tracekit.readers.common.columns import numbers
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import WORD, decode
 from tracekit.readers.nsys.tables import ROWID
+from tracekit.readers.nsys_rep.fields import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.events import Chosen
 
+_EVENT = fields_of("GenericEvent")
 SOURCE = b"GpuMetrics"
 INCOMPLETE = "sample of GPU metrics without its time or its values"
 SOURCE_MASK = ~0xFFFFFFFF
@@ -58,12 +60,14 @@ def types(raw: RawData) -> dict[int, list[Metric]]:
     Raises:
         Damage: A metric lies beyond a sample, or where another one does.
     """
-    sources = {m.number(1) for m in raw.stream.messages(13) if _name(raw, m) == SOURCE}
+    stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
+    source_id = fields_of("GenericSource").source_id
+    sources = {m.number(source_id) for m in raw.stream.messages(stream.generic_sources) if _name(raw, m) == SOURCE}
     known = {}
-    for listed in raw.stream.messages(14):
-        number = listed.number(1) or 0
+    for listed in raw.stream.messages(stream.generic_types):
+        number = listed.number(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources and not number & SAMPLE_MASK:
-            known[number] = sorted((_metric(m) for m in listed.messages(3)), key=lambda m: m.at)
+            known[number] = sorted((_metric(m) for m in listed.messages(generic_type.fields)), key=lambda m: m.at)
             _check_apart(known[number])
     return known
 
@@ -91,15 +95,17 @@ def samples(
 def _samples(
     known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
-    top = decode(chosen.buffer, chosen.starts, chosen.stops, (1, 2, 3))
+    needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
+    top = decode(chosen.buffer, chosen.starts, chosen.stops, needed)
     skipped.update(_incomplete(known, top))
-    if not {1, 2, 3} <= top.keys() or top[3].stops is None:
+    stops = top[_EVENT.data].stops if top.keys() >= set(needed) else None
+    if stops is None:
         return dict.fromkeys(COLUMNS, pa.array([], pa.int64()))
-    ids, times, places = (top[f].values.view(np.int64) for f in (1, 2, 3))
+    ids, times, places = (top[f].values.view(np.int64) for f in needed)
     whole = np.ones(len(ids), np.bool_)
     for field in top.values():
         whole &= True if field.valid is None else field.valid
-    at = _Samples(chosen.buffer, times, places, top[3].stops - places)
+    at = _Samples(chosen.buffer, times, places, stops - places)
     groups = list(_by_type(ids, whole, known))
     parts = [at.of_type(number, known[number], events, budget) for number, events in groups]
     columns: tuple[Places, ...] = parts[0] if len(parts) == 1 else ()
@@ -113,13 +119,14 @@ def _samples(
 
 def _incomplete(known: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> Counter[str]:
     """Count samples of metrics that lack their time or their values."""
-    if 1 not in top:
+    if _EVENT.type_id not in top:
         return Counter()
-    mine = np.isin(top[1].values.view(np.int64), np.array(sorted(known), np.int64))
-    if top[1].valid is not None:
-        mine &= top[1].valid
+    types = top[_EVENT.type_id]
+    mine = np.isin(types.values.view(np.int64), np.array(sorted(known), np.int64))
+    if types.valid is not None:
+        mine &= types.valid
     whole = mine.copy()
-    for number in (2, 3):
+    for number in (_EVENT.time_ns, _EVENT.data):
         valid = top[number].valid if number in top else np.False_
         whole &= True if valid is None else valid
     return +Counter({INCOMPLETE: int(np.count_nonzero(mine) - np.count_nonzero(whole))})
@@ -172,12 +179,13 @@ def _check_apart(metrics: Sequence[Metric]) -> None:
 
 
 def _metric(listed: Message) -> Metric:
-    name, at, size = (listed.number(n) or 0 for n in (1, 2, 3))
+    field = fields_of("GenericField")
+    name, at, size = (listed.number(n) or 0 for n in (field.name_id, field.offset, field.size))
     if not (0 <= at < 1 << 20 and 1 <= size <= WORD):
         raise Damage(f"a GPU metric is said to have {size} bytes at byte {at}")
     return Metric(name, at, size)
 
 
 def _name(raw: RawData, source: Message) -> bytes:
-    name = source.number(3)
+    name = source.number(fields_of("GenericSource").name_id)
     return raw.strings[name].as_py() if name is not None and 0 <= name < len(raw.strings) else b""

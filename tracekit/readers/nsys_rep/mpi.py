@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys_rep import arrays, layout
 from tracekit.readers.nsys_rep.entries import Wanted
+from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ OWN_SCHEMAS = range(FIRST_SCHEMA + 10_001, FIRST_SCHEMA + 11_000)
 CALL = "MPI call"
 PROCESS = ~np.int64((1 << 24) - 1)
 RANGES = np.array((59, 60, 70, 71), np.uint64)
-TYPE, THREAD, DOMAIN = 1, 9, 13
-FIELDS = (TYPE, THREAD, DOMAIN)
+_NVTX = fields_of("NvtxEvent")
+FIELDS = (_NVTX.event_type, _NVTX.global_tid, _NVTX.domain_id)
 CREATED = Wanted(layout.NVTX, (75,))
 
 
@@ -54,8 +55,8 @@ class Domains:
 
     def mask(self, top: Mapping[int, Field], rows: int) -> Mask:
         """Say of n NVTX events, whose fields are decoded, whether each is a call of MPI."""
-        ranges = np.isin(_values(top, TYPE, rows), RANGES)
-        threads, domains = (_values(top, f, rows).view(np.int64) for f in (THREAD, DOMAIN))
+        ranges = np.isin(_values(top, _NVTX.event_type, rows), RANGES)
+        threads, domains = (_values(top, f, rows).view(np.int64) for f in (_NVTX.global_tid, _NVTX.domain_id))
         calls = np.zeros(rows, np.bool_)
         for process, domain in self.pairs:
             calls |= (threads & PROCESS == process) & (domains == domain)

@@ -20,6 +20,7 @@ from tracekit.readers.common.protobuf.occurrences import occurrences
 from tracekit.readers.common.protobuf.rewriting import field, part_at
 from tracekit.readers.common.protobuf.wire import DELIMITED
 from tracekit.readers.common.redaction import Names, Redaction, TooManyPlaces
+from tracekit.readers.nsys_rep.fields import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,6 +37,7 @@ BYTES_PER_STEP = 16
 """Bytes of a text that may be searched for a step."""
 MAX_ENTRIES = 1 << 21
 DEEPEST = 24
+_ENTRY_FIELDS = (fields_of("EventBlock").events, fields_of("EventBlock").generic_events)
 _KEY_AND_LENGTH = 5
 """Bytes that stand before those of an entry at most."""
 
@@ -76,13 +78,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of a block: its fields 1 and 2, which hold bytes.
+    """The entries of a block of events or strings.
 
     Attributes:
         body: The block.
         starts: n places where the bytes of an entry begin, ascending.
         stops: n places where they end.
-        numbers: n numbers of fields, 1 or 2.
+        numbers: n numbers of fields: those of ``EventBlock`` or ``StringBlock``, which are the same.
     """
 
     body: bytes
@@ -99,9 +101,9 @@ class Entries:
         """
         buffer = Buffer(len(body))
         buffer.octets[: len(body)] = np.frombuffer(body, np.uint8)
-        parts = occurrences(buffer, np.zeros(1, np.int64), np.full(1, len(body)), (1, 2), MAX_ENTRIES)
+        parts = occurrences(buffer, np.zeros(1, np.int64), np.full(1, len(body)), _ENTRY_FIELDS, MAX_ENTRIES)
         starts, stops = (np.concatenate(x) for x in zip(*((p.starts, p.stops) for p in parts), strict=True))
-        numbers = np.repeat(np.arange(1, 3), [len(p) for p in parts])
+        numbers = np.repeat(_ENTRY_FIELDS, [len(p) for p in parts])
         order = np.argsort(starts, kind="stable")
         return cls(body, starts[order], stops[order], numbers[order])
 

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracekit.readers.common.damage import Damage
+from tracekit.readers.nsys_rep.fields import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -173,12 +174,16 @@ class Schemas:
     def of(cls, block: Message) -> Schemas:
         """Read the block of schemas."""
         made = cls()
-        made.sizes |= {n: m.number(1) or 0 for n, m in enumerate(block.messages(2), 1) if m.number(1)}
-        for process in block.messages(3):
-            for m in process.messages(2):
-                made.schemas[_number(process, 1), _number(m, 9), _number(m, 1)] = _schema(m)
-            for m in process.messages(4):
-                made.enums[_number(process, 1), _number(m, 1), _number(m, 2)] = _labels(m)
+        types, schema, enum = fields_of("PredefinedType"), fields_of("PayloadSchema"), fields_of("PayloadEnum")
+        listed = enumerate(block.messages(fields_of("PayloadSchemas").types), 1)
+        made.sizes |= {n: m.number(types.size) or 0 for n, m in listed if m.number(types.size)}
+        fields = fields_of("ProcessSchemas")
+        for process in block.messages(fields_of("PayloadSchemas").processes):
+            pid = _number(process, fields.global_pid)
+            for m in process.messages(fields.schemas):
+                made.schemas[pid, _number(m, schema.domain_id), _number(m, schema.schema_id)] = _schema(m)
+            for m in process.messages(fields.enums):
+                made.enums[pid, _number(m, enum.domain_id), _number(m, enum.enum_id)] = _labels(m)
         return made
 
     def plan(self, process: int, domain: int, number: int) -> Plan | None:
@@ -314,16 +319,26 @@ def _number(m: Message, field: int) -> int:
 
 
 def _schema(m: Message) -> Schema:
-    entries = [
-        Entry(_number(e, 1), _number(e, 2), _number(e, 3), _number(e, 4), e.text(7) or "") for e in m.messages(4)
-    ]
-    return Schema(_number(m, 2), m.text(5) or "", entries, _number(m, 6), _number(m, 7))
+    field = fields_of("PayloadSchema")
+    entries = [_entry(entry) for entry in m.messages(field.entries)]
+    name, kind = m.text(field.name) or "", _number(m, field.kind)
+    return Schema(kind, name, entries, _number(m, field.size), _number(m, field.packing))
+
+
+def _entry(m: Message) -> Entry:
+    field = fields_of("PayloadEntry")
+    kind, flags = _number(m, field.type), _number(m, field.flags)
+    return Entry(kind, flags, _number(m, field.offset), _number(m, field.length), m.text(field.name) or "")
 
 
 def _labels(m: Message) -> Labels:
-    listed = [(_number(e, 2), e.text(1) or "", bool(e.number(3))) for e in m.messages(4)]
+    enum, entry = fields_of("PayloadEnum"), fields_of("PayloadEnumEntry")
+    listed = [
+        (_number(e, entry.value), e.text(entry.name) or "", bool(e.number(entry.is_flag)))
+        for e in m.messages(enum.entries)
+    ]
     names = {number: name for number, name, _ in reversed(listed)}
-    return Labels(_number(m, 5), names, {number: name for number, name, is_flag in listed if is_flag})
+    return Labels(_number(m, enum.size), names, {number: name for number, name, is_flag in listed if is_flag})
 
 
 def _is_array(entry: Entry) -> bool:

@@ -18,6 +18,7 @@ from tracekit.readers.common.columns import coalesced
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, cut, decode, varints
 from tracekit.readers.common.protobuf.wire import DELIMITED
+from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, Form, quoted
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ NEEDED = (*TEXTS, "globalTid", "domainId")
 MAX_ITEMS, MAX_TEXT = 4096, 1 << 28
 PAYLOAD_BYTES = 16
 """Memory that it takes to put a byte of a payload into a text."""
-ITEM, SCHEMA_ID, CONTENT = 9, 1, 2
+_EXTENDED = fields_of("ExtendedPayload")
 PROCESS = ~np.int64((1 << 24) - 1)
-_ITEM_KEY = np.uint8(ITEM << 3 | DELIMITED)
+_ITEM_KEY = np.uint8(fields_of("NvtxPayload").extended << 3 | DELIMITED)
 _BYTES = pa.binary()
 _SPECIAL = np.array([*b'\\"/', *range(32)], np.uint8)
 _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).reshape(256, 2)
@@ -105,8 +106,8 @@ class _Items:
     def __init__(self, payloads: pa.Array) -> None:
         buffer, self.rows, starts, stops = _messages(payloads)
         self.octets: Octets = buffer.octets
-        found = decode(buffer, starts, stops, (SCHEMA_ID, CONTENT))
-        schema, content = found.get(SCHEMA_ID), found.get(CONTENT)
+        found = decode(buffer, starts, stops, (_EXTENDED.schema_id, _EXTENDED.data))
+        schema, content = found.get(_EXTENDED.schema_id), found.get(_EXTENDED.data)
         empty = np.zeros(len(self.rows), np.int64)
         self.schemas: Words = empty.view(np.uint64)
         self.starts: Places = empty

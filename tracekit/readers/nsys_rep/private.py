@@ -1,7 +1,6 @@
 """Which fields of a report hold what is private, and what becomes of them.
 
-Each function returns an edit: what is to become of the bytes of a message. Fields are numbered as in the note on the
-format.
+Each function returns an edit: what is to become of the bytes of a message.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from tracekit.readers.common.redaction import (
     without_folder,
 )
 from tracekit.readers.nsys_rep.container import CLOCKS, FACTS
+from tracekit.readers.nsys_rep.fields import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,43 +29,66 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.rewriting import Edit, Part
 
 OPTIONS, AGENTS = "Analysis Options Data", "Agent activity list"
-PROCESS = 113
-PROCESS_MARK = encoded(PROCESS << 3 | DELIMITED)
+PROCESS_MARK = encoded(fields_of("Event").process << 3 | DELIMITED)
+"""The bytes before the length of a process in an event."""
 
-_TITLE, _NAME, _PATH_FOLDER_ARGUMENTS, _VARIABLES = 5, 6, (7, 8, 9), 13
-_COMMAND_ARGUMENT_FOLDER, _VARIABLE = (10, 11, 12), 30
+_PROCESS, _LAUNCH, _VARIABLE = fields_of("Process"), fields_of("LaunchOptions"), fields_of("Variable")
 _ENVIRONMENT, _HOST, _NETWORK, _FOLDERS = 610, 619, 910, (170, 173)
-_NETWORK_ADDRESS = 6
 
 
 def sections(redaction: Redaction) -> dict[str, Edit]:
     """Return the edits of the sections that hold what is private."""
     command, host, device = _taken(redaction, COMMAND), _taken(redaction, HOST), _device(redaction)
     variable, clock = _variable(redaction), redaction.identifier
-    launched = within({1: command, 2: command, 3: command, 5: within({1: variable})})
-    asked = within({1: within({9: device, 10: host}), 10: command, 11: command, 61: command})
+    environment = edit_fields("Environment", variables=variable)
+    process = edit_fields(
+        "LaunchedProcess", command=command, arguments=command, folder=command, environment=environment
+    )
+    agent_target = edit_fields("AgentTarget", device_name=device, host_name=host)
+    agent = edit_fields(
+        "AgentActivity",
+        request=edit_fields("AgentRequest", target=agent_target, command_line=command, folder=command, output=command),
+        launched=edit_fields("LaunchedProcesses", processes=process),
+    )
+    related = edit_fields_if_message("RelatedClock", uuid=clock)
+    conversion = edit_fields("Conversion", from_uuid=clock, to_uuid=clock)
     return {
-        OPTIONS: within({1: device, 9: host, 26: _launch(redaction)}),
-        AGENTS: within({1: within({50: asked, 52: within({1: launched})})}),
-        FACTS: within({5: host, 23: redaction.folders, 24: host, 25: command, 40: host}),
-        CLOCKS: within(
-            {
-                1: within({1: within({1: clock, 3: _of_message({1: clock})})}),
-                2: within({1: within({1: clock, 2: clock})}),
-            }
+        OPTIONS: edit_fields("AnalysisOptions", device_name=device, host_name=host, launch=_launch(redaction)),
+        AGENTS: edit_fields("AgentActivities", activities=agent),
+        FACTS: edit_fields(
+            "UiData",
+            **dict.fromkeys(("host_name", "second_host_name", "third_host_name"), host),
+            installation_folder=redaction.folders,
+            command_line=command,
+        ),
+        CLOCKS: edit_fields(
+            "TimeConversions",
+            clocks=edit_fields("Clocks", clocks=edit_fields("Clock", uuid=clock, related=related)),
+            conversions=edit_fields("Conversions", conversions=conversion),
         ),
     }
 
 
 def trailer(redaction: Redaction) -> Edit:
     """Return the edit of a message after the strings, such as what is known of GPUs: of some the UUID is 16 bytes."""
-    uuid = within({5: lambda value: value if is_text(value) else redaction.identifier(value)})
-    return within({1: _of_message({2: _of_message({7: uuid, 9: uuid})})})
+
+    def uuid(value: bytes) -> bytes:
+        return value if is_text(value) else redaction.identifier(value)
+
+    gpu, cuda_device = edit_fields("Gpu", uuid=uuid), edit_fields("CudaDevice", uuid=uuid)
+    devices = edit_fields_if_message("Devices", gpus=gpu, cuda_devices=cuda_device)
+    return edit_fields("Trailer", targets=edit_fields_if_message("TargetDevices", devices=devices))
 
 
-def _of_message(edits: dict[int, Edit]) -> Edit:
-    """Return the edit of bytes that may be a message; what is none stays."""
-    edit = within(edits)
+def edit_fields(message: str, **edits: Edit) -> Edit:
+    """Return the edit of a message that edits some of its fields, by name."""
+    fields = fields_of(message)
+    return within({getattr(fields, name): edit for name, edit in edits.items()})
+
+
+def edit_fields_if_message(message: str, **edits: Edit) -> Edit:
+    """Return the edit of bytes that may be a message; bytes that are none stay as they are."""
+    edit = edit_fields(message, **edits)
 
     def edited_if_message(data: bytes) -> bytes:
         try:
@@ -88,10 +111,10 @@ def _variable(redaction: Redaction) -> Edit:
     """Return the edit of a variable of an environment: name and value."""
 
     def edit(data: bytes) -> bytes:
-        name, value = (bytes(Message(memoryview(data)).part(n)) for n in (1, 2))
+        name, value = (bytes(Message(memoryview(data)).part(n)) for n in (_VARIABLE.name, _VARIABLE.value))
         if name or value:
             redaction.take(ENVIRONMENT, name + b"=" + value + b"\0")
-        return within({1: _emptied, 2: _emptied})(data)
+        return edit_fields("Variable", name=_emptied, value=_emptied)(data)
 
     return edit
 
@@ -103,9 +126,9 @@ def _launch(redaction: Redaction) -> Edit:
     def edit(part: Part, value: bytes) -> bytes:
         if part.kind != DELIMITED:
             return value
-        if part.number == _VARIABLE:
+        if part.number == _LAUNCH.variables:
             return variable(value)
-        private = part.number in _COMMAND_ARGUMENT_FOLDER or _is_plain(value)
+        private = part.number in (_LAUNCH.command, _LAUNCH.arguments, _LAUNCH.folder) or _is_plain(value)
         return redaction.take(COMMAND, value) if private else value
 
     return lambda data: edited(data, edit)
@@ -113,7 +136,8 @@ def _launch(redaction: Redaction) -> Edit:
 
 def target(redaction: Redaction) -> Edit:
     """Return the edit of a machine's description."""
-    network = within({1: lambda data: edited(data, _without_address(redaction))})
+    network = edit_fields("NetworkDevices", devices=lambda data: edited(data, _without_address(redaction)))
+    field = fields_of("Property")
     edits: dict[int, Edit] = {
         _ENVIRONMENT: _taken(redaction, ENVIRONMENT),
         _HOST: _taken(redaction, HOST),
@@ -122,17 +146,18 @@ def target(redaction: Redaction) -> Edit:
     }
 
     def edit(data: bytes) -> bytes:
-        chosen = edits.get(Message(memoryview(data)).number(1) or 0)
-        return data if chosen is None else within({2: chosen})(data)
+        chosen = edits.get(Message(memoryview(data)).number(field.id) or 0)
+        return data if chosen is None else edit_fields("Property", value=chosen)(data)
 
-    return within({1: _device(redaction), 2: within({1: edit})})
+    properties = edit_fields("Properties", properties=edit)
+    return edit_fields("Target", device_name=_device(redaction), properties=properties)
 
 
 def _without_address(redaction: Redaction) -> Callable[[Part, bytes], bytes]:
     """Return the edit of a network device: its address becomes 0."""
 
     def edit(part: Part, value: bytes) -> bytes:
-        if part.number != _NETWORK_ADDRESS or not value.strip(b"\0"):
+        if part.number != fields_of("NetworkDevice").address or not value.strip(b"\0"):
             return value
         redaction.counts[ADDRESS] += 1
         return b"" if part.kind == DELIMITED else b"\0" if part.kind == VARINT else bytes(len(value))
@@ -169,10 +194,10 @@ class Processes(NamedTuple):
         environments: list[int] = []
         change = False
         for outer in parts(event):
-            if outer.number == PROCESS and outer.kind == DELIMITED:
+            if outer.number == fields_of("Event").process and outer.kind == DELIMITED:
                 data = event[outer.start : outer.end]
                 fields = list(parts(data))
-                numbers = [p for p in fields if p.number == _VARIABLES and p.kind == VARINT]
+                numbers = [p for p in fields if p.number == _PROCESS.environment_text_id and p.kind == VARINT]
                 environments += [signed(varint(memoryview(data), p.start)[0]) for p in numbers]
                 change = change or bool(_kept_of_process(data, fields))
         return cls(environments, change)
@@ -181,12 +206,12 @@ class Processes(NamedTuple):
 def _kept_of_process(data: bytes, fields: list[Part]) -> dict[int, bytes]:
     """Return what is to become of the texts of a process that do not stay as they are, by where they begin."""
     texts = [(p.start, p.number, data[p.start : p.end]) for p in fields if p.kind == DELIMITED]
-    named = next((value for _, number, value in texts if number == _NAME), b"")
+    named = next((value for _, number, value in texts if number == _PROCESS.name), b"")
     kept: dict[int, bytes] = {}
     for start, number, value in texts:
-        if number == _TITLE and value != named:
+        if number == _PROCESS.command and value != named:
             kept[start] = b"" if named else without_folder(value)
-        elif number in _PATH_FOLDER_ARGUMENTS:
+        elif number in (_PROCESS.path, _PROCESS.folder, _PROCESS.arguments):
             kept[start] = b""
         if kept.get(start) == value:
             del kept[start]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import numpy as np
 
 from tracekit.readers.common.damage import Damage, located
-from tracekit.readers.common.protobuf.rewriting import counted, edited, encoded, field, within
+from tracekit.readers.common.protobuf.rewriting import counted, edited, encoded, field
 from tracekit.readers.common.protobuf.wire import VARINT, Message, delimited
 from tracekit.readers.common.redaction import (
     ENVIRONMENT,
@@ -32,6 +32,7 @@ from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, packed
 from tracekit.readers.nsys_rep.container import END, OFFSETS, RAW, TAIL, Container
 from tracekit.readers.nsys_rep.container import MAGIC as FILE_MAGIC
 from tracekit.readers.nsys_rep.entries import count
+from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.readers.nsys_rep.overwriting import Budget, Entries, Overwriter, each_replaced, leaves
 
 if TYPE_CHECKING:
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.overwriting import Span
     from tracekit.registry import Source
 
-EVENT = 1
-STRING, STREAM = 1, 2
+EVENT = fields_of("EventBlock").events
+STRING, STREAM = fields_of("StringBlock").strings, fields_of("StringBlock").process_streams
+_STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
+_CONTENT = fields_of("ProcessStream").content_text_id
 BATCH = 4 << 20
 """Bytes of blocks that are searched together."""
 LEAST_STRINGS = 1 << 20
@@ -147,7 +150,8 @@ class _Report:
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
         header, at = delimited(self.raw.data, len(MAGIC))
-        self.header = within({1: private.target(self.redaction), 2: edits[private.OPTIONS]})(bytes(header))
+        target, options = private.target(self.redaction), edits[private.OPTIONS]
+        self.header = private.edit_fields("CaptureHeader", targets=target, options=options)(bytes(header))
         self.stream = bytes(delimited(self.raw.data, at)[0])
         self.processes: dict[int, set[int]] = {}
         self.environments = self._learn_from_events()
@@ -166,14 +170,14 @@ class _Report:
                 offsets = self._write_raw(out)
             else:
                 out.write(offsets if name == OFFSETS else self.overwriter.overwritten(self.small[name]))
-            contents.append(field(1, field(1, name.encode()) + field(2, at) + field(3, out.tell() - at)))
+            contents.append(_section_entry(name, at, out.tell() - at))
         at = out.tell()
         out.writelines(contents)
         out.write(TAIL.pack(at, END))
 
     def _check_counts(self, size: int) -> None:
         """Refuse more strings than a file of so many bytes can hold: each is another one."""
-        announced = self.raw.stream.number(3) or 0
+        announced = self.raw.stream.number(_STREAM.string_count) or 0
         if announced > LEAST_STRINGS + size:
             raise Damage(f"{announced} strings are announced in a file of {size} bytes")
 
@@ -191,13 +195,13 @@ class _Report:
         out.write(MAGIC + counted(overwritten(self.header)) + counted(overwritten(self.stream)))
         events = self._searched(raw.blocks, self.overwriter.candidates)
         out.writelines(self._repacked(e.block, e.body, self._without_private_events(e)) for e in events)
-        moved = {2: out.tell() - begin}
+        moved = {_OFFSETS.strings: out.tell() - begin}
         firsts = dict(self.strings)
         for unpacked in self._searched(list(firsts), self.overwriter.candidates):
             edited_block = self._without_private_strings(unpacked, firsts[unpacked.block])
             out.write(self._repacked(unpacked.block, unpacked.body, edited_block))
         places = self.container.section(OFFSETS)
-        schema = Message(places).number(3)
+        schema = Message(places).number(_OFFSETS.payload_schemas)
         end = len(raw.data) if schema is None else schema + len(MAGIC)
         at = self.strings_end
         trailer = private.trailer(self.redaction)
@@ -205,7 +209,7 @@ class _Report:
             message, at = delimited(raw.data, at)
             self.budget.spend()
             out.write(counted(overwritten(trailer(bytes(message)))))
-        moved[3] = out.tell() - begin
+        moved[_OFFSETS.payload_schemas] = out.tell() - begin
         if schema is not None:
             block = raw.block(end)
             body = self._body(block)
@@ -290,7 +294,7 @@ class _Report:
             The blocks of strings, each with the id of its first string, and the place after the last one.
         """
         found: list[tuple[Block, int]] = []
-        at, have, wanted = self.raw.strings_at, 0, self.raw.stream.number(3) or 0
+        at, have, wanted = self.raw.strings_at, 0, self.raw.stream.number(_STREAM.string_count) or 0
         while have < wanted:
             block = self.raw.block(at)
             found.append((block, have))
@@ -305,7 +309,7 @@ class _Report:
     def _learn_from_block(self, entries: Entries, ids: Places) -> None:
         """Learn from a block of strings; ids are those of its entries, as far as they are strings."""
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
-            self.outputs.update(Message(memoryview(self._event(entries, nth))).numbers(3))
+            self.outputs.update(Message(memoryview(self._event(entries, nth))).numbers(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
         marks = [start for start, _, _ in self._environment_spans(entries.body, homes=True)]
         known = self._named(entries, ids, self.environments)
@@ -363,7 +367,7 @@ class _Report:
         if not processes and not spans:
             return body
         entries = self.overwriter.without_others(Entries.of(body), spans)
-        process = within({private.PROCESS: private.process(self.redaction)})
+        process = private.edit_fields("Event", process=private.process(self.redaction))
 
         def edit(nth: int, value: bytes) -> bytes:
             inside = entries.spans(nth, spans)
@@ -375,6 +379,13 @@ class _Report:
 
         chosen = processes.union(entries.holding(start for start, _, _ in spans))
         return each_replaced(entries, sorted(chosen), edit, self.budget)
+
+
+def _section_entry(name: str, offset: int, size: int) -> bytes:
+    """Return the entry of a section in the table of contents."""
+    fields = fields_of("Section")
+    entry = field(fields.name, name.encode()) + field(fields.offset, offset) + field(fields.size, size)
+    return field(fields_of("Contents").sections, entry)
 
 
 def _split(batch: list[tuple[Block, bytes]], candidates: Callable[[bytes], list[Span]]) -> Iterator[_Unpacked]:

@@ -23,6 +23,7 @@ from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.nsys_rep.entries import Wanted
 from tracekit.readers.nsys_rep.events import Events
+from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
 
 if TYPE_CHECKING:
@@ -215,7 +216,9 @@ class Report:
         table, where = layout.TABLES[request.table], request.where
         if table.payload == layout.NVTX and self.mpi:
             return Wanted(table.payload)
-        return Wanted(table.payload, where.values if where and where.column == table.typed_by else table.types)
+        return Wanted(
+            table.payload, where.values if where and where.column == table.event_type_column else table.event_types
+        )
 
     def _rows(
         self, request: Request[Made], chosen: Chosen, budget: Budget, skipped: Counter[str]
@@ -249,7 +252,7 @@ class Report:
         found: Counter[str] = Counter()
         calls = (layout.CALL, layout.CALL_MARK)
         wanted = [Wanted(entries.GENERIC), *(Wanted(layout.API, (event_type,)) for event_type in calls)]
-        fields = (1, *(layout.CLASS for _ in calls))
+        fields = (fields_of("GenericEvent").type_id, *(layout.CLASS for _ in calls))
         for counted in self.events.each(wanted, lambda batch: [_counted(*x) for x in zip(batch, fields, strict=True)]):
             generic, *classes = counted
             found["generic event"] += sum(n for number, n in generic.items() if number not in self.metrics)
