@@ -76,8 +76,8 @@ def test_columns_have_units_and_are_as_declared(nsys: tk.Trace, ncu: tk.Trace) -
 
 
 def test_what_was_found_is_data(nsys: tk.Trace, ncu: tk.Trace) -> None:
-    assert nsys.ncu_matches.rows() == []
-    found = nsys.join_ncu(ncu).ncu_matches
+    assert nsys.ncu_matches().rows() == []
+    found = nsys.join_ncu(ncu).ncu_matches()
     assert found.select("match", "kernels", "launches").rows() == [
         ("range", 11, 11),
         ("order", 1, 1),
@@ -109,7 +109,7 @@ def test_exports_hold_the_metrics(nsys: tk.Trace, ncu: tk.Trace, tmp_path: Path)
 
 def test_columns_that_are_asked_for_are_read_together(nsys: tk.Trace, ncu: tk.Trace) -> None:
     joined = nsys.join_ncu(ncu)
-    joined.prefetch({"kernels": ["start_ns", BYTES], "ncu_launches": ["name"], "api_calls": None})
+    joined._view.prefetch({"kernels": ["start_ns", BYTES], "ncu_launches": ["name"], "api_calls": None})
     assert joined.table("kernels", [BYTES])[BYTES].null_count == 274
     only = joined.select(tables=["kernels"])
     assert only.count("ncu_metrics") == only["ncu_metrics"].num_rows == 0
@@ -119,7 +119,7 @@ def test_columns_that_are_asked_for_are_read_together(nsys: tk.Trace, ncu: tk.Tr
 def test_a_second_join_takes_the_place_of_the_first(nsys: tk.Trace, ncu: tk.Trace) -> None:
     with tk.load(FOLDER / "ncu_per_kernel.csv") as summary:
         twice = nsys.join_ncu(ncu).join_ncu(summary)
-        assert twice.ncu_matches["match"].to_list() == ["group", None]
+        assert twice.ncu_matches()["match"].to_list() == ["group", None]
         assert twice.count("ncu_launches") == 11
 
 

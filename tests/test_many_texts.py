@@ -27,7 +27,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(report: Path) -> tk.Trace:
     trace = tk.load(report)
-    trace.prefetch(dict.fromkeys(trace.tables))
+    trace._view.prefetch(dict.fromkeys(trace.tables))
     return trace
 
 
@@ -36,7 +36,7 @@ def in_pieces(report: Path, monkeypatch: pytest.MonkeyPatch) -> tk.Trace:
     monkeypatch.setattr(events, "BATCH_BYTES", 1 << 14)
     monkeypatch.setattr(pieces, "few_alike", lambda *_: True)
     trace = tk.load(report)
-    assert trace.pieces("nvtx_ranges")["name"].num_chunks > 1
+    assert trace._view.chunked_table("nvtx_ranges")["name"].num_chunks > 1
     return trace
 
 

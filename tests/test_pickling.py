@@ -15,7 +15,7 @@ import pytest
 import tracekit as tk
 from tests.fake_nsys import TRAIN, FakeNsys
 from tracekit.errors import TracekitError
-from tracekit.layers import File
+from tracekit.plan import LiveCapture, Plan, RecordedTables
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"
@@ -174,13 +174,14 @@ def test_what_nsys_exports_is_exported_again(tmp_path: Path, monkeypatch: pytest
 
 def test_a_trace_of_unknown_origin_says_so() -> None:
     with tk.load(TRAIN) as file:
-        unknown = tk.Trace(File({"kernels": file["kernels"]}, Path("memory")))
-    assert_same(unknown, copy.copy(unknown))
-    ncu = tk.Trace(tk.load(FIXTURES / "ncu" / "ncu_basic.ncu-rep")._layer)
-    for trace in (unknown, unknown.correlate(), tk.load(TRAIN).join_ncu(ncu)):
-        for copied in (pickle.dumps, copy.deepcopy):
-            with pytest.raises(TracekitError, match="made of a layer cannot be pickled\nHint: open it with"):
-                copied(trace)
+        unknown = tk.Trace(Plan(RecordedTables(LiveCapture(file._plan.source.capture))))
+        ncu = tk.load(FIXTURES / "ncu" / "ncu_basic.ncu-rep")
+        results = tk.Trace(Plan(RecordedTables(LiveCapture(ncu._plan.source.capture))))
+        for copied in (copy.copy, copy.deepcopy):
+            assert_same(unknown, copied(unknown))
+        for trace in (unknown, unknown.correlate(), tk.load(TRAIN).join_ncu(results)):
+            with pytest.raises(TracekitError, match="of unknown origin cannot be pickled\nHint: open it with"):
+                pickle.dumps(trace)
 
 
 def kernels(trace: tk.Trace) -> tuple[int, int, list[str]]:

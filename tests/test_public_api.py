@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 NAMES = [
+    "Capture",
     "Exporter",
     "Reader",
     "Trace",
@@ -153,3 +154,30 @@ def test_the_verbs_of_the_interface_have_an_example() -> None:
 def test_every_module_says_what_it_is(name: str) -> None:
     path = Path(importlib.import_module(name).__file__ or "")
     assert (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0].strip().endswith((".", ":"))
+
+
+@pytest.mark.parametrize("old", ["pieces", "prefetch", "model"])
+def test_former_names_warn_and_work(old: str) -> None:
+    arguments = {"pieces": ("kernels",), "prefetch": ({"kernels": None},), "model": ("dlprof",)}
+    with tk.load(ROOT / "fixtures" / "train_amp.sqlite") as trace:
+        with pytest.warns(DeprecationWarning, match=f"^Trace.{old} is deprecated: only exporters need it$"):
+            getattr(trace, old)(*arguments[old])
+        with pytest.raises(AttributeError, match="'Trace' object has no attribute 'nonesuch'"):
+            trace.nonesuch  # noqa: B018
+
+
+def test_the_former_option_of_convert_warns_and_works(tmp_path: Path) -> None:
+    source = ROOT / "fixtures" / "graph_node.sqlite"
+    with pytest.warns(DeprecationWarning, match="use source_format="):
+        tk.convert(source, tmp_path / "old", to="parquet", format="nsys-sqlite")
+    tk.convert(source, tmp_path / "new", to="parquet", source_format="nsys-sqlite")
+    assert {p.name for p in (tmp_path / "old").iterdir()} == {p.name for p in (tmp_path / "new").iterdir()}
+
+
+def test_a_capture_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tracekit import registry
+
+    reader = tk.Reader("odd", "Opens an object that is no capture", (".odd",), lambda _: True, lambda _: object())  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(registry, "reader", lambda _: reader)
+    with pytest.raises(errors.SchemaError, match="reader 'odd' opened object, neither a mapping of tables nor a"):
+        tk.load(ROOT / "fixtures" / "graph_node.sqlite", "odd")

@@ -7,11 +7,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracekit import errors
     from tracekit.errors import TracekitError, TracekitWarning
-    from tracekit.registry import Exporter, Reader, formats
-    from tracekit.trace import Trace, convert, load, redact, stats, unredacted
+    from tracekit.redacting import redact, unredacted
+    from tracekit.registry import Capture, Exporter, Reader, formats
+    from tracekit.trace import Trace, convert, load, stats
 
 __version__ = "0.1.0"
 __all__ = [
+    "Capture",
     "Exporter",
     "Reader",
     "Trace",
@@ -28,6 +30,7 @@ __all__ = [
 __getattr__, __dir__ = attributes(
     globals(),
     errors=("TracekitError", "TracekitWarning"),
-    registry=("Exporter", "Reader", "formats"),
-    trace=("Trace", "convert", "load", "redact", "stats", "unredacted"),
+    redacting=("redact", "unredacted"),
+    registry=("Capture", "Exporter", "Reader", "formats"),
+    trace=("Trace", "convert", "load", "stats"),
 )

@@ -11,10 +11,11 @@ import functools
 import importlib
 import os
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
 from tracekit import no_pandas
 from tracekit.errors import ExportError, TracekitError, UnknownFormatError, choices, warn
@@ -151,32 +152,35 @@ class Progress(Protocol):
         ...
 
 
-@runtime_checkable
-class Capture(Protocol):
-    """An opened file, as a reader hands it over: tables by name, read on demand.
+class Capture(ABC):
+    """An opened file: tables by name, read by column. Readers return it, and one thread at a time uses it."""
 
-    It may also have ``close()``, and ``undecoded``: how many events of which name the file holds beside these tables.
-    """
-
+    @abstractmethod
     def names(self) -> Collection[str]:
-        """Names of the declared tables that the file may hold rows for."""
-        ...
+        """Return the names of the declared tables that the file may hold rows for."""
 
+    @abstractmethod
     def count(self, name: str) -> int:
-        """Number of rows of one table.
+        """Return the number of rows of one table."""
 
-        A capture may also have ``count_many``, which takes names and returns numbers by name, if that is faster than
-        one after the other.
-        """
-        ...
-
+    @abstractmethod
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read some columns of one table.
+        """Return some columns of one table."""
 
-        A capture may also have ``read_many``, which takes columns by table and returns tables by name, if that is
-        faster than one after the other.
-        """
-        ...
+    def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of rows of several tables; override it if one pass over the file can count them all."""
+        return {name: self.count(name) for name in names}
+
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
+        """Return columns of several tables; override it if one pass over the file can read them all."""
+        return {name: self.read(name, names) for name, names in columns.items()}
+
+    def count_undecoded(self) -> Mapping[str, int]:
+        """Return the number of events, by name, that the file holds and no table has; none if they are not counted."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 - captures without an open file have nothing to close
+        """Close the file."""
 
 
 class Report(Protocol):
@@ -207,8 +211,8 @@ class View(Protocol):
         """One table as declared, with one dictionary a column of texts, which holds only what its rows use."""
         ...
 
-    def pieces(self, name: str) -> pa.Table:
-        """The same; each piece of a column may have a dictionary of its own."""
+    def chunked_table(self, name: str) -> pa.Table:
+        """Return the same; each chunk of a column may have a dictionary of its own."""
         ...
 
     def frame(self, name: str) -> pl.LazyFrame:
@@ -357,7 +361,7 @@ def exporter(name: str) -> Exporter:
 def formats() -> dict[str, tuple[bool, bool]]:
     """Return every format by name, and whether it can be read and written.
 
-    Example:
+    Examples:
         >>> import tracekit as tk
         >>> tk.formats()["nsys-sqlite"]
         (True, False)

@@ -1,32 +1,35 @@
-"""Trace: the named tables of one loaded profile, and the verbs on it."""
+"""Trace: the named tables of one loaded profile, and what can be done with them."""
 
 from __future__ import annotations
 
 import functools
 import os
-import threading
-from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+import warnings
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from tracekit import presence, registry, schemas, targets
+from tracekit import exporting, presence, registry, schemas
 from tracekit.describe import Description
-from tracekit.errors import ExportError, MissingTableError, TracekitError, UnknownFormatError, warn
-from tracekit.layers import (
+from tracekit.errors import MissingTableError, TracekitError, warn
+from tracekit.plan import (
     Aggregation,
-    File,
+    Correlate,
     InMemory,
-    Layer,
-    LiveLayer,
+    JoinGraph,
+    JoinNcu,
     OpenedFile,
-    Recipe,
-    Selected,
+    Plan,
+    RecordedTables,
+    RollUp,
     Selection,
-    to_frame,
+    SelectRows,
+    SelectTables,
+    Step,
+    TraceView,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     import polars as pl
@@ -34,12 +37,13 @@ if TYPE_CHECKING:
 
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
-    from tracekit.layers.recipe import Step
-    from tracekit.registry import Exporter, Progress, View
+    from tracekit.registry import Progress
+    from tracekit.targets import Input
 
-WRITERS = 4
 QUICK_BYTES = 1 << 27
-"""Rows of a larger file are not counted only to describe it: that may take seconds."""
+"""Rows of a larger file are not counted only to describe it, because that may take seconds."""
+_OF_VIEWS = {"pieces": "chunked_table", "prefetch": "prefetch", "model": "model"}
+"""Former methods of Trace that only exporters need, and their names in ``TraceView``."""
 
 
 def load(
@@ -48,27 +52,27 @@ def load(
     *,
     via: str | None = None,
 ) -> Trace:
-    """Open a profile; its tables are read when they are asked for.
+    """Open a profile. Its tables are read when they are first used.
 
     Args:
         path: File or folder.
-        format: Name of a reader, ``nsys-sqlite``; None recognises the content.
-        via: ``nsys`` lets the nsys on the PATH export a report to a temporary SQLite file, which is read and, when the
-            trace is closed, deleted. Unless asked to, tracekit never runs nsys.
+        format: Name of a reader, such as ``nsys-sqlite``; None detects the format from the content.
+        via: ``nsys`` runs the nsys on the PATH to export a report to a temporary SQLite file, which is read, and
+            deleted when the trace is closed. tracekit never runs nsys otherwise.
 
     Returns:
-        The trace.
+        The trace. Close it, or use it in a ``with`` statement.
 
     Raises:
-        UnknownFormatError: No reader has that name, or none recognises the file.
-        TracekitError: The file cannot be read, or there is no nsys, or it fails.
+        UnknownFormatError: There is no such reader, or no reader recognises the file.
+        TracekitError: The file cannot be read; or nsys is missing or fails.
         CorruptTraceError: The file is damaged.
         FileNotFoundError: There is no such file.
 
-    Example:
+    Examples:
         >>> import tracekit as tk
-        >>> trace = tk.load("fixtures/train_amp.nsys-rep")
-        >>> trace.count("kernels")
+        >>> with tk.load("fixtures/train_amp.nsys-rep") as trace:
+        ...     trace.count("kernels")
         334
     """
     source = registry.Source(path)
@@ -77,71 +81,78 @@ def load(
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     opened = OpenedFile.of(source, found, via)
     reader = opened.reader(source)
-    return Trace(opened.open(source, reader), path=source.path, format=reader.format, recipe=Recipe(opened))
+    recorded = RecordedTables(opened, opened=opened.open_with(reader, source), path=source.path)
+    return Trace(Plan(recorded), path=source.path, format=reader.format)
 
 
 class Trace:
-    """One loaded profile: every declared table by name, perhaps without rows, and what is known of the capture.
+    """One loaded profile: every declared table by name, perhaps without rows, and facts about the capture.
 
-    A trace can be pickled and copied: the copy opens the file again, by its absolute path, when it is first used, and
-    repeats what was done to the trace. It raises ``TracekitError`` then if the size or the time of the last change of
-    the file is another one. Tables in memory are pickled with the trace.
+    ``table`` returns an eager Arrow table and ``frame`` a lazy polars frame, for every table. Results that are computed
+    from several tables (``devices``, ``wide``, ``stats``, ``ncu_matches``, ``graph_matches``) are eager polars frames.
+    ``correlate``, ``rollup``, ``select``, ``join_ncu`` and ``join_graph`` return another trace of the same open file;
+    their order does not matter.
+
+    A column is read from the file once, when it is first used, also if several threads ask for it. It stays in memory
+    until the trace is closed. Closing a trace closes those that were derived from it. Tables and frames that were
+    returned stay valid; reading more raises ``TracekitError``.
+
+    A trace can be pickled and copied. The copy opens the file again by its absolute path when it is first used, and
+    raises ``TracekitError`` if the size or the modification time of the file is different. Tables in memory are pickled
+    with the trace.
     """
 
     def __init__(
         self,
-        layer: Layer | None,
+        plan: Plan,
         *,
         path: Path | None = None,
         format: str = "memory",  # noqa: A002
-        recipe: Recipe | None = None,
     ) -> None:
-        self._built = layer
-        self._recipe = recipe or Recipe(LiveLayer(layer or Layer()))
-        self._turn = threading.RLock()
+        self._plan = plan
+        self._view = TraceView(plan, path)
         self.path = path
         self.format = format
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, pa.Table]) -> Trace:
-        """Make a trace of Arrow tables in memory; tables that are not given are empty.
+        """Return a trace of Arrow tables in memory; missing tables are empty.
 
         Raises:
-            SchemaError: A name is not declared. A table that is not as declared raises it when read.
+            SchemaError: A name is not declared. A table that does not match its declaration raises it when it is read.
         """
         for name in tables:
             schemas.table(name)
         origin = InMemory(dict(tables))
-        return cls(origin.layer(), recipe=Recipe(origin))
+        return cls(Plan(RecordedTables(origin, opened=origin.open())))
 
     @property
     def tables(self) -> list[str]:
         """Names of the tables."""
         return list(schemas.tables())
 
-    @functools.cached_property
+    @property
     def info(self) -> dict[str, str]:
         """Facts about the capture: tool, tool_version, schema_version, origin_utc_ns, duration_ns, as far as known."""
-        rows = self._layer.read("capture_info", ["name", "value"]).to_pylist()
-        return {r["name"]: r["value"] for r in rows if r["value"] is not None}
+        return self._view.info
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """What the file holds and no table does: number of events by name, the most frequent first.
+        """Number of events in the file that are in no table, by name, the most frequent first.
 
-        Of an export of nsys these are rows by source table. A selection does not change it. Empty if all is decoded, or
-        if the reader of the format does not count.
+        For exports of nsys these are rows by source table. Selections do not change it. It is empty if everything is
+        decoded, or if the reader of the format does not count. The first use passes over the file.
 
         Raises:
             CorruptTraceError: The file is damaged there.
 
-        Example:
+        Examples:
             >>> import tracekit as tk
             >>> tk.load("fixtures/osrt_libs.nsys-rep").undecoded["CPU sample"]
             96
         """
-        found = self._layer.undecoded
-        return {name: found[name] for name in sorted(found, key=lambda n: (-found[n], n))}
+        counts = self._plan.source.undecoded()
+        return {name: counts[name] for name in sorted(counts, key=lambda n: (-counts[n], n))}
 
     @property
     def devices(self) -> pl.DataFrame:
@@ -152,119 +163,90 @@ class Trace:
         return self.table(name)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a table: all its rows in the order of the file, with the declared Arrow schema.
+        """Return a table as an Arrow table: all rows in the order of the file, with the declared schema.
 
         Args:
             name: Name of a table.
-            columns: Only these columns; all if None.
+            columns: Names of the columns to read; None is all of them.
 
         Raises:
-            SchemaError: No such table or column.
+            SchemaError: There is no such table or column.
             CorruptTraceError: The file is damaged there.
         """
-        return self.pieces(name, columns).unify_dictionaries()
-
-    def pieces(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a table as ``table`` does, but each piece of a column of texts may have a dictionary of its own.
-
-        Several threads may ask; one at a time reads.
-
-        Args:
-            name: Name of a table.
-            columns: Only these columns; all if None.
-
-        Raises:
-            SchemaError: No such table or column.
-            CorruptTraceError: The file is damaged there.
-        """
-        with self._turn:
-            return self._layer.read(name, self._columns(name, columns))
-
-    def prefetch(self, wanted: Mapping[str, Sequence[str] | None]) -> None:
-        """Read what will be asked for, several tables together: of a report in one pass over the file.
-
-        Args:
-            wanted: Columns by table; None is all of them. What is read is kept.
-
-        Raises:
-            SchemaError: No such table or column.
-            CorruptTraceError: The file is damaged there.
-
-        Example:
-            >>> import tracekit as tk
-            >>> with tk.load("fixtures/train_amp.sqlite") as trace:
-            ...     trace.prefetch({"kernels": None, "api_calls": ["start_ns", "end_ns"]})
-            ...     trace.table("kernels").num_rows
-            334
-        """
-        self._layer.prefetch({name: self._columns(name, columns) for name, columns in wanted.items()})
+        return self._view.table(name, columns)
 
     def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table as a polars LazyFrame; collecting it reads only the columns that the query uses."""
-        self.schema(name)
-        return to_frame(self._layer, name)
+        """Return a table as a polars LazyFrame; collecting it reads only the columns that the query uses.
 
-    def schema(self, name: str) -> schemas.TableSchema:
-        """Return the declared schema of a table of this trace.
+        String columns are Categorical, which takes 4 bytes per row: cast them to String for the ``str`` namespace.
 
         Raises:
-            SchemaError: No such table.
+            SchemaError: There is no such table.
+            CorruptTraceError: The file is damaged there (when the frame is collected).
         """
-        return self._layer.schema(name)
+        return self._view.frame(name)
+
+    def schema(self, name: str) -> schemas.TableSchema:
+        """Return the schema of a table: the declared one, with the columns that this trace adds.
+
+        Raises:
+            SchemaError: There is no such table.
+        """
+        return self._view.schema(name)
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table.
 
         Raises:
-            SchemaError: No such table.
+            SchemaError: There is no such table.
         """
-        self.schema(name)
-        return self._layer.count(name)
+        return self._view.count(name)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of rows of every table: of a report in one pass over the file.
+        """Return the number of rows of every table; for reports in one pass over the file.
 
         Raises:
             CorruptTraceError: The file is damaged.
 
-        Example:
+        Examples:
             >>> import tracekit as tk
             >>> {name: n for name, n in tk.load("fixtures/train_amp.sqlite").counts().items() if n > 500}
             {'api_calls': 781, 'nvtx_ranges': 1534}
         """
-        return self._layer.counts(self.tables)
+        return self._view.counts()
 
     def span(self) -> tuple[int, int] | None:
-        """Return the first start and the last end of what ran on a GPU, was called or was marked, in ns.
+        """Return the time span of GPU activities, API calls, OS runtime calls and NVTX ranges.
 
         Returns:
-            Times since the trace origin; None if nothing has a time. The times of all these tables are read.
+            The first start and the last end in ns since the trace origin; None if there are no such rows. The times of
+            all these tables are read.
 
         Raises:
             CorruptTraceError: The file is damaged.
 
-        Example:
+        Examples:
             >>> import tracekit as tk
             >>> tk.load("fixtures/train_amp.sqlite").span()
             (19012963, 497328044)
         """
-        return presence.span(self)
+        return presence.span(self._view)
 
     def correlate(self) -> Trace:
-        """Attach GPU activities to API calls and those to NVTX ranges.
+        """Join GPU activities with their API calls and NVTX ranges.
 
         Returns:
-            A new trace. Its kernels, memcpys, memsets and graph_launches carry the API call that caused them, that
-            call's thread, innermost push/pop range, path and depth, and the start/end range open at the time; its
-            nvtx_ranges carry parent, depth, path and projection on the GPU. n rows in, n rows out.
+            A trace with more columns: n rows in, n rows out. Kernels, memcpys, memsets and graph_launches have the API
+            call that caused them, the thread of the call, the innermost push/pop range around it with path and depth,
+            and the start/end range that was open. NVTX ranges have parent, depth, path and their projection on the GPU.
 
-        Example:
+        Examples:
             >>> import tracekit as tk
             >>> trace = tk.load("fixtures/graph_node.sqlite").correlate()
             >>> trace.frame("kernels").group_by("range_name").len().sort("range_name").collect().rows()[:3]
             [('capture', 2), ('eager', 25), ('replay 0', 5)]
         """
-        return self._on(self._layer.correlated(), ("correlated", ()))
+        return self._then(Correlate())
 
     def rollup(
         self,
@@ -274,27 +256,27 @@ class Trace:
         dialect: str | None = None,
         tensor_cores: Literal["extended", "dlprof"] = "extended",
     ) -> Trace:
-        """Roll kernels up to ops, iterations and group nodes.
+        """Aggregate GPU activities by op, iteration and group of ops.
 
-        Of a trace that is rolled up already, the ops are kept if they are told alike: nothing is read again.
+        Rolling up again with another key op or other iterations reads nothing again and keeps the ops.
 
         Args:
-            key_op: Id or name of the op that delimits iterations; None takes the dialect's own, or what repeats.
-            iterations: First and last iteration to count, both included; either may be None.
-            dialect: How the ranges are written, ``pyprof``; None takes the first dialect that recognises them.
-            tensor_cores: ``extended`` takes all kernels that are known to use Tensor Cores. ``dlprof`` computes as
-                DLProf 1.8.0 did: its names of kernels, iterations, means over GPUs and findings.
+            key_op: Id or name of the op that delimits iterations; None uses that of the dialect, or one that repeats.
+            iterations: First and last iteration that count, both inclusive; either may be None.
+            dialect: Conventions by which the ranges are named, such as ``pyprof``; None detects them.
+            tensor_cores: ``extended`` recognises all kernels that are known to use Tensor Cores. ``dlprof`` computes
+                everything as DLProf 1.8.0 did: kernel names, iterations, means over GPUs and findings.
 
         Returns:
-            A new trace, in which ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` have rows, and in which
-            kernels, copies, sets and graph launches say to which op they belong: n rows in, n rows out; those that no
-            call is recorded of have nulls. All of it is made when first asked for.
+            A trace in which ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` have rows, and in which
+            kernels, memcpys, memsets and graph_launches have their op: n rows in, n rows out, with nulls for those
+            whose API call was not recorded. All of it is computed when it is first used.
 
         Raises:
-            UnknownFormatError: No such dialect (when a table is asked for).
-            TracekitError: There are no such iterations, or no such key op (likewise).
+            UnknownFormatError: There is no such dialect (when a table is used).
+            TracekitError: There are no such iterations, or there is no such key op (likewise).
 
-        Example:
+        Examples:
             >>> import tracekit as tk
             >>> trace = tk.load("fixtures/train_amp.sqlite").rollup()
             >>> trace.frame("iterations").select("iteration", "kernel_count").collect().rows()
@@ -303,63 +285,48 @@ class Trace:
             >>> nodes.select("path", "instance_count").row(0)
             ('', 136)
         """
-        aggregation = Aggregation(key_op, iterations, dialect, tensor_cores)
-        return self._on(self._layer.rolled_up(aggregation), ("rolled_up", (aggregation,)))
+        return self._then(RollUp(Aggregation(key_op, iterations, dialect, tensor_cores)))
 
     def report(self, name: str) -> ReportTable | DlprofReport:
-        """Compute a report of ``nsys stats`` or of DLProf, by its name.
+        """Compute a report of ``nsys stats``, of DLProf or of tracekit.
+
+        Args:
+            name: Name of the report, with options after colons; see ``stats``.
+
+        Returns:
+            The report. ``frame()`` returns its rows as a polars DataFrame; ``csv(file)`` writes the same bytes as the
+            tool that defined the report.
 
         Raises:
-            UnknownFormatError: No such report.
+            UnknownFormatError: There is no such report, or it has no such option.
 
-        Example:
+        Examples:
             >>> import tracekit as tk
             >>> tk.load("fixtures/train_amp.sqlite").report("op-type").frame().columns[:3]
             ['Op Type', '# Ops', '# Calls']
         """
-        from tracekit.core import reports
+        return self._view.report(name)
 
-        if name == reports.ADVISE:
-            from tracekit.core.reports import advise
-
-            return advise.rolled_up(self._layer.rollup())
-        if not reports.is_known(name):
-            from tracekit.core.dlprof.reports import REPORTS, run
-
-            if name not in REPORTS:
-                raise reports.unknown(name, REPORTS)
-            return run(self._layer.rollup(), name)
-        return reports.run(self.frame, name, self.prefetch)
-
-    def model(self, name: str) -> Mapping[str, pl.DataFrame]:
-        """Return the capture as another tool keeps it: its tables by name.
-
-        Args:
-            name: ``dlprof``, the database of DLProf 1.8.0; rows have no ids, which are their numbers from 1. ``graph``,
-                the ops as a graph, with what nodes took.
+    def stats(self, report: str) -> pl.DataFrame:
+        """Return the rows of a report, as ``tracekit.stats`` does.
 
         Raises:
-            UnknownFormatError: No other tool is known.
+            UnknownFormatError: There is no such report, or it has no such option.
         """
-        if name not in ("dlprof", "graph"):
-            raise UnknownFormatError(f"no model is called {name!r}", hint="models: dlprof, graph")
-        from tracekit.core import dlprof, graph
-
-        rollup = self._layer.rollup()
-        return dlprof.tables(rollup) if name == "dlprof" else graph.tables(rollup)
+        return self.report(report).frame()
 
     def wide(self) -> pl.DataFrame:
-        """Put the metrics of Nsight Compute side by side.
+        """Return the Nsight Compute results with one column per metric.
 
         Returns:
-            One row a row of ``ncu_launches``: its columns, and one a metric of ``ncu_metrics`` with its values in base
-            units (texts, of a metric that has no number). A column whose metric is not known is called
+            One row per row of ``ncu_launches``, with its columns and one column per metric of ``ncu_metrics``. Values
+            are in base units; those of metrics without numbers are strings. A metric without a known name is called
             ``section: label``.
 
         Raises:
-            TracekitError: Launches have so few of the metrics that nearly all of very many cells would be empty.
+            TracekitError: The results have so few metrics in common that nearly all cells would be empty.
 
-        Example:
+        Examples:
             >>> import tracekit as tk
             >>> wide = tk.load("fixtures/ncu/ncu_details.csv").wide()
             >>> wide.select("launch_id", "duration_ns", "dram__bytes.sum").rows()[:2]
@@ -370,25 +337,25 @@ class Trace:
         return ncu.wide(self.frame("ncu_launches"), self.frame("ncu_metrics"))
 
     def join_ncu(self, ncu: Trace, *, metrics: Sequence[str] | None = None) -> Trace:
-        """Put the metrics of Nsight Compute beside the kernels of a capture of the same program.
+        """Join the kernels with the Nsight Compute results of the same program.
 
-        Results are found by the kernel's name, however it is spelt, its grid and block, the NVTX ranges around the
-        launch, and the order of launches. Some of them may be missing: what is left gets those of another launch of
-        the same kernel with the same grid and block, and ``ncu_match`` says so.
+        Results are matched by kernel name, in any spelling, grid and block size, the NVTX ranges around the launch, and
+        launch order. Kernels without a result of their own get that of another launch with the same name, grid and
+        block; ``ncu_match`` states how each result was matched.
 
         Args:
-            ncu: Results of Nsight Compute: single ones, or the groups of a summary. Keep it open.
-            metrics: Only these metrics; all if None.
+            ncu: Nsight Compute results, single or grouped. It has to stay open.
+            metrics: Names of the metrics to add; None is all of them.
 
         Returns:
-            A new trace, correlated. Its kernels carry ``ncu_launch_id``, ``ncu_match`` and a column a metric (n rows
-            in, n rows out); its tables of Nsight Compute are those of ``ncu``.
+            A correlated trace. Its kernels have ``ncu_launch_id``, ``ncu_match`` and one column per metric (n rows in,
+            n rows out); its Nsight Compute tables are those of ``ncu``.
 
         Raises:
-            MissingTableError: There are no kernels, or no results.
+            MissingTableError: There are no kernels or no results.
             SchemaError: ``ncu`` has no such metric.
 
-        Example:
+        Examples:
             >>> import tracekit as tk
             >>> ncu = tk.load("fixtures/ncu/ncu_basic.ncu-rep")
             >>> joined = tk.load("fixtures/train_amp.nsys-rep").join_ncu(ncu, metrics=["dram__bytes.sum"])
@@ -398,20 +365,20 @@ class Trace:
         for trace, table, what in ((self, "kernels", "kernels"), (ncu, "ncu_launches", "results of Nsight Compute")):
             if not trace.count(table):
                 raise MissingTableError(f"has no {what} to join", path=trace.path, hint=self.schema(table).recorded_by)
-        return self._on(self._layer.joined(ncu._layer, metrics), ("joined", (ncu._recipe, metrics)))
+        return self._then(JoinNcu(ncu._plan, None if metrics is None else tuple(metrics)))
 
-    @property
     def ncu_matches(self) -> pl.DataFrame:
-        """How many kernels a result of Nsight Compute was found for, and how; no rows before ``join_ncu``.
+        """Count the kernels by how their Nsight Compute result was matched; no rows before ``join_ncu``.
 
-        One row a value of ``ncu_match``: ``match``, ``kernels``, their ``share`` of all kernels, and ``launches``, the
-        different results that they got. The row without ``match`` is of kernels without result, and of results
-        without kernel.
+        Returns:
+            One row per value of ``ncu_match``: ``match``, ``kernels``, their ``share`` of all kernels, and
+            ``launches``, the number of different results. The row without ``match`` counts kernels without a result,
+            and results without a kernel.
 
-        Example:
+        Examples:
             >>> import tracekit as tk
             >>> ncu = tk.load("fixtures/ncu/ncu_basic.ncu-rep")
-            >>> tk.load("fixtures/train_amp.nsys-rep").join_ncu(ncu).ncu_matches.select("match", "kernels").rows()
+            >>> tk.load("fixtures/train_amp.nsys-rep").join_ncu(ncu).ncu_matches().select("match", "kernels").rows()
             [('range', 11), ('order', 1), ('shape', 48), (None, 274)]
         """
         from tracekit.core.ncu import join
@@ -422,23 +389,23 @@ class Trace:
         return join.counted(self.frame("kernels").select("ncu_launch_id", "ncu_match").collect(), launches)
 
     def join_graph(self, graph: Trace) -> Trace:
-        """Say of the nodes of a graph which ops of this capture they are, and what they took.
+        """Join the nodes of a graph with the ops of this capture.
 
-        An op is found by its name, then by its name in the letters that names of nodes may have, then where one of the
-        names ends in the other, then by the scope or node that it lies in.
+        An op is matched by its name, by its name in the characters that node names may have, by one name being the end
+        of the other, and by the scope or node that contains it, in this order.
 
         Args:
-            graph: A trace with a graph: a GraphDef, or an event file. Keep it open.
+            graph: A trace with a graph: a GraphDef or an event file. It has to stay open.
 
         Returns:
-            A new trace, rolled up. Its ``graph_nodes`` and ``graph_edges`` are those of ``graph``; nodes carry
-            ``op_id``, ``op_match``, counts, CPU and GPU time, and what they have to do with Tensor Cores (n rows in,
-            n rows out). The report ``graph_summary`` sums up scopes.
+            A rolled-up trace. Its ``graph_nodes`` and ``graph_edges`` are those of ``graph``; nodes have ``op_id``,
+            ``op_match``, counts, CPU and GPU time, and Tensor Core figures (n rows in, n rows out). The report
+            ``graph_summary`` sums them up by scope.
 
         Raises:
-            MissingTableError: There are no ops, or no nodes.
+            MissingTableError: There are no ops or no nodes.
 
-        Example:
+        Examples:
             >>> import tempfile, tracekit as tk
             >>> trace = tk.load("fixtures/train_amp.sqlite")
             >>> with tempfile.TemporaryDirectory() as folder:
@@ -447,18 +414,18 @@ class Trace:
             >>> nodes.select("name", "op_id", "op_match", "gpu_time_ns").row(2)
             ('Batch/Copy_to_device/aten_to', 'TO_1', 'spelling', 264478)
         """
-        layer = self._layer.graph_joined(graph._layer)
+        joined = self._then(JoinGraph(graph._plan))
         for trace, table, what in ((self, "ops", "ops"), (graph, "graph_nodes", "nodes of a graph")):
-            if not layer.count(table):
+            if not joined.count(table):
                 raise MissingTableError(f"has no {what} to join", path=trace.path, hint=self.schema(table).recorded_by)
-        return self._on(layer, ("graph_joined", (graph._recipe,)))
+        return joined
 
-    @property
     def graph_matches(self) -> pl.DataFrame:
-        """How many ops are in the graph, and how they were found; no rows before ``join_graph``.
+        """Count the ops by how they were matched with nodes of the graph; no rows before ``join_graph``.
 
-        One row a value of ``op_match``: ``match``, ``ops``, their ``gpu_time_ns`` and its ``share`` of that of all
-        ops. The row without ``match`` is of ops that are not in the graph.
+        Returns:
+            One row per value of ``op_match``: ``match``, ``ops``, their ``gpu_time_ns`` and its ``share`` of that of
+            all ops. The row without ``match`` counts ops that are not in the graph.
         """
         from tracekit.core.graph import join
 
@@ -477,27 +444,28 @@ class Trace:
         min_duration_ns: int | None = None,
         tables: Sequence[str] | None = None,
     ) -> Trace:
-        """Keep some rows: a new trace.
+        """Return a trace with only the matching rows.
 
-        It may be correlated before or after: kernels keep the ranges that lie outside the selection. Only tables that
-        are left out are left out of the correlation too.
+        Conditions apply to what was recorded. A roll-up is computed from the selected rows, whether it is called before
+        or after; correlation uses all rows, so that kernels keep the ranges around them. Tables that are not selected
+        are empty, also for correlation.
 
         Args:
-            time: Rows that overlap ``[a, b)`` ns since the trace origin; either end may be None. Results of Nsight
-                Compute have no times: they are kept, with a warning if there is nothing else.
+            time: Rows that overlap ``[a, b)`` ns since the trace origin; either end may be None. Nsight Compute results
+                have no times: they are kept, with a warning if there is nothing else.
             devices: GPU rows of these devices.
             domains: NVTX ranges and marks of these domains; "" is the default domain.
-            min_duration_ns: Rows that last at least so long.
-            tables: Only these tables; the others are empty.
+            min_duration_ns: Rows with at least this duration.
+            tables: Names of the tables to keep; None is all of them.
 
         Returns:
-            A new trace.
+            The trace. Several selections add up.
 
         Raises:
-            SchemaError: No such table.
-            TracekitError: There is no such GPU, or nothing was recorded in that time; the message says what there is.
+            SchemaError: There is no such table.
+            TracekitError: There is no such GPU, or nothing was recorded in that time. The message states what there is.
 
-        Example:
+        Examples:
             >>> import tracekit as tk
             >>> trace = tk.load("fixtures/graph_node.sqlite")
             >>> trace.count("kernels"), trace.select(time=(40_000_000, 50_000_000)).count("kernels")
@@ -505,20 +473,19 @@ class Trace:
         """
         for name in tables or ():
             self.schema(name)
-        presence.check(self, time=time, devices=devices, domains=domains)
-        layer = self._layer if tables is None else self._layer.only(tables)
-        steps: list[Step] = [] if tables is None else [("only", (tuple(tables),))]
-        wanted = Selection(
+        presence.check(self._view, time=time, devices=devices, domains=domains)
+        selection = Selection(
             time,
             None if devices is None else tuple(devices),
             None if domains is None else tuple(domains),
             min_duration_ns,
         )
-        if time is not None and layer.count("ncu_launches") and not layer.count("kernels"):
+        steps: list[Step] = [SelectRows(selection)]
+        if tables is not None:
+            steps.append(SelectTables(frozenset(tables)))
+        if time is not None and self.count("ncu_launches") and not self.count("kernels"):
             warn("results of Nsight Compute have durations, but no place in time: all are kept", path=self.path)
-        if wanted == Selection():
-            return self._on(layer, *steps)
-        return self._on(Selected(layer, wanted), *steps, ("selected", (wanted,)))
+        return self._then(*steps)
 
     def export(
         self,
@@ -533,23 +500,24 @@ class Trace:
         """Write the trace in another format; the output appears whole or not at all.
 
         Args:
-            path: File to write, or folder for formats with a file a table.
-            format: Name of an exporter; None takes it from the suffix.
-            tables: Only these tables; of a format with one file per table, a single one makes a single file. If None,
-                all but those that are large and declared as optional, ``ncu_metric_instances`` and ``ncu_sources``.
-            overwrite: Replace what is there.
-            options: Options of the exporter, by name.
-            progress: Told how far the work has come.
+            path: File to write, or folder for formats with one file per table.
+            format: Name of an exporter; None uses the suffix of the path.
+            tables: Names of the tables to write. A format with one file per table writes a single table as one file.
+                None writes all tables but the large ones that are declared as optional (``ncu_metric_instances`` and
+                ``ncu_sources``).
+            overwrite: Whether to replace an existing output.
+            options: Values of options of the exporter, by name.
+            progress: Progress callback.
 
         Returns:
-            The path written.
+            The path.
 
         Raises:
-            UnknownFormatError: No such exporter, or it takes no such option.
-            ExportError: The target exists, or cannot be written; or several tables would go into a folder that is named
+            UnknownFormatError: There is no such exporter, or it has no such option.
+            ExportError: The output exists or cannot be written; or several tables would go into a folder that is named
                 like a file.
 
-        Example:
+        Examples:
             >>> import tempfile, tracekit as tk
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     tk.load("fixtures/graph_node.sqlite").export(f"{folder}/trace.json.gz").name
@@ -559,23 +527,19 @@ class Trace:
         chosen = chosen.with_options(options or {})
         trace = self.select(tables=tables)
         trace = trace.correlate() if chosen.correlated else trace
-        one_by_one = chosen.write is None and (tables is None or len(tables) != 1)
-        if one_by_one and format is None:
+        if format is None and exporting.holds_one_table_per_file(chosen, tables):
             chosen.check_folder(path)
-        is_ours = registry.is_ours if chosen.folder or one_by_one else None
-        with targets.output(path, is_ours=is_ours, overwrite=overwrite, inputs=trace.inputs) as new:
-            _write(trace, chosen, new, tables, progress or _untold)
-        return Path(path)
+        view = trace._view  # noqa: SLF001 - another trace
+        return exporting.write_trace(view, path, chosen, tables=tables, overwrite=overwrite, progress=progress)
 
     @property
-    def inputs(self) -> tuple[targets.Input, ...]:
-        """Files and folders that this trace is read from, which no output replaces."""
-        return self._layer.inputs
+    def inputs(self) -> tuple[Input, ...]:
+        """Files and folders that this trace is read from, which no output may replace."""
+        return exporting.inputs_of(self._view)
 
     def close(self) -> None:
-        """Close the file."""
-        if self._built is not None:
-            self._built.close()
+        """Close the file and free the cached columns, also those of traces derived from this one."""
+        self._plan.source.close()
 
     def __enter__(self) -> Self:
         return self
@@ -586,6 +550,12 @@ class Trace:
     def __contains__(self, name: object) -> bool:
         """Return whether a table of that name is declared; it may have no rows."""
         return name in schemas.tables()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _OF_VIEWS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        warnings.warn(f"Trace.{name} is deprecated: only exporters need it", DeprecationWarning, stacklevel=2)
+        return getattr(self._view, _OF_VIEWS[name])
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the tables."""
@@ -607,7 +577,7 @@ class Trace:
     def _description(self) -> Description:
         """Describe the trace; what cannot be read, or would take long, is left out."""
         basic = Description(self.format, self.path)
-        if self._built is None:
+        if not self._plan.source.is_open:
             return basic
         try:
             devices = tuple(self.devices["name"].cast(str))
@@ -618,50 +588,43 @@ class Trace:
 
     def _counts_quickly(self) -> bool:
         small = self.path is None or not self.path.is_file() or self.path.stat().st_size <= QUICK_BYTES
-        return small and isinstance(self._layer, File)
+        return small and self._plan == Plan(self._plan.source)
 
-    def __reduce__(self) -> tuple[Callable[..., Trace], tuple[Recipe, str]]:
-        return _rebuilt, (self._recipe, self.format)
+    def __reduce__(self) -> tuple[Callable[..., Trace], tuple[Plan, str]]:
+        return _reopened, (self._plan, self.format)
 
-    @property
-    def _layer(self) -> Layer:
-        """The layers of the trace; a trace that was pickled builds them when they are first needed."""
-        layer = self._built
-        if layer is None:
-            with self._turn:
-                layer = self._built = self._built or self._recipe.layer()
-        return layer
+    def __copy__(self) -> Trace:
+        return _reopened(self._plan.reopened(), self.format)
 
-    def _columns(self, name: str, columns: Sequence[str] | None) -> list[str]:
-        schema = self.schema(name)
-        return schema.names if columns is None else [schema[c].name for c in columns]
+    def __deepcopy__(self, memo: object) -> Trace:
+        return self.__copy__()
 
-    def _on(self, layer: Layer, *steps: Step) -> Trace:
-        """Return a trace of other layers, which these steps made of the layers of this trace."""
-        return Trace(layer, path=self.path, format=self.format, recipe=self._recipe.then(*steps))
+    def _then(self, *steps: Step) -> Trace:
+        """Return a trace of the plan with more steps."""
+        return Trace(self._plan.then(*steps), path=self.path, format=self.format)
 
 
 def stats(trace: Trace, report: str) -> pl.DataFrame:
-    """Compute a report of ``nsys stats`` or of DLProf: its columns, order and numbers.
+    """Return the rows of a report, with the columns, order and numbers of the tool that defined it.
 
     Args:
-        trace: A trace; for reports of DLProf it may be rolled up, with a key op or some iterations.
-        report: Name as nsys gives it, ``cuda_gpu_kern_sum``, also with its options (``cuda_gpu_kern_sum:base``) or an
-            old name (``gpukernsum``); or as DLProf gives it: ``detailed``.
+        trace: A trace; for reports of DLProf it may be rolled up with a key op or iterations.
+        report: Name of a report of nsys (``cuda_gpu_kern_sum``, also with its options as in ``cuda_gpu_kern_sum:base``,
+            or a former name such as ``gpukernsum``), of DLProf (``detailed``), or of tracekit (``advise``).
 
     Returns:
-        One row a line of the report; no rows if the capture recorded nothing for it.
+        One row per line of the report; no rows if the capture has no data for it.
 
     Raises:
-        UnknownFormatError: No such report.
+        UnknownFormatError: There is no such report, or it has no such option.
 
-    Example:
+    Examples:
         >>> import tracekit as tk
         >>> report = tk.stats(tk.load("fixtures/graph_node.sqlite"), "cuda_gpu_kern_sum")
         >>> report.columns[:3], report.height
         (['Time (%)', 'Total Time (ns)', 'Instances'], 5)
     """
-    return trace.report(report).frame()
+    return trace.stats(report)
 
 
 def convert(
@@ -669,137 +632,36 @@ def convert(
     target: str | os.PathLike[str],
     *,
     to: str | None = None,
-    format: str | None = None,  # noqa: A002
+    source_format: str | None = None,
     overwrite: bool = False,
+    format: str | None = None,  # noqa: A002
 ) -> Path:
     """Convert a profile from one format to another, file to file.
 
     Args:
         source: File to read.
         target: File or folder to write.
-        to: Name of an exporter; None takes it from the suffix of the target.
-        format: Name of a reader; None recognises the content.
-        overwrite: Replace what is there.
+        to: Name of an exporter; None uses the suffix of the target.
+        source_format: Name of a reader; None detects the format from the content.
+        overwrite: Whether to replace an existing output.
+        format: Deprecated name of ``source_format``.
 
     Returns:
         The path written.
 
     Raises:
-        TracekitError: As ``load`` and ``Trace.export``.
+        TracekitError: As for ``load`` and ``Trace.export``.
 
-    Example:
+    Examples:
         >>> import tempfile, tracekit as tk
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     tk.convert("fixtures/graph_node.sqlite", f"{folder}/tables", to="parquet").name
         'tables'
     """
-    with load(source, format) as trace:
+    if format is not None:
+        warnings.warn("convert(format=) is deprecated: use source_format=", DeprecationWarning, stacklevel=2)
+    with load(source, source_format or format) as trace:
         return trace.export(target, format=to, overwrite=overwrite)
-
-
-def redact(
-    path: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    *,
-    overwrite: bool = False,
-    key: bytes | os.PathLike[str] | None = None,
-) -> dict[str, int]:
-    """Copy a profile without what identifies people and machines, so that it can be shared.
-
-    Environments, command lines, user names and the output of programs are emptied. Values that link rows or files,
-    such as UUIDs and host names, become pseudonyms. Where names, addresses, secrets and private folders stand in other
-    texts, they are overwritten. Everything else is as it was.
-
-    Args:
-        path: File to read.
-        target: File to write.
-        overwrite: Replace what is there.
-        key: Makes the pseudonyms, at least 16 bytes or a file that holds them, to be kept secret: files redacted with
-            the same key have the same pseudonym for the same value. By default a random key is made and forgotten.
-
-    Returns:
-        How many values were replaced, by kind.
-
-    Raises:
-        UnknownFormatError: No reader recognises the file.
-        TracekitError: Files of its format cannot be redacted, the file changed while it was read, or the key is short.
-        CorruptTraceError: The file is damaged, or looking through it would cost more than a file of its size may.
-        ExportError: The target exists, or cannot be written.
-        FileNotFoundError: There is no such file.
-
-    Example:
-        >>> import tempfile, tracekit as tk
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     tk.redact("fixtures/graph_node.sqlite", f"{folder}/shared.sqlite")["host name"]
-        3
-    """
-    source = registry.Source(path)
-    inputs = [targets.Input.of(source.path)]
-    if isinstance(key, os.PathLike):
-        inputs.append(targets.Input.of(key))
-    key = _secret(key)
-    found = _redacting(source)
-    redact, with_key = found.redact, found.redact_with_key
-    if redact is None or (key is not None and with_key is None):
-        raise TracekitError(
-            f"{found.format} files cannot be redacted with a key", path=source.path, hint="leave it out"
-        )
-    with targets.output(target, overwrite=overwrite, inputs=inputs) as new:
-        return dict(redact(source, new) if key is None or with_key is None else with_key(source, new, key))
-
-
-def _secret(key: bytes | os.PathLike[str] | None) -> bytes | None:
-    """Return the bytes of a key, of which a file holds a limited number."""
-    from tracekit.readers.common.redaction import MAX_KEY, MIN_KEY
-
-    if isinstance(key, os.PathLike):
-        try:
-            with Path(path := key).open("rb") as file:
-                key = file.read(MAX_KEY + 1)
-        except OSError as e:
-            raise TracekitError(f"the key cannot be read: {e.strerror or e}", path=os.fspath(path)) from e
-    if key is not None and len(key) < MIN_KEY:
-        raise TracekitError(f"a key of {len(key)} bytes can be guessed", hint=f"use {MIN_KEY} random bytes or more")
-    if key is not None and len(key) > MAX_KEY:
-        raise TracekitError(f"a key of more than {MAX_KEY} bytes", hint=f"use {MIN_KEY} random bytes")
-    return key
-
-
-def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Count what identifies people and machines in a profile: what ``redact`` would replace.
-
-    Args:
-        path: File to read.
-
-    Returns:
-        How many values there are, by kind; all are 0 for a file that was redacted.
-
-    Raises:
-        UnknownFormatError: No reader recognises the file.
-        TracekitError: Files of its format cannot be redacted, or the file changed while it was read.
-        CorruptTraceError: The file is damaged, or looking through it would cost more than a file of its size may.
-        FileNotFoundError: There is no such file.
-
-    Example:
-        >>> import tracekit as tk
-        >>> tk.unredacted("fixtures/graph_node.sqlite")["environment"] > 0
-        True
-    """
-    source = registry.Source(path)
-    found = _redacting(source)
-    if found.unredacted is None:
-        said = f"what identifies somebody in {found.format} files cannot be counted"
-        raise TracekitError(said, path=source.path, hint="redact it: that counts what is replaced")
-    return dict(found.unredacted(source))
-
-
-def _redacting(source: registry.Source) -> registry.Reader:
-    """Return the reader that recognises a source and can redact it."""
-    found = registry.sniff(source)
-    if found.redact is None:
-        able = ", ".join(r.format for r in registry.readers().values() if r.redact is not None)
-        raise TracekitError(f"{found.format} files cannot be redacted", path=source.path, hint=f"formats: {able}")
-    return found
 
 
 def write_table(
@@ -812,56 +674,11 @@ def write_table(
 ) -> Path:
     """Write one table of a trace to one file, in a format that holds tables."""
     chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
-    if chosen.write_table is None:
-        raise UnknownFormatError(f"{chosen.format} holds whole traces, not one table", path=path)
-    with targets.output(path, overwrite=overwrite, inputs=trace.inputs) as new:
-        chosen.write_table(trace, name, new, _untold)
-    return Path(path)
+    view = trace._view  # noqa: SLF001 - exporters take the view
+    return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
 
 
-def _rebuilt(recipe: Recipe, format: str) -> Trace:  # noqa: A002
-    """Return the trace of a recipe; its file is opened when it is first used."""
-    path = recipe.origin.path if isinstance(recipe.origin, OpenedFile) else None
-    return Trace(None, path=path, format=format, recipe=recipe)
-
-
-def _write(trace: Trace, to: Exporter, path: Path, tables: Sequence[str] | None, progress: Progress) -> None:
-    if to.write is not None:
-        to.write(trace, path, progress)
-    elif to.write_table is None:
-        raise ExportError(f"exporter {to.format!r} writes nothing", path=path)
-    elif tables is not None and len(tables) == 1:
-        to.write_table(trace, tables[0], path, progress)
-    else:
-        names = tables or [t for t in trace.tables if not trace.schema(t).optional]
-        _write_tables(trace, to.write_table, {n: path / f"{n}{to.suffixes[0]}" for n in names}, progress)
-
-
-def _write_tables(
-    trace: Trace, write: Callable[[View, str, Path, Progress], None], paths: Mapping[str, Path], progress: Progress
-) -> None:
-    """Write tables to files of one folder, in several threads; progress is told of all of them together."""
-    from tracekit.threads import in_order
-
-    next(iter(paths.values())).parent.mkdir()
-    trace.prefetch(dict.fromkeys(paths))
-    lock = threading.Lock()
-    counts = {name: trace.count(name) for name in paths}
-    longest_first = sorted(counts, key=lambda name: -counts[name])
-    rows = sum(counts.values())
-    written: Counter[str] = Counter()
-
-    def job(name: str) -> None:
-        def tell(done: int, total: int) -> None:  # noqa: ARG001
-            with lock:
-                written[name] = done
-                progress(written.total(), rows)
-
-        write(trace, name, paths[name], tell)
-
-    for _ in in_order(job, longest_first, WRITERS):
-        pass
-
-
-def _untold(done: int, total: int) -> None:
-    """Progress that nobody asked for."""
+def _reopened(plan: Plan, format: str) -> Trace:  # noqa: A002
+    """Return the trace of a plan whose file is opened when it is first used."""
+    in_memory = isinstance(plan.source.origin, InMemory)
+    return Trace(plan, path=None if in_memory else plan.source.path, format=format)

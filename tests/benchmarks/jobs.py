@@ -60,7 +60,7 @@ def event_tables(path: str) -> tuple[float, int]:
     """Four tables of events to Arrow, all their columns; says how large they are."""
     began = time.perf_counter()
     with tk.load(path) as trace:
-        trace.prefetch(dict.fromkeys(EVENTS))
+        trace._view.prefetch(dict.fromkeys(EVENTS))
         tables = [trace.table(name) for name in EVENTS]
     seconds = time.perf_counter() - began
     print(f"{sum(table.nbytes for table in tables) / 1e6:.0f} MB of Arrow", file=sys.stderr)

@@ -158,7 +158,7 @@ def test_a_graph_made_of_a_capture_is_found_whole(capture: Path, tmp_path: Path)
             assert joined["graph_edges"].equals(graph["graph_edges"])
             assert nodes.select(graph.schema("graph_nodes").names).equals(graph.frame("graph_nodes").collect())
             report = joined.report("graph_summary").frame()
-            ways = joined.graph_matches
+            ways = joined.graph_matches()
     assert nodes["op_count"].to_list() == [1] * ops.height
     recorded = nodes["attributes"].str.json_path_match("$.op_id")
     assert nodes["op_id"].to_list() == recorded.to_list()
@@ -232,7 +232,7 @@ def test_what_cannot_be_joined_is_refused(tmp_path: Path) -> None:
             empty.join_graph(graph)
         with pytest.raises(MissingTableError, match="no graph was joined"):
             trace.rollup().report("graph_summary")
-        assert trace.graph_matches.is_empty()
+        assert trace.graph_matches().is_empty()
 
 
 @pytest.mark.corpus

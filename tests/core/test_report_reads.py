@@ -34,7 +34,7 @@ def test_tables_are_read_together(name: str, report: str, monkeypatch: pytest.Mo
 
         def prefetch(wanted: reports.Reads) -> None:
             asked.extend(wanted)
-            trace.prefetch(wanted)
+            trace._view.prefetch(wanted)
 
         reports.run(trace.frame, report, prefetch)
     assert asked

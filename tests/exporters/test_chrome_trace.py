@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tracekit import schemas
 from tracekit.exporters.chrome_trace import events, export, kinds, text
 from tracekit.exporters.chrome_trace.file import TextFile
-from tracekit.layers import ROLLED_UP
+from tracekit.plan import ROLLED_UP
 
 Event = dict[str, Any]
 QUEUE = {"process_id": 7, "device_id": 0, "context_id": 1, "stream_id": 3}
@@ -267,7 +267,7 @@ def test_a_view_that_is_not_correlated_has_no_arrows_and_no_projections(tmp_path
         api_calls=[call(0, 4, correlation_id=1)], kernels=[kernel(10, 11, correlation_id=1)], nvtx_ranges=[push(0, 5)]
     )
     path = tmp_path / "bare.json"
-    export.write(made, path, lambda *_: None)
+    export.write(made._view, path, lambda *_: None)
     found = json.loads(path.read_text("utf-8"))["traceEvents"]
     assert [e["ph"] for e in found if e["ph"] != "M"] == ["X", "X", "X"]
 
@@ -348,7 +348,8 @@ def test_gzip_holds_the_same_text_and_is_always_the_same(tmp_path: Path, monkeyp
 
 def test_progress_comes_to_its_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    export.write(trace(kernels=[kernel(0, 1)], api_calls=[call(0, 1)]), tmp_path / "p.json", lambda *n: seen.append(n))
+    view = trace(kernels=[kernel(0, 1)], api_calls=[call(0, 1)])._view
+    export.write(view, tmp_path / "p.json", lambda *n: seen.append(n))
     assert seen == [(1, 2), (2, 2)]
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.readers.ncu_files import FOLDER
 from tracekit import schemas
 from tracekit.errors import TracekitError, TracekitWarning
-from tracekit.layers import File
+from tracekit.plan import InMemory, RecordedTables
 from tracekit.readers.ncu_csv import frame, open_, sniff
 from tracekit.registry import Source
 
@@ -81,7 +81,7 @@ def read(path: Path) -> None:
     """Read everything, and hold it against the declarations."""
     source = Source(path)
     sniff(source)
-    trace = File(open_(source), path)
+    trace = RecordedTables(InMemory(open_(source)), path=path)
     for name, schema in schemas.tables().items():
         table = trace.read(name, schema.names)
         table.validate(full=True)

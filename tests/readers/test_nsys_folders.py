@@ -306,8 +306,8 @@ def test_our_own_tables_are_not_taken_for_an_export(tmp_path: Path) -> None:
 
 def test_source_tables_and_columns_are_those_of_the_export(kind: str) -> None:
     with tk.load(EXPORT) as export, tk.load(fixture(kind)) as folder:
-        theirs, mine = (t._layer._capture.tables.columns for t in (export, folder))
-        assert isinstance(folder._layer._capture, Lookups)
+        theirs, mine = (t._plan.source.capture.tables.columns for t in (export, folder))
+        assert isinstance(folder._plan.source.capture, Lookups)
         assert set(mine) == set(theirs)
         assert len(mine) == len(theirs)
         assert {t: tuple(mine[t]) for t in mine} == {t: tuple(theirs[t]) for t in theirs}

@@ -546,7 +546,7 @@ def test_a_failing_driver_is_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError
 
         monkeypatch.setattr(adbc_driver_sqlite.dbapi, "connect", fail)
-        trace._layer._capture.close()  # type: ignore[attr-defined]
+        trace._plan.source.capture.close()  # type: ignore[attr-defined]
         with pytest.raises(CorruptTraceError, match=f"table {KERNEL}: cannot be read: OSError"):
             trace["kernels"]
 

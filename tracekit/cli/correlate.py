@@ -99,7 +99,7 @@ def _load(path: Path) -> Trace:
 
 def _found(trace: Trace) -> str:
     """Say how many kernels have metrics, and which way they were found."""
-    ways = {row["match"]: row for row in trace.ncu_matches.iter_rows(named=True)}
+    ways = {row["match"]: row for row in trace.ncu_matches().iter_rows(named=True)}
     lost = ways.pop(None, {"launches": 0})["launches"]
     total, found = trace.count("kernels"), sum(row["kernels"] for row in ways.values())
     how = "".join(f", {row['kernels']:,} by {way}" for way, row in ways.items())

@@ -226,7 +226,7 @@ def rollup_options(verb: Verb) -> Verb:
         given = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
 
         def roll_up(trace: Trace, *tables: str, asked: bool = False) -> Trace:
-            from tracekit.layers import ROLLED_UP
+            from tracekit.plan import ROLLED_UP
 
             wanted = asked or any(v not in (None, EXTENDED) for v in given.values())
             made = any(t in ROLLED_UP and not trace.count(t) for t in tables)

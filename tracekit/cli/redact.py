@@ -44,7 +44,7 @@ def command(
     stand in other texts, they are overwritten. All else stays as it is. Prints how many values of each kind it
     replaced, and none of them. OUT can be - for standard output.
     """
-    from tracekit.trace import redact, unredacted
+    from tracekit.redacting import redact, unredacted
 
     if check == (out is not None):
         raise click.UsageError("Give OUT, or --check and no OUT.")

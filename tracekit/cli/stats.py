@@ -152,7 +152,7 @@ def _absence(trace: Trace, chosen: Trace) -> str:
 
 def _matched(joined: Trace) -> str:
     """Say how many ops are in the graph, and which way they were found."""
-    ways = {row["match"]: row for row in joined.graph_matches.iter_rows(named=True)}
+    ways = {row["match"]: row for row in joined.graph_matches().iter_rows(named=True)}
     lost = ways.pop(None, {"ops": 0})["ops"]
     ops, share = (sum(row[c] for row in ways.values()) for c in ("ops", "share"))
     how = "".join(f", {row['ops']:,} by {way}" for way, row in ways.items())

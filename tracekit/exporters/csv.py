@@ -30,7 +30,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
     import polars as pl
 
     check_polars()
-    frame = pl.DataFrame(view.pieces(name)).with_columns(pl.col(pl.Binary).bin.encode("hex"))
+    frame = pl.DataFrame(view.chunked_table(name)).with_columns(pl.col(pl.Binary).bin.encode("hex"))
     with path.open("wb") as file:  # a path that is not UTF-8 means nothing to polars
         (without_formulas(frame) if spreadsheet else frame).lazy().sink_csv(file, maintain_order=True)
     progress(frame.height, frame.height)

@@ -21,7 +21,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
     """Write one table; reading it gives the same rows, types and field metadata, dictionaries included."""
     from pyarrow import parquet
 
-    table = view.pieces(name)
+    table = view.chunked_table(name)
     repeating = _repeating(table)
     for column in repeating:
         table = table.set_column(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import interrupts
 from tracekit.errors import TracekitError, shown
-from tracekit.registry import Source
+from tracekit.registry import Capture, Source
 from tracekit.targets import workspace
 
 if TYPE_CHECKING:
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.registry import Capture
 
 TOOL = "nsys"
 MOMENT_S = 1.0
 
 
-class Exported:
+class Exported(Capture):
     """A capture whose file is temporary: it is deleted when the capture is closed, or given up."""
 
     def __init__(self, capture: Capture, temporary: contextlib.ExitStack) -> None:
@@ -45,14 +44,21 @@ class Exported:
         """Read some columns of one table."""
         return self._capture.read(name, columns)
 
-    @property
-    def undecoded(self) -> Mapping[str, int]:
-        """What the export holds beside these tables, counted by name."""
-        return dict(getattr(self._capture, "undecoded", {}))
+    def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Number of rows of several tables."""
+        return self._capture.count_many(names)
+
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
+        """Read columns of several tables."""
+        return self._capture.read_many(columns)
+
+    def count_undecoded(self) -> Mapping[str, int]:
+        """Return the number of rows, by source table, that the export holds and no table has."""
+        return self._capture.count_undecoded()
 
     def close(self) -> None:
         """Close the export and delete it."""
-        getattr(self._capture, "close", lambda: None)()
+        self._capture.close()
         self._delete()
 
 

@@ -200,8 +200,8 @@ def test_ops_are_not_to_move_to_a_gpu_that_waits_for_launches() -> None:
 def test_what_advise_finds_is_in_the_database() -> None:
     with tk.load(FIXTURES / "ddp2.nsys-rep") as trace:
         rules = trace.report("advise").data.select("rule", "problem").rows()
-        found = trace.model("dlprof")["expert_systems_feedback"].select("exp_sys_id", "problem").rows()
-        as_dlprof = trace.rollup(tensor_cores="dlprof").model("dlprof")["expert_systems_feedback"]
+        found = trace._view.model("dlprof")["expert_systems_feedback"].select("exp_sys_id", "problem").rows()
+        as_dlprof = trace.rollup(tensor_cores="dlprof")._view.model("dlprof")["expert_systems_feedback"]
     assert [f for f in found if f in rules] == rules
     assert {"communication", "module_loading"} <= {rule for rule, _ in rules}
     assert set(as_dlprof["exp_sys_id"]) <= {

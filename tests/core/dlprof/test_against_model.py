@@ -55,7 +55,7 @@ def compared(export: Export, key_op: str | None, span: tuple[int, int] | None) -
         with warnings.catch_warnings(), tk.load(path) as trace:
             warnings.simplefilter("ignore", tk.TracekitWarning)
             trace = trace.rollup(key_op=key_op, iterations=span, dialect="pyprof", tensor_cores="dlprof")
-            made = trace.model("dlprof")
+            made = trace._view.model("dlprof")
     for name, frame in made.items():
         rows = [row[1:] for row in expected.t.get(name, [])]
         if name == "expert_systems_feedback":

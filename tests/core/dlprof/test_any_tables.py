@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.strategies import tables
 from tracekit import schemas
 from tracekit.errors import ExportError
-from tracekit.layers import ROLLED_UP
+from tracekit.plan import ROLLED_UP
 
 READ = ("nvtx_ranges", "api_calls", "kernels", "memcpys", "memsets", "syncs", "graph_launches", "osrt_calls", "devices")
 TEXTS = st.sampled_from(
@@ -53,7 +53,7 @@ def test_any_tables_roll_up(found: dict[str, pa.Table], dialect: str | None) -> 
         try:
             trace = tk.Trace.from_tables(found).rollup(dialect=dialect)
             made = {name: trace[name] for name in ROLLED_UP}
-            model = trace.model("dlprof")
+            model = trace._view.model("dlprof")
             with tempfile.TemporaryDirectory() as folder:
                 trace.export(f"{folder}/x.sqlite", format="dlprof-db")
                 trace.export(f"{folder}/reports", format="dlprof-reports")

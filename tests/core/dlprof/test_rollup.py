@@ -87,7 +87,7 @@ def test_a_whole_cuda_graph_is_work_of_the_gpu() -> None:
         rolled = trace.rollup()
         graphs = trace.frame("graph_launches").select("start_ns", "end_ns").collect()
         spent = rolled.frame("iterations").select(pl.col("in_other_kernels_ns", "in_memory_ops_ns").sum()).collect()
-        model = rolled.model("dlprof")
+        model = rolled._view.model("dlprof")
     ran = sum(end - start for start, end in graphs.rows())
     assert spent.row(0) == (ran, 0)
     assert model["model_summary"]["gpu_utilization"][0] > 0

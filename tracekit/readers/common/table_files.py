@@ -14,7 +14,7 @@ from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first
 from tracekit.files import InputFile, state_of
 from tracekit.readers.common.budget import CELL_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
-from tracekit.registry import describe
+from tracekit.registry import Capture, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class TableFile(Protocol):
         ...
 
 
-class TableFiles:
+class TableFiles(Capture):
     """An opened folder: one file a table, read by column. A file that is not as it was found is not read."""
 
     def __init__(self, files: Mapping[str, TablePath], describe_file: Callable[[InputFile], TableFile]) -> None:

@@ -20,6 +20,7 @@ from tracekit.readers.dlprof_db import rolled
 from tracekit.readers.dlprof_db.database import AGAIN, ID, Database
 from tracekit.readers.dlprof_db.tables import CHILDREN, NEEDED, ONE_CALL, TABLES, CallNumber, Lookup, calls
 from tracekit.readers.nsys.versions import LABELS
+from tracekit.registry import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +51,7 @@ _PUBLIC = {"read_only_system_config": frozenset(_SYSTEM), "read_only_model_confi
 _UNKNOWN = (None, "", "UNKNOWN")
 
 
-class DlprofCapture:
+class DlprofCapture(Capture):
     """An opened database: declared tables on demand, only the columns asked for."""
 
     def __init__(self, source: Source) -> None:

@@ -11,7 +11,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.graphdef import SAVED_MODELS, text
 from tracekit.readers.tensorflow import graph
 from tracekit.readers.tensorflow.forms import Form, Message, form
-from tracekit.registry import UNKNOWN, Source, describe
+from tracekit.registry import UNKNOWN, Capture, Source, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ FACTS = "capture_info"
 _HINT = "copy the file again, or save the graph again"
 
 
-class GraphCapture:
+class GraphCapture(Capture):
     """An opened file."""
 
     def __init__(self, source: Source) -> None:

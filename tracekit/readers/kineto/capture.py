@@ -22,6 +22,7 @@ from tracekit.readers.kineto.rows import Rows
 from tracekit.readers.kineto.stream import Stream
 from tracekit.readers.kineto.tracks import Tracks
 from tracekit.readers.kineto.walker import Walker
+from tracekit.registry import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,7 +102,7 @@ def _tell(path: Path, document: Document, stream: Stream, collected: Collected, 
             warn(f"{count} texts hold bad {what}: repaired", path=path)
 
 
-class KinetoCapture:
+class KinetoCapture(Capture):
     """A trace that was read.
 
     Attributes:
@@ -122,6 +123,10 @@ class KinetoCapture:
         kept = self.tracks.kept
         self.origin_ns = machine.shift_ns(facts) if exported else _first(kept)
         self.rows = {name: Rows(name, columns, self.origin_ns, self.tracks) for name, columns in kept.items()}
+
+    def count_undecoded(self) -> Mapping[str, int]:
+        """Return the number of events, by category, that the file holds and no table has."""
+        return self.undecoded
 
     def names(self) -> list[str]:
         """Names of the tables that may have rows."""

@@ -13,6 +13,7 @@ from tracekit.readers.common.damage import located
 from tracekit.readers.ncu_rep import instances, launches, machine, metrics, nvtx, rules, sources
 from tracekit.readers.ncu_rep.container import Container
 from tracekit.readers.ncu_rep.rows import table
+from tracekit.registry import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 LAUNCHES, METRICS, INSTANCES, SOURCES = "ncu_launches", "ncu_metrics", "ncu_metric_instances", "ncu_sources"
 
 
-class RepCapture:
+class RepCapture(Capture):
     """An opened report."""
 
     def __init__(self, source: Source) -> None:

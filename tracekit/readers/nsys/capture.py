@@ -20,6 +20,7 @@ from tracekit.readers.nsys import ids, machine, metrics, nvtx
 from tracekit.readers.nsys.lookups import Lookups, kind_of
 from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
+from tracekit.registry import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 PACKED = frozenset({"globalPid", "globalTid", "endGlobalTid"})
 
 
-class NsysCapture(Lookups):
+class NsysCapture(Lookups, Capture):
     """An opened file: declared tables on demand, only the columns asked for."""
 
     def __init__(self, tables: Tables) -> None:

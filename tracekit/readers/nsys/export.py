@@ -12,6 +12,8 @@ from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, LOOKED_UP, NEWEST_SCHEMA
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.readers.nsys.tables import Tables
 
 _NO_RECORDS = ("ENUM_", "sqlite_")
@@ -23,6 +25,10 @@ class Export(NsysCapture):
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self._check_version()
+
+    def count_undecoded(self) -> Mapping[str, int]:
+        """Return the number of events, by name, that the file holds and no table has."""
+        return self.undecoded
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:

@@ -8,6 +8,8 @@ from tracekit.readers.nsys.capture import NsysCapture
 from tracekit.readers.nsys_rep.report import Report
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.registry import Source
 
 
@@ -17,6 +19,10 @@ class RepCapture(NsysCapture):
     def __init__(self, source: Source) -> None:
         self.report = Report(source)
         super().__init__(self.report)
+
+    def count_undecoded(self) -> Mapping[str, int]:
+        """Return the number of events, by name, that the file holds and no table has."""
+        return self.undecoded
 
     @property
     def undecoded(self) -> dict[str, int]:

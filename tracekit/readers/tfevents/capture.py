@@ -20,7 +20,7 @@ from tracekit.readers.tfevents import events, exported, folders, graphs, step_st
 from tracekit.readers.tfevents.events import FileEvents, NoEvents
 from tracekit.readers.tfevents.records import Rooms
 from tracekit.readers.tfevents.runs import Run
-from tracekit.registry import UNKNOWN, Source, describe
+from tracekit.registry import UNKNOWN, Capture, Source, describe
 from tracekit.threads import in_order
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _check(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> None:
         )
 
 
-class EventsCapture:
+class EventsCapture(Capture):
     """Event files, by run.
 
     Attributes:
@@ -156,6 +156,10 @@ class EventsCapture:
         if name == INFO:
             return pa.table({c: [row[c] for row in self._facts()] for c in columns})
         return self._joined(name, columns)
+
+    def count_undecoded(self) -> Mapping[str, int]:
+        """Return the number of events, by name, that the file holds and no table has."""
+        return self.undecoded
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:

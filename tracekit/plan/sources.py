@@ -1,6 +1,6 @@
-"""How to build the layers of a trace again: what it was opened from, and what was done to it since.
+"""Where the tables of a trace come from, so that another process can open them again.
 
-A trace is pickled as its recipe. An open file or a lock cannot go to another process, but a path can.
+An open file or a lock cannot be pickled, but a path can.
 """
 
 from __future__ import annotations
@@ -8,27 +8,23 @@ from __future__ import annotations
 import dataclasses
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tracekit import registry
-from tracekit.errors import TracekitError, UnknownFormatError
-from tracekit.layers.file import File
-from tracekit.layers.selected import Selected
+from tracekit import registry, schemas
+from tracekit.errors import SchemaError, TracekitError, UnknownFormatError
+from tracekit.registry import Capture
 from tracekit.targets import Input
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Sequence
     from typing import Self
 
     import pyarrow as pa
 
-    from tracekit.layers.stack import Layer
     from tracekit.registry import Reader, Source
-
-Step: TypeAlias = tuple[str, tuple[Any, ...]]
-"""Name of a method of ``Layer`` that returns another layer, or ``selected``, and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +64,19 @@ class OpenedFile:
     format: str
     via: str | None
     stamp: Stamp | None
+    reopens: ClassVar[bool] = True
 
     @classmethod
     def of(cls, source: Source, reader: Reader, via: str | None) -> Self:
         """Describe a source that is about to be opened."""
         return cls(source.path.absolute(), reader.format, via, Stamp.of(source.path))
 
-    def layer(self) -> Layer:
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The file or folder, which no output may replace."""
+        return (Input.of(self.path),)
+
+    def open(self) -> Capture:
         """Open the file again.
 
         Raises:
@@ -86,7 +88,7 @@ class OpenedFile:
             raise FileNotFoundError(2, os.strerror(2), str(self.path))
         if Stamp.of(self.path) != self.stamp:
             raise TracekitError("has changed since the trace was loaded", path=self.path, hint="load it again")
-        return self.open(source, self.reader(source))
+        return self.open_with(self.reader(source), source)
 
     def reader(self, source: Source) -> Reader:
         """Return what reads the file.
@@ -98,13 +100,41 @@ class OpenedFile:
         return through(self.via, registry.reader(self.format), source)
 
     @staticmethod
-    def open(source: Source, reader: Reader) -> File:
-        """Open the file as what it is at this moment.
+    def open_with(reader: Reader, source: Source) -> Capture:
+        """Open a source as it is at this moment.
 
         Raises:
             TracekitError: The file cannot be read.
+            SchemaError: The reader opened something else than tables.
         """
-        return File(reader.open(source), source.path, (Input.of(source.path),))
+        opened = reader.open(source)
+        if isinstance(opened, Mapping):
+            return TablesCapture(opened, source.path)
+        if not isinstance(opened, Capture):
+            expected = "neither a mapping of tables nor a tracekit.Capture"
+            raise SchemaError(f"reader {reader.format!r} opened {type(opened).__name__}, {expected}", path=source.path)
+        return opened
+
+
+class TablesCapture(Capture):
+    """Arrow tables in memory."""
+
+    def __init__(self, tables: Mapping[str, pa.Table], path: Path) -> None:
+        self._tables = tables
+        self._path = path
+
+    def names(self) -> Collection[str]:
+        """Return the names of the tables."""
+        return self._tables.keys()
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table."""
+        schema = schemas.table(name)
+        return int(schemas.conform(self._tables[name], schema, schema.names[:1], path=self._path).num_rows)
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return a table with all its columns."""
+        return self._tables[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,55 +142,31 @@ class InMemory:
     """Tables in memory, which are pickled with the trace."""
 
     tables: Mapping[str, pa.Table]
+    path: ClassVar[Path] = Path("memory")
+    inputs: ClassVar[tuple[Input, ...]] = ()
+    reopens: ClassVar[bool] = True
 
-    def layer(self) -> Layer:
-        """Return the tables as a layer."""
-        return File(self.tables, Path("memory"))
+    def open(self) -> Capture:
+        """Return the tables as a capture."""
+        return TablesCapture(self.tables, self.path)
 
 
 @dataclass(frozen=True, slots=True)
-class LiveLayer:
-    """A layer that nothing is known of, and that therefore only this process has."""
+class LiveCapture:
+    """An opened capture of unknown origin, which only this process can read."""
 
-    opened: Layer
+    capture: Capture
+    path: ClassVar[Path] = Path("memory")
+    inputs: ClassVar[tuple[Input, ...]] = ()
+    reopens: ClassVar[bool] = False
 
-    def layer(self) -> Layer:
-        """Return the layer."""
-        return self.opened
+    def open(self) -> Capture:
+        """Return the capture."""
+        return self.capture
 
     def __reduce__(self) -> tuple[Any, ...]:
         hint = "open it with tracekit.load, or make it with Trace.from_tables"
-        raise TracekitError("a trace that was made of a layer cannot be pickled", hint=hint)
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """What a trace was opened from, and what was done to its layers since, in order.
-
-    Attributes:
-        origin: The file, or tables in memory.
-        steps: What was done; another trace that was joined stands as its own recipe.
-    """
-
-    origin: OpenedFile | InMemory | LiveLayer
-    steps: tuple[Step, ...] = ()
-
-    def then(self, *steps: Step) -> Recipe:
-        """Return the recipe with more steps."""
-        return dataclasses.replace(self, steps=(*self.steps, *steps))
-
-    def layer(self) -> Layer:
-        """Build the layers.
-
-        Raises:
-            TracekitError: The file has changed since it was loaded, or cannot be read.
-            FileNotFoundError: There is no such file.
-        """
-        layer = self.origin.layer()
-        for step, arguments in self.steps:
-            built: list[Any] = [a.layer() if isinstance(a, Recipe) else a for a in arguments]
-            layer = Selected(layer, *built) if step == "selected" else getattr(layer, step)(*built)
-        return layer
+        raise TracekitError("a trace of a capture of unknown origin cannot be pickled", hint=hint)
 
 
 def through(via: str | None, reader: Reader, source: Source) -> Reader:

@@ -1,0 +1,62 @@
+"""The interface of tables that are read by column, and the LazyFrames of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from tracekit import schemas
+from tracekit.forks import check_polars
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.schemas import TableSchema
+
+
+class Tables(ABC):
+    """Every declared table by name, perhaps without rows. Several threads may read it."""
+
+    @abstractmethod
+    def schema(self, name: str) -> TableSchema:
+        """Return the schema of a table."""
+
+    @abstractmethod
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table."""
+
+    @abstractmethod
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of a table: all rows, in the order of the file."""
+
+    @abstractmethod
+    def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
+        """Read columns by table, in as few passes over the file as its format allows, and cache them."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Drop the cached columns and results."""
+
+    def counts(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the number of rows of several tables."""
+        return {name: self.count(name) for name in names}
+
+
+def to_frame(tables: Tables, name: str) -> pl.LazyFrame:
+    """Return a table as a LazyFrame that reads the columns of its query when it is collected."""
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    check_polars()
+    schema = schemas.polars_schema(tables.schema(name))
+
+    def read(columns: list[str] | None, where: pl.Expr | None, rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
+        check_polars()
+        table = tables.read(name, list(schema) if columns is None else columns or list(schema)[:1])
+        frame = pl.DataFrame(table if rows is None else table.slice(0, rows))
+        yield frame if where is None else frame.filter(where)
+
+    return register_io_source(read, schema=schema)

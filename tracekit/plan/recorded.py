@@ -1,0 +1,195 @@
+"""The tables that were recorded: one opened file, and the only owner of its columns."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from tracekit import schemas
+from tracekit.errors import SchemaError, TracekitError, warn
+from tracekit.plan.base import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from tracekit.plan.plan import Aggregation, Plan, Selection
+    from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
+    from tracekit.plan.stages import SharedRollup
+    from tracekit.registry import Capture
+    from tracekit.schemas import TableSchema
+    from tracekit.targets import Input
+
+    RollupKey = tuple[frozenset[Selection], Aggregation]
+
+
+class RecordedTables(Tables):
+    """The tables of one file or in memory, checked against their declarations.
+
+    The file is opened at once or when it is first used. A column is read once, by one thread at a time, and cached
+    until the file is closed. Tables that were returned stay valid; reading after closing is an error.
+
+    Attributes:
+        origin: Where the tables come from.
+        path: The file or folder, for messages.
+        stages: The tables of each plan, as long as a trace uses them.
+        rollups: Roll-ups by selected rows and parameters, as long as one of these tables uses them.
+    """
+
+    def __init__(
+        self,
+        origin: OpenedFile | InMemory | LiveCapture,
+        *,
+        opened: Capture | None = None,
+        path: Path | None = None,
+    ) -> None:
+        """Describe tables.
+
+        Args:
+            origin: Where the tables come from.
+            opened: The opened capture; None opens it when it is first used.
+            path: The file or folder as it was given; None is the path of the origin.
+        """
+        self.origin = origin
+        self.path = path or origin.path
+        self.stages: weakref.WeakValueDictionary[Plan, Tables] = weakref.WeakValueDictionary()
+        self.rollups: weakref.WeakValueDictionary[RollupKey, SharedRollup] = weakref.WeakValueDictionary()
+        self._opened = opened
+        self._inputs = origin.inputs if opened is not None else None
+        self._closed = False
+        self._lock = threading.RLock()
+        self._columns: dict[str, dict[str, pa.ChunkedArray]] = {}
+        self._counts: dict[str, int] = {}
+        self._checked: set[str] = set()
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The file or folder, which no output may replace; none for tables in memory."""
+        return self.origin.inputs if self._inputs is None else self._inputs
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is open."""
+        return self._opened is not None
+
+    @property
+    def capture(self) -> Capture:
+        """The opened capture.
+
+        Raises:
+            TracekitError: It is closed; or the file has changed since it was loaded, or cannot be read.
+            FileNotFoundError: There is no such file.
+        """
+        with self._lock:
+            if self._closed:
+                raise TracekitError("the trace is closed", path=self.path, hint="load it again")
+            if self._opened is None:
+                self._inputs = self.origin.inputs
+                self._opened = self.origin.open()
+            return self._opened
+
+    def undecoded(self) -> dict[str, int]:
+        """Count what the file holds that no table has: number of events by name, as far as its reader can tell."""
+        with self._lock:
+            return dict(self.capture.count_undecoded())
+
+    def schema(self, name: str) -> TableSchema:
+        """Return the declared schema of a table."""
+        return schemas.table(name)
+
+    def count(self, name: str) -> int:
+        """Return the number of rows, without reading them where the format can tell."""
+        schemas.table(name)
+        return self.counts([name])[name]
+
+    def counts(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the number of rows of several tables, in as few passes over the file as its format allows."""
+        with self._lock:
+            recorded = self.capture.names()
+            for name in names:
+                if name not in recorded:
+                    self._counts[name] = 0
+                elif columns := self._columns.get(name):
+                    self._counts[name] = len(next(iter(columns.values())))
+            unknown = [n for n in names if n not in self._counts]
+            if len(unknown) == 1:
+                self._counts[unknown[0]] = self.capture.count(unknown[0])
+            elif unknown:
+                self._counts |= self.capture.count_many(unknown)
+            return {name: self._counts[name] for name in names}
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of a table; those that are not cached are read and checked against the declaration."""
+        import pyarrow as pa
+
+        schema = self.schema(name)
+        with self._lock:
+            if missing := self._missing(name, columns):
+                self._cache(name, missing, self._fetch(name, missing))
+            cached = self._columns.setdefault(name, {})
+            return pa.table([cached[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
+
+    def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
+        """Read the columns that are not cached of several tables together."""
+        with self._lock:
+            recorded = self.capture.names()
+            missing = {n: m for n, names in columns.items() if n in recorded and (m := self._missing(n, names))}
+            if missing:
+                for name, data in self.capture.read_many(missing).items():
+                    self._cache(name, missing[name], data)
+
+    def release(self) -> None:
+        """Drop the cached columns, and what was computed from them."""
+        with self._lock:
+            self._columns.clear()
+            for tables in list(self.stages.values()):
+                tables.release()
+
+    def close(self) -> None:
+        """Close the file, if it was opened, and drop the cached columns."""
+        with self._lock:
+            self.release()
+            if self._opened is not None:
+                self._closed = True
+                self._opened.close()
+
+    def reopened(self) -> RecordedTables:
+        """Return the same tables from a file of their own, which is opened when it is first used.
+
+        An opened capture of unknown origin has no other file: the tables are shared.
+        """
+        return RecordedTables(self.origin) if self.origin.reopens else self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordedTables, (self.origin,)
+
+    def _missing(self, name: str, columns: Sequence[str]) -> list[str]:
+        cached = self._columns.get(name, {})
+        return [c for c in dict.fromkeys(columns) if c not in cached]
+
+    def _fetch(self, name: str, columns: list[str]) -> pa.Table:
+        if name not in self.capture.names():
+            return schemas.empty(schemas.table(name), columns)
+        return self.capture.read(name, columns)
+
+    def _cache(self, name: str, columns: list[str], data: pa.Table) -> None:
+        """Check columns against their declaration and cache them."""
+        cached = self._columns.setdefault(name, {})
+        checked = schemas.conform(data, self.schema(name), columns, path=self.path)
+        if cached and checked.num_rows != (rows := len(next(iter(cached.values())))):
+            raise SchemaError(f"{name} had {rows} rows and now {checked.num_rows}", path=self.path)
+        cached.update(zip(columns, checked.columns, strict=True))
+        self._check_ends(name, cached)
+
+    def _check_ends(self, name: str, cached: dict[str, pa.ChunkedArray]) -> None:
+        import pyarrow.compute as pc
+
+        if name in self._checked or not {"start_ns", "end_ns"} <= cached.keys():
+            return
+        self._checked.add(name)
+        backwards = pc.sum(pc.less(cached["end_ns"], cached["start_ns"])).as_py()
+        if backwards:
+            warn(f"{backwards} rows of {name} end before they start: kept as recorded", path=self.path)

@@ -1,0 +1,359 @@
+"""Stages of a plan: each adds columns to tables, or whole tables, that are computed when they are asked for."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from abc import abstractmethod
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from tracekit import schemas
+from tracekit.errors import SchemaError
+from tracekit.forks import check_polars
+from tracekit.plan.base import Tables, to_frame
+from tracekit.plan.rows import NCU, RESULTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.core.correlate import Correlation
+    from tracekit.core.rollup import Rollup
+    from tracekit.plan.plan import Aggregation
+    from tracekit.schemas import TableSchema
+
+PROJECTIONS = "nvtx_projections"
+KERNELS = "kernels"
+METRIC_DOC = "Metric of Nsight Compute, in base units."
+GRAPH_NODES = "graph_nodes"
+GRAPH = (GRAPH_NODES, "graph_edges")
+ROLLED_UP = ("ops", "op_instances", "iterations", "group_nodes")
+
+
+class Stage(Tables):
+    """Other tables with columns added to them.
+
+    A subclass says which columns there are (``schema``), computes them (``compute``) and says what it reads for that
+    (``reads``). A table of which it computes all rows is named in ``computed``. Computed columns are cached.
+    """
+
+    computed: tuple[str, ...] = ()
+
+    def __init__(self, base: Tables) -> None:
+        self._base = base
+        self._lock = threading.RLock()
+        self._columns: dict[str, dict[str, pa.ChunkedArray]] = {}
+
+    @abstractmethod
+    def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Compute added columns of a table, at least those asked for."""
+
+    @abstractmethod
+    def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the columns, by table of the stages below, that are read to compute added columns of a table."""
+
+    def base_of(self, name: str) -> Tables:
+        """Return the tables that hold the rows of a table."""
+        return self._base
+
+    def schema(self, name: str) -> TableSchema:
+        """Return the schema of a table, with the added columns."""
+        return self.base_of(name).schema(name)
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table."""
+        if name not in self.computed:
+            return self.base_of(name).count(name)
+        first = self.schema(name).names[0]
+        return len(self.read(name, [first]))
+
+    def counts(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the number of rows of several tables; those below are counted together."""
+        counts: dict[str, int] = {}
+        for base, below in self._by_base([n for n in names if n not in self.computed]):
+            counts |= base.counts(below)
+        return {name: counts[name] if name in counts else self.count(name) for name in names}
+
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return columns of the stage below and added ones side by side."""
+        import pyarrow as pa
+
+        added = self._added(name, columns)
+        with self._lock:
+            cached = self._columns.setdefault(name, {})
+            if missing := [c for c in added if c not in cached]:
+                check_polars()
+                self.prefetch({name: columns})
+                cached.update(self._conform(name, self.compute(name, missing)))
+            arrays = {c: cached[c] for c in added}
+        if len(arrays) < len(set(columns)):
+            below = self.base_of(name).read(name, [c for c in dict.fromkeys(columns) if c not in arrays])
+            arrays |= dict(zip(below.column_names, below.columns, strict=True))
+        return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(self.schema(name), columns))
+
+    def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
+        """Read the columns of the stages below that these columns are, or are computed from."""
+        needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        for name, names in columns.items():
+            added = self._added(name, names)
+            needed[name].update(dict.fromkeys(c for c in names if c not in added))
+            if any(c not in self._columns.get(name, {}) for c in added):
+                for table, below in self.reads(name, added).items():
+                    needed[table].update(dict.fromkeys(below))
+        for base, names in self._by_base([n for n, below in needed.items() if below]):
+            base.prefetch({name: list(needed[name]) for name in names})
+
+    def release(self) -> None:
+        """Drop the computed columns."""
+        with self._lock:
+            self._columns.clear()
+
+    def _added(self, name: str, columns: Sequence[str]) -> list[str]:
+        if name in self.computed:
+            return list(dict.fromkeys(columns))
+        below = set(self.base_of(name).schema(name).names)
+        return [c for c in dict.fromkeys(columns) if c not in below]
+
+    def _conform(self, name: str, computed: pa.Table) -> dict[str, pa.ChunkedArray]:
+        """Check computed columns against the schema."""
+        conformed = schemas.conform(computed, self.schema(name), computed.column_names)
+        return dict(zip(conformed.column_names, conformed.columns, strict=True))
+
+    def _by_base(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:
+        grouped: dict[int, tuple[Tables, list[str]]] = {}
+        for name in names:
+            base = self.base_of(name)
+            grouped.setdefault(id(base), (base, []))[1].append(name)
+        return list(grouped.values())
+
+
+class Correlated(Stage):
+    """Activities with their API calls and NVTX ranges, and NVTX ranges with what they launched."""
+
+    computed = (PROJECTIONS,)
+
+    def schema(self, name: str) -> TableSchema:
+        """Return the schema of a table, with the columns of correlation."""
+        return schemas.correlated(name)
+
+    def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Correlate."""
+        if name == PROJECTIONS:
+            has_ranges = self._base.count("nvtx_ranges") > 0
+            return self._correlation.projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
+        if self._base.count(name) and (name == "nvtx_ranges" or self._base.count("api_calls")):
+            return self._correlation.columns(name, columns).to_arrow()
+        return self._uncorrelated(name, columns)
+
+    def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return what correlation reads for some columns."""
+        if name != PROJECTIONS:
+            return self._correlation.needs(name, columns)
+        needed = self._correlation.needs("nvtx_ranges", ["gpu_op_count", "depth"])
+        return needed | {"nvtx_ranges": [*needed["nvtx_ranges"], "process_id", "domain", "name"]}
+
+    def release(self) -> None:
+        """Drop the computed columns and the nesting of the ranges."""
+        with self._lock:
+            super().release()
+            self.__dict__.pop("_correlation", None)
+
+    @functools.cached_property
+    def _correlation(self) -> Correlation:
+        from tracekit.core.correlate import Correlation
+
+        return Correlation(lambda name: to_frame(self._base, name))
+
+    def _uncorrelated(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return the columns of rows for which there is nothing to correlate with."""
+        import pyarrow as pa
+
+        schema, rows = schemas.arrow_schema(self.schema(name), columns), self._base.count(name)
+        zero = {f.name: pa.array([0], f.type) for f in schema if not f.nullable}
+        first = pa.nulls(rows, pa.int32()).fill_null(0)
+        arrays = [zero[f.name].take(first) if f.name in zero else pa.nulls(rows, f.type) for f in schema]
+        return pa.table(arrays, schema=schema)
+
+
+class NcuJoined(Stage):
+    """Kernels with metrics of Nsight Compute, and the tables of these results."""
+
+    def __init__(self, base: Tables, results: Tables, metrics: Sequence[str] | None = None) -> None:
+        super().__init__(base)
+        self._results = results
+        self._chosen = metrics
+
+    def base_of(self, name: str) -> Tables:
+        """Return the results for their tables, and the stage below for others."""
+        return self._results if name.startswith(NCU) else self._base
+
+    def schema(self, name: str) -> TableSchema:
+        """Return the schema of a table; kernels have a column for each metric."""
+        return self._kernels if name == KERNELS else super().schema(name)
+
+    def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Look up the metrics of each kernel."""
+        import polars as pl
+
+        values = self._metrics.select("launch_id", *(c for c in columns if c in self._metrics.columns))
+        joined = self._matches.join(
+            values, left_on="ncu_launch_id", right_on="launch_id", how="left", maintain_order="left"
+        )
+        return joined.with_columns(pl.col("ncu_match").cast(pl.Categorical)).select(columns).to_arrow()
+
+    def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the columns by which results are matched."""
+        from tracekit.core.ncu import join
+
+        return {KERNELS: join.KERNEL_COLUMNS}
+
+    @functools.cached_property
+    def _matches(self) -> pl.DataFrame:
+        """The result of each kernel, and how it was matched."""
+        from tracekit.core.ncu import join
+
+        return join.join(to_frame(self._base, KERNELS), to_frame(self._results, RESULTS))
+
+    @functools.cached_property
+    def _metrics(self) -> pl.DataFrame:
+        """One row per result, one column per metric."""
+        from tracekit.core.ncu import wide
+
+        launches = to_frame(self._results, RESULTS).select("launch_id")
+        metrics = wide(launches, to_frame(self._results, "ncu_metrics"))
+        names = [c for c in metrics.columns if c not in self._base.schema(KERNELS).names]
+        if missing := [c for c in self._chosen or () if c not in names]:
+            hint = "tracekit rows FILE ncu_metrics lists those of a file"
+            raise SchemaError(f"no such metrics: {', '.join(missing)}", hint=hint)
+        return metrics.select(names if self._chosen is None else ["launch_id", *self._chosen])
+
+    @functools.cached_property
+    def _kernels(self) -> TableSchema:
+        import polars as pl
+
+        described = to_frame(self._results, "ncu_metrics").select(pl.col("metric", "unit").cast(pl.String)).unique()
+        units = dict(described.collect().drop_nulls().iter_rows())
+        metrics = (
+            schemas.Column(
+                name, "float64" if dtype == pl.Float64 else "string", METRIC_DOC, units.get(name), nullable=True
+            )
+            for name, dtype in self._metrics.drop("launch_id").schema.items()
+        )
+        return schemas.joined(self._base.schema(KERNELS), metrics)
+
+
+class SharedRollup:
+    """The roll-up of some tables of events, computed once for all plans that have it.
+
+    Attributes:
+        aggregation: Parameters of the roll-up.
+    """
+
+    def __init__(self, events: Tables, aggregation: Aggregation, same_ops: SharedRollup | None = None) -> None:
+        """Describe a roll-up.
+
+        Args:
+            events: Tables that are rolled up.
+            aggregation: Parameters of the roll-up.
+            same_ops: A roll-up of the same events that differs in key op and iterations alone, if there is one.
+        """
+        self.aggregation = aggregation
+        self._events = events
+        self._same_ops = same_ops
+        self._lock = threading.RLock()
+        self._rollup: Rollup | None = None
+
+    def rollup(self) -> Rollup:
+        """Return the roll-up."""
+        with self._lock:
+            if self._rollup is None:
+                self._rollup = self._computed()
+            return self._rollup
+
+    def release(self) -> None:
+        """Drop the roll-up."""
+        with self._lock:
+            self._rollup = self._same_ops = None
+
+    def _computed(self) -> Rollup:
+        from tracekit.core.rollup import Rollup, tables
+
+        check_polars()
+        a = self.aggregation
+        if self._same_ops is not None:
+            return self._same_ops.rollup().again(key_op=a.key_op, span=a.iterations)
+        self._events.prefetch({name: list(columns) for name, columns in tables.NEEDS.items()})
+        return Rollup.of(
+            lambda name: to_frame(self._events, name),
+            key_op=a.key_op,
+            span=a.iterations,
+            dialect=a.dialect,
+            tensor_cores=a.tensor_cores,
+        )
+
+
+class RolledUp(Stage):
+    """Ops, op instances, iterations and group nodes; activities with their op."""
+
+    computed = ROLLED_UP
+
+    def __init__(self, base: Tables, shared: SharedRollup) -> None:
+        super().__init__(base)
+        self._shared = shared
+
+    def schema(self, name: str) -> TableSchema:
+        """Return the schema of a table; activities have the columns of their op."""
+        return schemas.rolled_up(self._base.schema(name))
+
+    def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return all rows of a table of the roll-up, or the columns of the op of each activity."""
+        from tracekit.core.rollup import tables
+
+        rollup, whole = self._shared.rollup(), tables.TABLES.get(name)
+        table = whole(rollup) if whole else tables.of_activities(rollup, name)
+        return table.select(self._added(name, self.schema(name).names)).to_arrow()
+
+    def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the columns that every roll-up reads."""
+        from tracekit.core.rollup import tables
+
+        return tables.NEEDS
+
+    def release(self) -> None:
+        """Drop the roll-up and its tables."""
+        super().release()
+        self._shared.release()
+
+
+class GraphJoined(Stage):
+    """The nodes and edges of a graph; nodes with the figures of their ops."""
+
+    def __init__(self, base: Tables, graph: Tables, ops: Tables) -> None:
+        super().__init__(base)
+        self._graph = graph
+        self._ops = ops
+
+    def base_of(self, name: str) -> Tables:
+        """Return the graph for its tables, and the stage below for others."""
+        return self._graph if name in GRAPH else self._base
+
+    def schema(self, name: str) -> TableSchema:
+        """Return the schema of a table; nodes have the columns of their op."""
+        schema = super().schema(name)
+        return schemas.graph_joined(schema) if name == GRAPH_NODES else schema
+
+    def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Match nodes with ops and sum up the figures of the ops of each node."""
+        from tracekit.core.graph import join
+
+        ops = to_frame(self._ops, "ops").select(join.OP_COLUMNS).collect()
+        return join.columns(ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()).to_arrow()
+
+    def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the columns of ops and nodes that are matched."""
+        from tracekit.core.graph import join
+
+        return {"ops": join.OP_COLUMNS, GRAPH_NODES: join.NODE_COLUMNS}

@@ -1,0 +1,74 @@
+"""The tables that a plan describes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tracekit.plan.plan import Aggregation, Plan
+from tracekit.plan.rows import SelectedRows, SelectedTables
+from tracekit.plan.stages import PROJECTIONS, Correlated, GraphJoined, NcuJoined, RolledUp, SharedRollup
+
+if TYPE_CHECKING:
+    from tracekit.core.rollup import Rollup
+    from tracekit.plan.base import Tables
+
+
+def tables_of(plan: Plan) -> Tables:
+    """Return the tables of a plan; equal plans of one source share what is computed, as long as either is in use."""
+    stages = plan.source.stages
+    tables = stages.get(plan)
+    if tables is None:
+        tables = _build(plan)
+        if tables is not plan.source:
+            stages[plan] = tables
+    return tables
+
+
+def rollup_of(plan: Plan) -> Rollup:
+    """Return the roll-up of a plan, with the default parameters if it has none."""
+    return _shared_rollup(plan).rollup()
+
+
+def _build(plan: Plan) -> Tables:
+    """Build the last stage of a plan on the tables of the plan without it."""
+    if plan.graph is not None:
+        ops = tables_of(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))
+        return _selected(plan, GraphJoined(tables_of(replace(plan, graph=None)), tables_of(plan.graph), ops))
+    if plan.rollup is not None:
+        return _selected(plan, RolledUp(tables_of(replace(plan, rollup=None)), _shared_rollup(plan)))
+    return _of_events(plan)
+
+
+def _of_events(plan: Plan) -> Tables:
+    """Build the last stage of a plan without roll-up and graph."""
+    if plan.rows:
+        return SelectedRows(tables_of(replace(plan, rows=frozenset())), plan.rows)
+    if plan.ncu is not None:
+        results = tables_of(plan.ncu.results)
+        return _selected(plan, NcuJoined(tables_of(replace(plan, ncu=None)), results, plan.ncu.metrics))
+    if plan.correlated and plan.tables is not None and PROJECTIONS in plan.tables:
+        return _selected(plan, tables_of(replace(plan, tables=None)))
+    if plan.correlated:
+        return Correlated(tables_of(replace(plan, correlated=False)))
+    return _selected(plan, plan.source)
+
+
+def _selected(plan: Plan, tables: Tables) -> Tables:
+    return tables if plan.tables is None else SelectedTables(tables, plan.tables)
+
+
+def _shared_rollup(plan: Plan) -> SharedRollup:
+    """Return the roll-up of the selected rows of all tables; plans that differ in nothing else share it."""
+    aggregation, shared = plan.rollup or Aggregation(), plan.source.rollups
+    rollup = shared.get((plan.rows, aggregation))
+    if rollup is None:
+        known = [r for (rows, other), r in list(shared.items()) if rows == plan.rows and _same_ops(other, aggregation)]
+        events = tables_of(Plan(plan.source, rows=plan.rows))
+        rollup = shared[plan.rows, aggregation] = SharedRollup(events, aggregation, known[0] if known else None)
+    return rollup
+
+
+def _same_ops(one: Aggregation, other: Aggregation) -> bool:
+    """Return whether two roll-ups of the same events recognise the same ops."""
+    return (one.dialect, one.tensor_cores) == (other.dialect, other.tensor_cores)

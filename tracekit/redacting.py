@@ -1,0 +1,117 @@
+"""Copies of profiles without what identifies people and machines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tracekit import registry, targets
+from tracekit.errors import TracekitError
+
+
+def redact(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    key: bytes | os.PathLike[str] | None = None,
+) -> dict[str, int]:
+    """Copy a profile without what identifies people and machines, so that it can be shared.
+
+    Environments, command lines, user names and the output of programs are emptied. Values that link rows or files,
+    such as UUIDs and host names, become pseudonyms. Names, addresses, secrets and private folders in other strings are
+    overwritten. Everything else stays as it is.
+
+    Args:
+        path: File to read.
+        target: File to write.
+        overwrite: Whether to replace an existing file.
+        key: Secret that determines the pseudonyms: at least 16 bytes, or a file that holds them. Files redacted with
+            the same key have the same pseudonym for the same value. By default a random key is used and forgotten.
+
+    Returns:
+        Number of replaced values, by kind.
+
+    Raises:
+        UnknownFormatError: No reader recognises the file.
+        TracekitError: The format cannot be redacted, the file changed while it was read, or the key is too short.
+        CorruptTraceError: The file is damaged, or searching it would cost more than a file of its size may.
+        ExportError: The target exists or cannot be written.
+        FileNotFoundError: There is no such file.
+
+    Examples:
+        >>> import tempfile, tracekit as tk
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     tk.redact("fixtures/graph_node.sqlite", f"{folder}/shared.sqlite")["host name"]
+        3
+    """
+    source = registry.Source(path)
+    inputs = [targets.Input.of(source.path)]
+    if isinstance(key, os.PathLike):
+        inputs.append(targets.Input.of(key))
+    secret = _secret(key)
+    reader = _redacting_reader(source)
+    redact, with_key = reader.redact, reader.redact_with_key
+    if redact is None or (secret is not None and with_key is None):
+        raise TracekitError(
+            f"{reader.format} files cannot be redacted with a key", path=source.path, hint="leave it out"
+        )
+    with targets.output(target, overwrite=overwrite, inputs=inputs) as new:
+        return dict(redact(source, new) if secret is None or with_key is None else with_key(source, new, secret))
+
+
+def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Count what identifies people and machines in a profile: the values that ``redact`` would replace.
+
+    Args:
+        path: File to read.
+
+    Returns:
+        Number of values, by kind; all are 0 for a redacted file.
+
+    Raises:
+        UnknownFormatError: No reader recognises the file.
+        TracekitError: The format cannot be redacted, or the file changed while it was read.
+        CorruptTraceError: The file is damaged, or searching it would cost more than a file of its size may.
+        FileNotFoundError: There is no such file.
+
+    Examples:
+        >>> import tracekit as tk
+        >>> tk.unredacted("fixtures/graph_node.sqlite")["environment"] > 0
+        True
+    """
+    source = registry.Source(path)
+    reader = _redacting_reader(source)
+    if reader.unredacted is None:
+        message = f"private values of {reader.format} files cannot be counted"
+        raise TracekitError(message, path=source.path, hint="redact it: that counts what is replaced")
+    return dict(reader.unredacted(source))
+
+
+def _secret(key: bytes | os.PathLike[str] | None) -> bytes | None:
+    """Return a key, read from its file if it has one, after checking its length."""
+    from tracekit.readers.common.redaction import MAX_KEY, MIN_KEY
+
+    secret = _read_key(key, MAX_KEY + 1) if isinstance(key, os.PathLike) else key
+    if secret is not None and len(secret) < MIN_KEY:
+        raise TracekitError(f"a key of {len(secret)} bytes can be guessed", hint=f"use {MIN_KEY} random bytes or more")
+    if secret is not None and len(secret) > MAX_KEY:
+        raise TracekitError(f"a key of more than {MAX_KEY} bytes", hint=f"use {MIN_KEY} random bytes")
+    return secret
+
+
+def _read_key(path: os.PathLike[str], size: int) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(size)
+    except OSError as e:
+        raise TracekitError(f"the key cannot be read: {e.strerror or e}", path=os.fspath(path)) from e
+
+
+def _redacting_reader(source: registry.Source) -> registry.Reader:
+    """Return the reader that recognises a source and can redact it."""
+    reader = registry.sniff(source)
+    if reader.redact is None:
+        formats = ", ".join(r.format for r in registry.readers().values() if r.redact is not None)
+        raise TracekitError(f"{reader.format} files cannot be redacted", path=source.path, hint=f"formats: {formats}")
+    return reader
