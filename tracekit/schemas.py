@@ -156,6 +156,16 @@ def empty(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table
     return _empty(schema, None if columns is None else tuple(columns))
 
 
+@functools.cache
+def example(schema: TableSchema) -> pl.DataFrame:
+    """Return a table with one row: the first allowed value, 0, False or "" in each column."""
+    import polars as pl
+
+    dtypes = polars_schema(schema)
+    row = {c.name: _example_value(c, dtypes[c.name]) for c in schema.columns}
+    return pl.DataFrame({name: [value] for name, value in row.items()}, schema=dtypes)
+
+
 def conform(
     data: pa.Table,
     schema: TableSchema,
@@ -205,6 +215,14 @@ def json_schema(schema: TableSchema) -> dict[str, Any]:
         "additionalProperties": True,
         "x-key": list(schema.key),
     }
+
+
+def _example_value(column: Column, dtype: pl.DataType) -> object:
+    if column.values:
+        return column.values[0]
+    if dtype.is_numeric():
+        return 0
+    return {"Boolean": False, "Binary": b""}.get(str(dtype), "")
 
 
 def _table(path: Path) -> TableSchema:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit import schemas
 from tracekit.core.correlate import ACTIVITIES, DEEPEST_PATH, Correlation, first_rows, paths
+from tracekit.plan.stages import correlation_reads
 
 ADDED = [c for c in schemas.correlated("kernels").names if c not in schemas.table("kernels").names]
 ADDED_TO_RANGES = [c for c in schemas.correlated("nvtx_ranges").names if c not in schemas.table("nvtx_ranges").names]
@@ -207,10 +208,10 @@ def test_both_processes_of_a_capture_keep_their_own_kernels() -> None:
 
 
 def test_each_column_needs_only_the_tables_that_it_is_made_of() -> None:
-    assert list(Correlation.needs("nvtx_ranges", ["depth"])) == ["nvtx_ranges"]
-    assert list(Correlation.needs("kernels", ["api_start_ns"])) == ["kernels", "api_calls"]
-    assert list(Correlation.needs("kernels", ["range_path"])) == ["kernels", "api_calls", "nvtx_ranges"]
-    assert set(Correlation.needs("nvtx_ranges", ["gpu_time_ns"])) == {*ACTIVITIES, "api_calls", "nvtx_ranges"}
+    assert set(correlation_reads("nvtx_ranges", ("depth",))) == {"nvtx_ranges"}
+    assert set(correlation_reads("kernels", ("api_start_ns",))) == {"kernels", "api_calls"}
+    assert set(correlation_reads("kernels", ("range_path",))) == {"kernels", "api_calls", "nvtx_ranges"}
+    assert set(correlation_reads("nvtx_ranges", ("gpu_time_ns",))) == {*ACTIVITIES, "api_calls", "nvtx_ranges"}
     with tk.load("fixtures/graph_node.sqlite") as trace:
         linked = trace.correlate()
         assert linked.table("nvtx_ranges", ["depth"])["depth"].to_pylist() == [1] * 11

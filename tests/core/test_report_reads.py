@@ -39,3 +39,20 @@ def test_tables_are_read_together(name: str, report: str, monkeypatch: pytest.Mo
         reports.run(trace.frame, report, prefetch)
     assert asked
     assert later == []
+
+
+@pytest.mark.parametrize("table", ["kernels", "nvtx_ranges", "nvtx_projections"])
+def test_correlation_reads_each_table_once(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What correlation reads is derived from a run on tables of one row; nothing else is read on a real capture."""
+    passes: list[set[str]] = []
+    read = NsysCapture.read_many
+
+    def noted(capture: NsysCapture, wanted: dict[str, list[str]]) -> object:
+        passes.append(set(wanted))
+        return read(capture, wanted)
+
+    monkeypatch.setattr(NsysCapture, "read_many", noted)
+    with tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
+        assert trace.correlate().table(table).num_rows
+    assert len(passes) == 1
+    assert {"api_calls", "nvtx_ranges", "kernels"} <= passes[0]

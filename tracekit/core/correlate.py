@@ -32,8 +32,6 @@ STREAM = ("device_id", "context_id", "stream_id")
 DEEPEST_PATH = trees.DEEPEST
 _SPARSE, _FEW = 8, 1 << 16
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
-_PROJECTED = frozenset({"gpu_start_ns", "gpu_end_ns", "gpu_op_count", "gpu_time_ns"})
-_NAMED = frozenset({"range_name", "range_path", "path"})
 _OF_RANGE = {"range_id": "range_id", "range_name": "name", "range_path": "path", "range_depth": "depth"}
 _OF_CALL = {
     "api_call_id": ("api_call_id",),
@@ -52,19 +50,6 @@ class Correlation:
     """
 
     frames: Frames
-
-    @staticmethod
-    def needs(table: str, names: Sequence[str]) -> dict[str, list[str]]:
-        """Say which columns of which tables go into some added columns, so that each table can be read in one pass."""
-        owners = ACTIVITIES if _PROJECTED.intersection(names) else [] if table == "nvtx_ranges" else [table]
-        needed = {t: [*CALL, "start_ns", "end_ns"] if table == "nvtx_ranges" else list(CALL) for t in owners}
-        if owners:
-            called = {c for n in names for c in _OF_CALL.get(n, ())}
-            needed["api_calls"] = [*dict.fromkeys([*CALL, "thread_id", "start_ns", *called])]
-        if not _OF_CALL.keys() >= set(names):
-            text = ["name"] if _NAMED.intersection(names) else []
-            needed["nvtx_ranges"] = ["range_id", "kind", *THREAD, "domain_id", "start_ns", "end_ns", *text]
-        return needed
 
     def columns(self, table: str, names: Sequence[str]) -> pl.DataFrame:
         """Compute some of the columns that correlation adds to a table: n rows in, n rows out in their order.

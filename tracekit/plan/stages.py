@@ -15,7 +15,7 @@ from tracekit.plan.base import Tables, to_frame
 from tracekit.plan.rows import NCU, RESULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
@@ -150,10 +150,7 @@ class Correlated(Stage):
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return what correlation reads for some columns."""
-        if name != PROJECTIONS:
-            return self._correlation.needs(name, columns)
-        needed = self._correlation.needs("nvtx_ranges", ["gpu_op_count", "depth"])
-        return needed | {"nvtx_ranges": [*needed["nvtx_ranges"], "process_id", "domain", "name"]}
+        return correlation_reads(name, () if name == PROJECTIONS else tuple(columns))
 
     def release(self) -> None:
         """Drop the computed columns and the nesting of the ranges."""
@@ -176,6 +173,22 @@ class Correlated(Stage):
         first = pa.nulls(rows, pa.int32()).fill_null(0)
         arrays = [zero[f.name].take(first) if f.name in zero else pa.nulls(rows, f.type) for f in schema]
         return pa.table(arrays, schema=schema)
+
+
+@functools.cache
+def correlation_reads(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
+    """Return what correlation reads for columns of a table, or for the projections."""
+    from tracekit.core.correlate import Correlation
+    from tracekit.core.reads import reads_of
+
+    def compute(frames: Callable[[str], pl.LazyFrame]) -> None:
+        correlation = Correlation(frames)
+        if name == PROJECTIONS:
+            correlation.projections()
+        else:
+            correlation.columns(name, columns)
+
+    return reads_of(compute, lambda table: schemas.example(schemas.table(table)))
 
 
 class NcuJoined(Stage):
