@@ -1,4 +1,4 @@
-"""What a capture holds of times, GPUs and NVTX domains: a selection that asks for anything else is an error."""
+"""Checks that a selection matches times, GPUs and NVTX domains of the capture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 20
 
 
 class Tables(Protocol):
-    """A trace, as far as it is looked at here."""
+    """The part of a trace that these functions use."""
 
     path: Path | None
 
@@ -33,20 +33,20 @@ class Tables(Protocol):
         ...
 
     def count(self, name: str) -> int:
-        """Number of rows of one table."""
+        """Return the number of rows of a table."""
         ...
 
     def frame(self, name: str) -> pl.LazyFrame:
-        """One table."""
+        """Return a table."""
         ...
 
     def prefetch(self, wanted: Mapping[str, Sequence[str] | None]) -> None:
-        """Read columns by table together."""
+        """Read columns of several tables together."""
         ...
 
 
 def span(trace: Tables, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
-    """Return the first and the last time of some tables, in ns; None if they have no rows."""
+    """Return the first and the last time in some tables, in ns; None if they have no rows."""
     import polars as pl
 
     columns = {name: [c for c in _TIMES if c in trace.frame(name).collect_schema()] for name in tables}
@@ -63,9 +63,9 @@ def span(trace: Tables, tables: Sequence[str] = TIMED) -> tuple[int, int] | None
 
 
 def check(trace: Tables, *, time: Time | None, devices: Sequence[int] | None, domains: Sequence[str] | None) -> None:
-    """Check that a selection can select something.
+    """Check that a selection can match something.
 
-    A domain that is not there is a warning: other ranges of the same program may have it.
+    An unknown domain is only a warning, because other captures of the same program may have it.
 
     Raises:
         TracekitError: There is no such GPU, or nothing was recorded in that time.
@@ -97,20 +97,20 @@ def _check_domains(trace: Tables, domains: Sequence[str]) -> None:
 
 
 def _check_time(trace: Tables, time: Time) -> None:
-    """Check a time; all times are looked at only if it lies outside of what the capture says it lasted."""
+    """Check a time window; the times of all tables are read only if it is outside the recorded duration."""
     start, end = time
     duration = trace.info.get("duration_ns", "")
     if duration.isdecimal() and (start or 0) < int(duration) and (end is None or end > 0):
         return
     known = span(trace, [*TIMED, *OTHER_TIMED])
     if known is not None and ((start or 0) > known[1] or (end is not None and end <= known[0])):
-        said = f"nothing was recorded {_within(time)}"
+        message = f"nothing was recorded {_within(time)}"
         hint = f"the capture has events from {_ms(known[0])} to {_ms(known[1])}"
-        raise TracekitError(said, path=trace.path, hint=hint)
+        raise TracekitError(message, path=trace.path, hint=hint)
 
 
 def _distinct(trace: Tables, tables: Iterable[str], column: str) -> list[Any]:
-    """Return the different values of a column of some tables; without nulls, which in a domain stand for ""."""
+    """Return the distinct values of a column of some tables, without nulls; a null domain is the empty string."""
     import polars as pl
 
     values: dict[Any, None] = {}

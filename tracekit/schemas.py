@@ -1,8 +1,7 @@
-"""The declared tables: read from ``schemas/arrow`` and turned into whatever needs them.
+"""The declared tables and protobuf messages of ``schemas/``.
 
-A table is declared once, in TOML. Its Arrow and polars schema, the empty table, the JSON Schema, the documentation
-page and the test strategy all come from here; ``conform`` holds a reader's output against it. Messages of protobuf are
-declared in ``schemas/proto``.
+A table is declared once, in TOML. Its Arrow and polars schemas, the empty table, the JSON Schema, the documentation
+page and the test strategies are derived from that; ``conform`` checks the output of readers against it.
 """
 
 from __future__ import annotations
@@ -47,9 +46,17 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class TableSchema:
-    """One declared table: columns in order, key, the tool option that records it, and whether exports leave it out.
+    """One declared table.
 
-    A declaration is itself and equal to no other, so that what is made of it can be kept.
+    Declarations are compared by identity, so that what is derived from them can be cached.
+
+    Attributes:
+        name: Name of the table.
+        doc: What one row is.
+        key: Names of the columns that identify a row.
+        columns: The columns, in order.
+        recorded_by: Option of the profiler that records the table.
+        optional: Whether exports omit the table by default, because it is large.
     """
 
     name: str
@@ -86,7 +93,7 @@ def table(name: str) -> TableSchema:
     """Return one declared table.
 
     Raises:
-        SchemaError: No table has that name.
+        SchemaError: There is no such table.
     """
     try:
         return tables()[name]
@@ -96,7 +103,7 @@ def table(name: str) -> TableSchema:
 
 @functools.cache
 def correlated(name: str) -> TableSchema:
-    """Return a table as ``Trace.correlate()`` leaves it: the declared columns and the ones that correlation adds."""
+    """Return the schema of a table of a correlated trace."""
     base = table(name)
     added = [c for g in _toml("_correlation").values() if name in g["tables"] for c in g["columns"]]
     return dataclasses.replace(base, columns=(*base.columns, *_columns(added)))
@@ -104,38 +111,39 @@ def correlated(name: str) -> TableSchema:
 
 @functools.lru_cache(maxsize=1 << 8)
 def table_of(schema: pa.Schema) -> str | None:
-    """Return the name of the table that an Arrow schema says it is of; None if it says none."""
+    """Return the name of the table that the metadata of an Arrow schema names; None if there is none."""
     name = (schema.metadata or {}).get(b"tracekit.table")
     return None if name is None else name.decode("utf-8", "replace")
 
 
+@functools.lru_cache(maxsize=1 << 8)
 def rolled_up(base: TableSchema) -> TableSchema:
-    """Return a table as ``Trace.rollup()`` leaves it: activities of GPUs say to which op they belong."""
-    told = _toml("_rollup")
-    if base.name not in told["tables"]:
+    """Return the schema of a table of a rolled-up trace: GPU activities have the columns of their op."""
+    declared = _toml("_rollup")
+    if base.name not in declared["tables"]:
         return base
-    return dataclasses.replace(base, columns=(*base.columns, *_columns(told["columns"])))
+    return dataclasses.replace(base, columns=(*base.columns, *_columns(declared["columns"])))
 
 
 def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
-    """Return the table of kernels as ``Trace.join_ncu()`` leaves it: with what was joined, and a column a metric."""
+    """Return the schema of kernels with Nsight Compute results: how they were matched, and one column per metric."""
     added = _columns(_toml("_ncu_join")["columns"])
     return dataclasses.replace(base, columns=(*base.columns, *added, *metrics))
 
 
 @functools.lru_cache(maxsize=1 << 8)
 def graph_joined(base: TableSchema) -> TableSchema:
-    """Return the table of graph nodes as ``Trace.join_graph()`` leaves it."""
+    """Return the schema of graph nodes with the figures of their ops."""
     return dataclasses.replace(base, columns=(*base.columns, *_columns(_toml("_graph_join")["columns"])))
 
 
 def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
-    """Return the Arrow schema of a table, or of some of its columns, with units and docs as field metadata."""
+    """Return the Arrow schema of a table or of some of its columns, with units and docs as field metadata."""
     return _arrow_schema(schema, None if columns is None else tuple(columns))
 
 
 def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> dict[str, pl.DataType]:
-    """Return the polars schema of a table, or of some of its columns."""
+    """Return the polars schema of a table or of some of its columns."""
     import polars as pl
 
     types: dict[str, pl.DataType] = {
@@ -152,7 +160,7 @@ def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> 
 
 
 def empty(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the table without rows."""
+    """Return a table without rows."""
     return _empty(schema, None if columns is None else tuple(columns))
 
 
@@ -176,30 +184,30 @@ def conform(
     """Cast a table to its declared schema: n rows in, the same n rows out.
 
     Args:
-        data: What a reader produced; further columns are dropped.
+        data: The table; columns that are not asked for are dropped.
         schema: The declared table.
-        columns: The columns wanted, in this order; all of them, in declared order, if None.
-        path: File that the table comes from, for the message.
+        columns: Names of the columns, in the order of the result; None is all of them in declared order.
+        path: File that the table comes from, for error messages.
 
     Raises:
-        SchemaError: It is no Arrow table, columns are missing or repeated, a value does not fit its type or is not one
-            of the declared values, or a null stands where none may be.
+        SchemaError: ``data`` is not an Arrow table; columns are missing or repeated; or a value does not fit its type,
+            is not one of the declared values, or is null in a column without nulls.
     """
     import pyarrow as pa
 
     if not isinstance(data, pa.Table):
         raise SchemaError(f"{schema.name!r} is a {type(data).__name__}, not a pyarrow.Table", path=path)
-    wanted = arrow_schema(schema, columns)
-    found = Counter(data.column_names)
-    if missing := [n for n in wanted.names if n not in found]:
+    target = arrow_schema(schema, columns)
+    counts = Counter(data.column_names)
+    if missing := [n for n in target.names if n not in counts]:
         raise SchemaError(f"{len(missing)} missing columns for {schema.name!r}: {', '.join(missing)}", path=path)
-    if repeated := [n for n in wanted.names if found[n] > 1]:
+    if repeated := [n for n in target.names if counts[n] > 1]:
         raise SchemaError(f"{len(repeated)} repeated columns for {schema.name!r}: {', '.join(repeated)}", path=path)
     try:
-        arrays = [_cast(data[f.name], f, schema[f.name]) for f in wanted]
+        arrays = [_cast(data[f.name], f, schema[f.name]) for f in target]
     except _Misfit as e:
         raise SchemaError(f"column {e.args[0]!r} of {schema.name!r} {e.args[1]}", path=path) from e.__cause__
-    return pa.table(arrays, schema=wanted)
+    return pa.table(arrays, schema=target)
 
 
 def json_schema(schema: TableSchema) -> dict[str, Any]:
@@ -264,29 +272,29 @@ def _arrow_field(column: Column) -> pa.Field:
 
 
 class _Misfit(Exception):  # noqa: N818 - never leaves this module
-    """A column is not as declared: its name and what is wrong."""
+    """A column that does not match its declaration: its name and the reason."""
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.ChunkedArray:
     import pyarrow as pa
 
     try:
-        cast = _as_dictionary(column) if declared.type == "dictionary" else _as(column, field.type)
+        cast = _as_dictionary(column) if declared.type == "dictionary" else _cast_to(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
         raise _Misfit(field.name, f"is not {field.type}: {e}") from e
     if not field.nullable and cast.null_count:
         raise _Misfit(field.name, f"holds {cast.null_count} nulls; none are allowed")
-    if declared.values and (foreign := _foreign_values(cast, declared.values)):
-        raise _Misfit(field.name, f"holds {', '.join(foreign)}; allowed are {', '.join(declared.values)}")
+    if declared.values and (undeclared := _undeclared_values(cast, declared.values)):
+        raise _Misfit(field.name, f"holds {', '.join(undeclared)}; allowed are {', '.join(declared.values)}")
     return cast
 
 
-def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _cast_to(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == kind else column.cast(kind)
 
 
 def _as_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Encode texts; a dictionary is kept as it is unless it has nulls or another type inside."""
+    """Dictionary-encode strings; a dictionary column is encoded again only if its values have nulls or another type."""
     import pyarrow as pa
 
     kind = pa.dictionary(pa.int32(), pa.string())
@@ -298,7 +306,7 @@ def _as_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return encoded if encoded.num_chunks else encoded.cast(kind)
 
 
-def _foreign_values(column: pa.ChunkedArray, allowed: Sequence[str]) -> list[str]:
+def _undeclared_values(column: pa.ChunkedArray, allowed: Sequence[str]) -> list[str]:
     used = column.unique().drop_null().cast(column.type.value_type).to_pylist()
     return sorted({v for v in used if v not in allowed})
 
@@ -316,10 +324,10 @@ def _json_property(column: Column) -> dict[str, Any]:
 
 @functools.cache
 def message(file: str, name: str) -> Any:
-    """Return the class of a message that ``schemas/proto`` declares.
+    """Return the class of a message declared in ``schemas/proto``.
 
-    The compiled file is loaded into a pool of its own. Generated code would refuse every runtime older than its
-    compiler, and share its names with whatever else the process has loaded.
+    The compiled file is loaded into a descriptor pool of its own: generated code would refuse protobuf runtimes that
+    are older than its compiler, and its message names could clash with those of other packages.
 
     Args:
         file: Name of the file in ``schemas/proto``, without suffix.
