@@ -17,7 +17,7 @@ from tests.readers.kineto_files import TRACE, op, trace
 from tests.readers.test_nsys_rep_fuzz import changed, peak_bytes
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.readers.kineto.capture import read
+from tracekit.readers.kineto.capture import read_capture
 from tracekit.registry import Source
 
 CASES = 60
@@ -133,7 +133,7 @@ def packed(text: bytes, dice: random.Random) -> bytes:
 def outcome(path: Path) -> str:
     """Read everything; say how it ended."""
     try:
-        capture = read(Source(path))
+        capture = read_capture(Source(path))
         for name in capture.names():
             table = schemas.table(name)
             made = schemas.conform(capture.read(name, table.names), table, path=path)
@@ -189,13 +189,13 @@ def test_bombs_do_not_go_off(tmp_path: Path, inside: bytes) -> None:
     before = peak_bytes()
     began = time.process_time()
     with pytest.raises(CorruptTraceError):
-        read(Source(path))
+        read_capture(Source(path))
     assert time.process_time() - began < SECONDS
     assert peak_bytes() - before < BYTES
 
 
 def meeting(count: int) -> list[str]:
-    """Different texts of eight letters whose hashes end in the same 16 bits, as the walker reckons them."""
+    """Different texts of eight letters whose hashes end in the same 16 bits, as the sandbox computes them."""
     numbers = np.arange(10_000_000, 10_000_000 + 65_536 * count, dtype=np.uint64)
     digits = numbers[:, None] // 10 ** np.arange(7, -1, -1, dtype=np.uint64) % 10 + ord("0")
     words = digits.astype(np.uint8).view("<u8")[:, 0]
@@ -218,7 +218,7 @@ def test_texts_whose_hashes_meet(tmp_path: Path) -> None:
     path = tmp_path / "names.json"
     path.write_text(trace(op(name) for name in names))
     assert ended(path) == "trace"
-    assert read(Source(path)).read("nvtx_ranges", ["name"])["name"].to_pylist() == names
+    assert read_capture(Source(path)).read("nvtx_ranges", ["name"])["name"].to_pylist() == names
 
 
 def test_many_different_texts(tmp_path: Path) -> None:
@@ -226,4 +226,4 @@ def test_many_different_texts(tmp_path: Path) -> None:
     path = tmp_path / "names.json"
     path.write_text(trace(op(name) for name in names))
     assert ended(path) == "trace"
-    assert read(Source(path)).read("nvtx_ranges", ["name"])["name"].to_pylist() == names
+    assert read_capture(Source(path)).read("nvtx_ranges", ["name"])["name"].to_pylist() == names

@@ -1,9 +1,10 @@
-"""Traces of the PyTorch profiler (Kineto) and Chrome traces that tracekit wrote: JSON, plain or gzipped.
+"""Read traces of the PyTorch profiler (Kineto) and Chrome traces that tracekit wrote: JSON, plain or gzipped.
 
-``stream`` unpacks, ``walk.wat`` and ``walker`` take events apart, ``document`` finds them in the file, ``cells`` makes
-columns of them, ``kinds`` says which events are rows of which table, and ``capture`` makes the tables.
+``stream`` decompresses the file, ``document`` locates the events in its JSON, ``walk.wat`` and ``event_sandbox`` parse
+them, ``cells`` turns batches of them into Arrow arrays, ``event_tables`` assigns each event to a table, and ``capture``
+builds the declared tables.
 
-Source: "Trace Event Format", the Chromium project; and traces of PyTorch 1.8 (also before its release) to 2.10.
+Source: "Trace Event Format", the Chromium project; and traces of PyTorch 1.8 (including pre-releases) to 2.10.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from tracekit.registry import Source
 
 GZIP = b"\x1f\x8b"
-_BEGINS = re.compile(rb'(?:\xef\xbb\xbf)?\s*(\[\s*)?\{\s*"')
-_VERSION = re.compile(rb'"schemaVersion"\s*:')
-_LISTED = re.compile(rb'"(?:traceEvents|deviceProperties)"\s*:\s*\[')
-_OWN = re.compile(
+_JSON_START = re.compile(rb'(?:\xef\xbb\xbf)?\s*(\[\s*)?\{\s*"')
+_SCHEMA_VERSION = re.compile(rb'"schemaVersion"\s*:')
+_EVENT_LISTS = re.compile(rb'"(?:traceEvents|deviceProperties)"\s*:\s*\[')
+_PROFILER_EVENTS = re.compile(
     rb'"producer"\s*:\s*"tracekit"'
     rb'|"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|cuda_runtime|cuda_driver|kernel|gpu_mem\w+|ac2g|fwdbwd'
     rb'|Operator|Runtime|Kernel|Memcpy|Memset)"'
@@ -31,31 +32,36 @@ _HEAD_BYTES = 1 << 16
 
 
 def sniff(source: Source) -> bool:
-    """Whether a file, unpacked, begins with JSON that holds trace events of the profiler or of tracekit.
+    """Return whether a file, decompressed if necessary, starts like a trace of the profiler or of tracekit.
 
-    That is an object with the events in it, or, of the profiler of 2020, nothing but their array. Other facts may stand
-    before the events, so that more of the file is looked at if it is JSON.
+    Such a trace is a JSON object with a list of events or, if written by the profiler of 2020, a bare array of events.
+    Other members may precede the events, so a longer head is read if the file starts like JSON.
     """
-    begun = _unpacked(source.head)
-    found = _BEGINS.match(begun)
-    if found is None:
+    head = _decompress_head(source.head)
+    json_start = _JSON_START.match(head)
+    if json_start is None:
         return False
-    return _is_trace(begun, listed=bool(found[1])) or _is_trace(_more(source), listed=bool(found[1]))
+    is_array = bool(json_start[1])
+    return _is_profiler_trace(head, is_array=is_array) or _is_profiler_trace(
+        _read_longer_head(source), is_array=is_array
+    )
 
 
-def _is_trace(head: bytes, *, listed: bool) -> bool:
-    own = _OWN.search(head) is not None
-    return own if listed else _LISTED.search(head) is not None and (own or _VERSION.search(head) is not None)
+def _is_profiler_trace(head: bytes, *, is_array: bool) -> bool:
+    has_events = _PROFILER_EVENTS.search(head) is not None
+    if is_array:
+        return has_events
+    return _EVENT_LISTS.search(head) is not None and (has_events or _SCHEMA_VERSION.search(head) is not None)
 
 
-def _more(source: Source) -> bytes:
+def _read_longer_head(source: Source) -> bytes:
     if not source.path.is_file():
         return b""
     with source.path.open("rb") as file:
-        return _unpacked(file.read(_HEAD_BYTES))
+        return _decompress_head(file.read(_HEAD_BYTES))
 
 
-def _unpacked(head: bytes) -> bytes:
+def _decompress_head(head: bytes) -> bytes:
     if not head.startswith(GZIP):
         return head
     try:
@@ -64,13 +70,17 @@ def _unpacked(head: bytes) -> bytes:
         return b""
 
 
-def open_(source: Source) -> KinetoCapture:
-    """Read a trace."""
-    from tracekit.readers.kineto.capture import read
+def open_capture(source: Source) -> KinetoCapture:
+    """Read a PyTorch profiler trace or a Chrome trace of tracekit."""
+    from tracekit.readers.kineto.capture import read_capture
 
-    return read(source)
+    return read_capture(source)
 
 
 READER = Reader(
-    "kineto", "PyTorch profiler trace (.json, .json.gz); Chrome traces of tracekit", (".json", ".gz"), sniff, open_
+    "kineto",
+    "PyTorch profiler trace (.json, .json.gz); Chrome traces of tracekit",
+    (".json", ".gz"),
+    sniff,
+    open_capture,
 )

@@ -1,4 +1,4 @@
-"""A trace as declared tables. It is read at once; columns are made when they are asked for."""
+"""Build declared tables from a trace. The file is read when it is opened, columns are built on demand."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tracekit.forks import check_polars
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import located
 from tracekit.readers.kineto import machine
-from tracekit.readers.kineto.cells import Cells
-from tracekit.readers.kineto.document import Document
+from tracekit.readers.kineto.cells import EventCells
+from tracekit.readers.kineto.document import MAX_FACT_BYTES, MAX_FACTS_BYTES, Document
+from tracekit.readers.kineto.event_sandbox import EventSandbox
+from tracekit.readers.kineto.event_tables import EventCollector
 from tracekit.readers.kineto.keys import KEYS, Slot
-from tracekit.readers.kineto.kinds import Collected
-from tracekit.readers.kineto.rows import Rows
+from tracekit.readers.kineto.rows import EventRows
 from tracekit.readers.kineto.stream import Stream
 from tracekit.readers.kineto.tracks import Tracks
-from tracekit.readers.kineto.walker import Walker
 from tracekit.registry import Capture
 
 if TYPE_CHECKING:
@@ -35,149 +35,154 @@ _GZIP = b"\x1f\x8b"
 _AGAIN = "export the trace again"
 
 
-def read(source: Source) -> KinetoCapture:
-    """Read a file.
+def read_capture(source: Source) -> KinetoCapture:
+    """Read a trace file.
 
     Raises:
-        CorruptTraceError: It is no JSON with trace events, or is cut before the first of them.
-        MissingTableError: No event is of the PyTorch profiler or of tracekit.
-        TracekitError: It cannot be read, or changed while it was read.
+        CorruptTraceError: The file is not JSON with trace events, or is truncated before the end of the first event.
+        MissingTableError: No event was written by the PyTorch profiler or by tracekit.
+        TracekitError: The file cannot be read, or changed while it was read.
     """
     path = source.path
-    walker, repaired = Walker(KEYS), Counter[str]()
-    collected: Collected | None = None
+    sandbox, repairs = EventSandbox(KEYS), Counter[str]()
+    collector: EventCollector | None = None
     budget = Budget(source.size)
-    packed = source.head.startswith(_GZIP)
-    with source.open() as file, located(path, file=file), Stream(file, packed=packed) as stream:
-        document = Document(path, stream, walker, machine.WANTED)
-        for _ in document.pieces():
-            if collected is None:
-                collected = Collected(budget, exported=machine.is_exported(document.facts))
-            collected.take(Cells(walker, repaired))
+    compressed = source.head.startswith(_GZIP)
+    with source.open() as file, located(path, file=file), Stream(file, compressed=compressed) as stream:
+        document = Document(path, stream, sandbox, machine.FACT_NAMES)
+        for _ in document.batches():
+            if collector is None:
+                collector = EventCollector(budget, exported=machine.is_exported(document.facts))
+            collector.add_events(EventCells(sandbox, repairs))
         file.check()
-    del walker
-    collected = collected or Collected(budget, exported=machine.is_exported(document.facts))
-    _check(path, document, collected)
-    _tell(path, document, stream, collected, repaired)
-    return KinetoCapture(path, document.facts, collected)
+    del sandbox
+    collector = collector or EventCollector(budget, exported=machine.is_exported(document.facts))
+    _require_events(path, document, collector)
+    _warn_of_losses(path, document, stream, collector, repairs)
+    return KinetoCapture(path, document.facts, collector)
 
 
-def _check(path: Path, document: Document, collected: Collected) -> None:
-    """Refuse a file that holds nothing for any table."""
-    if not document.found:
-        raise CorruptTraceError("holds no trace events" + ": it is cut short" * document.cut, path=path, hint=_AGAIN)
-    if collected.counts.total() or ("schemaVersion" in document.facts and not document.cut):
+def _require_events(path: Path, document: Document, collector: EventCollector) -> None:
+    """Raise an error if the file contains no rows of any table."""
+    if not document.has_events:
+        raise CorruptTraceError(
+            "contains no trace events" + " because it is truncated" * document.truncated, path=path, hint=_AGAIN
+        )
+    if collector.counts.total() or ("schemaVersion" in document.facts and not document.truncated):
         return
-    if document.cut:
-        raise CorruptTraceError("is cut short before its first event ends", path=path, hint=_AGAIN)
+    if document.truncated:
+        raise CorruptTraceError("is truncated before its first event ends", path=path, hint=_AGAIN)
     if machine.is_exported(document.facts):
-        hint = "read the capture that it was made of"
-        raise MissingTableError("holds no events of a table that can be read back", path=path, hint=hint)
-    others = collected.undecoded.total()
+        hint = "read the capture that it was exported from"
+        raise MissingTableError("contains no events of a table that can be read back", path=path, hint=hint)
+    any_types = collector.undecoded.total()
     raise MissingTableError(
-        f"holds {others} trace events, but none of the PyTorch profiler",
+        f"contains {any_types} trace events, but none of the PyTorch profiler",
         path=path,
-        hint="give a trace of torch.profiler, or one that tracekit wrote",
+        hint="read a trace that torch.profiler or tracekit wrote",
     )
 
 
-def _tell(path: Path, document: Document, stream: Stream, collected: Collected, repaired: Mapping[str, int]) -> None:
-    """Warn of what was left out or repaired."""
-    if document.cut:
-        what = stream.damage or "its JSON does not end"
-        warn(f"is cut short ({what}): read up to the last whole event of {collected.counts.total()}", path=path)
+def _warn_of_losses(
+    path: Path, document: Document, stream: Stream, collector: EventCollector, repairs: Mapping[str, int]
+) -> None:
+    """Warn about everything that was skipped or repaired while reading a file."""
+    if document.truncated:
+        reason = stream.damage or "its JSON does not end"
+        warn(f"is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
     elif stream.damage:
-        warn(f"{stream.damage}: read as far as it goes", path=path)
-    if document.strange:
-        warn(f"{document.strange} events or facts break JSON: left out", path=path)
-    for name in document.long:
-        warn(f"{name} is too long to be kept: left out", path=path)
-    if collected.timeless:
-        warn(f"{collected.timeless} events have no time or duration: left out", path=path)
-    if collected.placeless:
-        what = f"{collected.placeless} calls and ranges name no process and thread by number"
+        warn(f"{stream.damage}: the events before the damage were read", path=path)
+    if document.invalid:
+        warn(f"{document.invalid} events or other members are not valid JSON and were skipped", path=path)
+    for name in document.oversized:
+        limits = f"{MAX_FACT_BYTES >> 20} MiB per member and {MAX_FACTS_BYTES >> 20} MiB in total"
+        warn(f"the member {name} exceeds the limits of {limits} and was skipped", path=path)
+    if collector.untimed:
+        warn(f"{collector.untimed} events have no valid time or duration and were skipped", path=path)
+    if collector.unplaced:
+        what = f"{collector.unplaced} API calls and ranges have no numeric process and thread id"
         warn(f"{what}: nothing that they launched or enclose is attributed to them", path=path)
-    for what, count in repaired.items():
+    for what, count in repairs.items():
         if count:
-            warn(f"{count} texts hold bad {what}: repaired", path=path)
+            warn(f"{count} strings contained invalid {what} and were repaired", path=path)
 
 
 class KinetoCapture(Capture):
-    """A trace that was read.
+    """A trace of the PyTorch profiler, or a Chrome trace of tracekit, that has been read.
 
     Attributes:
-        undecoded: Events that are rows of no table, by category.
-        facts: Members of the document beside its events.
-        tracks: Where events lie.
-        origin_ns: Time in the file that is 0 in the tables.
-        rows: Tables of events by name.
+        undecoded: Number of events that are not rows of any table, by category.
+        facts: Members of the JSON document other than the events.
+        tracks: The tracks that events lie on.
+        origin_ns: The time in the file that becomes 0 in the tables.
+        rows: The event tables, by name.
     """
 
-    def __init__(self, path: Path, facts: Mapping[str, Any], collected: Collected) -> None:
+    def __init__(self, path: Path, facts: Mapping[str, Any], collector: EventCollector) -> None:
         self._path = path
-        self.undecoded = dict(collected.undecoded)
+        self.undecoded = dict(collector.undecoded)
         exported = machine.is_exported(facts)
-        self._made: dict[str, pa.Table] = {}
+        self._small_tables: dict[str, pa.Table] = {}
         self.facts = facts
-        self.tracks = Tracks(collected.finish(), collected.namings.finish(), exported=exported)
-        kept = self.tracks.kept
-        self.origin_ns = machine.shift_ns(facts) if exported else _first(kept)
-        self.rows = {name: Rows(name, columns, self.origin_ns, self.tracks) for name, columns in kept.items()}
+        self.tracks = Tracks(collector.finish(), collector.track_names.finish(), exported=exported)
+        members = self.tracks.members
+        self.origin_ns = machine.shift_ns(facts) if exported else _earliest_start_ns(members)
+        self.rows = {name: EventRows(name, columns, self.origin_ns, self.tracks) for name, columns in members.items()}
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events, by category, that the file holds and no table has."""
+        """Return the number of events that are in no table, by category."""
         return self.undecoded
 
     def names(self) -> list[str]:
-        """Names of the tables that may have rows."""
-        return [*self.rows, *_SMALL]
+        """Return the names of the tables that may have rows."""
+        return [*self.rows, *_SMALL_TABLES]
 
     def count(self, name: str) -> int:
-        """Number of rows of a table."""
-        return self.rows[name].count if name in self.rows else int(self._small(name).num_rows)
+        """Return the number of rows of a table."""
+        return self.rows[name].count if name in self.rows else int(self._small_table(name).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read some columns of a table."""
+        """Return some columns of a table."""
         if name not in self.rows:
-            return self._small(name).select(list(columns))
+            return self._small_table(name).select(list(columns))
         declared = schemas.arrow_schema(schemas.table(name), columns)
         rows = self.rows[name]
-        made = [rows.column(f.name) for f in declared]
-        filled = [pa.nulls(rows.count, f.type) if m is None else m for m, f in zip(made, declared, strict=True)]
+        arrays = [rows.column(f.name) for f in declared]
+        filled = [pa.nulls(rows.count, f.type) if a is None else a for a, f in zip(arrays, declared, strict=True)]
         return schemas.conform(pa.table(filled, names=list(columns)), schemas.table(name), columns, path=self._path)
 
-    def _small(self, name: str) -> pa.Table:
-        if name not in self._made:
+    def _small_table(self, name: str) -> pa.Table:
+        if name not in self._small_tables:
             check_polars()
-            self._made[name] = machine.made(name, _SMALL[name](self))
-        return self._made[name]
+            self._small_tables[name] = machine.build_table(name, _SMALL_TABLES[name](self))
+        return self._small_tables[name]
 
 
-def _info(capture: KinetoCapture) -> list[dict[str, Any]]:
+def _capture_info_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
     ends = [pc.max(rows.end()).as_py() for rows in capture.rows.values() if Slot.DURATION.name in rows.members]
-    found = machine.capture_info(
+    facts = machine.capture_info(
         capture.facts, capture.origin_ns, max((e for e in ends if e is not None), default=None)
     )
-    return [{"name": n, "value": v} for n, v in found.items()]
+    return [{"name": n, "value": v} for n, v in facts.items()]
 
 
-def _devices(capture: KinetoCapture) -> list[dict[str, Any]]:
+def _device_rows(capture: KinetoCapture) -> list[dict[str, Any]]:
     if capture.tracks.exported:
-        return machine.exported_devices(capture.rows.values(), capture.tracks)
-    return machine.devices(capture.facts)
+        return machine.exported_device_rows(capture.rows.values(), capture.tracks)
+    return machine.device_rows(capture.facts)
 
 
-_SMALL: dict[str, Callable[[KinetoCapture], list[dict[str, Any]]]] = {
-    "capture_info": _info,
-    "devices": _devices,
-    "processes": lambda c: machine.processes(c.tracks),
-    "threads": lambda c: [] if c.tracks.exported else machine.threads(c.tracks),
-    "contexts": lambda c: machine.contexts(c.rows.values()),
-    "streams": lambda c: machine.streams(c.rows.values()),
+_SMALL_TABLES: dict[str, Callable[[KinetoCapture], list[dict[str, Any]]]] = {
+    "capture_info": _capture_info_rows,
+    "devices": _device_rows,
+    "processes": lambda c: machine.process_rows(c.tracks),
+    "threads": lambda c: [] if c.tracks.exported else machine.thread_rows(c.tracks),
+    "contexts": lambda c: machine.context_rows(c.rows.values()),
+    "streams": lambda c: machine.stream_rows(c.rows.values()),
 }
 
 
-def _first(kept: Mapping[str, Mapping[str, pa.Array]]) -> int:
-    """Return the earliest start, where the trace begins."""
-    starts = (pc.min(columns[Slot.START.name]).as_py() for columns in kept.values())
+def _earliest_start_ns(members: Mapping[str, Mapping[str, pa.Array]]) -> int:
+    """Return the earliest start of any event, 0 if there are no events."""
+    starts = (pc.min(columns[Slot.START.name]).as_py() for columns in members.values())
     return min((start for start in starts if start is not None), default=0)

@@ -1,4 +1,4 @@
-"""What the walker found, as columns: n events in, n numbers or texts out."""
+"""Turn the parsed events of one batch into arrays of numbers and strings, one element per event."""
 
 from __future__ import annotations
 
@@ -19,112 +19,119 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from tracekit.readers.common.sandbox import Octets
-    from tracekit.readers.kineto.walker import Numbers, Walker
+    from tracekit.readers.kineto.event_sandbox import EventSandbox, Int64Array
 
-ABSENT, NUMBER, TEXT, OTHER = range(4)
+MISSING, NUMBER, STRING, OTHER = range(4)
 MAX_DIGITS = 40
 _THOUSANDTHS = frozenset({Slot.START, Slot.DURATION})
 _ESCAPE = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))|\\')
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
-class Cells:
-    """Events that the walker holds; to be used before it goes on."""
+class EventCells:
+    """The members of the events in the sandbox. It is valid only until the sandbox parses more events."""
 
-    def __init__(self, walker: Walker, repaired: Counter[str]) -> None:
-        self.rows = walker.rows
-        self._walker = walker
-        self._values, self._marks = walker.values, walker.marks
-        self._repaired = repaired
+    def __init__(self, sandbox: EventSandbox, repairs: Counter[str]) -> None:
+        self.rows = sandbox.rows
+        self._sandbox = sandbox
+        self._values, self._marks = sandbox.values, sandbox.marks
+        self._repairs = repairs
 
-    def values(self, slot: Slot) -> Numbers:
-        """Cells of all events: numbers, or numbers of texts."""
+    def values(self, slot: Slot) -> Int64Array:
+        """Return the raw values of a member in all events: numbers, or dictionary codes of strings."""
         return self._values[slot, : self.rows]
 
     def marks(self, slot: Slot) -> Octets:
-        """Marks of all events."""
+        """Return the type of a member in all events: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self._marks[slot, : self.rows]
 
     def has(self, slot: Slot) -> bool:
-        """Whether any event has the member."""
+        """Return whether any event has the member."""
         return bool(self.marks(slot).any())
 
-    def codes(self, slot: Slot) -> Numbers:
-        """Numbers of texts of all events; -1 where there is none."""
-        return np.where(self.marks(slot) == TEXT, self.values(slot), -1)
+    def codes(self, slot: Slot) -> Int64Array:
+        """Return the dictionary code of a string member in all events, -1 where the event has no such string."""
+        return np.where(self.marks(slot) == STRING, self.values(slot), -1)
 
-    def known(self, slot: Slot, names: pa.Array) -> Numbers:
-        """Number the texts of a member as they stand in a list: -1 where there is none, -2 where it is not listed."""
-        listed = pc.index_in(self.names, names).fill_null(-2).to_numpy(zero_copy_only=False)
-        return np.append(listed, -1)[self.codes(slot)].astype(np.int64)
+    def index_in(self, slot: Slot, names: pa.Array) -> Int64Array:
+        """Return the position of a string member in a list of names, -1 without a string and -2 for an unlisted one."""
+        positions = pc.index_in(self.names, names).fill_null(-2).to_numpy(zero_copy_only=False)
+        return np.append(positions, -1)[self.codes(slot)].astype(np.int64)
 
-    def integers(self, slot: Slot, rows: Numbers) -> pa.Array:
-        """Return a member as integers; null where it is absent or no number. Times are in thousandths."""
+    def integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
+        """Return a member as integers, null where it is missing or not a number; times are in thousandths."""
         marks = self.marks(slot)[rows]
         if not marks.any():
             return pa.nulls(len(rows), pa.int64())
         values = self.values(slot)[rows]
-        strange = marks > NUMBER
-        if strange.any():
-            values, marks = self._parsed(slot, values, marks, strange)
-        missing = marks == ABSENT
+        unparsed = marks > NUMBER
+        if unparsed.any():
+            values, marks = self._parse_numbers(slot, values, marks, unparsed)
+        missing = marks == MISSING
         return pa.array(values, pa.int64(), mask=missing if missing.any() else None)
 
-    def texts(self, slot: Slot, rows: Numbers, *, other: bool = False) -> pa.DictionaryArray:
-        """Return a member as texts; null where it is absent or no text, unless others are taken too, as they stand."""
+    def strings(self, slot: Slot, rows: Int64Array, *, any_type: bool = False) -> pa.DictionaryArray:
+        """Return a member as strings, null where it is missing.
+
+        Args:
+            slot: The member.
+            rows: Row numbers of the events.
+            any_type: Whether to return values of other types as their JSON text, instead of null.
+        """
         marks = self.marks(slot)[rows]
-        missing = (marks != TEXT) & (marks != OTHER) if other else marks != TEXT
+        missing = (marks != STRING) & (marks != OTHER) if any_type else marks != STRING
         if missing.all():
             return pa.nulls(len(rows), col.DICTIONARY)
         codes = pa.array(self.values(slot)[rows], pa.int64(), mask=missing)
         return col.compact(codes, self.names)
 
-    def arguments(self, rows: Numbers) -> pa.Array:
-        """Return the arguments as JSON: an empty object where there are none."""
-        data, ends = self._walker.gather(np.where(self.marks(Slot.ARGS)[rows], self.values(Slot.ARGS)[rows], 0))
-        return self._strings(data, ends)
+    def arguments(self, rows: Int64Array) -> pa.Array:
+        """Return the arguments as JSON, an empty object for an event without arguments."""
+        data, ends = self._sandbox.gather(np.where(self.marks(Slot.ARGS)[rows], self.values(Slot.ARGS)[rows], 0))
+        return self._decode_strings(data, ends)
 
     @functools.cached_property
     def names(self) -> pa.Array:
-        """All numbered texts, without escapes."""
-        data, ends = self._walker.texts()
-        names = self._strings(data, ends)
+        """The dictionary of all strings in the sandbox, with JSON escapes decoded."""
+        data, ends = self._sandbox.strings()
+        names = self._decode_strings(data, ends)
         if not (data == ord("\\")).any():
             return names
-        listed = names.to_pylist()
-        return pa.array([self._unescaped(n) if "\\" in n else n for n in listed], pa.string())
+        return pa.array([self._unescape(n) if "\\" in n else n for n in names.to_pylist()], pa.string())
 
-    def _strings(self, data: Octets, ends: np.ndarray) -> pa.Array:
+    def _decode_strings(self, data: Octets, ends: np.ndarray) -> pa.Array:
         offsets = np.concatenate([np.zeros(1, np.int32), ends])
         raw = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-        strings, broken = col.text(raw)
-        self._repaired["UTF-8"] += broken
+        strings, invalid = col.text(raw)
+        self._repairs["UTF-8"] += invalid
         return strings
 
-    def _unescaped(self, text: str) -> str:
-        fixed = _ESCAPE.sub(lambda m: m[1] or "\\\\", text)
-        self._repaired["escapes"] += fixed != text
+    def _unescape(self, text: str) -> str:
+        valid = _ESCAPE.sub(lambda m: m[1] or "\\\\", text)
+        self._repairs["escapes"] += valid != text
         try:
-            made = json.loads(f'"{fixed}"', strict=False)
+            unescaped = json.loads(f'"{valid}"', strict=False)
         except ValueError:
             return text
-        return str(made).encode("utf-8", "replace").decode("utf-8")
+        return str(unescaped).encode("utf-8", "replace").decode("utf-8")
 
-    def _parsed(self, slot: Slot, values: Numbers, marks: Octets, strange: np.ndarray) -> tuple[Numbers, Octets]:
-        """Make numbers of texts that hold one, and of numbers that the walker left as text."""
-        codes, which = np.unique(values[strange], return_inverse=True)
+    def _parse_numbers(
+        self, slot: Slot, values: Int64Array, marks: Octets, unparsed: np.ndarray
+    ) -> tuple[Int64Array, Octets]:
+        """Parse numbers from strings, and numbers that the sandbox left as strings."""
+        codes, inverse = np.unique(values[unparsed], return_inverse=True)
         unit = 1000 if slot in _THOUSANDTHS else 1
-        made = [integer(t, unit) for t in self.names.take(pa.array(codes)).to_pylist()]
+        parsed = [parse_integer(t, unit) for t in self.names.take(pa.array(codes)).to_pylist()]
         values, marks = values.copy(), marks.copy()
-        values[strange] = np.array([m or 0 for m in made], np.int64)[which]
-        marks[strange] = np.array([ABSENT if m is None else NUMBER for m in made], np.uint8)[which]
+        values[unparsed] = np.array([m or 0 for m in parsed], np.int64)[inverse]
+        marks[unparsed] = np.array([MISSING if m is None else NUMBER for m in parsed], np.uint8)[inverse]
         return values, marks
 
 
-def integer(text: str, unit: int = 1) -> int | None:
-    """Read a number exactly, times a unit, rounded to an integer; None if it is none, or beyond 64 bits.
+def parse_integer(text: str, unit: int = 1) -> int | None:
+    """Return a decimal number times a unit, rounded to an integer; None if it is not a number or exceeds 64 bits.
 
-    A number from 2^63 to 2^64 is taken as its two's complement.
+    Numbers from 2^63 to 2^64 - 1 are read as their two's complement.
     """
     if len(text) > MAX_DIGITS:
         return None

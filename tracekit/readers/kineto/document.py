@@ -1,9 +1,9 @@
-"""The JSON document: an object with the events among its members, or nothing but the array of events.
+"""Read the JSON document of a trace: an object that has the events as a member, or a bare array of events.
 
-Facts about the capture stand among the members before or behind the events.
+Other members of the object, before or after the events, hold facts about the capture.
 
-What breaks JSON costs as little as possible: an event that is none is left out and the next one is looked for; a file
-that ends too early is read up to its last whole event.
+As little as possible is lost to invalid JSON: an invalid event is skipped up to the next one, and a truncated file is
+read up to its last complete event.
 """
 
 from __future__ import annotations
@@ -13,207 +13,212 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.kineto.stream import PIECE_BYTES, Stream
-from tracekit.readers.kineto.walker import ENDED, FULL, MORE, STRANGE, Walker
+from tracekit.readers.kineto.event_sandbox import ENDED, INVALID, NEED_MORE, ROWS_FULL, EventSandbox
+from tracekit.readers.kineto.stream import READ_BYTES, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-MAX_STRANGE = 10_000
-MAX_LOST_BYTES = 1 << 28
+MAX_INVALID = 10_000
+MAX_SKIPPED_BYTES = 1 << 28
 MAX_MEMBERS = 10_000
 MAX_FACT_BYTES, MAX_FACTS_BYTES = 1 << 20, 1 << 22
-"""Bytes of a member that is kept beside the events, and of all of them; Python objects take 30 times as many."""
+"""Maximum size of one member other than the events, and of all of them. Python objects take 30 times as much."""
 EVENTS = "traceEvents"
 _AGAIN = "export the trace again"
 _KEY = re.compile(rb'[\s,]*(?:"((?:[^"\\]|\\.){0,200})"\s*:\s*(?=\S)|(\}))', re.DOTALL)
-_LONGEST_KEY = 4096
+_MAX_KEY_BYTES = 4096
 _SCALAR = re.compile(rb"[^\s,}\]]{0,64}")
-_NEXT = re.compile(rb"\}\s{0,200},\s{0,200}(?=\{)")
+_EVENT_BOUNDARY = re.compile(rb"\}\s{0,200},\s{0,200}(?=\{)")
 
 
 class Document:
-    """A file being read.
+    """The JSON document of a trace, read sequentially.
 
     Attributes:
-        facts: Members beside the events that were asked for, as far as they were met.
-        strange: How many events were left out because they break JSON.
-        cut: Whether the file ends before the document does.
-        found: Whether it has events.
-        long: Members that were asked for and are too long to be kept.
+        facts: The requested members other than the events, as far as the document has been read.
+        invalid: Number of events and members that were skipped because they are not valid JSON.
+        truncated: Whether the file ends before the document does.
+        has_events: Whether the document has a list of events.
+        oversized: Requested members that exceed the limits and were skipped.
     """
 
-    def __init__(self, path: Path, stream: Stream, walker: Walker, wanted: Collection[str]) -> None:
+    def __init__(self, path: Path, stream: Stream, sandbox: EventSandbox, fact_names: Collection[str]) -> None:
         self.facts: dict[str, Any] = {}
-        self.strange = 0
-        self.cut = False
-        self.found = False
-        self.long: list[str] = []
-        self._kept_bytes = 0
-        self._path, self._stream, self._walker, self._wanted = path, stream, walker, wanted
-        self._lost = 0
-        self._over = self._bare = False
+        self.invalid = 0
+        self.truncated = False
+        self.has_events = False
+        self.oversized: list[str] = []
+        self._fact_bytes = 0
+        self._path, self._stream, self._sandbox, self._fact_names = path, stream, sandbox, fact_names
+        self._skipped_bytes = 0
+        self._at_end = self._is_array = False
 
-    def pieces(self) -> Iterator[None]:
-        """Read to the end; stop whenever the walker holds rows, which are to be taken then.
+    def batches(self) -> Iterator[None]:
+        """Read to the end; yield whenever the sandbox holds rows, which the caller must use before continuing.
 
         Raises:
-            CorruptTraceError: It is no JSON object or array, or too much of it breaks JSON.
+            CorruptTraceError: The file is not a JSON object or array, or too many of its events are invalid.
         """
-        if self._begin() == b"[":
-            self.found = self._bare = True
-            yield from self._events()
+        if self._read_opening_bracket() == b"[":
+            self.has_events = self._is_array = True
+            yield from self._parse_events()
             return
         for _ in range(MAX_MEMBERS):
-            key = self._key()
+            key = self._read_key()
             if key is None:
                 return
-            if key == EVENTS and self._byte() == b"[":
-                self.found = True
-                self._walker.at += 1
-                yield from self._events()
+            if key == EVENTS and self._next_byte() == b"[":
+                self.has_events = True
+                self._sandbox.offset += 1
+                yield from self._parse_events()
             else:
-                self._member(key)
+                self._read_member(key)
 
-    def _begin(self) -> bytes:
-        """Go behind the bracket that the document begins with, and return it."""
-        walker = self._walker
-        self._refill()
-        head = bytes(walker.octets[: min(walker.end, 4096)])
+    def _read_opening_bracket(self) -> bytes:
+        """Return the bracket that opens the document, and advance past it."""
+        sandbox = self._sandbox
+        self._read_more()
+        head = bytes(sandbox.data[: min(sandbox.end, 4096)])
         first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if first not in (b"{", b"["):
-            raise CorruptTraceError("is no JSON object", path=self._path, hint=_AGAIN)
-        walker.at = head.index(first) + 1
+            raise CorruptTraceError("is not a JSON object or array", path=self._path, hint=_AGAIN)
+        sandbox.offset = head.index(first) + 1
         return first
 
-    def _key(self) -> str | None:
-        """Read the next key; None at the end of the document, or of what can be read of it."""
-        walker = self._walker
+    def _read_key(self) -> str | None:
+        """Return the next key of the document, None at its end or where the file is truncated."""
+        sandbox = self._sandbox
         while True:
-            found = _KEY.match(self._rest(_LONGEST_KEY))
-            if found is not None:
-                walker.at += found.end()
-                return None if found[2] else found[1].decode("utf-8", "replace")
-            if walker.end - walker.at >= _LONGEST_KEY or not self._refill():
-                self.cut = True
+            match = _KEY.match(self._peek(_MAX_KEY_BYTES))
+            if match is not None:
+                sandbox.offset += match.end()
+                return None if match[2] else match[1].decode("utf-8", "replace")
+            if sandbox.end - sandbox.offset >= _MAX_KEY_BYTES or not self._read_more():
+                self.truncated = True
                 return None
 
-    def _member(self, key: str) -> None:
-        """Go through a member, and keep it if it is wanted."""
-        walker, start = self._walker, self._walker.at
-        first = self._byte()
+    def _read_member(self, key: str) -> None:
+        """Advance past a member, and store it if it was requested."""
+        sandbox, start = self._sandbox, self._sandbox.offset
+        first = self._next_byte()
         if first not in (b"{", b"[", b'"'):
-            found = _SCALAR.match(self._rest(_LONGEST_KEY))
-            walker.at += found.end() if found else 0
-            self._keep(key, start)
+            match = _SCALAR.match(self._peek(_MAX_KEY_BYTES))
+            sandbox.offset += match.end() if match else 0
+            self._store_fact(key, start)
             return
-        inside = first == b'"'
-        walker.at += inside
-        on, depth, inside = walker.skip(inside=inside)
-        size = walker.at - start
-        while on and walker.room > PIECE_BYTES and size < MAX_FACT_BYTES:
-            walker.at = start
-            if not self._refill():
+        in_string = first == b'"'
+        sandbox.offset += in_string
+        unfinished, depth, in_string = sandbox.skip_value(in_string=in_string)
+        size = sandbox.offset - start
+        while unfinished and sandbox.free_bytes > READ_BYTES and size < MAX_FACT_BYTES:
+            sandbox.offset = start
+            if not self._read_more():
                 break
-            start, walker.at = 0, int(first == b'"')
-            on, depth, inside = walker.skip(inside=first == b'"')
-            size = walker.at - start
-        if on:
-            self._note_long(key)
-            self._pass(depth, inside=inside)
+            start, sandbox.offset = 0, int(first == b'"')
+            unfinished, depth, in_string = sandbox.skip_value(in_string=first == b'"')
+            size = sandbox.offset - start
+        if unfinished:
+            self._note_oversized(key)
+            self._skip_oversized(depth, in_string=in_string)
         else:
-            self._keep(key, start)
+            self._store_fact(key, start)
 
-    def _pass(self, depth: int, *, inside: bool) -> None:
-        """Go through the rest of a member that is too long to be kept."""
-        walker, on = self._walker, True
-        while on:
-            beyond = walker.at - walker.end
-            walker.at = walker.end
-            if not self._refill():
-                self.cut = True
+    def _skip_oversized(self, depth: int, *, in_string: bool) -> None:
+        """Advance past the rest of a member that is too large to be stored."""
+        sandbox, unfinished = self._sandbox, True
+        while unfinished:
+            overshoot = sandbox.offset - sandbox.end
+            sandbox.offset = sandbox.end
+            if not self._read_more():
+                self.truncated = True
                 return
-            walker.at = min(max(beyond, 0), walker.end)
-            on, depth, inside = walker.skip(depth, inside=inside)
+            sandbox.offset = min(max(overshoot, 0), sandbox.end)
+            unfinished, depth, in_string = sandbox.skip_value(depth, in_string=in_string)
 
-    def _keep(self, key: str, start: int) -> None:
-        size = self._walker.at - start
-        if size > MAX_FACT_BYTES or self._kept_bytes + size > MAX_FACTS_BYTES:
-            self._note_long(key)
-        elif key in self._wanted:
-            self._kept_bytes += size
+    def _store_fact(self, key: str, start: int) -> None:
+        size = self._sandbox.offset - start
+        if size > MAX_FACT_BYTES or self._fact_bytes + size > MAX_FACTS_BYTES:
+            self._note_oversized(key)
+        elif key in self._fact_names:
+            self._fact_bytes += size
             try:
-                text = bytes(self._walker.octets[start : start + size]).decode("utf-8", "replace")
+                text = bytes(self._sandbox.data[start : start + size]).decode("utf-8", "replace")
                 self.facts[key] = json.loads(text, strict=False)
             except (ValueError, RecursionError):
-                self.strange += 1
+                self.invalid += 1
 
-    def _note_long(self, key: str) -> None:
-        if key in self._wanted:
-            self.long.append(key)
+    def _note_oversized(self, key: str) -> None:
+        if key in self._fact_names:
+            self.oversized.append(key)
 
-    def _events(self) -> Iterator[None]:
-        walker = self._walker
-        while (result := walker.events()) != ENDED:
-            if result != STRANGE:
-                if walker.rows:
+    def _parse_events(self) -> Iterator[None]:
+        sandbox = self._sandbox
+        while (result := sandbox.parse_events()) != ENDED:
+            if result != INVALID:
+                if sandbox.rows:
                     yield
-                walker.clear()
-                if result == FULL or self._refill():
+                sandbox.clear_rows()
+                if result == ROWS_FULL or self._read_more():
                     continue
-                if not bytes(walker.octets[walker.at : walker.end]).strip():
-                    self.cut = not self._bare  # the bracket that ends a bare array may be left out
+                if not bytes(sandbox.data[sandbox.offset : sandbox.end]).strip():
+                    self.truncated = not self._is_array  # the bracket that ends a bare array may be left out
                     return
-            self._lost += (walker.end if result == MORE else walker.far) - walker.at
-            if not self._resumed():
-                if walker.rows:
+            self._skipped_bytes += (sandbox.end if result == NEED_MORE else sandbox.scanned) - sandbox.offset
+            if not self._skip_to_next_event():
+                if sandbox.rows:
                     yield
-                walker.clear()
-                if not self._searched():
-                    self.cut = True
+                sandbox.clear_rows()
+                if not self._read_until_next_event():
+                    self.truncated = True
                     return
-        if walker.rows:
+        if sandbox.rows:
             yield
-        walker.clear()
+        sandbox.clear_rows()
 
-    def _resumed(self) -> bool:
-        """Leave out what is no event and go to what may be the next one, if that is in memory."""
-        walker = self._walker
-        found = _NEXT.search(memoryview(walker.octets.data)[walker.at + 1 : walker.end])
-        if found is None:
+    def _skip_to_next_event(self) -> bool:
+        """Skip an invalid event and advance to what may be the next one; return False if the sandbox has none."""
+        sandbox = self._sandbox
+        match = _EVENT_BOUNDARY.search(memoryview(sandbox.data.data)[sandbox.offset + 1 : sandbox.end])
+        if match is None:
             return False
-        walker.at += 1 + found.end()
-        self.strange += 1
-        if self.strange > MAX_STRANGE or self._lost > MAX_LOST_BYTES:
-            raise CorruptTraceError(f"{self.strange} events break JSON", path=self._path, hint=_AGAIN)
+        sandbox.offset += 1 + match.end()
+        self.invalid += 1
+        if self.invalid > MAX_INVALID or self._skipped_bytes > MAX_SKIPPED_BYTES:
+            raise CorruptTraceError(
+                f"contains {self.invalid} invalid events ({self._skipped_bytes} bytes): "
+                f"at most {MAX_INVALID} ({MAX_SKIPPED_BYTES >> 20} MiB) are skipped",
+                path=self._path,
+                hint=_AGAIN,
+            )
         return True
 
-    def _searched(self) -> bool:
-        """Read on until there is what may be the next event; False if there is none."""
-        walker = self._walker
+    def _read_until_next_event(self) -> bool:
+        """Read the file until there is what may be the next event; return False if there is none."""
+        sandbox = self._sandbox
         while True:
-            self._lost += walker.end - walker.at
-            walker.at = max(walker.at, walker.end - 512)
-            if not self._refill():
+            self._skipped_bytes += sandbox.end - sandbox.offset
+            sandbox.offset = max(sandbox.offset, sandbox.end - 512)
+            if not self._read_more():
                 return False
-            if self._resumed():
+            if self._skip_to_next_event():
                 return True
 
-    def _refill(self) -> bool:
-        """Read on, if there is room and something to read."""
-        if self._over or self._walker.room < PIECE_BYTES:
+    def _read_more(self) -> bool:
+        """Append the next bytes of the file to the sandbox; return False without space or at the end of the file."""
+        if self._at_end or self._sandbox.free_bytes < READ_BYTES:
             return False
-        data = self._stream.read()
-        self._over = not data
-        if data:
-            self._walker.put(data)
-        return bool(data)
+        block = self._stream.read()
+        self._at_end = not block
+        if block:
+            self._sandbox.append(block)
+        return bool(block)
 
-    def _byte(self) -> bytes:
-        walker = self._walker
-        return bytes(walker.octets[walker.at : walker.at + 1])
+    def _next_byte(self) -> bytes:
+        sandbox = self._sandbox
+        return bytes(sandbox.data[sandbox.offset : sandbox.offset + 1])
 
-    def _rest(self, most: int) -> bytes:
-        walker = self._walker
-        return bytes(walker.octets[walker.at : min(walker.at + most, walker.end)])
+    def _peek(self, size: int) -> bytes:
+        sandbox = self._sandbox
+        return bytes(sandbox.data[sandbox.offset : min(sandbox.offset + size, sandbox.end)])

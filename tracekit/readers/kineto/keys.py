@@ -1,17 +1,17 @@
-"""The members of events that are read, and the slot of each.
+"""The members of events that are read, and the slot that holds each of them.
 
-A slot may have several names: what PyTorch calls ``registers per thread`` tracekit writes as ``registers_per_thread``.
+Several keys may share a slot: PyTorch writes ``registers per thread``, tracekit ``registers_per_thread``.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from tracekit.readers.kineto.walker import AS_TEXT, THOUSANDTHS
+from tracekit.readers.kineto.event_sandbox import AS_STRING, THOUSANDTHS
 
 
 class Slot(IntEnum):
-    """What a cell of an event holds; 0 is where its arguments lie."""
+    """Position of a member among the values of a parsed event; 0 holds the offsets of its arguments."""
 
     ARGS = 0
     PHASE = 1
@@ -120,7 +120,7 @@ _ARGUMENTS = {
     "category": Slot.CATEGORY_NAME,
     "color": Slot.COLOR,
     "payload_type": Slot.PAYLOAD_TYPE,
-    "payload": Slot.PAYLOAD + AS_TEXT,
+    "payload": Slot.PAYLOAD + AS_STRING,
     "thread_id": Slot.THREAD,
     "end_thread_id": Slot.END_THREAD,
     "open": Slot.OPEN,

@@ -1,4 +1,4 @@
-"""Names that the profiler puts together, taken apart: once for each different one."""
+"""Convert names that the profiler composes into declared values, once per dictionary string."""
 
 from __future__ import annotations
 
@@ -12,86 +12,86 @@ from tracekit.readers.common import columns as col
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_COPY = re.compile(r"Memcpy (\w{1,100})(?: \((.{1,100}) -> (.{1,100})\))?")
-_SET = re.compile(r"Memset \((.+)\)")
+_MEMCPY = re.compile(r"Memcpy (\w{1,100})(?: \((.{1,100}) -> (.{1,100})\))?")
+_MEMSET = re.compile(r"Memset \((.+)\)")
 _DIRECTION = re.compile(r"([HDAP])to([HDAP])")
 _ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
-_WAITS = {
+_SYNC_TYPES = {
     "Event Synchronize": "Event sync",
     "Stream Synchronize": "Stream sync",
     "Context Synchronize": "Context sync",
     "Stream Wait Event": "Stream wait sync",
 }
 _NESTED = re.compile(r"<[^<>()]*>|\([^<>()]*\)")
-_MOST_NESTED = 64
-_TRIPLE = re.compile(r"\[\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\]")
+_MAX_NESTING = 64
+_DIM3 = re.compile(r"\[\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\]")
 _COLOR = re.compile(r"#([0-9A-Fa-f]{6})")
 _THREAD = re.compile(r"(?s)thread -?\d+ \((.*)\)")
 
 
-def mapped(column: pa.Array | pa.ChunkedArray, function: Callable[[str], str | None]) -> pa.DictionaryArray:
-    """Apply a function to each different text: n texts in, n texts out."""
-    whole = col.whole(column)
-    if not len(whole.dictionary):
-        return whole
-    return col.compact(whole.indices, pa.array([function(t) for t in whole.dictionary.to_pylist()], pa.string()))
+def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], str | None]) -> pa.DictionaryArray:
+    """Apply a function to each dictionary string: n strings in, n strings out."""
+    array = col.whole(column)
+    if not len(array.dictionary):
+        return array
+    return col.compact(array.indices, pa.array([function(t) for t in array.dictionary.to_pylist()], pa.string()))
 
 
-def numbered(column: pa.Array | pa.ChunkedArray, function: Callable[[str], int | None]) -> pa.Array:
-    """Make a number of each different text: n texts in, n numbers out."""
-    whole = col.whole(column)
-    return pa.array([function(t) for t in whole.dictionary.to_pylist()], pa.int64()).take(whole.indices)
+def map_to_integers(column: pa.Array | pa.ChunkedArray, function: Callable[[str], int | None]) -> pa.Array:
+    """Convert each dictionary string to an integer: n strings in, n integers out."""
+    array = col.whole(column)
+    return pa.array([function(t) for t in array.dictionary.to_pylist()], pa.int64()).take(array.indices)
 
 
 def copy_kind(name: str) -> str | None:
-    """Return the direction of a copy as nsys calls it."""
-    found = _COPY.match(name)
-    way = _DIRECTION.fullmatch(found[1]) if found else None
-    return f"{_ENDS[way[1]]}-to-{_ENDS[way[2]]}" if way else None
+    """Return the direction of a memory copy in the terms of nsys, from its name, such as ``Memcpy HtoD``."""
+    match = _MEMCPY.match(name)
+    direction = _DIRECTION.fullmatch(match[1]) if match else None
+    return f"{_ENDS[direction[1]]}-to-{_ENDS[direction[2]]}" if direction else None
 
 
-def copied_from(name: str) -> str | None:
-    """Return the kind of memory that is copied from."""
-    found = _COPY.match(name)
-    return found[2] if found else None
+def source_memory_kind(name: str) -> str | None:
+    """Return the kind of memory that a memory copy reads, from its name."""
+    match = _MEMCPY.match(name)
+    return match[2] if match else None
 
 
-def copied_to(name: str) -> str | None:
-    """Return the kind of memory that is copied to."""
-    found = _COPY.match(name)
-    return found[3] if found else None
+def target_memory_kind(name: str) -> str | None:
+    """Return the kind of memory that a memory copy writes, from its name."""
+    match = _MEMCPY.match(name)
+    return match[3] if match else None
 
 
-def memory_set(name: str) -> str | None:
-    """Return the kind of memory that is set."""
-    found = _SET.match(name)
-    return found[1] if found else None
+def memset_memory_kind(name: str) -> str | None:
+    """Return the kind of memory that a memory set writes, from its name."""
+    match = _MEMSET.match(name)
+    return match[1] if match else None
 
 
-def wait(kind: str) -> str | None:
-    """Return what is waited for as nsys calls it."""
-    return _WAITS.get(kind, kind)
+def sync_type(kind: str) -> str | None:
+    """Return the type of a synchronization in the terms of nsys."""
+    return _SYNC_TYPES.get(kind, kind)
 
 
-def api(category: str) -> str | None:
-    """Return the interface that a category of calls belongs to."""
+def api_of_category(category: str) -> str | None:
+    """Return the CUDA API that a category of calls belongs to."""
     return {"cuda_driver": "CUDA driver"}.get(category, "CUDA runtime")
 
 
-def interface(function: str) -> str:
-    """Return the interface that a function belongs to by its name: ``cuLaunchKernel`` is the driver's."""
+def api_of_function(function: str) -> str:
+    """Return the CUDA API that a function belongs to by its name: ``cuLaunchKernel`` belongs to the driver API."""
     return "CUDA driver" if function[:2] == "cu" and function[2:3].isupper() else "CUDA runtime"
 
 
-def base_name(name: str) -> str:
-    """Return the name of a function without its namespaces, template and call arguments and type."""
+def short_function_name(name: str) -> str:
+    """Return the name of a function without return type, namespaces, template arguments and parameters."""
     short = (
         name.replace("(anonymous namespace)", "")
         .replace("{lambda", "")
         .replace("[clone", "<[")
         .replace("operator()", "call")
     )
-    for _ in range(_MOST_NESTED):
+    for _ in range(_MAX_NESTING):
         short, count = _NESTED.subn("", short)
         if not count:
             break
@@ -99,29 +99,29 @@ def base_name(name: str) -> str:
     return words[-1] if words and words[-1].isidentifier() else name
 
 
-def axis(number: int) -> Callable[[str], int | None]:
-    """Return a function that takes a size in x, y or z out of ``[x, y, z]``."""
+def dim3_parser(axis: int) -> Callable[[str], int | None]:
+    """Return a function that parses the size of one axis from a string ``[x, y, z]``."""
 
-    def size(text: str) -> int | None:
-        found = _TRIPLE.fullmatch(text)
-        value = int(found[number + 1]) if found else None
+    def parse_axis(text: str) -> int | None:
+        match = _DIM3.fullmatch(text)
+        value = int(match[axis + 1]) if match else None
         return value if value is not None and value < 1 << 31 else None
 
-    return size
+    return parse_axis
 
 
-def color(text: str) -> int | None:
-    """Return ``#RRGGBB`` as ARGB."""
-    found = _COLOR.fullmatch(text)
-    return 0xFF000000 | int(found[1], 16) if found else None
+def parse_argb(text: str) -> int | None:
+    """Return a color ``#RRGGBB`` as an opaque ARGB number."""
+    match = _COLOR.fullmatch(text)
+    return 0xFF000000 | int(match[1], 16) if match else None
 
 
-def thread_name(label: str) -> str:
-    """Return the name of a thread without its number."""
-    found = _THREAD.fullmatch(label.strip())
-    return found[1] if found else label
+def strip_thread_number(label: str) -> str:
+    """Return the name of a thread without the number that the profiler puts before it."""
+    match = _THREAD.fullmatch(label.strip())
+    return match[1] if match else label
 
 
-def process_name(label: str) -> str:
-    """Return the name of a process; of a path without the folder, which may name a user."""
+def strip_process_folder(label: str) -> str:
+    """Return the name of a process; of a path only the file name, because the folder may name a user."""
     return re.split(r"[/\\]", label)[-1] if re.match(r"[/.~]|[A-Za-z]:[\\/]|\\\\", label) else label

@@ -1,4 +1,4 @@
-"""Declared columns of the tables of events, made of what was kept of these when they are asked for."""
+"""Build the declared columns of event tables from the collected members, on demand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
 from tracekit.readers.kineto import labels
-from tracekit.readers.kineto.cells import integer
+from tracekit.readers.kineto.cells import parse_integer
+from tracekit.readers.kineto.event_tables import ARGUMENTS, DOMAINS, ROW_IDS
 from tracekit.readers.kineto.keys import Slot
-from tracekit.readers.kineto.kinds import ARGUMENTS, DOMAINS, ROW_IDS
-from tracekit.readers.kineto.tracks import narrow
+from tracekit.readers.kineto.tracks import null_beyond_int32
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,38 +22,39 @@ if TYPE_CHECKING:
     from tracekit.readers.kineto.tracks import Tracks
 
 
-class Rows:
-    """The rows of one table.
+class EventRows:
+    """The rows of one event table.
 
     Attributes:
-        count: How many there are.
+        name: Name of the table.
+        count: Number of rows.
     """
 
-    def __init__(self, name: str, kept: Mapping[str, pa.Array], origin_ns: int, tracks: Tracks) -> None:
+    def __init__(self, name: str, members: Mapping[str, pa.Array], origin_ns: int, tracks: Tracks) -> None:
         self.name = name
-        self.count = len(kept[Slot.START.name])
+        self.count = len(members[Slot.START.name])
         self._origin_ns = origin_ns
         self._tracks = tracks
-        self._order = _order(kept[ROW_IDS[name].name], self.count) if tracks.exported else None
-        self._kept = kept
+        self._order = _row_order(members[ROW_IDS[name].name], self.count) if tracks.exported else None
+        self._members = members
 
     def column(self, name: str) -> pa.Array | pa.ChunkedArray | None:
-        """Return a declared column; None if no event tells it."""
-        makers = _MAKERS[self.name]
-        return makers[name](self) if name in makers else None
+        """Return a declared column, None if events have no member for it."""
+        builders = _COLUMN_BUILDERS[self.name]
+        return builders[name](self) if name in builders else None
 
     def member(self, slot: Slot) -> pa.Array:
-        """Return what was kept of a member, in the order of the rows."""
-        return self._ordered(self._kept[slot.name])
+        """Return the values of a member, in row order."""
+        return self._in_row_order(self._members[slot.name])
 
     def arguments(self) -> pa.Array | pa.ChunkedArray:
-        """Return the arguments as JSON."""
-        return self._kept[ARGUMENTS]
+        """Return the arguments of each event as JSON."""
+        return self._members[ARGUMENTS]
 
     @property
     def members(self) -> frozenset[str]:
-        """Names of what was kept."""
-        return frozenset(self._kept)
+        """Names of the collected members."""
+        return frozenset(self._members)
 
     @property
     def exported(self) -> bool:
@@ -61,272 +62,272 @@ class Rows:
         return self._tracks.exported
 
     @functools.cached_property
-    def place(self) -> dict[str, pa.Array]:
-        """Process, thread, device, context and stream of each row, and the kind of its track."""
-        return self._tracks.places(self.name, self.member)
+    def track(self) -> dict[str, pa.Array]:
+        """Columns of process, thread, device, context and stream, and in files of tracekit the kind of the track."""
+        return self._tracks.columns(self.name, self.member)
 
     def start(self) -> pa.Array:
-        """Start in ns since the origin."""
+        """Return the starts in ns since the origin."""
         return pc.subtract(self.member(Slot.START), self._origin_ns)
 
     def end(self) -> pa.Array:
-        """End in ns since the origin; null of a range that was open."""
-        length = pc.coalesce(self.member(Slot.NEGATIVE), self.member(Slot.DURATION))
-        end = pc.add(self.start(), length)
-        return pc.if_else(self._open(), pa.scalar(None, pa.int64()), end) if Slot.OPEN.name in self._kept else end
+        """Return the ends in ns since the origin, null for ranges that were still open."""
+        duration = pc.coalesce(self.member(Slot.NEGATIVE), self.member(Slot.DURATION))
+        end = pc.add(self.start(), duration)
+        return pc.if_else(self._is_open(), pa.scalar(None, pa.int64()), end) if Slot.OPEN.name in self._members else end
 
     def id(self) -> pa.Array:
-        """Numbers of the rows: from 1, or as tracekit wrote them."""
+        """Return the row ids: the ones that tracekit wrote, or numbers from 1."""
         ids = self.member(ROW_IDS[self.name])
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
 
-    def _open(self) -> pa.Array:
-        return pc.equal(labels.numbered(self.member(Slot.OPEN), lambda t: int(t == "true")).fill_null(0), 1)
+    def _is_open(self) -> pa.Array:
+        return pc.equal(labels.map_to_integers(self.member(Slot.OPEN), lambda t: int(t == "true")).fill_null(0), 1)
 
-    def _ordered(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-        whole = col.whole(column)
-        return whole if self._order is None else whole.take(self._order)
+    def _in_row_order(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+        array = col.whole(column)
+        return array if self._order is None else array.take(self._order)
 
 
-def _order(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
-    """Return the order of rows by their numbers; None if these are no numbers for rows."""
+def _row_order(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
+    """Return the permutation that sorts rows by their ids, None if the ids are missing or not unique."""
     ids = col.whole(ids)
     if ids.null_count or not count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != count:
         return None
     return pc.sort_indices(ids)
 
 
-def _number(slot: Slot) -> Callable[[Rows], pa.Array]:
+def _member_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
     return lambda rows: rows.member(slot)
 
 
-def _small(slot: Slot, default: int | None = None) -> Callable[[Rows], pa.Array]:
-    def make(rows: Rows) -> pa.Array:
-        numbers = narrow(rows.member(slot))
+def _int32_column(slot: Slot, default: int | None = None) -> Callable[[EventRows], pa.Array]:
+    def build(rows: EventRows) -> pa.Array:
+        numbers = null_beyond_int32(rows.member(slot))
         return numbers if default is None else numbers.fill_null(default)
 
-    return make
+    return build
 
 
-def _filled(slot: Slot) -> Callable[[Rows], pa.Array]:
+def _zero_filled_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
     return lambda rows: rows.member(slot).fill_null(0)
 
 
-def _place(name: str) -> Callable[[Rows], pa.Array]:
-    return lambda rows: rows.place[name]
+def _track_column(name: str) -> Callable[[EventRows], pa.Array]:
+    return lambda rows: rows.track[name]
 
 
-def _text(slot: Slot) -> Callable[[Rows], pa.Array]:
+def _string_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
     return lambda rows: rows.member(slot)
 
 
-def _of_name(slot: Slot, function: Callable[[str], str | None]) -> Callable[[Rows], pa.Array]:
-    """Take a text as tracekit wrote it, or out of the name that the profiler made."""
+def _parsed_name_column(slot: Slot, function: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
+    """Return a builder that reads the string that tracekit wrote, or parses the name that the profiler composed."""
 
-    def make(rows: Rows) -> pa.Array:
-        return rows.member(slot) if rows.exported else labels.mapped(rows.member(Slot.NAME), function)
+    def build(rows: EventRows) -> pa.Array:
+        return rows.member(slot) if rows.exported else labels.map_strings(rows.member(Slot.NAME), function)
 
-    return make
-
-
-def _size(slot: Slot, axis: int) -> Callable[[Rows], pa.Array]:
-    return lambda rows: labels.numbered(rows.member(slot), labels.axis(axis)).fill_null(0)
+    return build
 
 
-def _full_name(rows: Rows) -> pa.Array:
+def _dim3_column(slot: Slot, axis: int) -> Callable[[EventRows], pa.Array]:
+    return lambda rows: labels.map_to_integers(rows.member(slot), labels.dim3_parser(axis)).fill_null(0)
+
+
+def _full_name(rows: EventRows) -> pa.Array:
     return col.first_of(rows.member(Slot.FULL_NAME), rows.member(Slot.NAME))
 
 
-def _short_name(rows: Rows) -> pa.Array:
+def _short_name(rows: EventRows) -> pa.Array:
     name = rows.member(Slot.NAME)
-    return name if rows.exported else labels.mapped(name, labels.base_name)
+    return name if rows.exported else labels.map_strings(name, labels.short_function_name)
 
 
-def _dynamic(rows: Rows) -> pa.Array:
-    return narrow(pc.coalesce(rows.member(Slot.DYNAMIC), rows.member(Slot.SHARED))).fill_null(0)
+def _dynamic_shared_memory(rows: EventRows) -> pa.Array:
+    return null_beyond_int32(pc.coalesce(rows.member(Slot.DYNAMIC), rows.member(Slot.SHARED))).fill_null(0)
 
 
-def _api(rows: Rows) -> pa.Array:
+def _api(rows: EventRows) -> pa.Array:
     if rows.exported:
-        return labels.mapped(rows.member(Slot.NAME), labels.interface)
-    return labels.mapped(rows.member(Slot.CATEGORY), labels.api)
+        return labels.map_strings(rows.member(Slot.NAME), labels.api_of_function)
+    return labels.map_strings(rows.member(Slot.CATEGORY), labels.api_of_category)
 
 
-def _name_id(rows: Rows) -> pa.Array:
+def _name_id(rows: EventRows) -> pa.Array:
     return rows.member(Slot.NAME).indices.cast(pa.int64()).fill_null(-1)
 
 
-def _kind(rows: Rows) -> pa.Array:
-    """Give the kind that the track of a range says; if none is said, as by other programs, it is push/pop."""
+def _range_kind(rows: EventRows) -> pa.Array:
+    """Return the kind that the track of each range has; ranges of other programs are push/pop ranges."""
     nested = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["push_pop"]))
     if not rows.exported:
         return nested
-    return pc.coalesce(rows.place["kind"].cast(pa.string()), nested.cast(pa.string())).dictionary_encode()
+    return pc.coalesce(rows.track["kind"].cast(pa.string()), nested.cast(pa.string())).dictionary_encode()
 
 
-def _domain(rows: Rows) -> pa.Array:
+def _domain(rows: EventRows) -> pa.Array:
     return rows.member(Slot.DOMAIN if rows.exported else Slot.CATEGORY)
 
 
-def _domain_id(rows: Rows) -> pa.Array:
+def _domain_id(rows: EventRows) -> pa.Array:
     if rows.exported:
-        return rows.place["domain_id"].fill_null(0)
-    return labels.numbered(rows.member(Slot.CATEGORY), lambda c: DOMAINS.get(c, DOMAINS["cpu_op"])).fill_null(0)
+        return rows.track["domain_id"].fill_null(0)
+    return labels.map_to_integers(rows.member(Slot.CATEGORY), lambda c: DOMAINS.get(c, DOMAINS["cpu_op"])).fill_null(0)
 
 
-def _color(rows: Rows) -> pa.Array:
-    return labels.numbered(rows.member(Slot.COLOR), labels.color)
+def _argb(rows: EventRows) -> pa.Array:
+    return labels.map_to_integers(rows.member(Slot.COLOR), labels.parse_argb)
 
 
-def _thread(rows: Rows) -> pa.Array:
-    return pc.coalesce(rows.place["thread_id"], rows.member(Slot.THREAD))
+def _thread_id(rows: EventRows) -> pa.Array:
+    return pc.coalesce(rows.track["thread_id"], rows.member(Slot.THREAD))
 
 
-TRACED_CALL = 27
-_FLOATS = ("double", "float")
-_INTEGERS = ("uint64", "int64", "uint32", "int32")
+TRACED_CALL_CLASS = 27
+_FLOAT_TYPES = ("double", "float")
+_INTEGER_TYPES = ("uint64", "int64", "uint32", "int32")
 
 
-def _payload_type(rows: Rows) -> pa.Array:
+def _payload_type(rows: EventRows) -> pa.Array:
     if rows.exported:
-        return labels.mapped(rows.member(Slot.PAYLOAD_TYPE), lambda t: t if t in _PAYLOADS else None)
+        return labels.map_strings(rows.member(Slot.PAYLOAD_TYPE), lambda t: t if t in _PAYLOAD_TYPES else None)
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["json"]))
 
 
-def _payload_of(rows: Rows, kinds: tuple[str, ...]) -> pa.Array:
-    """Return the payloads of some types as texts, each different one once."""
-    fits = pc.equal(labels.numbered(_payload_type(rows), lambda t: int(t in kinds)).fill_null(0), 1)
+def _payloads_of_types(rows: EventRows, types: tuple[str, ...]) -> pa.Array:
+    """Return the payloads that have one of some types as strings, null elsewhere."""
+    fits = pc.equal(labels.map_to_integers(_payload_type(rows), lambda t: int(t in types)).fill_null(0), 1)
     payload = rows.member(Slot.PAYLOAD)
     return pa.DictionaryArray.from_arrays(
         pc.if_else(fits, payload.indices, pa.scalar(None, pa.int32())), payload.dictionary
     )
 
 
-def _payload_int(rows: Rows) -> pa.Array:
+def _payload_int(rows: EventRows) -> pa.Array:
     if not rows.exported:
         return pa.nulls(rows.count, pa.int64())
-    return labels.numbered(_payload_of(rows, _INTEGERS), integer)
+    return labels.map_to_integers(_payloads_of_types(rows, _INTEGER_TYPES), parse_integer)
 
 
-def _payload_float(rows: Rows) -> pa.Array:
+def _payload_float(rows: EventRows) -> pa.Array:
     if not rows.exported:
         return pa.nulls(rows.count, pa.float64())
-    found = _payload_of(rows, _FLOATS)
-    return pa.array([_real(t) for t in found.dictionary.to_pylist()], pa.float64()).take(found.indices)
+    payloads = _payloads_of_types(rows, _FLOAT_TYPES)
+    return pa.array([_parse_float(t) for t in payloads.dictionary.to_pylist()], pa.float64()).take(payloads.indices)
 
 
-def _payload_text(rows: Rows) -> pa.Array | pa.ChunkedArray:
-    return _payload_of(rows, ("json", "binary")).cast(pa.string()) if rows.exported else rows.arguments()
+def _payload_text(rows: EventRows) -> pa.Array | pa.ChunkedArray:
+    return _payloads_of_types(rows, ("json", "binary")).cast(pa.string()) if rows.exported else rows.arguments()
 
 
-def _real(text: str) -> float | None:
+def _parse_float(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
         return None
 
 
-def _wait(rows: Rows) -> pa.Array:
-    return rows.member(Slot.NAME) if rows.exported else labels.mapped(rows.member(Slot.SYNC), labels.wait)
+def _sync_type(rows: EventRows) -> pa.Array:
+    return rows.member(Slot.NAME) if rows.exported else labels.map_strings(rows.member(Slot.SYNC), labels.sync_type)
 
 
-_PAYLOADS = (*_INTEGERS, *_FLOATS, "json", "binary")
-_TIMES = {"start_ns": Rows.start, "end_ns": Rows.end}
-_THREAD = {"process_id": _place("process_id"), "thread_id": _place("thread_id")}
-_QUEUE = {n: _place(n) for n in ("process_id", "device_id", "context_id", "stream_id")}
-_LAUNCHED = {**_TIMES, **_QUEUE, "correlation_id": _number(Slot.CORRELATION)}
-_NODE = {"graph_node_id": _number(Slot.GRAPH_NODE)}
+_PAYLOAD_TYPES = (*_INTEGER_TYPES, *_FLOAT_TYPES, "json", "binary")
+_TIMES = {"start_ns": EventRows.start, "end_ns": EventRows.end}
+_THREAD = {"process_id": _track_column("process_id"), "thread_id": _track_column("thread_id")}
+_QUEUE = {n: _track_column(n) for n in ("process_id", "device_id", "context_id", "stream_id")}
+_ACTIVITY = {**_TIMES, **_QUEUE, "correlation_id": _member_column(Slot.CORRELATION)}
+_NODE = {"graph_node_id": _member_column(Slot.GRAPH_NODE)}
 _NVTX = {
-    "process_id": _place("process_id"),
+    "process_id": _track_column("process_id"),
     "domain_id": _domain_id,
     "domain": _domain,
-    "category_id": _number(Slot.CATEGORY_ID),
-    "category": _text(Slot.CATEGORY_NAME),
-    "color": _color,
-    "name": _text(Slot.NAME),
+    "category_id": _member_column(Slot.CATEGORY_ID),
+    "category": _string_column(Slot.CATEGORY_NAME),
+    "color": _argb,
+    "name": _string_column(Slot.NAME),
     "payload_type": _payload_type,
     "payload_int": _payload_int,
     "payload_float": _payload_float,
     "payload_text": _payload_text,
 }
-_EVENT = {"event_id": _filled(Slot.EVENT), "event_sync_id": _number(Slot.EVENT_SYNC)}
-_MAKERS: dict[str, Mapping[str, Callable[[Rows], pa.Array | pa.ChunkedArray]]] = {
+_EVENT = {"event_id": _zero_filled_column(Slot.EVENT), "event_sync_id": _member_column(Slot.EVENT_SYNC)}
+_COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.ChunkedArray]]] = {
     "kernels": {
-        "kernel_id": Rows.id,
-        **_LAUNCHED,
+        "kernel_id": EventRows.id,
+        **_ACTIVITY,
         "name": _full_name,
         "short_name": _short_name,
-        **{f"grid_{axis}": _size(Slot.GRID, i) for i, axis in enumerate("xyz")},
-        **{f"block_{axis}": _size(Slot.BLOCK, i) for i, axis in enumerate("xyz")},
-        "registers_per_thread": _small(Slot.REGISTERS, default=0),
-        "static_shared_memory_bytes": _small(Slot.STATIC, default=0),
-        "dynamic_shared_memory_bytes": _dynamic,
+        **{f"grid_{axis}": _dim3_column(Slot.GRID, i) for i, axis in enumerate("xyz")},
+        **{f"block_{axis}": _dim3_column(Slot.BLOCK, i) for i, axis in enumerate("xyz")},
+        "registers_per_thread": _int32_column(Slot.REGISTERS, default=0),
+        "static_shared_memory_bytes": _int32_column(Slot.STATIC, default=0),
+        "dynamic_shared_memory_bytes": _dynamic_shared_memory,
         **_NODE,
-        "graph_id": _number(Slot.GRAPH),
+        "graph_id": _member_column(Slot.GRAPH),
     },
     "memcpys": {
-        "memcpy_id": Rows.id,
-        **_LAUNCHED,
-        "bytes": _filled(Slot.BYTES),
-        "copy_kind": _of_name(Slot.COPY_KIND, labels.copy_kind),
-        "src_memory_kind": _of_name(Slot.SOURCE, labels.copied_from),
-        "dst_memory_kind": _of_name(Slot.TARGET, labels.copied_to),
-        "migration_cause": _text(Slot.CAUSE),
+        "memcpy_id": EventRows.id,
+        **_ACTIVITY,
+        "bytes": _zero_filled_column(Slot.BYTES),
+        "copy_kind": _parsed_name_column(Slot.COPY_KIND, labels.copy_kind),
+        "src_memory_kind": _parsed_name_column(Slot.SOURCE, labels.source_memory_kind),
+        "dst_memory_kind": _parsed_name_column(Slot.TARGET, labels.target_memory_kind),
+        "migration_cause": _string_column(Slot.CAUSE),
         **_NODE,
     },
     "memsets": {
-        "memset_id": Rows.id,
-        **_LAUNCHED,
-        "bytes": _filled(Slot.BYTES),
-        "value": _filled(Slot.VALUE),
-        "memory_kind": _of_name(Slot.MEMORY, labels.memory_set),
+        "memset_id": EventRows.id,
+        **_ACTIVITY,
+        "bytes": _zero_filled_column(Slot.BYTES),
+        "value": _zero_filled_column(Slot.VALUE),
+        "memory_kind": _parsed_name_column(Slot.MEMORY, labels.memset_memory_kind),
         **_NODE,
     },
     "graph_launches": {
-        "graph_launch_id": Rows.id,
-        **_LAUNCHED,
-        "graph_id": _filled(Slot.GRAPH),
-        "graph_exec_id": _filled(Slot.GRAPH_EXEC),
+        "graph_launch_id": EventRows.id,
+        **_ACTIVITY,
+        "graph_id": _zero_filled_column(Slot.GRAPH),
+        "graph_exec_id": _zero_filled_column(Slot.GRAPH_EXEC),
     },
-    "syncs": {"sync_id": Rows.id, **_LAUNCHED, "sync_type": _wait, **_EVENT},
+    "syncs": {"sync_id": EventRows.id, **_ACTIVITY, "sync_type": _sync_type, **_EVENT},
     "api_calls": {
-        "api_call_id": Rows.id,
+        "api_call_id": EventRows.id,
         **_TIMES,
         **_THREAD,
-        "correlation_id": _number(Slot.CORRELATION),
+        "correlation_id": _member_column(Slot.CORRELATION),
         "api": _api,
-        "name": _text(Slot.NAME),
+        "name": _string_column(Slot.NAME),
         "name_id": _name_id,
-        "return_value": _filled(Slot.RETURNED),
+        "return_value": _zero_filled_column(Slot.RETURNED),
     },
     "osrt_calls": {
-        "osrt_call_id": Rows.id,
+        "osrt_call_id": EventRows.id,
         **_TIMES,
         **_THREAD,
-        "event_class": lambda rows: pa.array(np.full(rows.count, TRACED_CALL)),
-        "name": _text(Slot.NAME),
+        "event_class": lambda rows: pa.array(np.full(rows.count, TRACED_CALL_CLASS)),
+        "name": _string_column(Slot.NAME),
         "name_id": _name_id,
-        "return_value": _filled(Slot.RETURNED),
+        "return_value": _zero_filled_column(Slot.RETURNED),
     },
     "nvtx_ranges": {
-        "range_id": Rows.id,
+        "range_id": EventRows.id,
         **_TIMES,
-        "kind": _kind,
+        "kind": _range_kind,
         **_NVTX,
-        "thread_id": _thread,
-        "end_thread_id": _number(Slot.END_THREAD),
+        "thread_id": _thread_id,
+        "end_thread_id": _member_column(Slot.END_THREAD),
     },
     "nvtx_marks": {
-        "mark_id": Rows.id,
-        "timestamp_ns": Rows.start,
+        "mark_id": EventRows.id,
+        "timestamp_ns": EventRows.start,
         **_NVTX,
-        "thread_id": _place("thread_id"),
+        "thread_id": _track_column("thread_id"),
     },
     "cuda_events": {
-        "cuda_event_id": Rows.id,
-        "timestamp_ns": Rows.start,
+        "cuda_event_id": EventRows.id,
+        "timestamp_ns": EventRows.start,
         **_QUEUE,
-        "correlation_id": _number(Slot.CORRELATION),
+        "correlation_id": _member_column(Slot.CORRELATION),
         **_EVENT,
     },
 }

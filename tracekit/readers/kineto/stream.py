@@ -1,4 +1,4 @@
-"""The bytes of a trace, unpacked, a few megabytes at a time."""
+"""Read the bytes of a trace a few megabytes at a time, decompressed if necessary."""
 
 from __future__ import annotations
 
@@ -15,98 +15,101 @@ if TYPE_CHECKING:
 
     from tracekit.files import InputFile
 
-PIECE_BYTES = 1 << 22
-PACKED_BYTES = 1 << 18
-MAX_RATIO = 250
-"""Times that a file may grow when it is unpacked; real traces grow 10 to 50 times."""
-UNSUSPICIOUS_BYTES = 1 << 26
+READ_BYTES = 1 << 22
+COMPRESSED_READ_BYTES = 1 << 18
+MAX_COMPRESSION_RATIO = 250
+"""Maximum ratio of the decompressed to the compressed size; real traces have 10 to 50."""
+UNCHECKED_BYTES = 1 << 26
+"""Number of decompressed bytes up to which the ratio is not checked."""
 _GZIP = zlib.MAX_WBITS | 16
 
 
 class Stream:
-    """An open file, plain or gzipped, read from its beginning to its end.
+    """An open file, plain or gzipped, read sequentially.
 
     Attributes:
-        damage: What is wrong with the packed bytes, if something is; what comes before can be read.
+        damage: What is wrong with the compressed data; None if nothing is. Everything before the damage can be read.
     """
 
-    def __init__(self, file: InputFile, *, packed: bool) -> None:
+    def __init__(self, file: InputFile, *, compressed: bool) -> None:
         self.damage: str | None = None
         self._file = file
-        self._at = 0
-        self._inflate = zlib.decompressobj(_GZIP) if packed else None
-        self._rest = b""
-        self._read = self._made = 0
-        self._ahead = ThreadPoolExecutor(1, "tracekit-unpack") if packed else None
+        self._offset = 0
+        self._decompressor = zlib.decompressobj(_GZIP) if compressed else None
+        self._pending = b""
+        self._compressed_bytes = self._decompressed_bytes = 0
+        self._thread = ThreadPoolExecutor(1, "tracekit-gunzip") if compressed else None
         self._next: Future[bytes] | None = None
 
     def read(self) -> bytes:
-        """Return the next bytes; none at the end. A thread unpacks those that come then.
+        """Return the next bytes, none at the end. A thread decompresses the bytes after them in advance.
 
         Raises:
-            CorruptTraceError: The file grows beyond measure.
-            TracekitError: It cannot be read, or changed since it was opened.
+            CorruptTraceError: The compression ratio is higher than any trace has.
+            TracekitError: The file cannot be read, or changed since it was opened.
         """
-        return self._taken(PIECE_BYTES) if self._ahead is None else self._unpacked_ahead(self._ahead)
+        return self._read_file(READ_BYTES) if self._thread is None else self._decompress_ahead(self._thread)
 
-    def _taken(self, most: int) -> bytes:
-        """Read on in the file; nothing at its end."""
-        data = self._file.read(self._at, min(most, self._file.size - self._at))
-        self._at += len(data)
+    def _read_file(self, max_bytes: int) -> bytes:
+        """Read the next bytes of the file, none at its end."""
+        data = self._file.read(self._offset, min(max_bytes, self._file.size - self._offset))
+        self._offset += len(data)
         return data
 
-    def _unpacked_ahead(self, thread: ThreadPoolExecutor) -> bytes:
-        data = self._next.result() if self._next is not None else self._unpacked()
-        self._next = thread.submit(self._unpacked) if data else None
+    def _decompress_ahead(self, thread: ThreadPoolExecutor) -> bytes:
+        data = self._next.result() if self._next is not None else self._decompress_block()
+        self._next = thread.submit(self._decompress_block) if data else None
         return data
 
-    def _unpacked(self) -> bytes:
-        pieces: list[bytes] = []
-        room = PIECE_BYTES
-        while room > 0 and self._inflate is not None:
-            piece = self._inflated(room)
-            if piece is None:
+    def _decompress_block(self) -> bytes:
+        parts: list[bytes] = []
+        free_bytes = READ_BYTES
+        while free_bytes > 0 and self._decompressor is not None:
+            part = self._decompress_part(free_bytes)
+            if part is None:
                 break
-            pieces.append(piece)
-            room -= len(piece)
-        return b"".join(pieces)
+            parts.append(part)
+            free_bytes -= len(part)
+        return b"".join(parts)
 
-    def _inflated(self, room: int) -> bytes | None:
-        """Unpack some bytes; None at the end. Several packed files may stand one after another."""
-        if self._inflate is None:
+    def _decompress_part(self, free_bytes: int) -> bytes | None:
+        """Decompress some bytes; return None at the end. A file may consist of several gzip members."""
+        if self._decompressor is None:
             return None
-        packed = self._rest or self._taken(PACKED_BYTES)
-        self._read += len(packed) - len(self._rest)
-        if not packed:
-            self.damage = "the packed bytes end before their end mark"
-            self._inflate = None
+        compressed = self._pending or self._read_file(COMPRESSED_READ_BYTES)
+        self._compressed_bytes += len(compressed) - len(self._pending)
+        if not compressed:
+            self.damage = "the compressed data ends before its end mark"
+            self._decompressor = None
             return None
         try:
-            piece = self._inflate.decompress(packed, room)
+            part = self._decompressor.decompress(compressed, free_bytes)
         except zlib.error:
-            self.damage = f"the packed bytes are damaged near byte {self._read}"
-            self._inflate = None
+            self.damage = f"the compressed data is damaged near byte {self._compressed_bytes}"
+            self._decompressor = None
             return None
-        self._count(len(piece))
-        self._rest = self._inflate.unconsumed_tail
-        if self._inflate.eof:
-            self._rest = self._inflate.unused_data or self._taken(PACKED_BYTES)
-            self._read += len(self._rest) - len(self._inflate.unused_data)
-            self._inflate = zlib.decompressobj(_GZIP) if self._rest.startswith(b"\x1f\x8b") else None
-        return piece
+        self._check_ratio(len(part))
+        self._pending = self._decompressor.unconsumed_tail
+        if self._decompressor.eof:
+            self._pending = self._decompressor.unused_data or self._read_file(COMPRESSED_READ_BYTES)
+            self._compressed_bytes += len(self._pending) - len(self._decompressor.unused_data)
+            self._decompressor = zlib.decompressobj(_GZIP) if self._pending.startswith(b"\x1f\x8b") else None
+        return part
 
-    def _count(self, size: int) -> None:
-        self._made += size
-        if self._made > max(UNSUSPICIOUS_BYTES, MAX_RATIO * self._read):
+    def _check_ratio(self, size: int) -> None:
+        self._decompressed_bytes += size
+        if self._decompressed_bytes > max(UNCHECKED_BYTES, MAX_COMPRESSION_RATIO * self._compressed_bytes):
             raise CorruptTraceError(
-                f"unpacks to more than {MAX_RATIO} times its size: no trace does",
+                f"decompresses to more than {MAX_COMPRESSION_RATIO} times its size, which no trace does",
                 path=self._file.path,
-                hint="unpack it first if you trust it",
+                hint="decompress the file with gunzip first if you trust it",
             )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._ahead is not None:
-            self._ahead.shutdown(cancel_futures=True)
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)

@@ -1,8 +1,8 @@
-"""Where events lie: on a thread of a process, or on a stream of a device.
+"""Assign events to tracks: to a thread of a process, or to a stream of a device.
 
-The profiler gives a GPU's event the device as process and the stream as thread, and its arguments tell both;
-the process is that of the call with the same correlation id. In a file of tracekit the events that name the
-tracks tell all.
+The profiler writes the device of a GPU activity as its process and the stream as its thread, and both as arguments. The
+process is that of the API call with the same correlation id. In files of tracekit, the events that name the tracks
+describe them completely.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Member = Callable[[Slot], pa.Array]
-    """Gives what was kept of a member, in the order of the rows."""
-    Kept = Mapping[str, pa.Array | pa.ChunkedArray]
+    """Returns the collected values of a member, in row order."""
+    Members = Mapping[str, pa.Array | pa.ChunkedArray]
 
 ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls")
 QUEUE = {"device_id": Slot.DEVICE, "context_id": Slot.CONTEXT, "stream_id": Slot.STREAM}
@@ -37,107 +37,107 @@ class Tracks:
     """All tracks of a file.
 
     Attributes:
-        exported: Whether tracekit wrote it.
-        kept: What was kept of the events, by table and member.
-        namings: What was kept of the events that name processes and threads.
+        exported: Whether tracekit wrote the file.
+        members: Collected members of the events, by table and member.
+        track_names: Collected members of the events that name processes and threads.
     """
 
-    def __init__(self, kept: Mapping[str, Kept], namings: Kept, *, exported: bool) -> None:
+    def __init__(self, members: Mapping[str, Members], track_names: Members, *, exported: bool) -> None:
         self.exported = exported
-        self.namings = namings
-        self.kept = self._without_projections(kept) if exported else kept
+        self.track_names = track_names
+        self.members = self._drop_projections(members) if exported else members
 
-    def places(self, name: str, member: Member) -> dict[str, pa.Array]:
-        """Return process, thread, device, context and stream of each row of a table, and what else its track tells."""
+    def columns(self, name: str, member: Member) -> dict[str, pa.Array]:
+        """Return the process, thread, device, context and stream columns of a table, and others of its tracks."""
         if self.exported:
-            return self._named(member)
+            return self._columns_of_exported(member)
         pid, tid = member(Slot.PID), member(Slot.TID)
         if name in ON_CPU:
             return {"process_id": pid, "thread_id": tid}
-        device = narrow(pc.coalesce(member(Slot.DEVICE), pid)).fill_null(0)
+        device = null_beyond_int32(pc.coalesce(member(Slot.DEVICE), pid)).fill_null(0)
         stream = pc.coalesce(member(Slot.STREAM), tid).fill_null(0)
         stream = pc.if_else(pc.less(stream, 0), NO_STREAM, stream)
         context = member(Slot.CONTEXT).fill_null(0)
-        owner = self._owners(member(Slot.CORRELATION))
+        owner = self._process_of_activities(member(Slot.CORRELATION))
         return {"process_id": owner, "device_id": device, "context_id": context, "stream_id": stream}
 
     def processes(self) -> list[int]:
-        """Return the processes that have events of their own, of calls first."""
-        found: dict[int, None] = {}
+        """Return the ids of the processes that have CPU events, those with API calls first."""
+        processes: dict[int, None] = {}
         for name in ON_CPU:
-            if name in self.kept:
-                pids = pc.unique(col.whole(self.kept[name][Slot.PID.name])).drop_null().to_pylist()
-                found |= dict.fromkeys(pids)
-        return list(found)
+            if name in self.members:
+                pids = pc.unique(col.whole(self.members[name][Slot.PID.name])).drop_null().to_pylist()
+                processes |= dict.fromkeys(pids)
+        return list(processes)
 
-    def _without_projections(self, kept: Mapping[str, Kept]) -> Mapping[str, Kept]:
-        """Leave out the ranges that are drawn again where they are on the GPU."""
-        ranges = kept.get("nvtx_ranges")
+    def _drop_projections(self, members: Mapping[str, Members]) -> Mapping[str, Members]:
+        """Drop the copies of ranges that tracekit draws on GPU tracks."""
+        ranges = members.get("nvtx_ranges")
         if ranges is None:
-            return kept
-        own = pa.array(self._on(ranges)["kind"].ne_missing(PROJECTION).to_arrow())
-        return {**kept, "nvtx_ranges": {name: col.whole(column).filter(own) for name, column in ranges.items()}}
+            return members
+        keep = pa.array(self._track_of_events(ranges)["kind"].ne_missing(PROJECTION).to_arrow())
+        return {**members, "nvtx_ranges": {name: col.whole(column).filter(keep) for name, column in ranges.items()}}
 
-    def _owners(self, correlation: pa.Array) -> pa.Array:
-        """Return the process of what calls launched: of the call, if only one process has one of that number."""
+    def _process_of_activities(self, correlation: pa.Array) -> pa.Array:
+        """Return the process of the API call with each correlation id, null if several processes have such a call."""
         processes = self.processes()
-        if len(processes) <= 1 or "api_calls" not in self.kept:
+        if len(processes) <= 1 or "api_calls" not in self.members:
             only = processes[0] if len(processes) == 1 else None
             return pa.array([only], pa.int64()).take(pa.array(np.zeros(len(correlation), np.int64)))
         check_polars()
         calls = pl.DataFrame(
             {
-                "correlation": pl.Series(col.whole(self.kept["api_calls"][Slot.CORRELATION.name])),
-                "process": pl.Series(col.whole(self.kept["api_calls"][Slot.PID.name])),
+                "correlation": pl.Series(col.whole(self.members["api_calls"][Slot.CORRELATION.name])),
+                "process": pl.Series(col.whole(self.members["api_calls"][Slot.PID.name])),
             }
         ).drop_nulls()
-        own = calls.group_by("correlation").agg(pl.col("process").unique())
-        own = own.filter(pl.col("process").list.len() == 1).with_columns(pl.col("process").list.first())
-        wanted = pl.DataFrame({"correlation": pl.Series(correlation)})
-        return wanted.join(own, "correlation", how="left", maintain_order="left")["process"].to_arrow()
+        owners = calls.group_by("correlation").agg(pl.col("process").unique())
+        owners = owners.filter(pl.col("process").list.len() == 1).with_columns(pl.col("process").list.first())
+        activities = pl.DataFrame({"correlation": pl.Series(correlation)})
+        return activities.join(owners, "correlation", how="left", maintain_order="left")["process"].to_arrow()
 
-    def _named(self, member: Member) -> dict[str, pa.Array]:
-        found = self._on({s.name: member(s) for s in (Slot.PID, Slot.TID)})
-        made = {name: found[name].to_arrow() for name in _TRACK if name != "kind"}
-        made["device_id"] = narrow(made["device_id"])
+    def _columns_of_exported(self, member: Member) -> dict[str, pa.Array]:
+        tracks = self._track_of_events({s.name: member(s) for s in (Slot.PID, Slot.TID)})
+        columns = {name: tracks[name].to_arrow() for name in _TRACK if name != "kind"}
+        columns["device_id"] = null_beyond_int32(columns["device_id"])
         for name in QUEUE:
-            made[name] = made[name].fill_null(0)
-        made["kind"] = (
-            found["kind"].to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string()).dictionary_encode()
+            columns[name] = columns[name].fill_null(0)
+        columns["kind"] = (
+            tracks["kind"].to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string()).dictionary_encode()
         )
-        return made
+        return columns
 
-    def _on(self, kept: Kept) -> pl.DataFrame:
+    def _track_of_events(self, members: Members) -> pl.DataFrame:
         """Return the track of each event."""
-        keys = pl.DataFrame({"pid": _plain(kept[Slot.PID.name]), "tid": _plain(kept[Slot.TID.name])})
-        return keys.join(self.named(), ["pid", "tid"], how="left", maintain_order="left")
+        keys = pl.DataFrame({"pid": _to_series(members[Slot.PID.name]), "tid": _to_series(members[Slot.TID.name])})
+        return keys.join(self.thread_tracks(), ["pid", "tid"], how="left", maintain_order="left")
 
-    def named(self) -> pl.DataFrame:
-        """Return the tracks that the file names: pid, tid, and what they stand for."""
+    def thread_tracks(self) -> pl.DataFrame:
+        """Return the tracks that the file names: pid, tid, and the process, thread or stream that they stand for."""
         check_polars()
         columns = {"pid": Slot.PID, "tid": Slot.TID, "label": Slot.NAME, **_TRACK}
-        if not self.namings:
+        if not self.track_names:
             types = {n: pl.String if n in ("kind", "label") else pl.Int64 for n in columns}
             return pl.DataFrame(schema=types)
-        data = {n: _plain(self.namings[s.name]) for n, s in columns.items()}
+        data = {n: _to_series(self.track_names[s.name]) for n, s in columns.items()}
         frame = pl.DataFrame(data).filter(pl.col("label") == "thread_name")
         return frame.unique(["pid", "tid"], keep="first", maintain_order=True)
 
     def labels(self) -> pl.DataFrame:
-        """Return what the file calls processes and threads: what is named, pid, tid, name, labels."""
+        """Return the names of processes and threads in the file: what is named, pid, tid, name and labels."""
         columns = {"what": Slot.NAME, "pid": Slot.PID, "tid": Slot.TID, "name": Slot.FULL_NAME, "labels": Slot.LABELS}
-        if not self.namings:
+        if not self.track_names:
             return pl.DataFrame(schema={n: pl.Int64 if n in ("pid", "tid") else pl.String for n in columns})
-        return pl.DataFrame({n: _plain(self.namings[s.name]) for n, s in columns.items()})
+        return pl.DataFrame({n: _to_series(self.track_names[s.name]) for n, s in columns.items()})
 
 
-def narrow(numbers: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Make what 32 bits cannot hold null."""
+def null_beyond_int32(numbers: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Replace numbers that do not fit into 32 bits with null."""
     numbers = col.whole(numbers)
     fits = pc.and_(pc.greater_equal(numbers, -_INT32), pc.less(numbers, _INT32))
     return pc.if_else(fits, numbers, pa.scalar(None, pa.int64()))
 
 
-def _plain(column: pa.Array | pa.ChunkedArray) -> pl.Series:
-    whole = col.whole(column)
-    return pl.Series(whole.cast(pa.string()) if pa.types.is_dictionary(whole.type) else whole)
+def _to_series(column: pa.Array | pa.ChunkedArray) -> pl.Series:
+    array = col.whole(column)
+    return pl.Series(array.cast(pa.string()) if pa.types.is_dictionary(array.type) else array)

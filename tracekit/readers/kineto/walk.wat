@@ -1,14 +1,14 @@
-;; Trace events in JSON taken apart: what must look at one byte after another, and so is no work for whole columns.
-;; It runs in a sandbox: it sees its own memory and nothing else, and a place outside of that ends it.
+;; Parser of trace events in JSON, for the work that cannot be done on whole columns.
+;; It runs in a sandbox: it can access only its own memory, and any access outside of it is an error.
 ;;
-;; Memory, in bytes: 64 frame (32 bits each), 1024 keys, 0x4000 texts by hash, 0x44000 their hashes, 0xc4000 and 0x104000
-;; where they begin and their sizes, 0x150000 cells (64 bits), 0x950000 marks of cells (a byte each), 0xc00000 the JSON, then
-;; slack of zeros, then whatever is copied together. A cell is of one slot and row: row + 16384 * slot.
+;; Memory layout, in bytes: 64 frame (32 bits each), 1024 keys, 0x4000 hash table of strings, 0x44000 their hashes, 0xc4000
+;; and 0x104000 their offsets and sizes, 0x150000 values (64 bits), 0x950000 types of values (1 byte each), 0xc00000 the JSON,
+;; followed by zeros as slack, and by the output of gather. The index of a value is row + 16384 * slot.
 ;;
-;; A key is 16 bytes: hash, length, and slot + 1, to which 256 is added where numbers are counted in thousandths, and 512
-;; where they are left as text.
-;; Marks: 1 a number, 2 the number of a text, 3 the number of the text of another value.
-;; Results: 0 the array has ended, 1 more bytes are needed, 2 no room for a further event, 3 this is no event.
+;; A key has 16 bytes: hash, length, and slot + 1. 256 is added to slots whose numbers are parsed in thousandths, 512 to slots
+;; whose numbers are left as strings.
+;; Types: 1 number, 2 code of a string, 3 code of the JSON text of another value.
+;; Results: 0 the array has ended, 1 more bytes are needed, 2 no space for another event, 3 not a valid event.
 (module
   (import "tracekit" "memory" (memory 1))
   (global $end (mut i32) (i32.const 0))
@@ -18,7 +18,7 @@
   (global $inside (mut i32) (i32.const 0))
   (global $far (mut i32) (i32.const 0))
 
-  ;; The next place that holds no white space.
+  ;; Return the next offset without white space.
   (func $space (param $at i32) (result i32)
     (block $done
       (loop $next
@@ -27,7 +27,7 @@
         (br $next)))
     (local.get $at))
 
-  ;; The quote that ends a text; a place from the end on if there is none yet.
+  ;; Return the offset of the quote that ends a string; an offset at or after the end if the string is incomplete.
   (func $quote (param $at i32) (result i32)
     (local $bytes v128) (local $found i32)
     (loop $next
@@ -47,7 +47,7 @@
       (br $next))
     (unreachable))
 
-  ;; A word of the last bytes of a text, fewer than eight.
+  ;; Return a word of the last bytes of a string, fewer than eight.
   (func $tail (param $at i32) (param $size i32) (result i64)
     (i64.and (i64.load align=1 (local.get $at))
       (i64.sub (i64.shl (i64.const 1) (i64.extend_i32_u (i32.shl (local.get $size) (i32.const 3)))) (i64.const 1))))
@@ -83,7 +83,7 @@
       (call $tail (local.get $one) (local.get $size))
       (call $tail (local.get $other) (local.get $size))))
 
-  ;; Number a text: the same number for the same text, unless too many hashes meet; -1 if there are too many texts.
+  ;; Return the code of a string: equal strings have equal codes unless too many hashes collide. -1 if there are too many strings.
   (func $number_of (param $at i32) (param $size i32) (result i32)
     (local $hash i64) (local $place i32) (local $tries i32) (local $code i32)
     (local.set $hash (call $hash (local.get $at) (local.get $size)))
@@ -112,7 +112,7 @@
     (i32.store offset=0x104000 (i32.shl (local.get $code) (i32.const 2)) (local.get $size))
     (local.get $code))
 
-  ;; The slot of a key, and 1 more; 0 if it is not wanted.
+  ;; Return the slot of a key plus 1, 0 if the key is not requested.
   (func $slot_of (param $at i32) (param $size i32) (param $level i32) (result i32)
     (local $hash i64) (local $key i32)
     (local.set $hash (i64.xor (call $hash (local.get $at) (local.get $size)) (i64.extend_i32_u (local.get $level))))
@@ -133,7 +133,7 @@
     (i64.store offset=0x150000 (i32.shl (local.get $cell) (i32.const 3)) (local.get $value))
     (i32.store8 offset=0x950000 (local.get $cell) (local.get $mark)))
 
-  ;; Put the number of a text; 0 if there are too many.
+  ;; Store the code of a string; return 0 if there are too many strings.
   (func $put_text (param $slot i32) (param $at i32) (param $size i32) (param $mark i32) (result i32)
     (local $code i32)
     (local.set $code (call $number_of (local.get $at) (local.get $size)))
@@ -141,7 +141,7 @@
     (call $put (local.get $slot) (i64.extend_i32_u (local.get $code)) (local.get $mark))
     (i32.const 1))
 
-  ;; Go through nested values, or the rest of them; the place behind, or one from the end on if it goes on there.
+  ;; Skip nested values, or the rest of them; return the offset of their end, or one at or after the end if they are incomplete.
   (func $nested (param $at i32) (result i32)
     (local $bytes v128) (local $byte i32) (local $found i32)
     (loop $next
@@ -174,12 +174,12 @@
       (br_if $next (i32.gt_s (global.get $depth) (i32.const 0))))
     (local.get $at))
 
-  ;; Whether a value may end before a byte: a comma, a bracket, white space, or the end.
+  ;; Return whether a value may end before a byte: a comma, a bracket, white space, or the end.
   (func $ends (param $byte i32) (result i32)
     (i32.or (i32.or (i32.le_u (local.get $byte) (i32.const 32)) (i32.eq (local.get $byte) (i32.const 0x2c)))
       (i32.eq (i32.or (local.get $byte) (i32.const 0x20)) (i32.const 0x7d))))
 
-  ;; The place behind a value; the end if it is not whole.
+  ;; Return the offset of the end of a value; the end of the JSON if the value is incomplete.
   (func $skip (param $at i32) (result i32)
     (local $byte i32)
     (local.set $byte (i32.load8_u (local.get $at)))
@@ -202,7 +202,7 @@
         (br $next)))
     (local.get $at))
 
-  ;; Put a number; the place behind it, or 0 if it is not one that 64 bits hold exactly.
+  ;; Store a number; return the offset of its end, or 0 if 64 bits cannot represent it exactly.
   (func $number (param $slot i32) (param $thousandths i32) (param $at i32) (result i32)
     (local $value i64) (local $digit i32) (local $first i32) (local $minus i32) (local $unit i64) (local $half i32)
     (if (i32.eq (i32.load8_u (local.get $at)) (i32.const 0x2d))
@@ -250,7 +250,7 @@
     (call $put (local.get $slot) (local.get $value) (i32.const 1))
     (local.get $at))
 
-  ;; Put a value; the place behind it, the end if it is not whole, or 0 if there are too many texts.
+  ;; Store a value; return the offset of its end, the end of the JSON if it is incomplete, or 0 if there are too many strings.
   (func $value (param $slot i32) (param $count i32) (param $at i32) (result i32)
     (local $byte i32) (local $stop i32)
     (local.set $byte (i32.load8_u (local.get $at)))
@@ -273,7 +273,7 @@
       (then (return (i32.const 0))))
     (local.get $stop))
 
-  ;; Forget what was put of an event that did not end.
+  ;; Remove the values of an incomplete event.
   (func $forget
     (local $slot i32)
     (loop $next
@@ -281,8 +281,8 @@
       (local.set $slot (i32.add (local.get $slot) (i32.const 1)))
       (br_if $next (i32.lt_u (local.get $slot) (i32.const 64)))))
 
-  ;; Take one event apart, from its first key on: the place behind it; 1 if it is not whole; 0 if it is none.
-  ;; Slot 0 takes where its arguments lie: the place, and above 32 bits the place behind.
+  ;; Parse one event from its first key on; return the offset of its end, 1 if it is incomplete, 0 if it is invalid.
+  ;; Slot 0 receives the location of the arguments: the start, and above 32 bits the end.
   (func $event (param $at i32) (result i32)
     (local $level i32) (local $byte i32) (local $stop i32) (local $slot i32) (local $args i32)
     (loop $member
@@ -330,8 +330,8 @@
       (br_if $member (i32.eq (local.get $byte) (i32.const 0x7d))))
     (i32.const 0))
 
-  ;; Take events apart. Frame: place, end of the bytes, rows, most rows, texts. What stands there after: the place of what is
-  ;; not taken yet, rows, texts, and how far the last event was looked at if it is none.
+  ;; Parse events. Frame: start and end of the bytes, rows, maximum number of rows, strings. On return it has the offset of the
+  ;; first byte that is not part of a parsed event, rows, strings, and how far an invalid event was examined.
   (func (export "events") (result i32)
     (local $at i32) (local $most i32) (local $stop i32) (local $byte i32)
     (local.set $at (i32.load offset=64 (i32.const 0)))
@@ -366,7 +366,7 @@
     (i32.store offset=84 (i32.const 0) (global.get $far))
     (select (i32.const 1) (i32.const 3) (local.get $stop)))
 
-  ;; Go through a value. Frame: place, end of the bytes, depth, whether a text is open. Result: 0 it has ended, 1 it goes on.
+  ;; Skip a value. Frame: start and end of the bytes, depth, whether a string is open. Result: 0 it has ended, 1 it continues.
   (func (export "pass") (result i32)
     (local $at i32)
     (global.set $end (i32.load offset=68 (i32.const 0)))
@@ -378,15 +378,15 @@
     (i32.store offset=76 (i32.const 0) (global.get $inside))
     (i32.or (i32.gt_s (global.get $depth) (i32.const 0)) (global.get $inside)))
 
-  ;; The hash of a text. Frame: place, size, level of the key; where to put it.
+  ;; Compute the hash of a string. Frame: offset, size, level of the key, offset of the result.
   (func (export "hash") (result i32)
     (i64.store (i32.load offset=76 (i32.const 0))
       (i64.xor (call $hash (i32.load offset=64 (i32.const 0)) (i32.load offset=68 (i32.const 0)))
         (i64.load32_u offset=72 (i32.const 0))))
     (i32.const 0))
 
-  ;; Copy pieces together. Frame: number of pieces, where their 64 bits are (place, and above 32 bits the place behind), where
-  ;; to put their ends (32 bits), where to put the pieces. Result: bytes put.
+  ;; Concatenate byte ranges. Frame: number of ranges, offset of the ranges (64 bits: start, and above 32 bits the end), offset
+  ;; of their ends in the output (32 bits), offset of the output. Result: number of bytes written.
   (func (export "gather") (result i32)
     (local $n i32) (local $pieces i32) (local $ends i32) (local $to i32) (local $from i64) (local $size i32) (local $put i32)
     (local.set $n (i32.load offset=64 (i32.const 0)))

@@ -1,0 +1,255 @@
+"""Assign events to tables, and collect the members that each table needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.readers.common.budget import OBJECT_ROW_BYTES
+from tracekit.readers.common.pieces import Joined
+from tracekit.readers.kineto.cells import NUMBER
+from tracekit.readers.kineto.keys import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.readers.common.budget import Budget
+    from tracekit.readers.kineto.cells import EventCells
+    from tracekit.readers.kineto.event_sandbox import Int64Array
+
+SLICE, INSTANT, METADATA, FLOWS = "X", "i", "M", ("s", "t", "f")
+ARGUMENTS = "arguments"
+MAX_TIME_NS, MAX_DURATION_NS = 1 << 62, 1 << 60
+MAX_NAMES = 1000
+_FEW_ROWS = 1 << 10
+
+
+class TableMembers(NamedTuple):
+    """The members that are collected from the events of one table.
+
+    Attributes:
+        is_interval: Whether the events have a duration.
+        integers: Members that are read as integers.
+        strings: Members that are read as strings.
+        any_types: Members that are read as strings, whatever their type is.
+    """
+
+    is_interval: bool
+    integers: tuple[Slot, ...]
+    strings: tuple[Slot, ...] = ()
+    any_types: tuple[Slot, ...] = ()
+
+
+def _interval_members(
+    integers: tuple[Slot, ...], strings: tuple[Slot, ...] = (), any_types: tuple[Slot, ...] = ()
+) -> TableMembers:
+    return TableMembers(is_interval=True, integers=integers, strings=strings, any_types=any_types)
+
+
+def _instant_members(
+    integers: tuple[Slot, ...], strings: tuple[Slot, ...] = (), any_types: tuple[Slot, ...] = ()
+) -> TableMembers:
+    return TableMembers(is_interval=False, integers=integers, strings=strings, any_types=any_types)
+
+
+_TIMES = (Slot.START, Slot.DURATION)
+_TRACK = (Slot.PID, Slot.TID)
+_QUEUE = (Slot.DEVICE, Slot.CONTEXT, Slot.STREAM)
+_ON_GPU = (*_TIMES, *_TRACK, Slot.CORRELATION, *_QUEUE, Slot.NEGATIVE)
+_NVTX_TEXTS = (Slot.NAME, Slot.CATEGORY, Slot.DOMAIN, Slot.CATEGORY_NAME, Slot.COLOR, Slot.PAYLOAD_TYPE)
+_SIZES = (Slot.REGISTERS, Slot.SHARED, Slot.STATIC, Slot.DYNAMIC)
+TABLE_MEMBERS = {
+    "kernels": _interval_members(
+        (*_ON_GPU, *_SIZES, Slot.GRAPH_NODE, Slot.GRAPH, Slot.KERNEL_ID),
+        (Slot.NAME, Slot.FULL_NAME),
+        (Slot.GRID, Slot.BLOCK),
+    ),
+    "memcpys": _interval_members(
+        (*_ON_GPU, Slot.BYTES, Slot.GRAPH_NODE, Slot.MEMCPY_ID),
+        (Slot.NAME, Slot.COPY_KIND, Slot.SOURCE, Slot.TARGET, Slot.CAUSE),
+    ),
+    "memsets": _interval_members(
+        (*_ON_GPU, Slot.BYTES, Slot.VALUE, Slot.GRAPH_NODE, Slot.MEMSET_ID),
+        (Slot.NAME, Slot.MEMORY),
+    ),
+    "graph_launches": _interval_members((*_ON_GPU, Slot.GRAPH, Slot.GRAPH_EXEC, Slot.GRAPH_LAUNCH_ID)),
+    "syncs": _interval_members((*_ON_GPU, Slot.EVENT, Slot.EVENT_SYNC, Slot.SYNC_ID), (Slot.NAME, Slot.SYNC)),
+    "api_calls": _interval_members(
+        (*_TIMES, *_TRACK, Slot.CORRELATION, Slot.RETURNED, Slot.NEGATIVE, Slot.CALL_ID),
+        (Slot.NAME, Slot.CATEGORY),
+    ),
+    "osrt_calls": _interval_members((*_TIMES, *_TRACK, Slot.RETURNED, Slot.NEGATIVE, Slot.OSRT_CALL_ID), (Slot.NAME,)),
+    "nvtx_ranges": _interval_members(
+        (*_TIMES, *_TRACK, Slot.CATEGORY_ID, Slot.THREAD, Slot.END_THREAD, Slot.NEGATIVE, Slot.RANGE_ID),
+        _NVTX_TEXTS,
+        (Slot.PAYLOAD, Slot.OPEN),
+    ),
+    "nvtx_marks": _instant_members(
+        (Slot.START, *_TRACK, Slot.CATEGORY_ID, Slot.MARK_ID),
+        _NVTX_TEXTS,
+        (Slot.PAYLOAD,),
+    ),
+    "cuda_events": _instant_members(
+        (Slot.START, *_TRACK, Slot.CORRELATION, *_QUEUE, Slot.EVENT, Slot.EVENT_SYNC, Slot.CUDA_EVENT_ID),
+    ),
+}
+ROW_IDS = {
+    "kernels": Slot.KERNEL_ID,
+    "memcpys": Slot.MEMCPY_ID,
+    "memsets": Slot.MEMSET_ID,
+    "graph_launches": Slot.GRAPH_LAUNCH_ID,
+    "syncs": Slot.SYNC_ID,
+    "api_calls": Slot.CALL_ID,
+    "nvtx_ranges": Slot.RANGE_ID,
+    "nvtx_marks": Slot.MARK_ID,
+    "cuda_events": Slot.CUDA_EVENT_ID,
+    "osrt_calls": Slot.OSRT_CALL_ID,
+}
+RANGES = ("cpu_op", "user_annotation", "python_function", "Operator")
+MARKS = ("cpu_instant_event",)
+ON_THREADS = ("api_calls", "nvtx_ranges")
+DOMAINS = {"cpu_op": 1, "user_annotation": 2, "python_function": 3, "cpu_instant_event": 4}
+_CATEGORY_TABLES = {
+    "kernel": "kernels",
+    "Kernel": "kernels",
+    "gpu_memcpy": "memcpys",
+    "Memcpy": "memcpys",
+    "gpu_memset": "memsets",
+    "Memset": "memsets",
+    "cuda_runtime": "api_calls",
+    "cuda_driver": "api_calls",
+    "Runtime": "api_calls",
+    "cuda_sync": "syncs",
+    **dict.fromkeys(RANGES, "nvtx_ranges"),
+    **dict.fromkeys(MARKS, "nvtx_marks"),
+}
+LAUNCH_FLOW = "ac2g"
+"""Category of flows from API calls to activities. They are ignored because correlation ids hold the same relation."""
+
+_TABLES = list(TABLE_MEMBERS)
+_CATEGORIES = pa.array(_CATEGORY_TABLES)
+_CATEGORY_TABLE_INDEXES = np.array([_TABLES.index(t) for t in _CATEGORY_TABLES.values()] + [-1, -1])
+_PHASES = pa.array([SLICE, INSTANT, METADATA, *FLOWS])
+_SLICE, _INSTANT, _METADATA, _FLOW = range(4)
+_MARKS = _TABLES.index("nvtx_marks")
+
+
+class EventCollector:
+    """The members of the events of all tables, collected batch by batch.
+
+    Attributes:
+        undecoded: Number of events that are not rows of any table, by category.
+        untimed: Number of rows without a valid time or duration.
+        unplaced: Number of API calls and ranges whose process or thread id is not a number.
+        counts: Number of rows by table.
+        track_names: Events that name processes and threads.
+    """
+
+    def __init__(self, budget: Budget, *, exported: bool) -> None:
+        """Create a collector without rows.
+
+        Args:
+            budget: Memory that the rows may take.
+            exported: Whether tracekit wrote the file.
+        """
+        self._budget = budget
+        self.undecoded: Counter[str] = Counter()
+        self.untimed = self.unplaced = 0
+        self.counts: Counter[str] = Counter()
+        self._exported = exported
+        self._joined = {name: Joined(_FEW_ROWS) for name in TABLE_MEMBERS}
+        self.track_names = Joined(_FEW_ROWS)
+
+    def add_events(self, cells: EventCells) -> None:
+        """Collect the rows of all tables among one batch of events.
+
+        Raises:
+            Damage: The rows exceed the memory budget.
+        """
+        phases = cells.index_in(Slot.PHASE, _PHASES)
+        tables = self._tables_of_exported(cells) if self._exported else self._tables_of_profiler(cells, phases)
+        for number in np.flatnonzero(np.bincount(tables + 1, minlength=1)[1:]):
+            self._append_rows(_TABLES[number], np.flatnonzero(tables == number), cells)
+        metadata = np.flatnonzero(phases == _METADATA)
+        if len(metadata):
+            self._budget.take(len(metadata), OBJECT_ROW_BYTES, "names of processes and threads")
+            self.track_names.append(_track_name_members(cells, metadata))
+
+    def finish(self) -> dict[str, dict[str, pa.Array]]:
+        """Return the collected members by table and member; tables without rows are left out."""
+        tables = {name: joined.finish() for name, joined in self._joined.items()}
+        return {name: columns for name, columns in tables.items() if columns}
+
+    def _tables_of_profiler(self, cells: EventCells, phases: Int64Array) -> Int64Array:
+        """Return the index of each event's table, -1 for events of no table."""
+        categories = cells.index_in(Slot.CATEGORY, _CATEGORIES)
+        tables = _CATEGORY_TABLE_INDEXES[categories]
+        phase = np.where(tables == _MARKS, _INSTANT, _SLICE)
+        tables = np.where((phases == phase) & (tables >= 0), tables, -1)
+        self._count_undecoded(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
+        return tables
+
+    def _tables_of_exported(self, cells: EventCells) -> Int64Array:
+        tables = np.full(cells.rows, -1)
+        for name, slot in ROW_IDS.items():
+            if cells.has(slot):
+                tables[cells.marks(slot) > 0] = _TABLES.index(name)
+        return tables
+
+    def _count_undecoded(self, cells: EventCells, rows: Int64Array, phases: Int64Array) -> None:
+        if not len(rows):
+            return
+        flows = phases[rows] >= _FLOW
+        for flow in (True, False):
+            codes, counts = np.unique(cells.codes(Slot.CATEGORY)[rows[flows == flow]], return_counts=True)
+            for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+                name = cells.names[code].as_py() if code >= 0 else "without category"
+                if name != LAUNCH_FLOW:
+                    label = f"flow {name}" if flow else name
+                    self.undecoded[label if len(self.undecoded) < MAX_NAMES else "other"] += count
+
+    def _append_rows(self, name: str, rows: Int64Array, cells: EventCells) -> None:
+        members = TABLE_MEMBERS[name]
+        valid = _valid_times(cells, rows, is_interval=members.is_interval)
+        if valid is not None:
+            self.untimed += int((~valid).sum())
+            rows = rows[valid]
+        batch: dict[str, pa.Array] = {s.name: cells.integers(s, rows) for s in members.integers}
+        if name in ON_THREADS and not self._exported:
+            self.unplaced += pc.or_(*(batch[s.name].is_null() for s in _TRACK)).true_count
+        batch |= {s.name: cells.strings(s, rows) for s in members.strings}
+        batch |= {s.name: cells.strings(s, rows, any_type=True) for s in members.any_types}
+        if not self._exported and Slot.PAYLOAD in members.any_types:
+            batch[ARGUMENTS] = cells.arguments(rows)
+        self._budget.take(sum(column.nbytes for column in batch.values()), 1, f"bytes of {name}")
+        self.counts[name] += len(rows)
+        self._joined[name].append(batch)
+
+
+def _valid_times(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
+    """Return which rows have a valid time and duration, None if all have."""
+    limits = {Slot.START: MAX_TIME_NS, Slot.DURATION: MAX_DURATION_NS} if is_interval else {Slot.START: MAX_TIME_NS}
+    masks = [_within_limit(cells, slot, rows, limit) for slot, limit in limits.items()]
+    present = [m for m in masks if m is not None]
+    return np.logical_and.reduce(present) if present else None
+
+
+def _within_limit(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
+    """Return which rows have a number whose absolute value is below a limit, None if all have."""
+    values = cells.values(slot)[rows]
+    if (cells.marks(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:
+        return None
+    numbers = cells.integers(slot, rows)
+    within = pc.and_(pc.less(numbers, limit), pc.greater(numbers, -limit)).cast(pa.int8()).fill_null(0)
+    mask: np.ndarray = within.to_numpy(zero_copy_only=False) == 1
+    return mask
+
+
+def _track_name_members(cells: EventCells, rows: Int64Array) -> Mapping[str, pa.Array]:
+    numbers = (Slot.PID, Slot.TID, Slot.PROCESS, Slot.THREAD, *_QUEUE, Slot.DOMAIN_ID)
+    strings = (Slot.NAME, Slot.FULL_NAME, Slot.LABELS, Slot.KIND)
+    return {s.name: cells.integers(s, rows) for s in numbers} | {s.name: cells.strings(s, rows) for s in strings}
