@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import tracekit as tk
-from tracekit.readers.ncu.units import printed
+from tracekit.readers.ncu.units import parse_unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +81,7 @@ def baseline_raw(path: str) -> tuple[float, int]:
     with Path(path).open(newline="", encoding="utf-8") as file:
         header, units, *rows = csv.reader(file)
     lead = header.index("CC") + 1
-    bases = [printed(u) for u in units]
+    bases = [parse_unit(u) for u in units]
     found = []
     for row in rows:
         for name, cell, (base, power) in zip(header[lead:], row[lead:], bases[lead:], strict=True):
@@ -99,7 +99,7 @@ def baseline_details(path: str) -> tuple[float, int]:
     found = []
     for row in rows:
         if row[name]:
-            base, power = printed(row[unit])
+            base, power = parse_unit(row[unit])
             found.append((int(row[0]), row[name], *_number(row[value], power), base))
     pa.table([pa.array(column) for column in zip(*found, strict=True)], names=NAMES)
     return time.perf_counter() - began, cells(path)

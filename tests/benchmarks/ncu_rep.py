@@ -73,12 +73,12 @@ def repeated(source: Path, target: Path, times: int) -> Path:
 
 def _without_names(blocks: bytes) -> bytes:
     """Return blocks with their tables of names left out, as those of the first copy go on counting."""
-    from tracekit.readers.ncu_rep.container import declared
+    from tracekit.readers.ncu_rep.container import message_class
 
     out, at = b"", 0
     while at < len(blocks):
         (size,) = struct.unpack_from("<I", blocks, at)
-        header = declared("BlockHeader").FromString(blocks[at + 4 : at + 4 + size])
+        header = message_class("BlockHeader").FromString(blocks[at + 4 : at + 4 + size])
         payload = blocks[at + 4 + size : at + 4 + size + header.payload_bytes]
         header.ClearField("names")
         made = header.SerializeToString()

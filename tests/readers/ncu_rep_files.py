@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracekit.readers.ncu_rep.container import KINDS, MAGIC, VERSION, declared
+from tracekit.readers.ncu_rep.container import KINDS, MAGIC, VERSION, message_class
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = sorted((ROOT / "fixtures" / "ncu").glob("*.ncu-rep"))
@@ -23,13 +23,13 @@ def sized(data: bytes, *, size: int | None = None) -> bytes:
 
 def made(name: str, /, **fields: Any) -> bytes:
     """A message in bytes."""
-    encoded: bytes = declared(name)(**fields).SerializeToString()
+    encoded: bytes = message_class(name)(**fields).SerializeToString()
     return encoded
 
 
 def metric(name: int, instances: int = 0, /, **value: Any) -> bytes:
     """A metric: value by the name of its field, and so many instances."""
-    fields: dict[str, Any] = {"value": declared("Value")(**value)} if value else {}
+    fields: dict[str, Any] = {"value": message_class("Value")(**value)} if value else {}
     return made("Metric", name=name, instances=[b"\x12\x02\x28\x01"] * instances, **fields)
 
 
@@ -41,7 +41,7 @@ class Block:
     messages: Sequence[tuple[str, bytes]] = ()
 
     def pack(self) -> bytes:
-        header = declared("BlockHeader").FromString(self.header)
+        header = message_class("BlockHeader").FromString(self.header)
         for counted in COUNTS:
             number = sum(kind == counted for kind, _ in self.messages)
             if number or header.HasField(counted):
@@ -53,13 +53,13 @@ class Block:
 
 def block(*messages: tuple[str, bytes], names: Iterable[str] = (), process: int | None = None, **session: Any) -> Block:
     """A block with a header that says some things."""
-    header = declared("BlockHeader")()
+    header = message_class("BlockHeader")()
     header.names.texts.extend(n.encode() for n in names)
     if process is not None:
         header.process.process_id = process
         header.process.path = f"/home/someone/program{process}".encode()
     if session:
-        header.session.MergeFrom(declared("Session")(**session))
+        header.session.MergeFrom(message_class("Session")(**session))
     return Block(header.SerializeToString(), messages)
 
 
@@ -79,7 +79,7 @@ def take_apart(data: bytes) -> list[Block]:
     at, blocks = len(MAGIC) + 4 + size, []
     while at < len(data):
         (size,) = struct.unpack_from("<I", data, at)
-        header = declared("BlockHeader").FromString(data[at + 4 : at + 4 + size])
+        header = message_class("BlockHeader").FromString(data[at + 4 : at + 4 + size])
         at += 4 + size
         messages = []
         for counted in COUNTS:

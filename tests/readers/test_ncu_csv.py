@@ -384,7 +384,9 @@ class TestSurroundings:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert_same(written("".join([*mixed, *noise])), FOLDER / "ncu_details.csv")
-        assert {str(w.message).partition(": ")[2] for w in caught} == {"97 rows do not fit their header: left out"}
+        assert {str(w.message).partition(": ")[2] for w in caught} == {
+            "97 rows do not match their header and were skipped"
+        }
 
     def test_far_below_what_the_program_printed(self, written: Written) -> None:
         assert_same(written("loading …\n" * 50_000 + self.TEXT), FOLDER / "ncu_details.csv")
@@ -539,7 +541,7 @@ class TestDialects:
 
     def test_a_raw_page_without_units(self, written: Written) -> None:
         lines = raw({"dram__bytes.sum": "Kbyte"}, ["5.376000"]).splitlines(keepends=True)
-        with pytest.warns(TracekitWarning, match=r"some.csv: a raw page has no row of units: its values are taken as"):
+        with pytest.warns(TracekitWarning, match=r"some.csv: a raw page has no row of units: its values are read as"):
             found = metrics(written(lines[0] + lines[2]))
         assert found.select("value", "unit").rows() == [(5.376, None)]
 
@@ -557,7 +559,12 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("text", "kind", "said", "hint"),
         [
-            ("==ERROR== x\n", errors.MissingTableError, "ncu printed 1 remarks (1 errors) and no table", "let ncu run"),
+            (
+                "==ERROR== x\n",
+                errors.MissingTableError,
+                "ncu printed 1 messages (1 errors) and no table",
+                "let ncu run",
+            ),
             (
                 "==PROF== Connected to process 7 (/usr/bin/app)\n==ERROR== The application returned an error code (1).",
                 errors.MissingTableError,
@@ -567,8 +574,8 @@ class TestRefusals:
             (
                 "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n",
                 errors.MissingTableError,
-                "ncu may not read performance counters",
-                "let this user read them: https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+                "ncu has no permission to read performance counters",
+                "allow this user read them: https://developer.nvidia.com/ERR_NVGPUCTRPERM",
             ),
             (
                 "==PROF== Disconnected from process 7\n==WARNING== No kernels were profiled.\n",
@@ -576,11 +583,11 @@ class TestRefusals:
                 "ncu profiled no kernel",
                 "check its filters: --kernel-name",
             ),
-            (HEADER, errors.MissingTableError, "ncu printed 0 remarks (0 errors) and a header, but no row", "let ncu"),
+            (HEADER, errors.MissingTableError, "ncu printed 0 messages (0 errors) and a header, but no row", "let ncu"),
             (
                 "    Section: Occupancy\n    Block Limit SM   block   32\n",
                 errors.UnsupportedVersionError,
-                "is a page of ncu printed for people, not CSV",
+                "is a page of ncu printed as text, not as CSV",
                 "print it with ncu --import REPORT --page raw --csv",
             ),
             (
@@ -592,7 +599,7 @@ class TestRefusals:
             (
                 HEADER + '"0","7","app"\n"1","7","app',
                 errors.CorruptTraceError,
-                "table ncu_launches: none of 2 rows fits its header",
+                "table ncu_launches: none of 2 rows matches its header",
                 "print it again with ncu",
             ),
         ],
@@ -611,7 +618,7 @@ class TestRefusals:
         path = written(text)
         with pytest.raises(errors.UnknownFormatError):
             tk.load(path)
-        with pytest.raises(errors.MissingTableError, match="ncu printed 0 remarks"):
+        with pytest.raises(errors.MissingTableError, match="ncu printed 0 messages"):
             tk.load(path, format="ncu-csv")
 
     @pytest.mark.filterwarnings("ignore::tracekit.errors.TracekitWarning")
@@ -631,11 +638,11 @@ class TestRefusals:
     def test_rows_that_do_not_fit_are_counted(self, written: Written) -> None:
         text = details(["s", "a__b.sum", "", "1"], ["s", "a__c.sum", "", "2"])
         text += line([*LAUNCH, "s", "a__d.sum", "", "3", "more", "and more"]) + line(LAUNCH) + '"0","7","cut'
-        with pytest.warns(TracekitWarning, match=r"some.csv: 3 rows do not fit their header: left out"):
+        with pytest.warns(TracekitWarning, match=r"some.csv: 3 rows do not match their header and were skipped"):
             assert metrics(written(text))["value"].to_list() == [1, 2]
 
     def test_a_line_without_end(self, written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(frame, "LONGEST_LINE", 1 << 20)
+        monkeypatch.setattr(frame, "MAX_LINE_BYTES", 1 << 20)
         monkeypatch.setattr(frame, "BLOCK_BYTES", 1 << 16)
         with pytest.raises(errors.CorruptTraceError, match=r"has a line of more than 1 MiB\nHint: print it again"):
             tk.load(written(self.HEADER + '"0","' + "x" * (2 << 20)))

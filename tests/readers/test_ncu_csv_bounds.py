@@ -139,8 +139,8 @@ def test_cost_is_bounded(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("columns", "raw page: a header of more than 65536 columns\nHint: print it again with ncu, and fewer metrics"),
-        ("columns of short rows", "details page: a header of 315 columns, and rows with far fewer\nHint: "),
+        ("columns", "raw page: its header has more than 65536 columns\nHint: print it again with fewer metrics"),
+        ("columns of short rows", "details page: its header has 315 columns, its rows have far fewer\nHint: "),
         ("tables in turn", "its columns change too often: 5"),
     ],
 )
@@ -167,13 +167,15 @@ def test_tables_with_the_same_columns_are_read_together_as_one_by_one(
     parts = [RAW + units[n % 3] + RAW_ROW * (n % 4) + RAW_ROW.replace(b'"0"', b'"%d"' % n, 1) for n in range(20)]
     path.write_bytes(b"==PROF== x\n".join([*parts, DETAILS + ROW, DETAILS, DETAILS + ROW + ROW[:30] + b"\n", *parts]))
     batches: list[int] = []
-    read = rows.Rows._read
-    monkeypatch.setattr(rows.Rows, "_read", lambda self, p, t, n: (batches.append(len(p)), read(self, p, t, n)))
-    with pytest.warns(tk.TracekitWarning, match="1 rows do not fit"):
+    read = rows.RowCollector._read_batch
+    monkeypatch.setattr(
+        rows.RowCollector, "_read_batch", lambda self, p, t, n: (batches.append(len(p)), read(self, p, t, n))
+    )
+    with pytest.warns(tk.TracekitWarning, match="1 rows do not match"):
         together = tk.load(path, "ncu-csv")
     assert batches == [20, 2, 20]
     monkeypatch.setattr(rows, "BATCH_BYTES", 1)
-    with pytest.warns(tk.TracekitWarning, match="1 rows do not fit"):
+    with pytest.warns(tk.TracekitWarning, match="1 rows do not match"):
         alone = tk.load(path, "ncu-csv")
     assert len(batches) == 3 + 42
     assert together.count("ncu_launches") > 40
@@ -185,22 +187,22 @@ def test_rows_that_are_too_short_are_left_out_before_they_are_read(
 ) -> None:
     path = tmp_path / "file.csv"
     path.write_bytes(DETAILS + ROW + b'"1","2"\n' * 3 + b'"x"\n' + ROW + b'"2"\n')
-    with pytest.warns(tk.TracekitWarning, match="4 rows do not fit their header"):
+    with pytest.warns(tk.TracekitWarning, match="4 rows do not match their header"):
         expected = tk.load(path, "ncu-csv")
     monkeypatch.setattr(rows, "FREE_CELLS", 0)
     monkeypatch.setattr(rows, "CELLS_PER_BYTE", 0.2)
-    with pytest.warns(tk.TracekitWarning, match="4 rows do not fit their header"):
+    with pytest.warns(tk.TracekitWarning, match="4 rows do not match their header"):
         cut = tk.load(path, "ncu-csv")
     assert expected.count("ncu_metrics") == cut.count("ncu_metrics") == 2
 
 
 def test_a_header_may_have_many_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "MOST_COLUMNS", 13)
+    monkeypatch.setattr(frame, "MAX_COLUMNS", 13)
     path = tmp_path / "file.csv"
     path.write_bytes(RAW + UNITS + RAW_ROW)
     assert tk.load(path, "ncu-csv").count("ncu_metrics") == 2
     path.write_bytes(RAW.replace(b'"b"', b'"b","c"') + UNITS + RAW_ROW)
-    with pytest.raises(CorruptTraceError, match="raw page: a header of more than 13 columns"):
+    with pytest.raises(CorruptTraceError, match="raw page: its header has more than 13 columns"):
         tk.load(path, "ncu-csv")
 
 

@@ -15,7 +15,7 @@ from tests.readers.ncu_files import FOLDER
 from tracekit import schemas
 from tracekit.errors import TracekitError, TracekitWarning
 from tracekit.plan import InMemory, RecordedTables
-from tracekit.readers.ncu_csv import frame, open_, sniff
+from tracekit.readers.ncu_csv import frame, open_capture, sniff
 from tracekit.registry import Source
 
 CASES = 40
@@ -81,7 +81,7 @@ def read(path: Path) -> None:
     """Read everything, and hold it against the declarations."""
     source = Source(path)
     sniff(source)
-    trace = RecordedTables(InMemory(open_(source)), path=path)
+    trace = RecordedTables(InMemory(open_capture(source)), path=path)
     for name, schema in schemas.tables().items():
         table = trace.read(name, schema.names)
         table.validate(full=True)

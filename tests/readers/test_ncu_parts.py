@@ -48,12 +48,12 @@ class TestUnits:
         ],
     )
     def test_printed(self, unit: str, base: str | None, power: int) -> None:
-        assert units.printed(unit) == (base, power)
+        assert units.parse_unit(unit) == (base, power)
 
     def test_names_tell_the_units_that_the_raw_page_prints(self) -> None:
         header, (printed, *_) = ncu_files.records("ncu_raw_base.csv")
         lead = header.index("CC") + 1
-        told = {name: units.unit_of(name) or "" for name in header[lead:]}
+        told = {name: units.unit_of_metric(name) or "" for name in header[lead:]}
         assert told == dict(zip(header[lead:], printed[lead:], strict=True))
 
     @pytest.mark.parametrize(
@@ -79,35 +79,35 @@ class TestUnits:
         ],
     )
     def test_of_names(self, name: str, unit: str | None) -> None:
-        assert units.unit_of(name) == unit
+        assert units.unit_of_metric(name) == unit
 
     @pytest.mark.corpus
     @pytest.mark.skipif(not TABLE.is_file(), reason="no table of units beside the checkout")
     def test_of_every_known_name(self) -> None:
         known = [line.split("\t")[:2] for line in TABLE.read_text("utf-8").splitlines()[1:]]
         assert len(known) > 3000
-        assert [(name, unit) for name, unit in known if (units.unit_of(name) or "") != unit] == []
+        assert [(name, unit) for name, unit in known if (units.unit_of_metric(name) or "") != unit] == []
 
 
 class TestLabels:
     def test_a_label_means_a_metric_within_its_section(self) -> None:
         memory = "Memory Throughput"
-        assert labels.metric_of("GPU Speed Of Light Throughput", memory) == (
+        assert labels.metric_and_label("GPU Speed Of Light Throughput", memory) == (
             "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
             memory,
         )
-        assert labels.metric_of("Memory Workload Analysis", memory) == ("dram__bytes.sum.per_second", memory)
-        assert labels.metric_of("Occupancy", memory) == (None, memory)
+        assert labels.metric_and_label("Memory Workload Analysis", memory) == ("dram__bytes.sum.per_second", memory)
+        assert labels.metric_and_label("Occupancy", memory) == (None, memory)
 
     @pytest.mark.parametrize("section", [None, labels.COMMAND_LINE])
     def test_names_outside_of_sections(self, section: str | None) -> None:
-        assert labels.metric_of(section, "inst_executed") == ("inst_executed", None)
+        assert labels.metric_and_label(section, "inst_executed") == ("inst_executed", None)
 
     @pytest.mark.parametrize(
         "name", ["dram__bytes.sum", "FE_B.TriageCompute.gr__ctas_launched.sum", "launch__grid_size"]
     )
     def test_names_in_place_of_labels(self, name: str) -> None:
-        assert labels.metric_of("Occupancy", name) == (name, None)
+        assert labels.metric_and_label("Occupancy", name) == (name, None)
 
     def test_sections(self) -> None:
         assert labels.section_id("GPU Speed Of Light") == labels.section_id("GPU Speed Of Light Throughput")
@@ -116,7 +116,7 @@ class TestLabels:
 
     def test_every_label_that_our_capture_prints_is_known(self) -> None:
         printed = {(r["Section Name"], r["Metric Name"]) for r in ncu_files.rows("ncu_details.csv") if r["Metric Name"]}
-        assert [p for p in printed if labels.metric_of(*p)[0] is None] == []
+        assert [p for p in printed if labels.metric_and_label(*p)[0] is None] == []
         assert [s for s, _ in printed if labels.section_id(s) is None and s != labels.COMMAND_LINE] == []
 
 
@@ -133,7 +133,7 @@ class TestNumbers:
         shown = f"{value:,.{decimals}f}"
         point = "," if thousands in ".\u202f" else "."
         printed = shown.translate(str.maketrans({",": thousands, ".": point}))
-        (made,) = numbers.parse(pl.Series([printed]), np.array([power]), STYLES[thousands]).rows(named=True)
+        (made,) = numbers.parse_numbers(pl.Series([printed]), np.array([power]), STYLES[thousands]).rows(named=True)
         exact = Decimal(shown.replace(",", "")) * 10**power
         digits = len(re.sub(r"[^0-9]", "", shown).lstrip("0"))
         assert made["value"] == (float(exact) if digits < 16 else pytest.approx(float(exact), rel=3e-16))
@@ -143,7 +143,7 @@ class TestNumbers:
     @given(st.lists(st.text(max_size=12) | st.sampled_from(["1,234.50", "1.234", "nan", "", "7 (1; 2)"]), max_size=8))
     def test_any_text_is_a_number_or_kept(self, cells: list[str]) -> None:
         for style in STYLES.values():
-            made = numbers.parse(pl.Series(cells, dtype=pl.String), np.zeros(len(cells), np.int64), style)
+            made = numbers.parse_numbers(pl.Series(cells, dtype=pl.String), np.zeros(len(cells), np.int64), style)
             assert made.height == len(cells)
             absent = ("", "n/a", "N/A", "no data", "-")
             for cell, row in zip(cells, made.iter_rows(named=True), strict=True):
@@ -163,12 +163,12 @@ class TestNumbers:
             (["1,234", "1.234", "12", "text", ""], None),
         ],
     )
-    def test_styles(self, cells: list[str], style: numbers.Style | None) -> None:
-        assert numbers.style_of(pl.Series(cells)) == style
+    def test_styles(self, cells: list[str], style: numbers.NumberStyle | None) -> None:
+        assert numbers.detect_style(pl.Series(cells)) == style
 
     def test_far_from_what_fits(self) -> None:
         cells = ["99999999999999999999.5", "1e300", "9" * 400, "0." + "0" * 40 + "1", "-0"]
-        made = numbers.parse(pl.Series(cells), np.full(5, 9), numbers.ENGLISH)
+        made = numbers.parse_numbers(pl.Series(cells), np.full(5, 9), numbers.ENGLISH)
         assert made["value"].to_list() == [99999999999999999999.5e9, pytest.approx(1e309), float("inf"), 1e-32, 0]
         assert made["text"].null_count() == 5
 
@@ -189,7 +189,7 @@ class TestRanges:
         frame = pl.DataFrame(
             {"launch_id": range(len(cells)), "text": cells}, {"launch_id": pl.Int64, "text": pl.String}
         )
-        found = nvtx.entries(frame, nvtx.PUSH_POP)
+        found = nvtx.parse_cells(frame, nvtx.PUSH_POP)
         expected = [(i, n + 1, d, t) for i, s in enumerate(stacks) for n, (d, t) in enumerate(s)]
         assert found.select("launch_id", "depth", "domain", "name").rows() == expected
         assert set(found["thread_id"]) <= {5}
@@ -202,14 +202,14 @@ class TestRanges:
     )
     def test_attributes_come_back(self, domain: str, kind: str, payload: int, text: str) -> None:
         shown = cell(5, f"{domain}:{text}:{kind}:{payload}:ARGB:4278255360:UNICODE:more: text")
-        (made,) = nvtx.entries(pl.DataFrame({"text": [shown]}), nvtx.PUSH_POP).rows(named=True)
+        (made,) = nvtx.parse_cells(pl.DataFrame({"text": [shown]}), nvtx.PUSH_POP).rows(named=True)
         assert (made["domain"], made["name"], made["color"]) == (domain, text, 4278255360)
         assert (made["payload_type"], made["message_type"]) == (kind.lower(), "unicode")
         assert made["payload_int"] == payload - (1 << 64 if payload >> 63 else 0)
 
     def test_summaries_leave_out_the_domain(self) -> None:
         frame = pl.DataFrame({"text": [f' "a:b{ATTRIBUTES}"  "c{ATTRIBUTES}" ']})
-        found = nvtx.entries(frame, nvtx.SUMMARY)
+        found = nvtx.parse_cells(frame, nvtx.SUMMARY)
         assert found.select("domain", "name", "depth", "thread_id").rows() == [
             (None, "a:b", 1, None),
             (None, "c", 2, None),
@@ -229,25 +229,25 @@ class TestRanges:
         ],
     )
     def test_shapes(self, entry: str, expected: tuple[str | None, ...]) -> None:
-        (made,) = nvtx.entries(pl.DataFrame({"text": [cell(1, entry)]}), nvtx.PUSH_POP).rows(named=True)
+        (made,) = nvtx.parse_cells(pl.DataFrame({"text": [cell(1, entry)]}), nvtx.PUSH_POP).rows(named=True)
         assert tuple(made[c] for c in ("domain", "name", "payload_type", "payload_text", "message_type")) == expected
         assert made["entry"] == entry
 
     def test_a_text_that_looks_like_two_entries(self) -> None:
-        (made,) = nvtx.entries(pl.DataFrame({"text": [cell(1, f'd:say "  "hello{ATTRIBUTES}')]}), nvtx.PUSH_POP).rows(
-            named=True
-        )
+        (made,) = nvtx.parse_cells(
+            pl.DataFrame({"text": [cell(1, f'd:say "  "hello{ATTRIBUTES}')]}), nvtx.PUSH_POP
+        ).rows(named=True)
         assert made["name"] == 'say "  "hello'
 
     @pytest.mark.parametrize("text", ["", "7 ", "7", 'x " ', '"', "no quotes"])
     def test_cells_without_ranges(self, text: str) -> None:
-        assert nvtx.entries(pl.DataFrame({"text": [text]}), nvtx.PUSH_POP).height == 0
+        assert nvtx.parse_cells(pl.DataFrame({"text": [text]}), nvtx.PUSH_POP).height == 0
 
     def test_colours_in_both_writings(self) -> None:
         frame = pl.DataFrame(
             {"text": [cell(1, *(f"d:x:none:none:ARGB:{c}:none:none" for c in ("255", "0xFF", "blue")))]}
         )
-        assert nvtx.entries(frame, nvtx.PUSH_POP)["color"].to_list() == [255, 255, None]
+        assert nvtx.parse_cells(frame, nvtx.PUSH_POP)["color"].to_list() == [255, 255, None]
 
     def test_paths(self) -> None:
         ranges = pl.DataFrame(
@@ -255,20 +255,22 @@ class TestRanges:
             ["launch_id", "kind", "depth", "name"],
             orient="row",
         )
-        assert nvtx.paths(ranges).rows() == [(0, "b", "/b", 2), (3, "c", "c", 1)]
+        assert nvtx.range_paths(ranges).rows() == [(0, "b", "/b", 2), (3, "c", "c", 1)]
 
 
 def test_devices_without_attributes() -> None:
-    assert set(devices.columns({}).values()) == {None}
+    assert set(devices.device_columns({}).values()) == {None}
 
 
 def test_attributes_of_devices() -> None:
-    found = devices.columns({"display_name": "H200", "clock_rate": 1980000.0, "warp_size": "32", "total_memory": "x"})
+    found = devices.device_columns(
+        {"display_name": "H200", "clock_rate": 1980000.0, "warp_size": "32", "total_memory": "x"}
+    )
     told = {"name": "H200", "clock_rate_hz": 1_980_000_000, "threads_per_warp": 32}
     assert {name: value for name, value in found.items() if value is not None} == told
-    assert devices.columns({"display_name": 3.0, "warp_size": 1e12, "l2_cache_size": float("inf")}) == devices.columns(
-        {}
-    )
+    assert devices.device_columns(
+        {"display_name": 3.0, "warp_size": 1e12, "l2_cache_size": float("inf")}
+    ) == devices.device_columns({})
 
 
 @given(st.text('ab,"\n', max_size=60), st.integers(1, 7))
@@ -276,8 +278,8 @@ def test_lines_and_stray_quotes_in_windows_of_any_size(text: str, window: int) -
     raw = text.encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frame, "WINDOW", window)
-        _, starts = frame.lines_of(raw)
-        found = frame.strays(raw)
+        _, starts = frame.line_starts(raw)
+        found = frame.rows_with_stray_quotes(raw)
     ends = [i for i, c in enumerate(text) if c == "\n"]
     assert starts.tolist() == [i for i in (0, *(e + 1 for e in ends)) if i < len(text)]
     inside = [i for i in range(1, len(text) - 1) if text[i] == '"' and not {text[i - 1], text[i + 1]} & set('",\n')]

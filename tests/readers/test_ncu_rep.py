@@ -32,7 +32,7 @@ from tracekit.errors import CorruptTraceError, TracekitWarning, UnknownFormatErr
 from tracekit.readers.common.protobuf.messages import parse
 from tracekit.readers.ncu_rep import metrics, rules
 from tracekit.readers.ncu_rep.capture import INSTANCES
-from tracekit.readers.ncu_rep.container import Container, declared
+from tracekit.readers.ncu_rep.container import ReportFile, message_class
 from tracekit.registry import Source
 
 BASIC = ROOT / "fixtures" / "ncu" / "ncu_basic.ncu-rep"
@@ -88,8 +88,8 @@ def test_metrics_as_the_protobuf_runtime_has_them(tmp_path_factory: pytest.TempP
     names, expected = ["a", "b", "c", "d", "e", "e"], {}
     results = [kernel(*(metric(n, i, **dict([v] if v else [])) for n, v, i in parts)) for parts in found]
     for launch, (_, data) in enumerate(results):
-        for encoded in declared("KernelResult").FromString(data).metrics:
-            one = parse(declared("Metric"), encoded, "a metric")
+        for encoded in message_class("KernelResult").FromString(data).metrics:
+            one = parse(message_class("Metric"), encoded, "a metric")
             value = next((getattr(one.value, f.name) for f, _ in one.value.ListFields()), None)
             text = value.decode() if isinstance(value, bytes) else None
             number = None if value is None or isinstance(value, bytes) else float(value)
@@ -125,7 +125,7 @@ def test_names_count_on_from_block_to_block(tmp_path: Path) -> None:
 
 
 def test_launches_in_the_order_of_the_kinds(tmp_path: Path) -> None:
-    size = declared("Size")
+    size = message_class("Size")
     messages = (
         kernel(
             thread_id=7, api_call_id=1 << 40, function_name=b"f", mangled_name=b"_f", context_id=1, stream_id=7,
@@ -169,7 +169,7 @@ def test_only_what_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(metrics, "read", refuse)
+    monkeypatch.setattr(metrics, "read_metrics", refuse)
     with tk.load(BASIC) as trace:
         assert trace.count("ncu_launches") == 12
         assert trace.table("ncu_launches", ["name", "range_path"])["name"].null_count == 0
@@ -267,7 +267,7 @@ def test_rules(tmp_path: Path) -> None:
     ],
 )
 def test_links_in_messages(text: str, shown: str) -> None:
-    assert rules.plain(text) == shown
+    assert rules.resolve_links(text) == shown
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
@@ -331,14 +331,14 @@ def test_graphs_have_the_size_of_their_launch() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"NVR\0", "cut short: 4 bytes are announced at byte 4, 0 are left"),
-        (b"NVR\0\xff\xff\xff\xff", "cut short: 4294967299 bytes are announced at byte 4, 4 are left"),
+        (b"NVR\0", "truncated: 4 bytes are expected at byte 4, 0 are left"),
+        (b"NVR\0\xff\xff\xff\xff", "truncated: 4294967299 bytes are expected at byte 4, 4 are left"),
         (b"NVR\0" + sized(b"\xff"), "the header of 1 bytes is no message"),
         (report(), None),
-        (report() + b"\1", "cut short: 4 bytes are announced at byte 10, 1 are left"),
+        (report() + b"\1", "truncated: 4 bytes are expected at byte 10, 1 are left"),
         (report() + sized(b"\x0a"), "the header of the block at byte 10 of 1 bytes is no message"),
-        (report() + sized(made("BlockHeader", payload_bytes=9)), "cut short: 9 bytes are announced at byte 16, 0 are"),
-        (report() + sized(made("BlockHeader", kernels=1 << 31)), "cut short: 4 bytes are announced at byte 20, 0 are"),
+        (report() + sized(made("BlockHeader", payload_bytes=9)), "truncated: 9 bytes are expected at byte 16, 0 are"),
+        (report() + sized(made("BlockHeader", kernels=1 << 31)), "truncated: 4 bytes are expected at byte 20, 0 are"),
         (report(block(("sources", b""))), "an empty message at byte 20"),
     ],
 )
@@ -356,14 +356,14 @@ def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None
     ("table", "result", "message"),
     [
         ("ncu_metrics", ("kernels", b"\x6a\x7f"), "result 0, at byte .*, of 2 bytes is no message"),
-        ("ncu_metrics", kernel(metric(1, whole=1)), "a metric has the name 1 of 1"),
+        ("ncu_metrics", kernel(metric(1, whole=1)), "a metric has name number 1, but the report has 1 names"),
         ("ncu_metrics", kernel(b"\x12\x00"), "a metric has no name"),
         ("ncu_metrics", kernel(b"\x0a\x01a"), "a metric has no name"),
         ("ncu_metrics", kernel(metric(0, whole=1), b""), "a metric has no name"),
-        ("ncu_metrics", kernel(b"\x08\x00\x12\x02\x1a\x00"), "a metric holds bytes instead of a number"),
+        ("ncu_metrics", kernel(b"\x08\x00\x12\x02\x1a\x00"), "a metric has bytes instead of a number"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x02\x08\x00"), "a field holds a number instead of bytes"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x1a\x7f"), "a field reaches beyond its message"),
-        ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x02\x00"), "a metric is no message"),
+        ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x02\x00"), "a metric is not a valid message"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x7f"), "a field reaches beyond its message"),
         ("ncu_rules", kernel(rules=[b"\x1a\x7f"]), "a rule of result 0 of 2 bytes is no message"),
         ("ncu_rules", kernel(rules=[b""], sections=[b"\x0a\x7f"]), "a section of 2 bytes is no message"),
@@ -386,7 +386,7 @@ def test_damaged_results(tmp_path: Path, table: str, result: tuple[str, bytes], 
         ("rules.MAX_RULES", "ncu_rules"),
         ("rules.MAX_SECTIONS", "ncu_rules"),
         ("rules.MAX_ITEMS", "ncu_rules"),
-        ("nvtx.MAX_PARTS", "ncu_nvtx_ranges"),
+        ("nvtx.MAX_ITEMS", "ncu_nvtx_ranges"),
     ],
 )
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, table: str) -> None:
@@ -407,13 +407,13 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, tab
     monkeypatch.setattr(f"tracekit.readers.ncu_rep.{limit}", 2)
     assert some(2).count(table) > 1
     with pytest.raises(
-        CorruptTraceError, match=r"more than 2 results|[13] [a-zA-Z ]+( of result 0)?; at most [02] are read"
+        CorruptTraceError, match=r"more than 2 results|[13] [a-zA-Z ]+( of result 0)?; at most [02] are supported"
     ):
         some(3).count(table)
 
 
 def test_a_newer_format_is_read_with_a_warning(tmp_path: Path) -> None:
-    with pytest.warns(TracekitWarning, match=r"version 8 of the format; known is 7"):
+    with pytest.warns(TracekitWarning, match=r"version 8 of the format is newer than the supported version 7"):
         trace = written(tmp_path, block(kernel()), version=8)
     assert trace.count("ncu_launches") == 1
 
@@ -422,7 +422,7 @@ def test_results_of_unknown_kind_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "made.ncu-rep"
     header = made("BlockHeader", kernels=1, payload_bytes=20)
     path.write_bytes(report() + sized(header) + sized(made("KernelResult", thread_id=1)) + bytes(14))
-    with pytest.warns(TracekitWarning, match=r"14 bytes in blocks belong to results of no known kind"):
+    with pytest.warns(TracekitWarning, match=r"14 bytes of results of unknown kinds were skipped"):
         assert tk.load(path).count("ncu_launches") == 1
 
 
@@ -450,7 +450,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 def test_cut_short_it_is_our_error(tmp_path: Path, keep: float) -> None:
     data, cut = BASIC.read_bytes(), tmp_path / "cut.ncu-rep"
     cut.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(CorruptTraceError, match=r"cut\.ncu-rep: cut short: .*\nHint: "):
+    with pytest.raises(CorruptTraceError, match=r"cut\.ncu-rep: truncated: .*\nHint: "):
         tk.load(cut)
 
 
@@ -472,12 +472,12 @@ def test_instances_as_the_protobuf_runtime_has_them(path: Path, tmp_path: Path) 
         alone = trace.export(tmp_path / "alone.parquet", tables=[INSTANCES])
         assert pl.read_parquet(alone).height == table.height
     assert table.group_by("launch_id", "metric").len().height == counts.height
-    report = Container(Source(path))
+    report = ReportFile(Source(path))
     names, expected = report._names, {}
     for number in range(len(report.results)):
         for data in report.result(number).metrics:
-            metric = declared("Metric").FromString(data)
-            expected[number, names[metric.name]] = [declared("Instance").FromString(i) for i in metric.instances]
+            metric = message_class("Metric").FromString(data)
+            expected[number, names[metric.name]] = [message_class("Instance").FromString(i) for i in metric.instances]
     rows = table.with_columns(pl.col("metric", "correlation").cast(pl.String)).rows(named=True)
     for row in rows:
         instance = expected[row["launch_id"], row["metric"]][row["number"] - 1]
@@ -489,7 +489,7 @@ def test_instances_as_the_protobuf_runtime_has_them(path: Path, tmp_path: Path) 
 
 
 def test_instances_of_every_type(tmp_path: Path) -> None:
-    value, instance = declared("Value"), declared("Instance")
+    value, instance = message_class("Value"), message_class("Instance")
     parts = [
         instance(correlation=value(whole=(1 << 64) - 1), value=value(real=0.5)),
         instance(correlation=value(text=b"FFMA"), value=value(text=b"x")),
@@ -517,9 +517,9 @@ def test_instances_of_every_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (made("Metric", name=9, instances=[b""]), "a metric has the name 9 of 1"),
+        (made("Metric", name=9, instances=[b""]), "a metric has name number 9, but the report has 1 names"),
         (made("Metric", name=0, instances=[b"\x0a\x7f"]), "beyond"),
-        (b"\x12\x7f", "a metric is no message"),
+        (b"\x12\x7f", "a metric is not a valid message"),
     ],
 )
 def test_damaged_instances(tmp_path: Path, data: bytes, message: str) -> None:

@@ -17,7 +17,7 @@ from tests.readers.test_nsys_rep_fuzz import changed, peak_bytes
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.readers.ncu_rep.capture import RepCapture
-from tracekit.readers.ncu_rep.container import declared
+from tracekit.readers.ncu_rep.container import message_class
 from tracekit.registry import Source
 
 CASES = 150
@@ -48,9 +48,9 @@ def headers(file: bytes, dice: random.Random) -> bytes:
     """Change one header of a block; the counts and the size stay right, and the file whole."""
     blocks = take_apart(file)
     at = dice.randrange(len(blocks))
-    session = declared("BlockHeader").FromString(blocks[at].header)
+    session = message_class("BlockHeader").FromString(blocks[at].header)
     try:
-        header = declared("BlockHeader").FromString(changed(session.SerializeToString(), dice, keep_size=True))
+        header = message_class("BlockHeader").FromString(changed(session.SerializeToString(), dice, keep_size=True))
     except Exception:  # noqa: BLE001 - no message at all any more
         header = session
     blocks[at] = replace(blocks[at], header=header.SerializeToString())
@@ -80,7 +80,7 @@ def inner(file: bytes, dice: random.Random) -> bytes:
     if not kernels:
         return messages(file, dice)
     i, j = dice.choice(kernels)
-    result = declared("KernelResult").FromString(blocks[i].messages[j][1])
+    result = message_class("KernelResult").FromString(blocks[i].messages[j][1])
     field = dice.choice(("metrics", "metrics", "rules", "nvtx"))
     found = getattr(result, field)
     if field == "nvtx":

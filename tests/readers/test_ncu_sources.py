@@ -121,7 +121,7 @@ def test_payloads_are_not_read_unless_asked_for(tmp_path: Path, monkeypatch: pyt
     path = some(tmp_path)
     with tk.load(path) as trace:
         assert "data" not in trace.table(SOURCES, ["kind", "size_bytes"]).column_names
-        monkeypatch.setattr(sources, "_referring", refuse)
+        monkeypatch.setattr(sources, "_launches_by_module", refuse)
         assert trace.table(SOURCES, ["data"]).num_rows == 5
     monkeypatch.setattr(sources, "_payloads", refuse)
     with tk.load(path) as trace:
@@ -168,7 +168,7 @@ def test_sizes_beyond_the_file_are_refused(tmp_path: Path) -> None:
     data = path.read_bytes()
     at = data.index(source(4, code=b"__global__", ptx=b".version 8.0", cubin=ELF)[1]) - 4
     path.write_bytes(data[:at] + struct.pack("<I", (1 << 32) - 1) + data[at + 4 :])
-    with pytest.raises(CorruptTraceError, match=r"cut short: 4294967299 bytes are announced"):
+    with pytest.raises(CorruptTraceError, match=r"truncated: 4294967299 bytes are expected"):
         tk.load(path)
 
 
@@ -186,7 +186,7 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> 
     monkeypatch.setattr(f"tracekit.readers.ncu_rep.{limit}", 2)
     assert read(2) == 2
     with pytest.raises(
-        CorruptTraceError, match=r"more than 2 sources|3 (files|modules) of .* 0; at most 2 are read|3 f"
+        CorruptTraceError, match=r"more than 2 sources|3 (files|modules) of .* 0; at most 2 are supported|3 f"
     ):
         read(3)
 

@@ -1,1 +1,1 @@
-"""What is known of Nsight Compute whatever file its results come from: units, labels, NVTX state, devices."""
+"""Facts about Nsight Compute that apply to its reports and its CSV: units, labels, NVTX state and device attributes."""

@@ -1,4 +1,4 @@
-"""Devices: columns of the table ``devices`` from the attributes that Nsight Compute records of a GPU."""
+"""Build the columns of the table ``devices`` from the attributes that Nsight Compute records of each GPU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PREFIX = "device__attribute_"
-_NUMBERS = {
+ATTRIBUTE_PREFIX = "device__attribute_"
+_INTEGER_COLUMNS = {
     "compute_major": ("compute_capability_major", 1),
     "compute_minor": ("compute_capability_minor", 1),
     "sm_count": ("multiprocessor_count", 1),
@@ -22,24 +22,24 @@ _NUMBERS = {
 }
 
 
-def columns(attributes: Mapping[str, float | str | None]) -> dict[str, int | str | None]:
-    """Return what a device's attributes say of the columns of ``devices``.
+def device_columns(attributes: Mapping[str, float | str | None]) -> dict[str, int | str | None]:
+    """Return the columns of ``devices`` that the attributes of a device determine.
 
     Args:
-        attributes: By name, without the prefix ``device__attribute_``; numbers or texts in base units.
+        attributes: Values by name without the prefix ``device__attribute_``, numbers or strings in base units.
 
     Returns:
-        Columns by name, but the device's number; null where an attribute is missing or no number that fits.
+        Values by column name, without the device id. None where an attribute is missing or not an integer that fits.
     """
     name = attributes.get("display_name")
-    found: dict[str, int | str | None] = {"name": name if isinstance(name, str) else None}
-    for column, (key, factor) in _NUMBERS.items():
+    row: dict[str, int | str | None] = {"name": name if isinstance(name, str) else None}
+    for column, (key, factor) in _INTEGER_COLUMNS.items():
         bits = 63 if column.endswith(("_hz", "_bytes")) else 31
-        found[column] = _whole(attributes.get(key), factor, 1 << bits)
-    return found
+        row[column] = _scaled_integer(attributes.get(key), factor, 1 << bits)
+    return row
 
 
-def _whole(value: float | str | None, factor: int, limit: int) -> int | None:
+def _scaled_integer(value: float | str | None, factor: int, limit: int) -> int | None:
     try:
         number = float("nan" if value is None else value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Names that Nsight Compute prints instead of identifiers: of sections, and of metrics within a section."""
+"""Look up sections and metrics by the display names that Nsight Compute prints instead of their identifiers."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from tracekit import schemas
 
 DURATION = "gpu__time_duration.sum"
 COMMAND_LINE = "Command line profiler metrics"
-_METRIC = re.compile(r"[\w.:]*[A-Za-z]__\w+[\w.:]*")
+_METRIC_NAME = re.compile(r"[\w.:]*[A-Za-z]__\w+[\w.:]*")
 
 
-def metric_of(section: str | None, printed: str) -> tuple[str | None, str | None]:
-    """Tell the name of a metric from the label of one.
+def metric_and_label(section: str | None, printed: str) -> tuple[str | None, str | None]:
+    """Return the metric and the label that a printed name stands for.
 
     Args:
-        section: Display name of the section it is printed in; None if in none.
-        printed: What is printed as its name.
+        section: Display name of the section in which the name is printed; None outside of sections.
+        printed: The printed name.
 
     Returns:
-        The metric, None if it is not known, and the label, None if the name itself is printed.
+        The metric, None if the label is unknown; and the label, None if the metric itself is printed.
     """
-    if section in (None, COMMAND_LINE) or _METRIC.fullmatch(printed):
+    if section in (None, COMMAND_LINE) or _METRIC_NAME.fullmatch(printed):
         return printed, None
-    return _labels().get((section, printed)), printed
+    return _metrics_by_label().get((section, printed)), printed
 
 
 def section_id(section: str | None) -> str | None:
-    """Return the identifier of a section by its display name; None if it is not known."""
-    return next((id_ for id_, name in _sections() if name == section), None)
+    """Return the identifier of a section with a display name, None if it is unknown."""
+    return next((id_ for id_, name in _section_names() if name == section), None)
 
 
 def section_name(identifier: str | None) -> str | None:
-    """Return the display name of a section, in newer versions, by its identifier; None if it is not known."""
-    return next((name for id_, name in _sections() if id_ == identifier), None)
+    """Return the display name that newer versions give the section with an identifier, None if it is unknown."""
+    return next((name for id_, name in _section_names() if id_ == identifier), None)
 
 
 @functools.cache
-def _labels() -> dict[tuple[str | None, str], str]:
-    return {(section, label): metric for section, label, metric in _rows("labels")}
+def _metrics_by_label() -> dict[tuple[str | None, str], str]:
+    return {(section, label): metric for section, label, metric in _read_tsv("labels")}
 
 
 @functools.cache
-def _sections() -> tuple[tuple[str, str], ...]:
-    return tuple((id_, name) for id_, name in _rows("sections"))
+def _section_names() -> tuple[tuple[str, str], ...]:
+    return tuple((id_, name) for id_, name in _read_tsv("sections"))
 
 
-def _rows(name: str) -> list[list[str]]:
+def _read_tsv(name: str) -> list[list[str]]:
     lines = (schemas.FOLDER / "ncu" / f"{name}.tsv").read_text("utf-8").splitlines()
     return [line.split("\t") for line in lines[1:]]

@@ -1,12 +1,12 @@
-r"""NVTX state as Nsight Compute prints it: the ranges that were open when something was launched.
+"""Parse NVTX state as Nsight Compute prints it: the ranges that were open when a kernel was launched.
 
-A cell holds entries, each in quotes, with blanks between them. The push/pop column begins with the thread::
+A cell holds quoted entries separated by blanks. A push/pop cell begins with the thread::
 
     3332  "<default domain>:Batch 0:none:none:none:none:none:none"  "<default domain>:Forward:none:none:…"
 
-An entry is ``Domain:Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg``; start/end ranges have their number in front,
-summaries by range leave out the domain. Nothing is escaped, so a text with colons or quotes is read from both ends. The
-message is the text of the range once more, and tells where the domain ends.
+An entry is ``Domain:Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg``. Start/end ranges are preceded by their
+number, and summaries by range omit the domain. Nothing is escaped, so a name that contains colons or quotes is parsed
+from both ends. The message repeats the name of the range, which shows where the domain ends.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Literal, TypeAlias
 
 import polars as pl
 
-Form: TypeAlias = Literal["push_pop", "start_end", "summary"]
-PUSH_POP: Form = "push_pop"
-START_END: Form = "start_end"
-SUMMARY: Form = "summary"
+CellKind: TypeAlias = Literal["push_pop", "start_end", "summary"]
+PUSH_POP: CellKind = "push_pop"
+START_END: CellKind = "start_end"
+SUMMARY: CellKind = "summary"
 
 DEFAULT_DOMAIN = "<default domain>"
 _SEPARATOR = "\0"
@@ -31,7 +31,7 @@ _KNOWN = (
     r"(?s)^(?<head>.*?):(?<payload_type>none|(?i:u?int32|u?int64|double|float|json|binary)):(?<payload>.*?)"
     r":(?<color_type>none|A?RGB):(?<color>[^:]*):(?<message_type>none|ASCII|UNICODE|REGISTERED):(?<message>.*)$"
 )
-_PAYLOADS = {
+_PAYLOAD_TYPES = {
     "UINT64": "uint64",
     "INT64": "int64",
     "DOUBLE": "double",
@@ -41,61 +41,65 @@ _PAYLOADS = {
     "JSON": "json",
     "BINARY": "binary",
 }
-_MESSAGES = {"ASCII": "ascii", "UNICODE": "unicode", "REGISTERED": "registered"}
+_MESSAGE_TYPES = {"ASCII": "ascii", "UNICODE": "unicode", "REGISTERED": "registered"}
 
 
-def threads(cells: pl.Expr) -> pl.Expr:
-    """Return the thread that a push/pop cell begins with: n cells in, n threads out, null where there is none."""
+def thread_ids(cells: pl.Expr) -> pl.Expr:
+    """Return the thread id at the beginning of each push/pop cell, null where there is none."""
     return cells.str.extract(r"^\s*(\d+)(?:\s|$)").cast(pl.Int64, strict=False)
 
 
-def entries(cells: pl.DataFrame, form: Form) -> pl.DataFrame:
-    """Split cells into ranges: n rows in, one row a range out, outermost first.
+def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
+    """Parse NVTX cells into ranges: n cells in, one row per range out, outermost first.
 
     Args:
-        cells: A column ``text`` and others, which are kept.
-        form: Of which column the cells are.
+        cells: A column ``text`` and other columns, which are repeated for each range.
+        cell_kind: The column of the CSV that the cells come from.
 
     Returns:
-        The other columns and those of ``ncu_nvtx_ranges``, but no launch.
+        The other columns and the columns of ``ncu_nvtx_ranges`` except ``launch_id``.
     """
     body = pl.col("text").str.extract(r'(?s)"(.*)"').str.replace_all(_SEPARATOR, "", literal=True)
-    pieces = (
+    entries = (
         cells.with_row_index("cell")
-        .with_columns(thread_id=threads(pl.col("text")) if form == "push_pop" else pl.lit(None, pl.Int64))
+        .with_columns(thread_id=thread_ids(pl.col("text")) if cell_kind == "push_pop" else pl.lit(None, pl.Int64))
         .with_columns(entry=body.str.replace_all(r'"\s{2,}"', _SEPARATOR).str.split(_SEPARATOR))
         .drop("text")
         .explode("entry")
         .filter(pl.col("entry").is_not_null())
     )
-    return _fields(_whole(pieces), form).drop("cell")
+    return _parse_entries(_rejoin_names(entries), cell_kind).drop("cell")
 
 
-def _whole(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Join what was split inside the text of a range; a whole entry ends in its attributes."""
-    ends = pl.col("entry").str.ends_with(_PLAIN) | pl.col("entry").str.contains(_TYPED) | _is_known(pl.col("entry"))
-    ended = pieces.with_columns(ends=ends)
-    if ended["ends"].all():
-        return pieces
+def _rejoin_names(entries: pl.DataFrame) -> pl.DataFrame:
+    """Rejoin entries that were split at a quote inside the name of a range. A complete entry ends in attributes."""
+    ends = (
+        pl.col("entry").str.ends_with(_PLAIN) | pl.col("entry").str.contains(_TYPED) | _has_known_types(pl.col("entry"))
+    )
+    marked = entries.with_columns(ends=ends)
+    if marked["ends"].all():
+        return entries
     number = pl.col("ends").shift(1, fill_value=False).cum_sum().over("cell")
-    others = [c for c in pieces.columns if c not in ("cell", "entry")]
-    parts = ended.with_columns(number=number).group_by("cell", "number", maintain_order=True)
+    others = [c for c in entries.columns if c not in ("cell", "entry")]
+    parts = marked.with_columns(number=number).group_by("cell", "number", maintain_order=True)
     return parts.agg(*(pl.col(c).first() for c in others), pl.col("entry").str.join('"  "')).drop("number")
 
 
-def _fields(pieces: pl.DataFrame, form: Form) -> pl.DataFrame:
-    """Take entries apart; what has no attributes at all is kept as the name."""
+def _parse_entries(entries: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
+    """Split entries into name, domain and attributes; an entry without attributes becomes the name."""
     entry = pl.col("entry")
     plain = entry.str.ends_with(_PLAIN)
     typed = pl.when(plain).then(None).otherwise(entry)
     groups = (
-        pl.when(_is_known(entry)).then(typed.str.extract_groups(_KNOWN)).otherwise(typed.str.extract_groups(_TYPED))
+        pl.when(_has_known_types(entry))
+        .then(typed.str.extract_groups(_KNOWN))
+        .otherwise(typed.str.extract_groups(_TYPED))
     )
-    parts = pieces.with_columns(groups.struct.unnest()).with_columns(
+    parts = entries.with_columns(groups.struct.unnest()).with_columns(
         head=pl.when(plain).then(entry.str.strip_suffix(_PLAIN)).otherwise(pl.coalesce("head", "entry")),
         payload_type=pl.col("payload_type").str.to_uppercase().replace("NONE", "none"),
     )
-    if form == "start_end":
+    if cell_kind == "start_end":
         parts = parts.with_columns(
             source_id=pl.col("head").str.extract(r"^(\d+):").cast(pl.Int64, strict=False),
             head=pl.col("head").str.replace(r"^\d+:", ""),
@@ -103,14 +107,18 @@ def _fields(pieces: pl.DataFrame, form: Form) -> pl.DataFrame:
     else:
         parts = parts.with_columns(source_id=pl.lit(None, pl.Int64))
     return parts.with_columns(
-        pl.lit("start_end" if form == "start_end" else "push_pop").alias("kind"),
+        pl.lit("start_end" if cell_kind == "start_end" else "push_pop").alias("kind"),
         pl.int_range(1, pl.len() + 1, dtype=pl.Int32).over("cell").alias("depth"),
-        *(_split_domain() if form != "summary" else (pl.lit(None, pl.String).alias("domain"), _text(pl.col("head")))),
-        *_attributes(),
+        *(
+            _split_domain()
+            if cell_kind != "summary"
+            else (pl.lit(None, pl.String).alias("domain"), _range_name(pl.col("head")))
+        ),
+        *_payload_and_color(),
     ).drop("head", "payload", "color_type", "message")
 
 
-def _is_known(entry: pl.Expr) -> pl.Expr:
+def _has_known_types(entry: pl.Expr) -> pl.Expr:
     return entry.str.contains(_KNOWN)
 
 
@@ -122,43 +130,43 @@ def _split_domain() -> tuple[pl.Expr, pl.Expr]:
         pl.when(repeated).then(head.str.head(head.str.len_chars() - message.str.len_chars())).otherwise(parts.struct[0])
     )
     rest = pl.when(repeated).then("message").otherwise(parts.struct[1])
-    return pl.when(rest.is_not_null() & (domain != DEFAULT_DOMAIN)).then(domain).alias("domain"), _text(
+    return pl.when(rest.is_not_null() & (domain != DEFAULT_DOMAIN)).then(domain).alias("domain"), _range_name(
         pl.coalesce(rest, domain)
     )
 
 
-def _text(name: pl.Expr) -> pl.Expr:
-    """The text of a range: the message where the range has no other."""
+def _range_name(name: pl.Expr) -> pl.Expr:
+    """Return the name of a range, or its message if the name is empty."""
     message = pl.when(pl.col("message") != "none").then(pl.col("message"))
     return pl.when(name.is_in(["", "none"]) & message.is_not_null()).then(message).otherwise(name).alias("name")
 
 
-def _attributes() -> tuple[pl.Expr, ...]:
+def _payload_and_color() -> tuple[pl.Expr, ...]:
     kind, value = pl.col("payload_type"), pl.col("payload")
-    whole = kind.is_in(["UINT64", "INT64", "UINT32", "INT32"])
-    real = kind.is_in(["DOUBLE", "FLOAT"])
+    is_integer = kind.is_in(["UINT64", "INT64", "UINT32", "INT32"])
+    is_float = kind.is_in(["DOUBLE", "FLOAT"])
     unsigned = value.cast(pl.UInt64, strict=False).reinterpret(signed=True)
     color = pl.col("color")
     hexadecimal = color.str.extract(r"^0[xX]([0-9a-fA-F]+)$").str.to_integer(base=16, strict=False)
-    known = kind.replace_strict(_PAYLOADS, default="string", return_dtype=pl.String)
+    payload_type = kind.replace_strict(_PAYLOAD_TYPES, default="string", return_dtype=pl.String)
     return (
-        pl.when(kind != "none").then(known).alias("payload_type"),
-        pl.when(whole).then(pl.coalesce(value.cast(pl.Int64, strict=False), unsigned)).alias("payload_int"),
-        pl.when(real).then(value.cast(pl.Float64, strict=False)).alias("payload_float"),
-        pl.when((kind != "none") & ~whole & ~real).then(value).alias("payload_text"),
+        pl.when(kind != "none").then(payload_type).alias("payload_type"),
+        pl.when(is_integer).then(pl.coalesce(value.cast(pl.Int64, strict=False), unsigned)).alias("payload_int"),
+        pl.when(is_float).then(value.cast(pl.Float64, strict=False)).alias("payload_float"),
+        pl.when((kind != "none") & ~is_integer & ~is_float).then(value).alias("payload_text"),
         pl.coalesce(color.cast(pl.Int64, strict=False), hexadecimal).alias("color"),
-        pl.col("message_type").replace_strict(_MESSAGES, default=None, return_dtype=pl.String),
+        pl.col("message_type").replace_strict(_MESSAGE_TYPES, default=None, return_dtype=pl.String),
     )
 
 
-def paths(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Sum up the push/pop ranges of each launch: ``range_name``, ``range_path`` and ``range_depth`` by ``launch_id``.
+def range_paths(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the innermost range, the path and the depth of the push/pop ranges around each launch.
 
     Args:
         ranges: Rows of ``ncu_nvtx_ranges``: launch_id, kind, depth and name.
 
     Returns:
-        One row a launch that has such ranges.
+        One row per launch in such ranges: ``launch_id``, ``range_name``, ``range_path`` and ``range_depth``.
     """
     name = pl.col("name").cast(pl.String)
     return (

@@ -1,8 +1,8 @@
-"""Units of Nsight Compute: what a printed unit is worth in base units, and the base unit that a metric's name implies.
+"""Convert the units that Nsight Compute prints into base units, and derive the base unit of a metric from its name.
 
-Base units are ``ns``, ``byte``, ``hz``, ``%`` and counted things: ``inst``, ``sector``, ``cycle``, … Rates are per
-second (``byte/s``), cycle, block or thread. Reports keep values in base units and no units at all; a CSV prints either
-base or scaled units, and before 2023.2 time in longer words (``usecond``).
+Base units are ``ns``, ``byte``, ``hz``, ``%`` and counts: ``inst``, ``sector``, ``cycle``, … Rates are per second
+(``byte/s``), cycle, block or thread. Reports hold values in base units and no units at all. A CSV has either base or
+scaled units, and before 2023.2 longer names of time units (``usecond``).
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ import functools
 import re
 
 _PREFIXES = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_SCALED = re.compile(r"([KMGTPE])(byte|hz|cycle|inst|sector|warp|thread|request|block)")
-_TIMES = {"ns": 0, "us": 3, "ms": 6, "s": 9, "nsecond": 0, "usecond": 3, "msecond": 6, "second": 9}
+_PREFIXED_UNIT = re.compile(r"([KMGTPE])(byte|hz|cycle|inst|sector|warp|thread|request|block)")
+_TIME_UNITS = {"ns": 0, "us": 3, "ms": 6, "s": 9, "nsecond": 0, "usecond": 3, "msecond": 6, "second": 9}
 
 
 @functools.cache
-def printed(unit: str) -> tuple[str | None, int]:
-    """Return what a printed unit is in base units.
+def parse_unit(unit: str) -> tuple[str | None, int]:
+    """Return the base unit of a printed unit and its scale.
 
     Args:
         unit: As printed, ``Kbyte`` or ``cycle/nsecond``.
 
     Returns:
-        The base unit, None for a plain number, and n: a value printed is to be multiplied by 10**n.
+        The base unit, None for a plain number, and n: multiply printed values by 10**n.
     """
-    if unit in _TIMES:
-        return "ns", _TIMES[unit]
-    above, slash, below = unit.partition("/")
-    above, power = _unscaled(above)
-    if below in _TIMES:
-        return ("hz" if above == "cycle" else f"{above}/s"), power + 9 - _TIMES[below]
-    below, more = _unscaled(below)  # %/Kbyte: ncu divides the value too
-    return (f"{above}{slash}{below}" or None), power + more
+    if unit in _TIME_UNITS:
+        return "ns", _TIME_UNITS[unit]
+    numerator, slash, denominator = unit.partition("/")
+    numerator, power = _strip_prefix(numerator)
+    if denominator in _TIME_UNITS:
+        return ("hz" if numerator == "cycle" else f"{numerator}/s"), power + 9 - _TIME_UNITS[denominator]
+    denominator, denominator_power = _strip_prefix(denominator)  # %/Kbyte: ncu divides the value too
+    return (f"{numerator}{slash}{denominator}" or None), power + denominator_power
 
 
-def _unscaled(unit: str) -> tuple[str, int]:
-    scaled = _SCALED.fullmatch(unit)
-    return (scaled[2], _PREFIXES[scaled[1]]) if scaled else (unit, 0)
+def _strip_prefix(unit: str) -> tuple[str, int]:
+    match = _PREFIXED_UNIT.fullmatch(unit)
+    return (match[2], _PREFIXES[match[1]]) if match else (unit, 0)
 
 
-_GROUP = re.compile(r"^.*\.Triage\w+\.")
-"""What stands before a metric that was sampled: ``SM.TriageA.``, ``FE_B.TriageCompute.``."""
-_EXACT = {
+_SAMPLING_PREFIX = re.compile(r"^.*\.Triage\w+\.")
+"""Prefix of the name of a sampled metric: ``SM.TriageA.``, ``FE_B.TriageCompute.``."""
+_UNIT_EXCEPTIONS = {
     "derived__avg_thread_executed": "thread",
     "derived__avg_thread_executed_true": "thread",
     "derived__avg_thread_unexecuted_true": "thread",
@@ -72,7 +72,7 @@ _EXACT = {
     "smsp__maximum_warps_avg_per_active_cycle": "warp",
     "smsp__sass_inst_executed_memdesc_explicit_evict_type": None,
 }
-_WHOLE: tuple[tuple[str, str | None], ...] = (
+_UNITS_BY_NAME: tuple[tuple[str, str | None], ...] = (
     (r"^(device|nvlink|numa|c2clink)__|^group:|^sass__(thread_)?inst_executed(_true)?_per_opcode", None),
     (r"\.pct|_pct(\.|$)|\|pct\|", "%"),
     (r"^breakdown:", None),
@@ -92,7 +92,7 @@ _WHOLE: tuple[tuple[str, str | None], ...] = (
     (r"average_xbar2gpc_sectors|per_inst_executed\.ratio$|l1tex_+t_requests", None),
     (r"^memory_.*_(sectors|wavefronts|requests)", "sectors"),
 )
-_COUNTED: tuple[tuple[str, str], ...] = (
+_COUNTED_UNITS: tuple[tuple[str, str], ...] = (
     (r"time_duration|interval_time$", "ns"),
     (r"_cycles(_|$)|writeback_active|(dcc|icc|imc)_requests", "cycle"),
     (r"_bytes(_|$)|mem_tensor_(reads|writes)", "byte"),
@@ -106,16 +106,16 @@ _COUNTED: tuple[tuple[str, str], ...] = (
 
 
 @functools.cache
-def unit_of(metric: str) -> str | None:
-    """Return the base unit of a metric, None for a plain number, from its name ``dram__bytes.sum.per_second``."""
-    name = _GROUP.sub("", metric).removeprefix("pmsampling:")
-    if name in _EXACT:
-        return _EXACT[name]
-    for pattern, unit in _WHOLE:
+def unit_of_metric(metric: str) -> str | None:
+    """Return the base unit of a metric by its name, such as ``dram__bytes.sum.per_second``; None for a plain number."""
+    name = _SAMPLING_PREFIX.sub("", metric).removeprefix("pmsampling:")
+    if name in _UNIT_EXCEPTIONS:
+        return _UNIT_EXCEPTIONS[name]
+    for pattern, unit in _UNITS_BY_NAME:
         if re.search(pattern, name):
             return unit
     stem, _, suffix = name.partition(".")
-    counted = next((unit for pattern, unit in _COUNTED if re.search(pattern, stem)), None)
+    counted = next((unit for pattern, unit in _COUNTED_UNITS if re.search(pattern, stem)), None)
     if counted is None or not re.search(r"per_second|per_cycle|peak_sustained$", suffix):
         return counted
     if "per_second" in suffix:

@@ -1,4 +1,4 @@
-"""CSV of Nsight Compute (``ncu --csv``): every page, of 2019 to 2025, with what is printed around it."""
+"""Read the CSV of Nsight Compute (``ncu --csv``, 2019 to 2025), every page, with other output around it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from tracekit.registry import Source
 
-_FAR_BYTES = 1 << 20
-_MARKS = re.compile(
+_LONG_HEAD_BYTES = 1 << 20
+_NCU_OUTPUT = re.compile(
     rb'"ID","Process ID","|"Process ID","Process Name","|"Domain","Range:PL_Type'
     rb'|"Metric Name","Metric Unit","|^"(?:Launch|Session) Attribute","Value"'
     rb'|^"Kernel Name","[^"\n]*",?\r?\n"(?:#","Address|Address|#)","Source"'
@@ -24,25 +24,25 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def sniff(source: Source) -> bool:
-    """Whether a file holds a table of ncu or its remarks, near the beginning: a program may have printed before."""
-    if _MARKS.search(_text(source.head)):
+    """Return whether a file has a table or a message of ncu near its beginning, after the output of other programs."""
+    if _NCU_OUTPUT.search(_strip_utf16_zeros(source.head)):
         return True
-    if len(source.head) < HEAD_BYTES or b"\0" in _text(source.head):
+    if len(source.head) < HEAD_BYTES or b"\0" in _strip_utf16_zeros(source.head):
         return False
     with source.path.open("rb") as file:
-        return _MARKS.search(_text(file.read(_FAR_BYTES))) is not None
+        return _NCU_OUTPUT.search(_strip_utf16_zeros(file.read(_LONG_HEAD_BYTES))) is not None
 
 
-def open_(source: Source) -> dict[str, pa.Table]:
-    """Read a file."""
-    from tracekit.readers.ncu_csv.capture import read
+def open_capture(source: Source) -> dict[str, pa.Table]:
+    """Read the tables of an Nsight Compute CSV file."""
+    from tracekit.readers.ncu_csv.capture import read_tables
 
-    return read(source)
+    return read_tables(source)
 
 
-def _text(data: bytes) -> bytes:
-    """Take out the zeros of UTF-16; marks are ASCII."""
+def _strip_utf16_zeros(data: bytes) -> bytes:
+    """Remove the zero bytes of UTF-16, so that ASCII patterns match."""
     return data.replace(b"\0", b"") if data.startswith(_UTF16) else data
 
 
-READER = Reader("ncu-csv", "Nsight Compute CSV (ncu --csv)", (".csv", ".txt", ".log"), sniff, open_)
+READER = Reader("ncu-csv", "Nsight Compute CSV (ncu --csv)", (".csv", ".txt", ".log"), sniff, open_capture)

@@ -1,4 +1,4 @@
-"""The tables of a CSV about the capture and its machine: facts, devices, processes."""
+"""Build the tables about the capture and its machine: ``capture_info``, ``devices`` and ``processes``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import polars as pl
 
 from tracekit import schemas
 from tracekit.readers.ncu import devices as gpus
-from tracekit.readers.ncu.devices import PREFIX
+from tracekit.readers.ncu.devices import ATTRIBUTE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tracekit.readers.ncu_csv.metrics import Metrics
-    from tracekit.readers.ncu_csv.session import Session
+    from tracekit.readers.ncu_csv.session import SessionPage
 
     Attributes = dict[int, dict[str, float | str | None]]
 
 TOOL = "NVIDIA Nsight Compute"
-LAUNCHES = {
+MACHINE_COLUMNS = {
     "launch_id": pl.Int64,
     "device_id": pl.Int32,
     "compute_major": pl.Int32,
@@ -28,39 +28,45 @@ LAUNCHES = {
     "process_id": pl.Int64,
     "process_name": pl.String,
 }
-"""Columns of launches that tell of the machine."""
+"""Columns of launches that describe the machine."""
 
 
-def capture_info(session: Session, pages: Iterable[str]) -> pl.DataFrame:
-    """The facts: the tool, what the session page tells, which pages were read."""
+def capture_info(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:
+    """Return the facts about the capture: the tool, the facts of the session page, and which pages were read."""
     facts = {"tool": TOOL, **session.facts, "pages": ", ".join(pages)}
-    known = [(name, value) for name, value in facts.items() if value is not None]
-    return pl.DataFrame(known, ["name", "value"], orient="row")
+    rows = [(name, value) for name, value in facts.items() if value is not None]
+    return pl.DataFrame(rows, ["name", "value"], orient="row")
 
 
-def devices(session: Session, launches: pl.DataFrame, metrics: Metrics | None) -> pl.DataFrame:
-    """What launches, their metrics and the session page tell of each device."""
-    own = launches.drop_nulls("device_id").unique("device_id", keep="first", maintain_order=True)
-    found = {r["device_id"]: r for r in own.select("device_id", "compute_major", "compute_minor").rows(named=True)}
-    for known in (_attributes(own, metrics) if metrics else {}, session.devices):
-        for device, attributes in known.items():
-            told = {name: value for name, value in gpus.columns(attributes).items() if value is not None}
-            found[device] = {"device_id": device} | found.get(device, {}) | told
-    rows = [{**found[device], "cuda_device_id": device} for device in sorted(found)]
+def devices_table(session: SessionPage, launches: pl.DataFrame, metrics: Metrics | None) -> pl.DataFrame:
+    """Return one row per device, from launches, their metrics and the session page."""
+    first_launches = launches.drop_nulls("device_id").unique("device_id", keep="first", maintain_order=True)
+    rows_by_device = {
+        r["device_id"]: r for r in first_launches.select("device_id", "compute_major", "compute_minor").rows(named=True)
+    }
+    for attributes_by_device in (_attributes_by_device(first_launches, metrics) if metrics else {}, session.devices):
+        for device, attributes in attributes_by_device.items():
+            values = {name: value for name, value in gpus.device_columns(attributes).items() if value is not None}
+            rows_by_device[device] = {"device_id": device} | rows_by_device.get(device, {}) | values
+    rows = [{**rows_by_device[device], "cuda_device_id": device} for device in sorted(rows_by_device)]
     return pl.DataFrame(rows, schemas.polars_schema(schemas.table("devices")))
 
 
-def processes(session: Session, launches: pl.DataFrame) -> pl.DataFrame:
-    """The processes that launched something, and those of the session page."""
-    own = launches.select("process_id", "process_name").drop_nulls("process_id").unique("process_id", keep="first")
-    found = {process: re.split(r"[/\\]", path)[-1] for process, path in session.processes.items()} | dict(own.rows())
-    return pl.DataFrame(sorted(found.items()), {"process_id": pl.Int64, "name": pl.String}, orient="row")
+def processes_table(session: SessionPage, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return the processes that launched kernels and those of the session page."""
+    launched = launches.select("process_id", "process_name").drop_nulls("process_id").unique("process_id", keep="first")
+    names = {process: re.split(r"[/\\]", path)[-1] for process, path in session.processes.items()} | dict(
+        launched.rows()
+    )
+    return pl.DataFrame(sorted(names.items()), {"process_id": pl.Int64, "name": pl.String}, orient="row")
 
 
-def _attributes(own: pl.DataFrame, metrics: Metrics) -> Attributes:
-    """Attributes of each device, as its first launch has them."""
-    rows = metrics.some(lambda name: name.startswith(PREFIX)).join(own, "launch_id", maintain_order="left")
-    found: Attributes = {}
+def _attributes_by_device(first_launches: pl.DataFrame, metrics: Metrics) -> Attributes:
+    """Return the attributes of each device, as recorded with its first launch."""
+    rows = metrics.select(lambda name: name.startswith(ATTRIBUTE_PREFIX)).join(
+        first_launches, "launch_id", maintain_order="left"
+    )
+    attributes: Attributes = {}
     for device, name, value, text in rows.select("device_id", "metric", "value", "text").iter_rows():
-        found.setdefault(device, {})[name.removeprefix(PREFIX)] = text if value is None else value
-    return found
+        attributes.setdefault(device, {})[name.removeprefix(ATTRIBUTE_PREFIX)] = text if value is None else value
+    return attributes

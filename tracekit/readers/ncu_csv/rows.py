@@ -1,7 +1,7 @@
-"""Rows of the tables as columns of text, and as launches, metrics and rules with numbers.
+"""Collect the rows of all tables as strings, and convert them to launches, metrics and rules in batches.
 
-Rows of one launch follow one another. Such a run is told by a change of the columns that name the launch; runs become
-launches when the whole file is read, because another page of the same report may print the same launches again.
+Consecutive rows of one launch form a run. Runs are assigned to launches after the whole file has been read, because
+another page of the same report may contain the same launches again.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import CorruptTraceError, first_line
-from tracekit.readers.ncu.units import printed
-from tracekit.readers.ncu_csv.frame import NEWLINE, lines_of, requoted, strays
-from tracekit.readers.ncu_csv.numbers import ENGLISH, parse, style_of
+from tracekit.readers.ncu.units import parse_unit
+from tracekit.readers.ncu_csv.frame import NEWLINE, double_inner_quotes, line_starts, rows_with_stray_quotes
+from tracekit.readers.ncu_csv.numbers import ENGLISH, detect_style, parse_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.readers.ncu_csv.frame import Page
-    from tracekit.readers.ncu_csv.numbers import Style
+    from tracekit.readers.ncu_csv.numbers import NumberStyle
 
 IDENTITY = {
     "ID": "source_id",
@@ -43,10 +43,10 @@ IDENTITY = {
     "CC": "cc",
     "Invocations": "invocations",
 }
-"""Columns that tell what a row is about."""
+"""Columns that identify the launch, or group of launches, of a row."""
 
-_LAUNCH = ("source_id", "process_id")
-_RULE = {
+_LAUNCH_COLUMNS = ("source_id", "process_id")
+_RULE_COLUMNS = {
     "Rule Name": "rule_id",
     "Rule Type": "type",
     "Rule Description": "message",
@@ -64,34 +64,36 @@ METRICS = pl.Schema(
         "instances": pl.Int32,
     }
 )
-RULES = pl.Schema({"run": pl.Int64, "section": pl.String, **dict.fromkeys(_RULE.values(), pl.String)})
-_COLUMNS = tuple(dict.fromkeys(IDENTITY.values()))
-FIRST_CELLS = 1 << 16
-"""How numbers are printed is told from so many cells, if they tell."""
+RULES = pl.Schema({"run": pl.Int64, "section": pl.String, **dict.fromkeys(_RULE_COLUMNS.values(), pl.String)})
+_IDENTITY_COLUMNS = tuple(dict.fromkeys(IDENTITY.values()))
+STYLE_CELLS = 1 << 16
+"""Number of cells from which the style of numbers is determined, if they determine it."""
 BATCH_BYTES = 1 << 22
-"""Rows of consecutive tables with the same columns are read together, so many bytes at a time."""
+"""Rows of consecutive tables with the same columns are parsed together, this many bytes at a time."""
 FREE_BATCHES, BYTES_PER_BATCH = 500, 1 << 12
-"""A file may have so many batches, and one more for so many bytes of rows: each costs milliseconds."""
+"""Number of batches that every file may have, and bytes of rows per additional batch: a batch costs milliseconds."""
 FREE_CELLS, CELLS_PER_BYTE = 1 << 16, 2
-"""A batch may have so many cells, and so many more for each of its bytes."""
+"""Number of cells that every batch may have, and additional cells per byte."""
 _AGAIN = "print it again with ncu"
 _PAGE = "page"
-_NUMBERED = ("ID", "Process ID")
+_NUMERIC_FIRST_COLUMNS = ("ID", "Process ID")
 _FIRST_NUMBER = re.compile(rb'^"?\d+"?(?:,|$)', re.MULTILINE)
 
 
 @dataclass(slots=True)
-class Rows:
-    """All rows of a file, with the launches they belong to as numbers of runs and their metrics as numbers of kinds.
+class RowCollector:
+    """The rows of a file, with the run and the kind of metric of each value.
 
     Attributes:
         path: The file.
-        runs: What each run of rows is about, a frame a piece.
-        metrics: Values, a frame a piece: run, kind, value, text, resolution, instances; of a summary also its extremes.
-        rules: Messages of rules, a frame a piece.
-        kinds: Number of each section, printed name and printed unit.
-        damaged: Rows that do not fit their header.
-        unitless: Whether a raw page had no row of units.
+        runs: Identity of each run of rows, in batches.
+        metrics: Values in batches: run, kind, value, text, resolution, instances; in summaries also minimum and
+            maximum.
+        rules: Messages of rules, in batches.
+        kinds: Number of each combination of section, printed name and printed unit.
+        invalid_rows: Number of rows that do not match their header.
+        has_unitless_page: Whether a raw page had no row of units.
+        number_style: The style in which numbers are printed, once it is determined.
     """
 
     path: Path
@@ -99,224 +101,248 @@ class Rows:
     metrics: list[pl.DataFrame] = field(default_factory=list)
     rules: list[pl.DataFrame] = field(default_factory=list)
     kinds: dict[tuple[str | None, str, str | None], int] = field(default_factory=dict)
-    damaged: int = 0
-    unitless: bool = False
+    invalid_rows: int = 0
+    has_unitless_page: bool = False
     _run: int = 0
-    known_style: Style | None = None
+    number_style: NumberStyle | None = None
     _powers: list[int] = field(default_factory=list)
-    _pages: list[Page] = field(default_factory=list)
-    _texts: list[bytes] = field(default_factory=list)
-    _waiting: int = 0
-    _batches: int = 0
-    _bytes: int = 0
+    _pending_pages: list[Page] = field(default_factory=list)
+    _pending_texts: list[bytes] = field(default_factory=list)
+    _pending_bytes: int = 0
+    _parsed_batches: int = 0
+    _parsed_bytes: int = 0
 
     def add(self, page: Page, text: bytes) -> None:
-        """Take some rows of a table; they are read when there are many, or those of a table with other columns come.
+        """Add rows of a table. They are parsed once there are enough, or rows with other columns follow.
 
         Raises:
             CorruptTraceError: Columns change too often, or rows have far fewer cells than their header.
         """
-        if self._pages and (page.dialect, page.header) != (self._pages[0].dialect, self._pages[0].header):
+        if self._pending_pages and (page.layout, page.header) != (
+            self._pending_pages[0].layout,
+            self._pending_pages[0].header,
+        ):
             self.finish()
-        self._pages.append(page)
-        self._texts.append(text)
-        self._waiting += len(text)
-        if self._waiting >= BATCH_BYTES:
+        self._pending_pages.append(page)
+        self._pending_texts.append(text)
+        self._pending_bytes += len(text)
+        if self._pending_bytes >= BATCH_BYTES:
             self.finish()
 
     def finish(self) -> None:
-        """Read the rows that were taken and not read yet.
+        """Parse the rows that are still pending.
 
         Raises:
             CorruptTraceError: Columns change too often, or rows have far fewer cells than their header.
         """
-        pages, texts = self._pages, [self._long_enough(p, t) for p, t in zip(self._pages, self._texts, strict=True)]
-        self._pages, self._texts, self._waiting = [], [], 0
+        pages, texts = (
+            self._pending_pages,
+            [self._drop_short_rows(p, t) for p, t in zip(self._pending_pages, self._pending_texts, strict=True)],
+        )
+        self._pending_pages, self._pending_texts, self._pending_bytes = [], [], 0
         if not any(texts):
             return
-        table = self._table(pages[0], b"".join(texts))
+        table = self._parse_rows(pages[0], b"".join(texts))
         lines = [text.count(b"\n") for text in texts] if len(texts) > 1 else [table.height]
         if sum(lines) == table.height:
-            self._read(pages, table, lines)
+            self._read_batch(pages, table, lines)
             return
         for page, text in zip(pages, texts, strict=True):
-            alone = self._table(page, text)
-            self._read([page], alone, [alone.height])
+            alone = self._parse_rows(page, text)
+            self._read_batch([page], alone, [alone.height])
 
-    def _long_enough(self, page: Page, text: bytes) -> bytes:
-        """Leave out the rows that have too few cells to fit, if they are many; count those that are no print.
+    def _drop_short_rows(self, page: Page, text: bytes) -> bytes:
+        """Drop the rows that have too few cells if there are many, and count those that are not other output.
 
-        A row without cells would take as much memory as one with all of them.
+        Parsed, a row without cells would take as much memory as a complete one.
 
         Raises:
-            CorruptTraceError: What is left has far fewer cells than its header.
+            CorruptTraceError: The other rows have far fewer cells than their header, too.
         """
-        most = FREE_CELLS + CELLS_PER_BYTE * len(text)
+        max_cells = FREE_CELLS + CELLS_PER_BYTE * len(text)
         width = len(page.header) + 1
-        if text.count(b"\n") * width <= most:
+        if text.count(b"\n") * width <= max_cells:
             return text
-        data, starts = lines_of(text)
-        enough = np.add.reduceat((data == ord(",")).view(np.uint8), starts, dtype=np.int32) >= _last(page)
-        if np.count_nonzero(enough) * width > most:
-            what = f"{page.dialect} page: a header of {len(page.header)} columns, and rows with far fewer"
+        data, starts = line_starts(text)
+        enough = np.add.reduceat((data == ord(",")).view(np.uint8), starts, dtype=np.int32) >= _last_required_cell(page)
+        if np.count_nonzero(enough) * width > max_cells:
+            what = f"{page.layout} page: its header has {len(page.header)} columns, its rows have far fewer"
             raise CorruptTraceError(what, path=self.path, hint=_AGAIN)
         ends = np.append(starts[1:], len(text))
         edges = np.flatnonzero(np.diff(enough, prepend=~enough[0])).tolist()
         runs = [text[starts[a] : ends[b - 1]] for a, b in zip(edges, [*edges[1:], len(starts)], strict=True)]
-        kept, dropped = runs[not enough[0] :: 2], runs[bool(enough[0]) :: 2]
-        numbered = page.header[0] in _NUMBERED
-        self.damaged += sum(
-            sum(1 for _ in _FIRST_NUMBER.finditer(run)) if numbered else run.count(b"\n") for run in dropped
+        long_runs, short_runs = runs[not enough[0] :: 2], runs[bool(enough[0]) :: 2]
+        has_number_column = page.header[0] in _NUMERIC_FIRST_COLUMNS
+        self.invalid_rows += sum(
+            sum(1 for _ in _FIRST_NUMBER.finditer(run)) if has_number_column else run.count(b"\n") for run in short_runs
         )
-        return b"".join(kept)
+        return b"".join(long_runs)
 
-    def _read(self, pages: list[Page], table: pl.DataFrame, lines: list[int]) -> None:
-        """Read the rows of tables with the same columns, so many of each of them."""
+    def _read_batch(self, pages: list[Page], table: pl.DataFrame, lines: list[int]) -> None:
+        """Convert the rows of tables with the same columns.
+
+        Args:
+            pages: The tables.
+            table: Their rows.
+            lines: Number of rows of each table.
+        """
         table = table.with_columns(pl.Series(_PAGE, np.repeat(np.arange(len(pages), dtype=np.int32), lines)))
-        if pages[0].dialect == "raw":
-            table = self._units(pages, table)
-        table = self._fitting(pages[0], table)
+        if pages[0].layout == "raw":
+            table = self._take_units(pages, table)
+        table = self._matching_rows(pages[0], table)
         if not table.height:
             return
-        run = self._runs(pages, table)
-        if pages[0].dialect == "raw":
-            self._wide(pages, table, run)
+        run = self._number_runs(pages, table)
+        if pages[0].layout == "raw":
+            self._add_raw_metrics(pages, table, run)
         else:
-            self._long(pages[0], table, run)
+            self._add_listed_metrics(pages[0], table, run)
 
-    def style(self, cells: pl.Series) -> Style:
-        """Return how numbers are printed: as the first that tell."""
-        self.known_style = self.known_style or style_of(cells.head(FIRST_CELLS)) or style_of(cells)
-        return self.known_style or ENGLISH
+    def style(self, cells: pl.Series) -> NumberStyle:
+        """Return the style in which numbers are printed, according to the first numbers that determine it."""
+        self.number_style = self.number_style or detect_style(cells.head(STYLE_CELLS)) or detect_style(cells)
+        return self.number_style or ENGLISH
 
-    def _table(self, page: Page, text: bytes) -> pl.DataFrame:
-        """Read rows as text: a column a cell, and one for a cell too many."""
-        self._batches += 1
-        self._bytes += len(text)
-        if self._batches > FREE_BATCHES + self._bytes // BYTES_PER_BATCH:
-            what = f"its columns change too often: {self._batches} times in {self._bytes} bytes of rows"
+    def _parse_rows(self, page: Page, text: bytes) -> pl.DataFrame:
+        """Parse rows as strings: one column per cell, and one for superfluous cells."""
+        self._parsed_batches += 1
+        self._parsed_bytes += len(text)
+        if self._parsed_batches > FREE_BATCHES + self._parsed_bytes // BYTES_PER_BATCH:
+            what = f"its columns change too often: {self._parsed_batches} times in {self._parsed_bytes} bytes of rows"
             raise CorruptTraceError(what, path=self.path, hint=_AGAIN)
         header = ",".join(map(str, range(len(page.header) + 1))).encode() + b"\n"
-        if torn := strays(text):
-            text = requoted(text, torn)
+        if stray_rows := rows_with_stray_quotes(text):
+            text = double_inner_quotes(text, stray_rows)
         try:
-            table = _parsed(header + text)
+            table = _read_csv(header + text)
         except pl.exceptions.PolarsError:
             try:
-                table = _parsed(header + requoted(text))
+                table = _read_csv(header + double_inner_quotes(text))
             except pl.exceptions.PolarsError as e:
-                raise CorruptTraceError(f"{page.dialect} page: {first_line(e)}", path=self.path, hint=_AGAIN) from e
+                raise CorruptTraceError(f"{page.layout} page: {first_line(e)}", path=self.path, hint=_AGAIN) from e
         if NEWLINE.encode() in text:
             table = table.with_columns(pl.all().str.replace_all(NEWLINE, "\n", literal=True))
         return table
 
-    def _units(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
-        """Take the row of units out of each raw page; it has no ID."""
+    def _take_units(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
+        """Remove the row of units, which has no ID, from each raw page, and store it in the page."""
         of_units = pl.col("0") == ""
         first = table.filter(of_units).unique(_PAGE, keep="first", maintain_order=True)
         units = dict(zip(first[_PAGE], first.drop(_PAGE).iter_rows(), strict=True))
         for number, page in enumerate(pages):
             if page.units is None:
-                self.unitless = self.unitless or number not in units
+                self.has_unitless_page = self.has_unitless_page or number not in units
                 page.units = [u or "" for u in units[number][:-1]] if number in units else [""] * len(page.header)
         return table.filter(~of_units.fill_null(value=False))
 
-    def _fitting(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
-        """Keep the rows that fit the header; count the others, if they do not look like a program's print."""
+    def _matching_rows(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows that match the header; count the others unless they look like other output."""
         width = len(page.header)
-        fits = pl.col(str(_last(page))).is_not_null() & pl.col(str(width)).is_null()
-        named = pl.col("0").str.contains(r"^\d+$") if page.header[0] in _NUMBERED else pl.col("0").is_not_null()
-        checked = table.select(fits=fits, named=named.fill_null(value=False))
-        whole = checked["fits"] & checked["named"]
-        if whole.all():
+        fits = pl.col(str(_last_required_cell(page))).is_not_null() & pl.col(str(width)).is_null()
+        identified = (
+            pl.col("0").str.contains(r"^\d+$")
+            if page.header[0] in _NUMERIC_FIRST_COLUMNS
+            else pl.col("0").is_not_null()
+        )
+        checked = table.select(fits=fits, named=identified.fill_null(value=False))
+        valid = checked["fits"] & checked["named"]
+        if valid.all():
             return table
-        self.damaged += checked.filter(pl.col("fits") != pl.col("named")).height
-        return table.filter(whole)
+        self.invalid_rows += checked.filter(pl.col("fits") != pl.col("named")).height
+        return table.filter(valid)
 
-    def _runs(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
-        """Number the runs of rows about one launch, and keep what each is about."""
+    def _number_runs(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
+        """Return the run of each row, and store the identity of each run."""
         page = pages[0]
-        about = {IDENTITY[h]: str(i) for i, h in enumerate(page.header) if h in IDENTITY}
-        keys = [about[c] for c in _LAUNCH if c in about] if page.launches else list(about.values())
+        identity = {IDENTITY[h]: str(i) for i, h in enumerate(page.header) if h in IDENTITY}
+        keys = [identity[c] for c in _LAUNCH_COLUMNS if c in identity] if page.launches else list(identity.values())
         changes = [pl.col(c).ne_missing(pl.col(c).shift(1)) for c in (*keys, _PAGE)]
         first = table.select(pl.any_horizontal(pl.int_range(pl.len()) == 0, *changes)).to_series()
-        found = table.filter(first)
+        first_rows = table.filter(first)
         self.runs.append(
-            found.select(
-                pl.lit("launch" if page.launches else page.dialect).alias("scope"),
-                pl.Series("number", [p.number for p in pages], pl.Int32).gather(found[_PAGE]),
-                *((pl.col(about[c]) if c in about else pl.lit(None, pl.String)).alias(c) for c in _COLUMNS),
+            first_rows.select(
+                pl.lit("launch" if page.launches else page.layout).alias("scope"),
+                pl.Series("number", [p.number for p in pages], pl.Int32).gather(first_rows[_PAGE]),
+                *(
+                    (pl.col(identity[c]) if c in identity else pl.lit(None, pl.String)).alias(c)
+                    for c in _IDENTITY_COLUMNS
+                ),
             )
         )
         run = first.cum_sum().cast(pl.Int64) - 1 + self._run
-        self._run += found.height
+        self._run += first_rows.height
         return run.alias("run")
 
-    def _wide(self, pages: list[Page], table: pl.DataFrame, run: pl.Series) -> None:
-        """Take the metrics of raw pages: a column each, empty where a launch has none."""
+    def _add_raw_metrics(self, pages: list[Page], table: pl.DataFrame, run: pl.Series) -> None:
+        """Add the metrics of raw pages: one column per metric, empty for launches without it."""
         header = pages[0].header
         lead = 1 + max(i for i, h in enumerate(header) if h in IDENTITY)
         names = header[lead:]
         if not names:
             return
-        beside = (zip(names, (page.units or [])[lead:], strict=True) for page in pages)
-        kinds = np.array([[self._kind(None, name, unit) for name, unit in each] for each in beside], np.int32)
+        names_and_units = (zip(names, (page.units or [])[lead:], strict=True) for page in pages)
+        kinds = np.array(
+            [[self._kind_number(None, name, unit) for name, unit in page_names] for page_names in names_and_units],
+            np.int32,
+        )
         rows, columns = table.height, len(names)
         order = np.arange(rows * columns).reshape(columns, rows).T.ravel()
         cells = table[:, lead : lead + columns].unpivot()["value"].gather(order)
         long = pl.DataFrame(
             {"run": np.repeat(run.to_numpy(), columns), "kind": kinds[table[_PAGE].to_numpy()].ravel(), "cell": cells}
         )
-        self._values(long.filter(pl.col("cell") != ""))
+        self._add_values(long.filter(pl.col("cell") != ""))
 
-    def _long(self, page: Page, table: pl.DataFrame, run: pl.Series) -> None:
-        """Take the metrics and rules of a page with a row each."""
-        at = {h: str(i) for i, h in reversed(list(enumerate(page.header)))}
+    def _add_listed_metrics(self, page: Page, table: pl.DataFrame, run: pl.Series) -> None:
+        """Add the metrics and rules of a page that has one row per metric."""
+        columns = {h: str(i) for i, h in reversed(list(enumerate(page.header)))}
 
         def column(header: str) -> pl.Expr:
-            return pl.col(at[header]) if header in at else pl.lit(None, pl.String)
+            return pl.col(columns[header]) if header in columns else pl.lit(None, pl.String)
 
-        about = table.with_columns(
+        listed = table.with_columns(
             run, section=column("Section Name"), metric=column("Metric Name"), unit=column("Metric Unit")
         )
         cells = {"cell": "Metric Value"} if page.launches else {"cell": "Average", **_EXTREMES}
-        metrics = about.filter(pl.col("metric") != "").select(
+        metrics = listed.filter(pl.col("metric") != "").select(
             "run", "section", "metric", "unit", **{name: column(header) for name, header in cells.items()}
         )
-        self._values(self._with_kinds(metrics))
-        if "Rule Name" in at:
-            rules = about.with_columns(**{name: column(header) for header, name in _RULE.items()})
+        self._add_values(self._add_kind_column(metrics))
+        if "Rule Name" in columns:
+            rules = listed.with_columns(**{name: column(header) for header, name in _RULE_COLUMNS.items()})
             self.rules.append(rules.filter(pl.col("rule_id") != "").select(RULES.names()))
 
-    def _with_kinds(self, metrics: pl.DataFrame) -> pl.DataFrame:
-        """Replace section, name and unit by their number."""
+    def _add_kind_column(self, metrics: pl.DataFrame) -> pl.DataFrame:
+        """Replace section, name and unit with the number of their combination."""
         on = ["section", "metric", "unit"]
-        found = metrics.select(on).unique(maintain_order=True)
-        kinds = found.with_columns(kind=pl.Series([self._kind(*row) for row in found.rows()], dtype=pl.Int32))
+        distinct = metrics.select(on).unique(maintain_order=True)
+        kinds = distinct.with_columns(
+            kind=pl.Series([self._kind_number(*row) for row in distinct.rows()], dtype=pl.Int32)
+        )
         return metrics.join(kinds, on=on, how="left", maintain_order="left", nulls_equal=True).drop(on)
 
-    def _kind(self, section: str | None, metric: str, unit: str | None) -> int:
+    def _kind_number(self, section: str | None, metric: str, unit: str | None) -> int:
         kind = self.kinds.setdefault((section, metric, unit), len(self.kinds))
         if kind == len(self._powers):
-            self._powers.append(printed(unit or "")[1])
+            self._powers.append(parse_unit(unit or "")[1])
         return kind
 
-    def _values(self, long: pl.DataFrame) -> None:
-        """Read the numbers of some cells."""
+    def _add_values(self, long: pl.DataFrame) -> None:
+        """Parse the numbers of some cells and add them."""
         if not long.height:
             return
         powers = np.array(self._powers)[long["kind"].to_numpy()]
         style = self.style(long["cell"])
-        made = long.select("run", "kind").hstack(parse(long["cell"], powers, style))
-        extremes = [parse(long[c], powers, style)["value"].alias(c) for c in _EXTREMES if c in long.columns]
-        self.metrics.append(made.with_columns(extremes))
+        values = long.select("run", "kind").hstack(parse_numbers(long["cell"], powers, style))
+        extremes = [parse_numbers(long[c], powers, style)["value"].alias(c) for c in _EXTREMES if c in long.columns]
+        self.metrics.append(values.with_columns(extremes))
 
 
-def _last(page: Page) -> int:
-    """Return the place of the last cell that a row must have."""
-    needed = {"details": "Metric Value", "raw": page.header[-1]}.get(page.dialect, "Average")
+def _last_required_cell(page: Page) -> int:
+    """Return the index of the last cell that a row must have."""
+    needed = {"details": "Metric Value", "raw": page.header[-1]}.get(page.layout, "Average")
     return len(page.header) - 1 - page.header[::-1].index(needed)
 
 
-def _parsed(text: bytes) -> pl.DataFrame:
+def _read_csv(text: bytes) -> pl.DataFrame:
     return pl.read_csv(text, infer_schema=False, truncate_ragged_lines=True)

@@ -1,4 +1,4 @@
-"""Nsight Compute reports (``.ncu-rep``), 2018 to 2025.3, read without Nsight Compute."""
+"""Read Nsight Compute reports (``.ncu-rep``), 2018 to 2025.3, without Nsight Compute."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ _MAGIC = b"NVR\0"
 
 
 def sniff(source: Source) -> bool:
-    """Whether a file begins as a report does."""
+    """Return whether a file begins like a report."""
     return source.head.startswith(_MAGIC)
 
 
-def open_(source: Source) -> Capture:
+def open_capture(source: Source) -> Capture:
     """Open a report."""
     from tracekit.readers.ncu_rep.capture import RepCapture
 
     return RepCapture(source)
 
 
-READER = Reader("ncu-rep", "Nsight Compute report (.ncu-rep)", (".ncu-rep", ".nsight-cuprof-report"), sniff, open_)
+READER = Reader(
+    "ncu-rep", "Nsight Compute report (.ncu-rep)", (".ncu-rep", ".nsight-cuprof-report"), sniff, open_capture
+)

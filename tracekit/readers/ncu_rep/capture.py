@@ -1,4 +1,4 @@
-"""One report as declared tables, each read when it is asked for."""
+"""Build the declared tables of a report, each when it is requested."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.readers.common.damage import located
 from tracekit.readers.ncu_rep import instances, launches, machine, metrics, nvtx, rules, sources
-from tracekit.readers.ncu_rep.container import Container
-from tracekit.readers.ncu_rep.rows import table
+from tracekit.readers.ncu_rep.container import ReportFile
+from tracekit.readers.ncu_rep.rows import build_table
 from tracekit.registry import Capture
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ LAUNCHES, METRICS, INSTANCES, SOURCES = "ncu_launches", "ncu_metrics", "ncu_metr
 
 
 class RepCapture(Capture):
-    """An opened report."""
+    """An opened Nsight Compute report."""
 
     def __init__(self, source: Source) -> None:
-        self._report = Container(source)
+        self._report = ReportFile(source)
 
     def names(self) -> list[str]:
-        """Names of the tables that a report may hold rows for."""
-        own = [LAUNCHES, METRICS, INSTANCES, "ncu_nvtx_ranges", "ncu_rules", SOURCES]
-        return [*own, "capture_info", "devices", "processes"]
+        """Return the names of the tables that a report may have rows for."""
+        result_tables = [LAUNCHES, METRICS, INSTANCES, "ncu_nvtx_ranges", "ncu_rules", SOURCES]
+        return [*result_tables, "capture_info", "devices", "processes"]
 
     def count(self, name: str) -> int:
-        """Number of rows of a table."""
+        """Return the number of rows of a table."""
         if name == LAUNCHES:
             return len(self._report.results)
         if name == METRICS:
@@ -48,17 +48,17 @@ class RepCapture(Capture):
         return int(self.read(name, schemas.table(name).names[:1]).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read some columns of a table.
+        """Return some columns of a table.
 
         Raises:
-            CorruptTraceError: The report is damaged there.
+            CorruptTraceError: The part of the report that holds the table is damaged.
         """
         with located(self._report.path, name, self._report.file):
             if name == METRICS:
                 return self._metric_columns(columns)
             if name == INSTANCES:
-                return instances.read(self._report).select(list(columns))
-            return table(name, self._rows(name, columns), columns)
+                return instances.read_instances(self._report).select(list(columns))
+            return build_table(name, self._rows(name, columns), columns)
 
     def close(self) -> None:
         """Close the file."""
@@ -66,29 +66,29 @@ class RepCapture(Capture):
 
     @functools.cached_property
     def _metrics(self) -> pa.Table:
-        return metrics.read(self._report)
+        return metrics.read_metrics(self._report)
 
     def _metric_columns(self, columns: Sequence[str]) -> pa.Table:
-        made = metrics.named(self._metrics, self._report.names.dictionary)
+        arrays = metrics.metric_columns(self._metrics, self._report.names.dictionary)
         schema = schemas.arrow_schema(schemas.table(METRICS), columns)
-        absent = pa.nulls(self._metrics.num_rows)
-        return pa.table({f.name: made.get(f.name, absent.cast(_plain(f.type))) for f in schema})
+        missing = pa.nulls(self._metrics.num_rows)
+        return pa.table({f.name: arrays.get(f.name, missing.cast(_value_type(f.type))) for f in schema})
 
     def _rows(self, name: str, columns: Sequence[str]) -> Iterable[Row]:
         if name == LAUNCHES:
-            needed = any(c in launches.MEASURED for c in columns)
-            return launches.rows(self._report, self._metrics if needed else None, columns)
+            needed = any(c in launches.METRIC_COLUMNS for c in columns)
+            return launches.launch_rows(self._report, self._metrics if needed else None, columns)
         if name == SOURCES:
-            return sources.rows(self._report, columns)
+            return sources.source_rows(self._report, columns)
         session = self._report.session
         if name == "capture_info":
-            return machine.facts(session)
+            return machine.capture_info_rows(session)
         if name == "devices":
-            return machine.devices(session)
+            return machine.device_rows(session)
         if name == "processes":
-            return machine.processes(session)
-        return nvtx.ranges(self._report) if name == "ncu_nvtx_ranges" else rules.messages(self._report)
+            return machine.process_rows(session)
+        return nvtx.range_rows(self._report) if name == "ncu_nvtx_ranges" else rules.rule_rows(self._report)
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _value_type(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_dictionary(kind) else kind

@@ -1,7 +1,7 @@
-"""The report file: a magic, a header, and blocks to the end of the file.
+"""Parse the container format of a report: a magic number, a header, and blocks to the end of the file.
 
-A block is a header that says what follows, and the messages that follow. Only headers are read here; of the messages
-only where they lie. Nothing is read before its size is known to lie within the file.
+A block consists of a header that describes the messages after it, and these messages. Only headers are read here; of
+the messages, only their location. Nothing is read before its size is checked against the size of the file.
 """
 
 from __future__ import annotations
@@ -28,46 +28,46 @@ VERSION = 7
 SIZE = struct.Struct("<I")
 MAX_RESULTS = 1 << 20
 MAX_NAMES = 1 << 20
-FEW_RESULTS, MIN_MEAN = 4096, 64
-"""Bytes of a result on average, where there are more than few; known ones have thousands."""
+UNCHECKED_RESULTS, MIN_MEAN_BYTES = 4096, 64
+"""Number of results from which their mean size in bytes is checked, and its minimum; real results have thousands."""
 KINDS = {
     "kernels": ("kernel", "KernelResult"),
     "ranges": ("range", "RangeResult"),
     "command_lists": ("cmdlist", "CommandListResult"),
     "graphs": ("graph", "GraphResult"),
 }
-"""Counts of a block header, in the order of the messages: what they count, and the message."""
-declared = functools.partial(message, "ncu_report")
+"""Counts in a block header, in the order of the messages: the kind of result, and the name of its message."""
+message_class = functools.partial(message, "ncu_report")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """Where one result lies, or what a report says of a module.
+class MessageLocation:
+    """The location of a result, or of the code of a module, in the file.
 
     Attributes:
-        kind: What was profiled: kernel, range, cmdlist or graph; source, what is said of a module.
-        message: Name of its message.
-        at: Place of its first byte.
+        kind: What was profiled: kernel, range, cmdlist or graph; source for a module.
+        message: Name of its message type.
+        offset: Offset of its first byte.
         size: Its size in bytes.
-        process_id: Process that it belongs to, if the block tells.
+        process_id: Process that it belongs to, if the block has one.
     """
 
     kind: str
     message: str
-    at: int
+    offset: int
     size: int
     process_id: int | None
 
 
 @dataclass(slots=True)
-class Session:
-    """What the headers say of the capture, put together.
+class SessionInfo:
+    """Facts about the capture, collected from all block headers.
 
     Attributes:
-        process_id: The first process, in reports whose blocks do not tell theirs.
-        created_s: When the capture began, in seconds since 1970.
-        devices: Messages about GPUs.
-        versions: Version of each part of the tool.
+        process_id: The first process, for reports whose blocks have no process.
+        created_s: Start of the capture, in seconds since 1970.
+        devices: Messages that describe GPUs.
+        versions: Version of each component of the tool.
         processes: Path of each process.
     """
 
@@ -78,152 +78,157 @@ class Session:
     processes: dict[int, str] = field(default_factory=dict)
 
 
-class Container:
-    """An opened report.
+class ReportFile:
+    """An opened report file.
 
     Attributes:
         path: The file.
         file: The open file.
-        results: Where each result lies, in the order of the file.
-        sources: Where the code of modules lies, in the order of the file.
-        names: Names of metrics by number: distinct ones, and which of them each is.
-        session: What is said of the capture.
+        results: Location of each result, in file order.
+        sources: Location of the code of each module, in file order.
+        names: Names of metrics, dictionary-encoded, by the number that metrics use.
+        session: Facts about the capture.
     """
 
     def __init__(self, source: Source) -> None:
         self.path = source.path
         if not source.head.startswith(MAGIC):
-            what, hint = describe(source)
-            raise CorruptTraceError(f"not an Nsight Compute report: {what}", path=self.path, hint=hint)
+            label, hint = describe(source)
+            raise CorruptTraceError(f"not an Nsight Compute report: {label}", path=self.path, hint=hint)
         self.file = source.open()
-        self.results: list[Result] = []
-        self.sources: list[Result] = []
-        self.session = Session()
+        self.results: list[MessageLocation] = []
+        self.sources: list[MessageLocation] = []
+        self.session = SessionInfo()
         self._names: list[str] = []
         try:
             with located(self.path, file=self.file):
-                self._read()
+                self._read_blocks()
         except BaseException:
             self.close()
             raise
         self.names: pa.DictionaryArray = pa.array(self._names, pa.string()).dictionary_encode()
 
     def result(self, number: int) -> Any:
-        """Read one result by its place in the order of the file.
+        """Parse one result, given its number in file order.
 
         Raises:
-            Damage: It is no message.
+            Damage: It is not a valid message.
             TracekitError: The report is closed, or changed since it was opened.
         """
-        return self._parsed(self.results[number], f"result {number}")
+        return self._parse_message(self.results[number], f"result {number}")
 
     def source(self, number: int) -> Any:
-        """Read what is said of a module by its place in the order of the file.
+        """Parse the message about the code of one module, given its number in file order.
 
         Raises:
-            Damage: It is no message.
+            Damage: It is not a valid message.
             TracekitError: The report is closed, or changed since it was opened.
         """
-        return self._parsed(self.sources[number], f"source {number}")
+        return self._parse_message(self.sources[number], f"source {number}")
 
-    def process_of(self, found: Result) -> int | None:
-        """Return the process of a result or a module: that of its block, or the first one of the session."""
-        return self.session.process_id if found.process_id is None else found.process_id
+    def process_of(self, location: MessageLocation) -> int | None:
+        """Return the process of a result or module: that of its block, or the first one of the session."""
+        return self.session.process_id if location.process_id is None else location.process_id
 
     def close(self) -> None:
         """Close the file."""
         self.file.close()
 
-    def _parsed(self, found: Result, what: str) -> Any:
-        data = self.file.read(found.at, found.size)
-        return parse(declared(found.message), data, f"{what}, at byte {found.at},")
+    def _parse_message(self, location: MessageLocation, label: str) -> Any:
+        data = self.file.read(location.offset, location.size)
+        return parse(message_class(location.message), data, f"{label}, at byte {location.offset},")
 
-    def _read(self) -> None:
-        header, at = self._message(len(MAGIC))
-        version = parse(declared("FileHeader"), header, "the header").version
+    def _read_blocks(self) -> None:
+        header, offset = self._read_sized_message(len(MAGIC))
+        version = parse(message_class("FileHeader"), header, "the header").version
         if version != VERSION:
-            warn(f"version {version} of the format; known is {VERSION}: what is known of it is read", path=self.path)
+            newer = f"version {version} of the format is newer than the supported version {VERSION}"
+            warn(f"{newer}: unknown parts are skipped", path=self.path)
         skipped = 0
-        while at < self.file.size:
-            head, payload = self._message(at)
-            block = parse(declared("BlockHeader"), head, f"the header of the block at byte {at}")
-            at = payload + block.payload_bytes
-            if at > self.file.size:
-                left = self.file.size - payload
-                raise Damage(f"cut short: {block.payload_bytes} bytes are announced at byte {payload}, {left} are left")
-            self._note(block)
-            skipped += at - self._messages(block, payload, at)
+        while offset < self.file.size:
+            head, payload = self._read_sized_message(offset)
+            block = parse(message_class("BlockHeader"), head, f"the header of the block at byte {offset}")
+            offset = payload + block.payload_bytes
+            if offset > self.file.size:
+                remaining = self.file.size - payload
+                raise Damage(
+                    f"truncated: {block.payload_bytes} bytes are expected at byte {payload}, {remaining} are left"
+                )
+            self._add_header_facts(block)
+            skipped += offset - self._locate_messages(block, payload, offset)
         if skipped:
-            warn(f"{skipped:,} bytes in blocks belong to results of no known kind: left out", path=self.path)
+            warn(f"{skipped:,} bytes of results of unknown kinds were skipped", path=self.path)
 
-    def _message(self, at: int) -> tuple[bytes, int]:
-        """Read the message that stands behind its size; return it and the place after it."""
-        start, stop = self._span(at, self.file.size)
+    def _read_sized_message(self, offset: int) -> tuple[bytes, int]:
+        """Read a message that is preceded by its size; return it and the offset of its end."""
+        start, stop = self._message_span(offset, self.file.size)
         return self.file.read(start, stop - start), stop
 
-    def _span(self, at: int, end: int) -> tuple[int, int]:
-        """Read a size; return where the message behind it begins and ends."""
-        start = at + SIZE.size
-        size = SIZE.unpack(self.file.read(at, SIZE.size))[0] if start <= end else 0
+    def _message_span(self, offset: int, end: int) -> tuple[int, int]:
+        """Return the start and end of the message whose size is at an offset."""
+        start = offset + SIZE.size
+        size = SIZE.unpack(self.file.read(offset, SIZE.size))[0] if start <= end else 0
         if start + size > end:
-            raise Damage(f"cut short: {SIZE.size + size} bytes are announced at byte {at}, {end - at} are left")
+            raise Damage(f"truncated: {SIZE.size + size} bytes are expected at byte {offset}, {end - offset} are left")
         return start, start + size
 
-    def _messages(self, block: Any, at: int, end: int) -> int:
-        """Note where the messages of a block lie; return the place after them."""
+    def _locate_messages(self, block: Any, offset: int, end: int) -> int:
+        """Record the locations of the messages of a block; return the offset of their end."""
         process = block.process.process_id if block.HasField("process") else None
         for _ in range(block.sources):
-            start, at = self._next(at, end)
-            self.sources.append(Result("source", "SourceData", start, at - start, process))
-            _check_number(len(self.sources), at, "sources")
+            start, offset = self._next_span(offset, end)
+            self.sources.append(MessageLocation("source", "SourceData", start, offset - start, process))
+            _check_message_count(len(self.sources), offset, "sources")
         for counted, (kind, name) in KINDS.items():
             for _ in range(getattr(block, counted)):
-                start, at = self._next(at, end)
-                self.results.append(Result(kind, name, start, at - start, process))
-                _check_number(len(self.results), at, "results")
-        return at
+                start, offset = self._next_span(offset, end)
+                self.results.append(MessageLocation(kind, name, start, offset - start, process))
+                _check_message_count(len(self.results), offset, "results")
+        return offset
 
-    def _next(self, at: int, end: int) -> tuple[int, int]:
-        """Return where the next message of a block begins and ends."""
-        start, stop = self._span(at, end)
+    def _next_span(self, offset: int, end: int) -> tuple[int, int]:
+        """Return the start and end of the next message of a block, which must not be empty."""
+        start, stop = self._message_span(offset, end)
         if start == stop:
-            raise Damage(f"an empty message at byte {at}")
+            raise Damage(f"an empty message at byte {offset}")
         return start, stop
 
-    def _note(self, block: Any) -> None:
-        """Note what a header says of the capture."""
-        session, about = block.session, self.session
-        self._names += map(text, limited(block.names.texts, MAX_NAMES - len(self._names), "names of metrics"))
+    def _add_header_facts(self, block: Any) -> None:
+        """Add the facts about the capture that a block header has."""
+        session, info = block.session, self.session
+        self._names += map(
+            decode_text, check_count(block.names.texts, MAX_NAMES - len(self._names), "names of metrics")
+        )
         if block.HasField("process"):
-            about.processes.setdefault(block.process.process_id, text(block.process.path))
-        if about.process_id is None and session.HasField("process_id"):
-            about.process_id = session.process_id
-        if about.created_s is None and session.HasField("created_s"):
-            about.created_s = session.created_s
-        about.devices += session.devices
-        about.versions.update((text(v.provider), text(v.version)) for v in session.versions)
+            info.processes.setdefault(block.process.process_id, decode_text(block.process.path))
+        if info.process_id is None and session.HasField("process_id"):
+            info.process_id = session.process_id
+        if info.created_s is None and session.HasField("created_s"):
+            info.created_s = session.created_s
+        info.devices += session.devices
+        info.versions.update((decode_text(v.provider), decode_text(v.version)) for v in session.versions)
 
 
-def _check_number(number: int, place: int, what: str) -> None:
-    """Check that there are not more messages up to a place in the file than any real report holds."""
+def _check_message_count(number: int, offset: int, label: str) -> None:
+    """Raise an error if there are more messages up to an offset than any real report has."""
     if number > MAX_RESULTS:
-        raise Damage(f"more than {MAX_RESULTS:,} {what}")
-    if number > FEW_RESULTS and number * MIN_MEAN > place:
-        raise Damage(f"{number:,} {what} in {place:,} bytes")
+        raise Damage(f"more than {MAX_RESULTS:,} {label}")
+    if number > UNCHECKED_RESULTS and number * MIN_MEAN_BYTES > offset:
+        raise Damage(f"{number:,} {label} in {offset:,} bytes: results have at least {MIN_MEAN_BYTES} bytes on average")
 
 
-def limited(found: Sequence[Any], most: int, what: str) -> Sequence[Any]:
-    """Return some parts of a message, unless they are more than any real report holds."""
-    if len(found) > most:
-        raise Damage(f"{len(found):,} {what}; at most {most:,} are read")
-    return found
+def check_count(items: Sequence[Any], limit: int, label: str) -> Sequence[Any]:
+    """Return the items of a message, or raise an error if there are more than any real report has."""
+    if len(items) > limit:
+        raise Damage(f"{len(items):,} {label}; at most {limit:,} are supported")
+    return items
 
 
-def text(octets: bytes) -> str:
-    """Read a text; bytes that are not UTF-8 are replaced."""
-    return octets.decode("utf-8", "replace")
+def decode_text(data: bytes) -> str:
+    """Decode a UTF-8 string, replacing invalid bytes."""
+    return data.decode("utf-8", "replace")
 
 
-def numbered(report: Container) -> Iterator[tuple[int, Any]]:
-    """Read the results one after another, with their numbers."""
+def iter_results(report: ReportFile) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the message of each result."""
     return ((number, report.result(number)) for number in range(len(report.results)))

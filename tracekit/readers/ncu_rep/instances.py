@@ -1,4 +1,4 @@
-"""Instance values of metrics: what a metric is made of, by instruction, opcode or time. Read only when asked for."""
+"""Read the instance values of metrics: their values per instruction, opcode or point in time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from google.protobuf.message import DecodeError
 from tracekit.readers.common.columns import compact
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode
-from tracekit.readers.ncu_rep.container import declared, limited, numbered
-from tracekit.readers.ncu_rep.metrics import BATCH_BYTES, MAX_METRICS, SMALL, WHOLE, values
+from tracekit.readers.ncu_rep.container import check_count, iter_results, message_class
+from tracekit.readers.ncu_rep.metrics import BATCH_BYTES, INT32, INT64, MAX_METRICS, decode_metric_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.readers.common.protobuf.decoding import Field
-    from tracekit.readers.ncu_rep.container import Container
+    from tracekit.readers.ncu_rep.container import ReportFile
 
 CORRELATION, VALUE = 1, 2
 MAX_INSTANCES = 1 << 24
@@ -35,90 +35,90 @@ COLUMNS = pa.schema(
 )
 
 
-def read(report: Container) -> pa.Table:
+def read_instances(report: ReportFile) -> pa.Table:
     """Read the instance values of all metrics of all results.
 
     Returns:
-        The columns of ``ncu_metric_instances``, in the order of the file. Of a metric that a result holds twice, the
-        last one counts, as in ``ncu_metrics``.
+        The columns of ``ncu_metric_instances``, in file order. If a result has a metric twice, the last one counts, as
+        in ``ncu_metrics``.
 
     Raises:
-        Damage: A message breaks the format, has a name that the report does not hold, or a result has too many.
+        Damage: A message is invalid, refers to a missing name, or a result has too many instance values.
     """
-    made = pa.concat_tables([COLUMNS.empty_table(), *(_decoded(*batch) for batch in _batches(report))])
-    return made.set_column(1, "metric", compact(made["metric"], report.names.dictionary))
+    table = pa.concat_tables([COLUMNS.empty_table(), *(_decode_batch(*batch) for batch in _iter_batches(report))])
+    return table.set_column(1, "metric", compact(table["metric"], report.names.dictionary))
 
 
-def _batches(report: Container) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
-    """Collect instance values, some megabytes at a time: launch, name and count of each metric; their messages."""
+def _iter_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
+    """Yield batches of instance values: launch, name and count for each metric; and the encoded messages."""
     owners: list[tuple[int, int, int]] = []
-    parts: list[bytes] = []
+    messages: list[bytes] = []
     size = 0
-    for number, result in numbered(report):
-        for name, found in _of(report, number, result).items():
-            owners.append((number, name, len(found)))
-            parts += found
-            size += sum(map(len, found))
+    for number, result in iter_results(report):
+        for name, instances in _instances_by_metric(report, number, result).items():
+            owners.append((number, name, len(instances)))
+            messages += instances
+            size += sum(map(len, instances))
             if size >= BATCH_BYTES:
-                yield owners, parts
-                owners, parts, size = [], [], 0
-    if parts:
-        yield owners, parts
+                yield owners, messages
+                owners, messages, size = [], [], 0
+    if messages:
+        yield owners, messages
 
 
-def _of(report: Container, number: int, result: Any) -> dict[int, list[bytes]]:
-    """The instance values of one result by metric."""
-    kind, names = declared("Metric"), report.names.indices
-    found: dict[int, list[bytes]] = {}
+def _instances_by_metric(report: ReportFile, number: int, result: Any) -> dict[int, list[bytes]]:
+    """Return the encoded instance values of one result by metric."""
+    metric_type, names = message_class("Metric"), report.names.indices
+    instances: dict[int, list[bytes]] = {}
     try:
-        for data in limited(result.metrics, MAX_METRICS, f"metrics of result {number}"):
-            metric = kind.FromString(data)
+        for data in check_count(result.metrics, MAX_METRICS, f"metrics of result {number}"):
+            metric = metric_type.FromString(data)
             if metric.name >= len(names):
-                raise Damage(f"a metric has the name {metric.name} of {len(names)}")
+                raise Damage(f"a metric has name number {metric.name}, but the report has {len(names)} names")
             name = names[metric.name].as_py()
-            found.pop(name, None)
+            instances.pop(name, None)
             if metric.instances:
-                found[name] = list(metric.instances)
+                instances[name] = list(metric.instances)
     except DecodeError as e:
-        raise Damage("a metric is no message") from e
-    if (total := sum(map(len, found.values()))) > MAX_INSTANCES:
-        raise Damage(f"{total:,} instance values of result {number}; at most {MAX_INSTANCES:,} are read")
-    return found
+        raise Damage("a metric is not a valid message") from e
+    if (total := sum(map(len, instances.values()))) > MAX_INSTANCES:
+        raise Damage(f"{total:,} instance values of result {number}; at most {MAX_INSTANCES:,} are supported")
+    return instances
 
 
-def _decoded(owners: list[tuple[int, int, int]], parts: list[bytes]) -> pa.Table:
-    """Decode n messages: n rows."""
-    sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+def _decode_batch(owners: list[tuple[int, int, int]], messages: list[bytes]) -> pa.Table:
+    """Decode a batch of instance values: n messages in, n rows out."""
+    sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     stops = np.cumsum(sizes)
     buffer = Buffer(int(stops[-1]))
-    buffer.octets[: stops[-1]] = np.frombuffer(b"".join(parts), np.uint8)
-    found = decode(buffer, stops - sizes, stops, (CORRELATION, VALUE))
+    buffer.octets[: stops[-1]] = np.frombuffer(b"".join(messages), np.uint8)
+    fields = decode(buffer, stops - sizes, stops, (CORRELATION, VALUE))
     launches, names, counts = np.array(owners, np.int64).T
     first = np.repeat(np.cumsum(counts) - counts, counts)
-    filled, numbers, texts = values(buffer, found.get(VALUE), len(parts))
-    _, _, labels = values(buffer, found.get(CORRELATION), len(parts))
-    made = {
+    is_number, numbers, strings = decode_metric_values(buffer, fields.get(VALUE), len(messages))
+    _, _, labels = decode_metric_values(buffer, fields.get(CORRELATION), len(messages))
+    columns = {
         "launch_id": pa.array(np.repeat(launches, counts)),
         "metric": pa.array(np.repeat(names, counts).astype(np.int32)),
-        "number": pa.array((np.arange(len(parts)) - first + 1).astype(np.int32)),
-        "correlation_id": _whole(buffer, found.get(CORRELATION), len(parts)),
+        "number": pa.array((np.arange(len(messages)) - first + 1).astype(np.int32)),
+        "correlation_id": _decode_integers(buffer, fields.get(CORRELATION), len(messages)),
         "correlation": labels,
-        "value": pa.array(numbers, mask=~filled),
-        "text": texts,
+        "value": pa.array(numbers, mask=~is_number),
+        "text": strings,
     }
-    return pa.table(made, schema=COLUMNS)
+    return pa.table(columns, schema=COLUMNS)
 
 
-def _whole(buffer: Buffer, found: Field | None, total: int) -> pa.Array:
-    """Decode values that are integers, all their bits; null where they are not."""
+def _decode_integers(buffer: Buffer, field: Field | None, total: int) -> pa.Array:
+    """Decode values that are integers with all their bits, null for values of other types."""
     numbers, missing = np.zeros(total, np.uint64), np.ones(total, np.bool_)
-    if found is not None:
-        inner = decode(buffer, *found.spans(), (SMALL, WHOLE))
-        outer = np.arange(total) if found.valid is None else np.flatnonzero(found.valid)
-        for part in inner.values():
-            if part.stops is not None:
-                raise Damage("a metric holds bytes instead of a number")
-            rows = np.arange(len(part.values)) if part.valid is None else np.flatnonzero(part.valid)
-            numbers[outer[rows]] = part.values[rows]
+    if field is not None:
+        inner = decode(buffer, *field.spans(), (INT32, INT64))
+        outer = np.arange(total) if field.valid is None else np.flatnonzero(field.valid)
+        for values in inner.values():
+            if values.stops is not None:
+                raise Damage("a metric has bytes instead of a number")
+            rows = np.arange(len(values.values)) if values.valid is None else np.flatnonzero(values.valid)
+            numbers[outer[rows]] = values.values[rows]
             missing[outer[rows]] = False
     return pa.array(numbers.view(np.int64), mask=missing)

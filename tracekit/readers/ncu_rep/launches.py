@@ -1,6 +1,6 @@
-"""Results as rows of ``ncu_launches``.
+"""Build the rows of ``ncu_launches`` from results.
 
-What was launched stands in the result; the device, the duration and, of graphs, the grid stand among its metrics.
+The result itself describes the launch. The device, the duration and the grid of a graph are metrics of the result.
 """
 
 from __future__ import annotations
@@ -11,90 +11,95 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.readers.ncu_rep import nvtx
-from tracekit.readers.ncu_rep.container import numbered, text
+from tracekit.readers.ncu_rep.container import decode_text, iter_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from tracekit.readers.ncu_rep.container import Container
+    from tracekit.readers.ncu_rep.container import ReportFile
     from tracekit.readers.ncu_rep.rows import Row
 
 SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
-MEASURED = {
+METRIC_COLUMNS = {
     "device_id": ("device__attribute_device_index", "launch__device_id"),
     "compute_major": ("device__attribute_compute_capability_major",),
     "compute_minor": ("device__attribute_compute_capability_minor",),
     "duration_ns": ("gpu__time_duration.sum",),
     **{size: (f"launch__{size.replace('_', '_dim_')}",) for size in SIZES},
 }
-"""Columns that metrics give, and which; of several, the first that a result has."""
-RANGE = ("range_name", "range_path", "range_depth")
+"""Columns that are read from metrics, and the metrics: the first one that a result has is used."""
+RANGE_COLUMNS = ("range_name", "range_path", "range_depth")
 NS = 1_000_000_000
 
 
-def rows(report: Container, metrics: pa.Table | None, columns: Sequence[str]) -> Iterator[Row]:
-    """The results, one row each.
+def launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequence[str]) -> Iterator[Row]:
+    """Yield one row per result.
 
     Args:
         report: The report.
-        metrics: Metrics of all results, launch_id, name and value; None if no column needs them.
-        columns: The columns that are wanted; others may be missing from the rows.
+        metrics: Metrics of all results: launch_id, name and value. None if no requested column needs them.
+        columns: The requested columns; others may be missing from the rows.
     """
-    measured = {} if metrics is None else _measured(report, metrics, [c for c in MEASURED if c in columns])
-    ranges = any(c in columns for c in RANGE)
-    for number, result in numbered(report):
-        row = _row(report, number, result)
-        given = {c: _whole(v[number]) for c, v in measured.items() if c not in SIZES or row["kind"] == "graph"}
-        yield row | given | (nvtx.path(number, result) if ranges else {})
+    metric_values = (
+        {} if metrics is None else _values_of_metrics(report, metrics, [c for c in METRIC_COLUMNS if c in columns])
+    )
+    ranges = any(c in columns for c in RANGE_COLUMNS)
+    for number, result in iter_results(report):
+        row = _launch_row(report, number, result)
+        from_metrics = {
+            c: _round_finite(v[number]) for c, v in metric_values.items() if c not in SIZES or row["kind"] == "graph"
+        }
+        yield row | from_metrics | (nvtx.range_columns(number, result) if ranges else {})
 
 
-def _row(report: Container, number: int, result: Any) -> Row:
-    place = report.results[number]
-    several = len(report.session.processes) > 1  # then ncu prints results process by process, under other IDs
+def _launch_row(report: ReportFile, number: int, result: Any) -> Row:
+    location = report.results[number]
+    # ncu numbers the results of several processes per process, so their IDs differ from the order in the file.
+    has_many_processes = len(report.session.processes) > 1
     return {
         "launch_id": number,
-        "source_id": None if several else number,
-        "kind": place.kind,
+        "source_id": None if has_many_processes else number,
+        "kind": location.kind,
         "invocations": 1,
-        "process_id": report.process_of(place),
-        **{name: _number(result, name) for name in ("thread_id", "api_call_id", "context_id", "stream_id")},
-        "name": _text(result, "demangled_name") or _text(result, "function_name") or place.kind,
-        "short_name": _text(result, "function_name"),
-        "mangled_name": _text(result, "mangled_name"),
+        "process_id": report.process_of(location),
+        **{name: _optional_number(result, name) for name in ("thread_id", "api_call_id", "context_id", "stream_id")},
+        "name": _optional_text(result, "demangled_name") or _optional_text(result, "function_name") or location.kind,
+        "short_name": _optional_text(result, "function_name"),
+        "mangled_name": _optional_text(result, "mangled_name"),
         "created_utc_ns": result.created_s * NS if result.created_s else None,
-        **_sizes(result),
+        **_grid_and_block(result),
     }
 
 
-def _number(result: Any, name: str) -> int | None:
-    return getattr(result, name) if _has(result, name) else None
+def _optional_number(result: Any, name: str) -> int | None:
+    return getattr(result, name) if _has_field(result, name) else None
 
 
-def _text(result: Any, name: str) -> str | None:
-    return text(getattr(result, name)) or None if _has(result, name) else None
+def _optional_text(result: Any, name: str) -> str | None:
+    return decode_text(getattr(result, name)) or None if _has_field(result, name) else None
 
 
-def _has(result: Any, name: str) -> bool:
+def _has_field(result: Any, name: str) -> bool:
     return name in result.DESCRIPTOR.fields_by_name and result.HasField(name)
 
 
-def _sizes(result: Any) -> Row:
-    found = {what: getattr(result, what) for what in ("grid", "block") if _has(result, what)}
-    return {f"{what}_{axis}": getattr(size, axis) for what, size in found.items() for axis in "xyz"}
+def _grid_and_block(result: Any) -> Row:
+    sizes = {name: getattr(result, name) for name in ("grid", "block") if _has_field(result, name)}
+    return {f"{name}_{axis}": getattr(size, axis) for name, size in sizes.items() for axis in "xyz"}
 
 
-def _measured(report: Container, metrics: pa.Table, columns: Sequence[str]) -> dict[str, list[float]]:
-    """Return what metrics give for some columns: n values for n results, not a number where there is none."""
+def _values_of_metrics(report: ReportFile, metrics: pa.Table, columns: Sequence[str]) -> dict[str, list[float]]:
+    """Return the values of columns that are read from metrics: n values for n results, NaN where there is none."""
     launches, names, values = (metrics[c].to_numpy() for c in ("launch_id", "name", "value"))
-    found = {column: np.full(len(report.results), math.nan) for column in columns}
-    for column, into in found.items():
-        for name in reversed(MEASURED[column]):
-            rows = np.flatnonzero(names == report.names.dictionary.index(name).as_py())
-            into[launches[rows]] = values[rows]
-    return {column: into.tolist() for column, into in found.items()}
+    values_by_column = {column: np.full(len(report.results), math.nan) for column in columns}
+    for column, column_values in values_by_column.items():
+        for name in reversed(METRIC_COLUMNS[column]):
+            launch_rows = np.flatnonzero(names == report.names.dictionary.index(name).as_py())
+            column_values[launches[launch_rows]] = values[launch_rows]
+    return {column: column_values.tolist() for column, column_values in values_by_column.items()}
 
 
-def _whole(value: float) -> int | None:
+def _round_finite(value: float) -> int | None:
     return round(value) if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Rows made one by one, put into columns some thousands at a time."""
+"""Convert rows to declared tables, in batches."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 
-SLICE = 4096
+BATCH_ROWS = 4096
 
 
-def table(name: str, rows: Iterable[Row], columns: Sequence[str] | None = None) -> pa.Table:
-    """Put rows into a declared table: n rows in, n out; what a row lacks is null.
+def build_table(name: str, rows: Iterable[Row], columns: Sequence[str] | None = None) -> pa.Table:
+    """Convert rows to a declared table: n rows in, n rows out, null where a row lacks a column.
 
     Raises:
-        Damage: A number does not fit its column.
+        Damage: A number does not fit the type of its column.
     """
-    declared = schemas.arrow_schema(schemas.table(name), columns)
+    schema = schemas.arrow_schema(schemas.table(name), columns)
     source = iter(rows)
-    slices = iter(lambda: list(itertools.islice(source, SLICE)), [])
-    return pa.concat_tables([declared.empty_table(), *(_columns(part, declared, name) for part in slices)])
+    batches = iter(lambda: list(itertools.islice(source, BATCH_ROWS)), [])
+    return pa.concat_tables([schema.empty_table(), *(_build_batch(batch, schema, name) for batch in batches)])
 
 
-def _columns(rows: list[Row], schema: pa.Schema, name: str) -> pa.Table:
+def _build_batch(rows: list[Row], schema: pa.Schema, name: str) -> pa.Table:
     try:
-        return pa.table([_column([r.get(f.name) for r in rows], f.type) for f in schema], schema=schema)
+        return pa.table([_build_column([r.get(f.name) for r in rows], f.type) for f in schema], schema=schema)
     except (pa.ArrowInvalid, OverflowError) as e:
         raise Damage(f"a number is too large for {name}") from e
 
 
-def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Make a column; of names that repeat, which many rows may share, each once."""
+def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Convert values to an array; repeated strings share one entry of the dictionary."""
     if not pa.types.is_dictionary(kind):
         return pa.array(values, kind)
     numbers: dict[Any, int] = {}

@@ -1,4 +1,4 @@
-"""What rules say about results: advice, warnings, remarks."""
+"""Read the messages of rules about results: optimizations, warnings and information."""
 
 from __future__ import annotations
 
@@ -6,79 +6,79 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
-from tracekit.readers.ncu_rep.container import declared, limited, numbered, text
+from tracekit.readers.ncu_rep.container import check_count, decode_text, iter_results, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.readers.ncu_rep.container import Container
+    from tracekit.readers.ncu_rep.container import ReportFile
     from tracekit.readers.ncu_rep.rows import Row
 
-TYPES = {2: "WRN", 3: "ERR", 4: "OPT"}
-REMARK = "INF"
-SPEEDUPS = {1: "local", 2: "global"}
+MESSAGE_TYPES = {2: "WRN", 3: "ERR", 4: "OPT"}
+INFORMATION = "INF"
+SPEEDUP_TYPES = {1: "local", 2: "global"}
 MAX_RULES = MAX_SECTIONS = MAX_ITEMS = 4096
 _LINK = re.compile(r"@(section|sass|source|url):([^@]*)@")
 
 
-def messages(report: Container) -> Iterator[Row]:
-    """The messages about all results, as rows of ``ncu_rules``."""
+def rule_rows(report: ReportFile) -> Iterator[Row]:
+    """Yield the messages about all results, as rows of ``ncu_rules``."""
     total = 0
-    for number, result in numbered(report):
-        sections = _sections(result) if result.rules else {}
-        for data in limited(result.rules, MAX_RULES, f"rules of result {number}"):
-            rule = parse(declared("Rule"), data, f"a rule of result {number}")
-            for row in _messages(rule):
+    for number, result in iter_results(report):
+        sections = _section_names(result) if result.rules else {}
+        for data in check_count(result.rules, MAX_RULES, f"rules of result {number}"):
+            rule = parse(message_class("Rule"), data, f"a rule of result {number}")
+            for row in _message_rows(rule):
                 total += 1
                 name = sections.get(rule.section_id)
                 yield {"message_id": total, "launch_id": number, "section": name, **row}
 
 
-def plain(message: str) -> str:
-    """Resolve the links in a message as Nsight Compute prints them: the text, of web pages with the address."""
-    return _LINK.sub(_resolved, message)
+def resolve_links(message: str) -> str:
+    """Replace the links in a message with their text, as Nsight Compute prints them; web links keep their address."""
+    return _LINK.sub(_resolve_link, message)
 
 
-def _sections(result: Any) -> dict[bytes, str]:
-    given = limited(result.sections, MAX_SECTIONS, "sections of a result")
-    found = (parse(declared("Section"), data, "a section") for data in given)
-    return {section.section_id: text(section.name) for section in found}
+def _section_names(result: Any) -> dict[bytes, str]:
+    encoded = check_count(result.sections, MAX_SECTIONS, "sections of a result")
+    sections = (parse(message_class("Section"), data, "a section") for data in encoded)
+    return {section.section_id: decode_text(section.name) for section in sections}
 
 
-def _messages(rule: Any) -> Iterator[Row]:
-    """The messages of a rule; a speedup belongs to the message before it."""
-    last: Row | None = None
-    about = _about(rule)
-    for item in limited(rule.body.items, MAX_ITEMS, "items of a rule"):
+def _message_rows(rule: Any) -> Iterator[Row]:
+    """Yield the messages of a rule. A speedup belongs to the preceding message."""
+    row: Row | None = None
+    rule_columns = _rule_columns(rule)
+    for item in check_count(rule.body.items, MAX_ITEMS, "items of a rule"):
         if item.HasField("message"):
-            if last is not None:
-                yield last
-            last = about | _message(item.message)
-        if item.HasField("speedup") and last is not None:
+            if row is not None:
+                yield row
+            row = rule_columns | _message_columns(item.message)
+        if item.HasField("speedup") and row is not None:
             percent = item.speedup.percent if item.speedup.HasField("percent") else None
-            last |= {"speedup_type": SPEEDUPS.get(item.speedup.type), "speedup_percent": percent}
-    if last is not None:
-        yield last
+            row |= {"speedup_type": SPEEDUP_TYPES.get(item.speedup.type), "speedup_percent": percent}
+    if row is not None:
+        yield row
 
 
-def _about(rule: Any) -> Row:
-    """What all messages of a rule say."""
+def _rule_columns(rule: Any) -> Row:
+    """Return the columns that all messages of a rule share."""
     return {
-        "section_id": text(rule.section_id) if rule.HasField("section_id") else None,
-        "rule_id": text(rule.rule_id) if rule.HasField("rule_id") else None,
-        "rule": text(rule.name) if rule.HasField("name") else None,
+        "section_id": decode_text(rule.section_id) if rule.HasField("section_id") else None,
+        "rule_id": decode_text(rule.rule_id) if rule.HasField("rule_id") else None,
+        "rule": decode_text(rule.name) if rule.HasField("name") else None,
     }
 
 
-def _message(message: Any) -> Row:
+def _message_columns(message: Any) -> Row:
     return {
-        "type": TYPES.get(message.type, REMARK),
-        "title": text(message.title) or None,
-        "message": plain(text(message.text)) if message.HasField("text") else None,
+        "type": MESSAGE_TYPES.get(message.type, INFORMATION),
+        "title": decode_text(message.title) or None,
+        "message": resolve_links(decode_text(message.text)) if message.HasField("text") else None,
     }
 
 
-def _resolved(link: re.Match[str]) -> str:
+def _resolve_link(link: re.Match[str]) -> str:
     kind, parts = link[1], link[2]
     if kind == "url":
         shown, _, address = parts.partition(":")

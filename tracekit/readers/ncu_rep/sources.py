@@ -1,7 +1,7 @@
-"""Code of the modules that were profiled: cubins, PTX and source files, as they stand in the report.
+"""Read the code of the profiled modules: cubins, PTX and source files, unchanged.
 
-Payloads are kept only when asked for; to count them, messages are taken apart one at a time. Every message lies within
-the file, so no more is taken than the file holds.
+Payloads are kept only if their column is requested. Otherwise messages are parsed one at a time to count them. Every
+message lies within the file, so that memory is limited by the size of the file.
 """
 
 from __future__ import annotations
@@ -11,80 +11,82 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
 from tracekit.readers.common.protobuf.wire import signed
-from tracekit.readers.ncu_rep.container import declared, limited, numbered, text
+from tracekit.readers.ncu_rep.container import check_count, decode_text, iter_results, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.readers.ncu_rep.container import Container
+    from tracekit.readers.ncu_rep.container import ReportFile
     from tracekit.readers.ncu_rep.rows import Row
 
     Module = tuple[int | None, int]
     Payload = tuple[str, str | None, bytes | None]
 
 KINDS = ("code", "ptx", "cubin")
-REFERRING = ("launch_id", "launches")
+LAUNCH_COLUMNS = ("launch_id", "launches")
 MAX_FILES = MAX_MODULES = 1 << 16
 
 
-def rows(report: Container, columns: Sequence[str]) -> Iterator[Row]:
-    """The payloads, as rows of ``ncu_sources``.
+def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
+    """Yield the payloads of all modules, as rows of ``ncu_sources``.
 
     Args:
         report: The report.
-        columns: The columns that are wanted; others may be missing from the rows.
+        columns: The requested columns; others may be missing from the rows.
     """
-    referring = _referring(report) if any(c in columns for c in REFERRING) else {}
+    launches_by_module = _launches_by_module(report) if any(c in columns for c in LAUNCH_COLUMNS) else {}
     total = 0
-    for number, place in enumerate(report.sources):
-        source, process = report.source(number), report.process_of(place)
-        launches = referring.get((process, source.module), ())
-        of_module = {
+    for number, location in enumerate(report.sources):
+        source, process = report.source(number), report.process_of(location)
+        launches = launches_by_module.get((process, source.module), ())
+        module_columns = {
             "launch_id": launches[0] if len(launches) == 1 else None,
             "launches": len(launches),
             "process_id": process,
             "module": signed(source.module),
         }
         for kind, name, data in _payloads(source, number):
-            about = {"source_id": total, "kind": kind, "name": name, "size_bytes": len(data or b"")}
-            yield of_module | about | ({"data": data} if "data" in columns else {})
+            payload_columns = {"source_id": total, "kind": kind, "name": name, "size_bytes": len(data or b"")}
+            yield module_columns | payload_columns | ({"data": data} if "data" in columns else {})
             total += 1
 
 
-def _referring(report: Container) -> dict[Module, list[int]]:
-    """Results by the modules that they refer to; the same number is another module in another process."""
-    found: dict[Module, list[int]] = defaultdict(list)
-    for number, result in numbered(report):
+def _launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
+    """Return the results that refer to each module. The same number in another process is another module."""
+    launches: dict[Module, list[int]] = defaultdict(list)
+    for number, result in iter_results(report):
         process = report.process_of(report.results[number])
-        for module in _modules(number, result):
-            found[process, module].append(number)
-    return found
+        for module in _module_numbers(number, result):
+            launches[process, module].append(number)
+    return launches
 
 
-def _modules(number: int, result: Any) -> set[int]:
+def _module_numbers(number: int, result: Any) -> set[int]:
     if "modules" in result.DESCRIPTOR.fields_by_name:
-        return set(limited(result.modules, MAX_MODULES, f"modules of result {number}"))
+        return set(check_count(result.modules, MAX_MODULES, f"modules of result {number}"))
     return {result.source.module} if result.source.HasField("module") else set()
 
 
 def _payloads(source: Any, number: int) -> Iterator[Payload]:
-    """What is held of a module: kind, name and bytes; a file may be named and not held."""
+    """Yield kind, name and bytes of each payload of a module; a file may be named without its content."""
     for kind in KINDS:
         if data := getattr(source, kind):
             yield kind, None, data
-    for file in _files(source, number):
-        yield "file", _last_part(file.path), file.content or None
+    for file in _source_files(source, number):
+        yield "file", _file_name(file.path), file.content or None
 
 
-def _files(source: Any, number: int) -> Iterator[Any]:
+def _source_files(source: Any, number: int) -> Iterator[Any]:
     what = f"files of source {number}"
-    left = MAX_FILES
-    for part in limited(source.files, MAX_FILES, f"lists of {what}"):
-        files = limited(parse(declared("SourceFiles"), part, f"a list of {what}").files, left, what)
-        left -= len(files)
-        yield from (parse(declared("SourceFile"), data, f"one of the {what}") for data in files)
+    remaining = MAX_FILES
+    for encoded_list in check_count(source.files, MAX_FILES, f"lists of {what}"):
+        files = check_count(
+            parse(message_class("SourceFiles"), encoded_list, f"a list of {what}").files, remaining, what
+        )
+        remaining -= len(files)
+        yield from (parse(message_class("SourceFile"), data, f"one of the {what}") for data in files)
 
 
-def _last_part(path: bytes) -> str | None:
-    """The name of a file without its folder, of Linux or of Windows."""
-    return text(path.replace(b"\\", b"/").rpartition(b"/")[2]) or None
+def _file_name(path: bytes) -> str | None:
+    """Return the file name of a Linux or Windows path."""
+    return decode_text(path.replace(b"\\", b"/").rpartition(b"/")[2]) or None
