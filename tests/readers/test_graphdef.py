@@ -24,7 +24,7 @@ from tracekit.errors import ExportError, TracekitWarning, UnknownFormatError
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.tensorflow import graph as reading
 from tracekit.readers.tensorflow import payloads
-from tracekit.readers.tensorflow.payloads import Within
+from tracekit.readers.tensorflow.payloads import MessageKind
 
 OWN = sorted(FIXTURES.glob("network.*")) + sorted(FIXTURES.glob("*.pb"))
 REFUSED = {"run_metadata_run_step99_tag_train.pbtxt": "run metadata", "graph_run_run2.pbtxt": "no graph of TensorFlow"}
@@ -58,7 +58,7 @@ TABLES = ("graph_nodes", "graph_edges")
 
 
 def taken(octets: bytes) -> tuple[Rows, Rows]:
-    found = reading.read(octets, where="it")
+    found = reading.read_graph(octets, label="it")
     made = (schemas.conform(t, schemas.table(n)) for n, t in zip(TABLES, (found.nodes, found.edges), strict=True))
     nodes, edges = (t.to_pylist() for t in made)
     return nodes, edges
@@ -267,7 +267,7 @@ def test_any_graph_as_text(made: graph_pb2.GraphDef) -> None:
 
     written = text_format.MessageToString(made)
     known = text_format.Parse(written, graph_pb2.GraphDef())
-    assert taken(text.encoded(memoryview(written.encode()), "GraphDef")) == in_order(rows([("", known)]))
+    assert taken(text.encode_text_message(memoryview(written.encode()), "GraphDef")) == in_order(rows([("", known)]))
 
 
 def test_parts_of_a_message_may_come_in_any_order_and_several_times() -> None:
@@ -310,8 +310,11 @@ def test_a_long_value_is_told_by_its_size() -> None:
 
 def test_graphs_are_numbered_through() -> None:
     network = (FIXTURES / "network.pb").read_bytes()
-    parts = [reading.read(network, where="it", graph="a", run="r"), reading.read(network, where="it", run="s")]
-    both = reading.concat(parts)
+    parts = [
+        reading.read_graph(network, label="it", graph="a", run="r"),
+        reading.read_graph(network, label="it", run="s"),
+    ]
+    both = reading.concat_graphs(parts)
     once = parts[0].nodes.num_rows
     assert both.nodes["node_id"].to_pylist() == list(range(2 * once))
     assert both.edges["edge_id"].to_pylist() == list(range(2 * parts[0].edges.num_rows))
@@ -320,28 +323,28 @@ def test_graphs_are_numbered_through() -> None:
     assert second["source"].null_count == parts[1].edges["source"].null_count
     assert both.nodes["run"].to_pylist() == ["r"] * once + ["s"] * once
     assert both.nodes["graph"].to_pylist()[0] == "a"
-    assert reading.concat([]).nodes.num_rows == 0
+    assert reading.concat_graphs([]).nodes.num_rows == 0
 
 
 def test_what_is_no_graph_is_named() -> None:
     with pytest.raises(Damage, match=r"^event 3: a field reaches beyond its message \(byte 0 of 3\)$"):
-        reading.read(b"\x0a\x05a", where="event 3")
+        reading.read_graph(b"\x0a\x05a", label="event 3")
     many = message(*((2, b"\x12\x00") for _ in range(65)))
     with pytest.raises(Damage, match=r"^it: 65 meta graphs are more than 64$"):
-        reading.read_saved_model(many, where="it")
+        reading.read_saved_model(many, label="it")
     typed = message((1, message((5, message((1, b"k"), (2, message((8, message((1, b"x"))))))))))
-    with pytest.raises(Damage, match="the type of a tensor is no number"):
-        reading.read(typed, where="it")
+    with pytest.raises(Damage, match="the type of a tensor is not a number"):
+        reading.read_graph(typed, label="it")
     with pytest.raises(Damage, match=r"^it: the value of an attribute of 5 bytes is no message$"):
-        reading.read(message((1, message((5, message((1, b"k"), (2, message((7, b"\x12\x05a")))))))), where="it")
+        reading.read_graph(message((1, message((5, message((1, b"k"), (2, message((7, b"\x12\x05a")))))))), label="it")
 
 
 @given(networks())
 def test_large_graphs_are_read_without_their_constants(made: graph_pb2.GraphDef) -> None:
     octets = made.SerializeToString()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payloads, "LARGE", 0)
-        patch.setattr(payloads, "SMALL", 8)
+        patch.setattr(payloads, "LARGE_BYTES", 0)
+        patch.setattr(payloads, "SMALL_FIELD_BYTES", 8)
         assert taken(octets) == without_large(in_order(rows([("", made)])), taken(octets))
 
 
@@ -360,15 +363,17 @@ def test_constants_take_no_memory() -> None:
         node.attr["values"].list.tensor.add(tensor_content=bytes(1 << 20), dtype=1)
     meta = message((1, message((5, b"1.2"))), (2, made.SerializeToString()), (7, bytes(1 << 20)))
     for octets, within in (
-        (made.SerializeToString(), Within.GRAPH),
-        (meta, Within.META_GRAPH),
-        (message((1, 1), (2, meta), (2, meta)), Within.SAVED_MODEL),
+        (made.SerializeToString(), MessageKind.GRAPH),
+        (meta, MessageKind.META_GRAPH),
+        (message((1, 1), (2, meta), (2, meta)), MessageKind.SAVED_MODEL),
     ):
-        slim = payloads.without(memoryview(octets), within)
+        slim = payloads.drop_payloads(memoryview(octets), within)
         assert len(octets) > 4 << 20
         assert len(slim) < 9000
-        read = {Within.GRAPH: reading.read, Within.META_GRAPH: reading.read_meta}.get(within, reading.read_saved_model)
-        small, whole = (read(o, where="it") for o in (slim, octets))
+        read = {MessageKind.GRAPH: reading.read_graph, MessageKind.META_GRAPH: reading.read_meta_graph}.get(
+            within, reading.read_saved_model
+        )
+        small, whole = (read(o, label="it") for o in (slim, octets))
         assert small.nodes.drop_columns("attributes").equals(whole.nodes.drop_columns("attributes"))
         assert small.edges.equals(whole.edges)
         assert small.versions == whole.versions
@@ -376,9 +381,9 @@ def test_constants_take_no_memory() -> None:
 
 @pytest.mark.parametrize("octets", [b"\x0a\x85\x27a", b"\x0b\x00", b"\x0a\xff", b"\x0d\x00"])
 def test_damage_in_a_large_graph_is_told_with_its_place(octets: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payloads, "LARGE", 0)
+    monkeypatch.setattr(payloads, "LARGE_BYTES", 0)
     with pytest.raises(Damage, match=r"^it: .*(\(byte 2 of |at byte )"):
-        reading.read(b"\x12\x00" + octets, where="it")
+        reading.read_graph(b"\x12\x00" + octets, label="it")
 
 
 def test_a_graph_is_not_drawn_in_time(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.readers.graphdef_oracle import FIXTURES
 from tests.readers.nsys_rep_files import message
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.readers.graphdef import text
-from tracekit.readers.tensorflow.forms import Form, Message, form
+from tracekit.readers.tensorflow.forms import FileForm, FileMessage, detect_form
 
 NETWORK = (FIXTURES / "network.pb").read_bytes()
 TEXT = (FIXTURES / "network.pbtxt").read_bytes()
@@ -46,28 +46,28 @@ def node(*more: tuple[int, bytes]) -> bytes:
 @pytest.mark.parametrize(
     ("octets", "message_", "is_text"),
     [
-        (NETWORK, Message.GRAPH, False),
-        (SAVED, Message.SAVED_MODEL, False),
-        (TEXT, Message.GRAPH, True),
-        (b"# a remark\n\n  node\n{ # more\n op: 'x' }", Message.GRAPH, True),
-        (b"\xef\xbb\xbfversions <\n producer: 5 >", Message.GRAPH, True),
-        (b"library { function { } }", Message.GRAPH, True),
-        (b"node: {}", Message.GRAPH, True),
-        (b"saved_model_schema_version: 1\nmeta_graphs {", Message.SAVED_MODEL, True),
-        (b"meta_info_def {\n tags: 'serve' }", Message.META_GRAPH, True),
-        (text_format.MessageToString(metadata()).encode(), Message.RUN_METADATA, True),
-        (metadata().SerializeToString(), Message.RUN_METADATA, False),
-        (meta().SerializeToString(), Message.META_GRAPH, False),
-        (listing().SerializeToString(), Message.META_GRAPH, False),
-        (node((1, b"a"), (2, b"Const"), (5, bytes(5000)))[:4096], Message.GRAPH, False),
-        (node((1, b"only a name")), Message.GRAPH, False),
-        (b"\x22\x03\x08\xda\x0e", Message.GRAPH, False),
-        (b"\x22\x06\x08\xda\x0e\x1a\x01\x05", Message.GRAPH, False),
-        (b"\x12\x00\x22\x03\x08\xda\x0e", Message.GRAPH, False),
+        (NETWORK, FileMessage.GRAPH, False),
+        (SAVED, FileMessage.SAVED_MODEL, False),
+        (TEXT, FileMessage.GRAPH, True),
+        (b"# a remark\n\n  node\n{ # more\n op: 'x' }", FileMessage.GRAPH, True),
+        (b"\xef\xbb\xbfversions <\n producer: 5 >", FileMessage.GRAPH, True),
+        (b"library { function { } }", FileMessage.GRAPH, True),
+        (b"node: {}", FileMessage.GRAPH, True),
+        (b"saved_model_schema_version: 1\nmeta_graphs {", FileMessage.SAVED_MODEL, True),
+        (b"meta_info_def {\n tags: 'serve' }", FileMessage.META_GRAPH, True),
+        (text_format.MessageToString(metadata()).encode(), FileMessage.RUN_METADATA, True),
+        (metadata().SerializeToString(), FileMessage.RUN_METADATA, False),
+        (meta().SerializeToString(), FileMessage.META_GRAPH, False),
+        (listing().SerializeToString(), FileMessage.META_GRAPH, False),
+        (node((1, b"a"), (2, b"Const"), (5, bytes(5000)))[:4096], FileMessage.GRAPH, False),
+        (node((1, b"only a name")), FileMessage.GRAPH, False),
+        (b"\x22\x03\x08\xda\x0e", FileMessage.GRAPH, False),
+        (b"\x22\x06\x08\xda\x0e\x1a\x01\x05", FileMessage.GRAPH, False),
+        (b"\x12\x00\x22\x03\x08\xda\x0e", FileMessage.GRAPH, False),
     ],
 )
-def test_what_a_file_is(octets: bytes, message_: Message, is_text: bool) -> None:
-    assert form(octets[:4096]) == Form(message_, is_text)
+def test_what_a_file_is(octets: bytes, message_: FileMessage, is_text: bool) -> None:
+    assert detect_form(octets[:4096]) == FileForm(message_, is_text)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_what_a_file_is(octets: bytes, message_: Message, is_text: bool) -> None
     ],
 )
 def test_what_is_nothing_of_tensorflow(octets: bytes) -> None:
-    found = form(octets)
-    assert found is None or (octets == b"\x08\x01" and found.message is Message.SAVED_MODEL)
+    found = detect_form(octets)
+    assert found is None or (octets == b"\x08\x01" and found.message is FileMessage.SAVED_MODEL)
 
 
 def test_no_other_fixture_is_taken_for_a_graph() -> None:
     assert len(OTHERS) > 50
-    assert [p.name for p in OTHERS if form(p.read_bytes()[:4096])] == []
+    assert [p.name for p in OTHERS if detect_form(p.read_bytes()[:4096])] == []
 
 
 def refusal(path: Path, octets: bytes, format: str | None = None) -> TracekitError:
@@ -131,8 +131,8 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
             "a page of TensorFlow's profiler (overview_page)",
         ),
         ("host.xplane.pb", message((1, b"\x08\x01")), "a page of TensorFlow's profiler (xplane)"),
-        ("a.pb", metadata().SerializeToString(), "run metadata, times of a step, but no graph"),
-        ("a.pbtxt", text_format.MessageToString(metadata()).encode(), "run metadata, times of a step, but no graph"),
+        ("a.pb", metadata().SerializeToString(), "run metadata (times of a step), but no graph"),
+        ("a.pbtxt", text_format.MessageToString(metadata()).encode(), "run metadata (times of a step), but no graph"),
         ("labels.pbtxt", b"item {\n  id: 1\n}\n", "no graph of TensorFlow"),
         ("a.pb", b"\x07\x07", "no graph of TensorFlow"),
     ],
@@ -144,7 +144,7 @@ def test_what_is_no_graph_is_refused(tmp_path: Path, name: str, octets: bytes, s
 
 
 def test_another_file_under_a_name_that_says_nothing(tmp_path: Path) -> None:
-    assert "no graph of TensorFlow" in str(refusal(tmp_path / "unknown", b"what is this", "graphdef"))
+    assert "not a graph of TensorFlow" in str(refusal(tmp_path / "unknown", b"what is this", "graphdef"))
 
 
 @pytest.mark.parametrize(
@@ -170,15 +170,15 @@ def test_damage_is_told_with_its_place(tmp_path: Path, name: str, octets: bytes,
 def test_a_cut_between_nodes_is_noticed_by_inputs_without_a_node(tmp_path: Path) -> None:
     (tmp_path / "a.pb").write_bytes(NETWORK[NETWORK.index(b"conv1/Conv2D") - 5 :])
     with (
-        pytest.warns(TracekitWarning, match=r"a\.pb: 3 inputs come from nodes that it does not have"),
+        pytest.warns(TracekitWarning, match=r"a\.pb: 3 inputs refer to missing nodes"),
         tk.load(tmp_path / "a.pb") as trace,
     ):
         assert trace["graph_edges"]["source"].null_count == 4
 
 
 def test_a_text_may_be_too_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(text, "MOST", 100)
-    assert "bytes of text are more than are read" in str(refusal(tmp_path / "a.pbtxt", TEXT))
+    monkeypatch.setattr(text, "MAX_TEXT_BYTES", 100)
+    assert "bytes of text exceed the limit of 100" in str(refusal(tmp_path / "a.pbtxt", TEXT))
 
 
 def test_unknown_fields_and_types_of_a_text_are_passed_over(tmp_path: Path) -> None:

@@ -15,32 +15,32 @@ from tests.readers import tfevents_files as files
 from tracekit import crc32c
 from tracekit.errors import TracekitError
 from tracekit.files import InputFile
-from tracekit.readers.tfevents import records, walker
-from tracekit.readers.tfevents.records import Records, Room
+from tracekit.readers.tfevents import record_sandbox, records
+from tracekit.readers.tfevents.records import ReadBuffers, RecordReader
 
 
 @given(st.binary(max_size=300))
 def test_all_ways_to_sum_agree(data: bytes) -> None:
     assert crc32c.masked(data) == files.masked(data)
     found = walked(files.framed(data))
-    assert (found.result, found.at, found.starts.tolist(), found.stops.tolist()) == (
-        walker.MORE,
+    assert (found.result, found.offset, found.starts.tolist(), found.stops.tolist()) == (
+        record_sandbox.NEED_MORE,
         16 + len(data),
         [12],
         [12 + len(data)],
     )
 
 
-def walked(data: bytes) -> walker.Found:
-    made = walker.Walker(len(data))
-    made.octets[:] = np.frombuffer(data, np.uint8)
-    return made.records(0, len(data))
+def walked(data: bytes) -> record_sandbox.RecordBounds:
+    sandbox = record_sandbox.RecordSandbox(len(data))
+    sandbox.data[:] = np.frombuffer(data, np.uint8)
+    return sandbox.find_records(0, len(data))
 
 
-def read(path: Path, size: int) -> tuple[list[bytes], Records]:
+def read(path: Path, size: int) -> tuple[list[bytes], RecordReader]:
     """The data of the records of a file, read in windows of a size."""
     with InputFile(path, may_grow=True) as file:
-        made = Records(file, Room(size))
+        made = RecordReader(file, ReadBuffers(size))
         found = [
             bytes(batch.buffer.octets[start:stop])
             for batch in made.batches()
@@ -51,7 +51,7 @@ def read(path: Path, size: int) -> tuple[list[bytes], Records]:
 
 @given(
     st.lists(st.binary(max_size=60), max_size=12),
-    st.integers(walker.HEADER_BYTES, 200),
+    st.integers(record_sandbox.HEADER_BYTES, 200),
     st.integers(0, 40),
     st.one_of(st.none(), st.tuples(st.integers(0, 10_000), st.integers(1, 255))),
 )
@@ -73,7 +73,7 @@ def test_windows_give_what_the_oracle_gives(
     assert found == expected
     assert made.count == len(expected)
     assert made.end == sum(16 + len(part) for part in expected)
-    assert made.rest == len(data) - made.end
+    assert made.remaining == len(data) - made.end
     if not harm:
         assert made.damage is None
 
@@ -85,14 +85,14 @@ def test_batches_know_where_they_lie(tmp_path: Path) -> None:
     path.write_bytes(b"".join(map(files.framed, parts)))
     whole, seen = path.read_bytes(), []
     with InputFile(path, may_grow=True) as file:
-        for batch in Records(file, Room(256)).batches():
+        for batch in RecordReader(file, ReadBuffers(256)).batches():
             for start, stop in zip(batch.starts, batch.stops, strict=True):
                 seen.append(whole[batch.offset + start : batch.offset + stop])
     assert seen == parts
 
 
 def test_more_records_than_are_found_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walker, "ROOM", 3)
+    monkeypatch.setattr(record_sandbox, "MAX_RECORDS", 3)
     path = tmp_path / "file"
     path.write_bytes(b"".join(files.framed(bytes([i])) for i in range(20)))
     found, made = read(path, 1000)
@@ -104,20 +104,20 @@ def test_what_is_appended_after_opening_waits(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(files.framed(b"a") * 3)
     with InputFile(path, may_grow=True) as file:
-        made = Records(file, Room(20))
+        made = RecordReader(file, ReadBuffers(20))
         batches = made.batches()
         next(batches)
         with path.open("ab") as more:
             more.write(files.framed(b"b"))
         assert sum(len(b.starts) for b in batches) == 2
-        assert (made.count, made.rest) == (3, 0)
+        assert (made.count, made.remaining) == (3, 0)
 
 
 def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(files.framed(b"a") * 10)
     with InputFile(path, may_grow=True) as file:
-        made = Records(file, Room(20))
+        made = RecordReader(file, ReadBuffers(20))
         batches = made.batches()
         next(batches)
         os.truncate(path, 17 * 4 + 5)
@@ -132,8 +132,8 @@ def test_a_size_beyond_all_events(tmp_path: Path, size: int) -> None:
     path.write_bytes(files.framed(b"a") + header + struct.pack("<I", files.masked(header)) + bytes(50))
     found, made = read(path, 64)
     assert found == [b"a"]
-    assert made.damage == f"a record of {size} bytes, more than any event has"
-    assert (made.end, made.rest) == (17, 62)
+    assert made.damage == f"a record of {size} bytes exceeds the limit of {records.MAX_RECORD_BYTES}"
+    assert (made.end, made.remaining) == (17, 62)
 
 
 def test_a_size_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
@@ -141,4 +141,4 @@ def test_a_size_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(header + struct.pack("<I", files.masked(header)) + bytes(50))
     found, made = read(path, 64)
-    assert (found, made.damage, made.rest) == ([], None, 62)
+    assert (found, made.damage, made.remaining) == ([], None, 62)

@@ -185,4 +185,4 @@ def through(via: str | None, reader: Reader, source: Source) -> Reader:
     if reader.format != nsys_rep.READER.format:
         hint = "read it without via=, or --via"
         raise TracekitError(f"nsys exports its reports only, and this is {reader.format}", path=source.path, hint=hint)
-    return dataclasses.replace(nsys_sqlite.READER, open=by_nsys.open_)
+    return dataclasses.replace(nsys_sqlite.READER, open=by_nsys.open_via_nsys)

@@ -1,4 +1,4 @@
-"""Arrow IPC files of declared tables, one file or a folder of them."""
+"""Read Arrow IPC files of declared tables, one file or a folder of them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ MAGIC = b"ARROW1"
 
 
 def sniff(source: Source) -> bool:
-    """Whether this is an Arrow IPC file, or a folder with some that are named as tables."""
+    """Return whether this is an Arrow IPC file, or a folder with Arrow IPC files named after declared tables."""
     return source.head.startswith(MAGIC) or bool(find(source, ".arrow"))
 
 
-def open_(source: Source) -> TableFiles:
-    """Open a file or a folder."""
+def open_tables(source: Source) -> TableFiles:
+    """Open an Arrow IPC file of one table, or a folder with one file per table."""
     from tracekit.readers.common.arrow_ipc import IpcFile
 
     return TableFiles(find(source, ".arrow") or one_file(source, IpcFile), IpcFile)
 
 
-READER = Reader("arrow", "Arrow IPC files of tracekit's tables, one or a folder", (".arrow",), sniff, open_)
+READER = Reader("arrow", "Arrow IPC files of tracekit's tables, one or a folder", (".arrow",), sniff, open_tables)

@@ -1,4 +1,4 @@
-"""Reports read through Nsight Systems itself: ``nsys export`` makes a temporary SQLite export, and that is read."""
+"""Read reports through Nsight Systems itself: ``nsys export`` writes a temporary SQLite export, which is then read."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
 
 
 TOOL = "nsys"
-MOMENT_S = 1.0
+POLL_S = 1.0
 
 
-class Exported(Capture):
-    """A capture whose file is temporary: it is deleted when the capture is closed, or given up."""
+class TemporaryExport(Capture):
+    """A capture that reads a temporary file. The file is deleted when the capture is closed or garbage-collected."""
 
     def __init__(self, capture: Capture, temporary: contextlib.ExitStack) -> None:
         self._capture = capture
         self._delete = weakref.finalize(self, temporary.close)
 
     def names(self) -> Collection[str]:
-        """Names of the declared tables that the export may hold rows for."""
+        """Return the names of the declared tables that the export may have rows for."""
         return self._capture.names()
 
     def count(self, name: str) -> int:
-        """Number of rows of one table."""
+        """Return the number of rows of one table."""
         return self._capture.count(name)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read some columns of one table."""
+        """Return some columns of one table."""
         return self._capture.read(name, columns)
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Number of rows of several tables."""
+        """Return the number of rows of several tables."""
         return self._capture.count_many(names)
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
-        """Read columns of several tables."""
+        """Return some columns of several tables."""
         return self._capture.read_many(columns)
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of rows, by source table, that the export holds and no table has."""
+        """Return the number of events in the export that are in no table, by source table."""
         return self._capture.count_undecoded()
 
     def close(self) -> None:
@@ -62,8 +62,8 @@ class Exported(Capture):
         self._delete()
 
 
-def open_(source: Source) -> Exported:
-    """Let nsys export a report, and open the export.
+def open_via_nsys(source: Source) -> TemporaryExport:
+    """Export a report with nsys, and open the export.
 
     Raises:
         TracekitError: There is no nsys on the PATH, or it fails.
@@ -75,44 +75,48 @@ def open_(source: Source) -> Exported:
         raise TracekitError(
             f"there is no {TOOL} on the PATH to export it",
             path=source.path,
-            hint="install Nsight Systems, or add the folder of nsys to PATH; tracekit reads reports without it, too",
+            hint="add the folder of nsys to PATH, or read the report without it",
         )
     with contextlib.ExitStack() as temporary:
         folder = temporary.enter_context(workspace(Path(tempfile.gettempdir())))
-        capture = nsys_sqlite.open_(Source(_export(tool, source, folder)))
-        return Exported(capture, temporary.pop_all())
+        capture = nsys_sqlite.open_(Source(_export_to_sqlite(tool, source, folder)))
+        return TemporaryExport(capture, temporary.pop_all())
 
 
-def _export(tool: str, source: Source, folder: Path) -> Path:
-    """Run the export."""
+def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
+    """Run ``nsys export`` and return the path of the export.
+
+    Raises:
+        TracekitError: The export fails.
+    """
     target = folder / "export.sqlite"
     hint = f"run it to see why: nsys export --type sqlite {shown(source.path)}"
     try:
-        status = _run([tool, "export", "--type=sqlite", f"--output={target}", str(source.path.absolute())])
+        status = _run_silently([tool, "export", "--type=sqlite", f"--output={target}", str(source.path.absolute())])
     except OSError as e:
         raise TracekitError(f"{TOOL} cannot be run: {e.strerror}", path=source.path, hint=hint) from e
     if status:
-        ended = f"was ended by signal {-status}" if status < 0 else f"failed with exit status {status}"
-        raise TracekitError(f"nsys export {ended}", path=source.path, hint=hint)
+        outcome = f"was ended by signal {-status}" if status < 0 else f"failed with exit status {status}"
+        raise TracekitError(f"nsys export {outcome}", path=source.path, hint=hint)
     if not target.is_file():
-        raise TracekitError("nsys export wrote no file, and says that all went well", path=source.path, hint=hint)
+        raise TracekitError("nsys export wrote no file, although it reports success", path=source.path, hint=hint)
     return target
 
 
-def _run(command: list[str]) -> int:
-    """Run a command to its end, or end it; what it prints goes nowhere, as it may tell of the machine.
+def _run_silently(command: list[str]) -> int:
+    """Run a command to its end, or kill it on an interruption. Its output is discarded as it may describe the machine.
 
-    It is waited for a moment at a time: once polars has run, an interruption does not end a longer wait.
+    The function polls, because an interruption does not end a longer wait once polars has been imported.
     """
-    nowhere = subprocess.DEVNULL
+    devnull = subprocess.DEVNULL
     with (
-        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process,  # noqa: S603
+        subprocess.Popen(command, stdin=devnull, stdout=devnull, stderr=devnull) as process,  # noqa: S603
         interrupts.cleaning_up(process.kill),
     ):
         try:
             while process.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(MOMENT_S)
+                    process.wait(POLL_S)
         except BaseException:
             process.kill()
             process.wait()

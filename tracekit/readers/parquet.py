@@ -1,4 +1,4 @@
-"""Parquet files of declared tables, one file or a folder of them."""
+"""Read Parquet files of declared tables, one file or a folder of them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ MAGIC = b"PAR1"
 
 
 def sniff(source: Source) -> bool:
-    """Whether this is a Parquet file, or a folder with some that are named as tables."""
+    """Return whether this is a Parquet file, or a folder with Parquet files named after declared tables."""
     return source.head.startswith(MAGIC) or bool(find(source, ".parquet"))
 
 
-def open_(source: Source) -> TableFiles:
-    """Open a file or a folder."""
+def open_tables(source: Source) -> TableFiles:
+    """Open a Parquet file of one table, or a folder with one file per table."""
     return TableFiles(find(source, ".parquet") or one_file(source, _ParquetFile), _ParquetFile)
 
 
 class _ParquetFile:
-    """What a Parquet file says it holds.
+    """The schema and size of a Parquet file, according to its footer.
 
     Attributes:
-        schema: Its schema.
-        rows: Number of rows that its row groups say they have.
+        schema: Its Arrow schema.
+        rows: Number of rows in its row groups.
     """
 
     def __init__(self, file: InputFile) -> None:
-        with _opened(file) as parquet:
+        with _open_parquet(file) as parquet:
             self._metadata = parquet.metadata
             self.schema: pa.Schema = parquet.schema_arrow
         file.check()
@@ -46,24 +46,24 @@ class _ParquetFile:
         self.rows: int = sum(group.num_rows for group in groups)
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read columns; texts that may be long on many rows come as dictionaries."""
+        """Read columns. Strings that may be long in many rows are read as dictionaries."""
         from tracekit.readers.common import parquet_pages
 
         if not self._metadata.num_row_groups:  # pyarrow 18 cannot read such a file
             return self.schema.empty_table().select(list(columns))
         parquet_pages.check_columns(file, self._metadata, columns, budget)
-        texts = [c for c in columns if is_text(self.schema.field(c).type)]
-        long = parquet_pages.long_texts(file, self._metadata, texts, budget)
-        with _opened(file, metadata=self._metadata, read_dictionary=long) as parquet:
+        string_columns = [c for c in columns if is_text(self.schema.field(c).type)]
+        long_columns = parquet_pages.long_texts(file, self._metadata, string_columns, budget)
+        with _open_parquet(file, metadata=self._metadata, read_dictionary=long_columns) as parquet:
             data = parquet.read(list(columns))
         file.check()
         return data
 
 
-def _opened(file: InputFile, **options: Any) -> Any:
+def _open_parquet(file: InputFile, **options: Any) -> Any:
     from pyarrow import parquet
 
     return parquet.ParquetFile(file.native_path, page_checksum_verification=True, **options)
 
 
-READER = Reader("parquet", "Parquet files of tracekit's tables, one or a folder", (".parquet",), sniff, open_)
+READER = Reader("parquet", "Parquet files of tracekit's tables, one or a folder", (".parquet",), sniff, open_tables)

@@ -1,4 +1,4 @@
-"""Databases of DLProf (``dlprof_dldb.sqlite``), version 1.8 as it is, older and newer ones as far as they are alike."""
+"""Read databases of DLProf (``dlprof_dldb.sqlite``) 1.8, and other versions as far as their tables are the same."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from tracekit.registry import Reader
 if TYPE_CHECKING:
     from tracekit.registry import Capture, Source
 
-_MARKS = {"read_only_ops", "read_only_op_instances", "dictionary"}
+_DLPROF_TABLES = {"read_only_ops", "read_only_op_instances", "dictionary"}
 
 
 def sniff(source: Source) -> bool:
-    """Whether a file is a SQLite database with the ops of DLProf; one too damaged to tell is not claimed."""
+    """Return whether a file is a SQLite database with the op tables of DLProf; False if its schema is damaged."""
     if not source.head.startswith(MAGIC):
         return False
     from tracekit.readers.common.sqlite.catalogue import table_names
 
     names = table_names(source.path)
-    return names is not None and names >= _MARKS
+    return names is not None and names >= _DLPROF_TABLES
 
 
-def open_(source: Source) -> Capture:
-    """Open a database."""
+def open_capture(source: Source) -> Capture:
+    """Open a DLProf database."""
     from tracekit.readers.dlprof_db.capture import DlprofCapture
 
     return DlprofCapture(source)
 
 
-READER = Reader("dlprof-db", "DLProf database (dlprof_dldb.sqlite)", (".sqlite",), sniff, open_)
+READER = Reader("dlprof-db", "DLProf database (dlprof_dldb.sqlite)", (".sqlite",), sniff, open_capture)

@@ -1,7 +1,7 @@
-"""Tables of a DLProf database as frames.
+"""Read tables of a DLProf database as frames.
 
-Tables are read one by one and joined here, not by SQLite: joins on columns that are not unique, or that only an index
-of a damaged file says are, would make any number of rows of a small file.
+Tables are read one by one and joined in polars. SQLite would join on columns that are not unique, or that only an index
+of a damaged file claims to be, which could turn a small file into any number of rows.
 """
 
 from __future__ import annotations
@@ -25,85 +25,88 @@ AGAIN = "copy the database again from where DLProf wrote it"
 ID = "id"
 
 
-class Database(database.Database):
-    """One opened database."""
+class DlprofDatabase(database.Database):
+    """An opened DLProf database."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source, AGAIN)
 
-    def rows(self, table: str, numbers: Sequence[str], texts: Sequence[str] = ()) -> pl.DataFrame:
-        """Read columns of a table; if it is missing, there are no rows.
+    def rows(self, table: str, numbers: Sequence[str], strings: Sequence[str] = ()) -> pl.DataFrame:
+        """Read columns of a table, without rows if the table is missing.
 
         Args:
             table: Name of the table.
             numbers: Columns of integers.
-            texts: Columns of texts.
+            strings: Columns of strings.
 
         Returns:
-            One row per row of the table, as they are stored.
+            One row per row of the table, in stored order.
 
         Raises:
-            CorruptTraceError: The table is damaged, or a column holds something else.
+            CorruptTraceError: The table is damaged, or a column has values of another type.
         """
-        types = dict.fromkeys(numbers, pa.int64()) | dict.fromkeys(texts, pa.string())
+        types = dict.fromkeys(numbers, pa.int64()) | dict.fromkeys(strings, pa.string())
         if table not in self.columns:
             return pl.DataFrame(pa.table({c: pa.array([], kind) for c, kind in types.items()}))
         columns, _ = self.read_columns(table, types)
         return pl.DataFrame(pa.table(columns))
 
     def unique(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
-        """Return the rows of a frame whose keys are not null.
+        """Return the rows of a frame whose keys are not null, after a check that the keys are unique.
 
         Raises:
             CorruptTraceError: Several rows have the same keys.
         """
-        known = frame.drop_nulls(keys)
-        repeated = known.height - known.select(keys).n_unique() if known.height else 0
+        with_keys = frame.drop_nulls(keys)
+        repeated = with_keys.height - with_keys.select(keys).n_unique() if with_keys.height else 0
         if repeated:
-            what = f"{repeated} rows repeat the {', '.join(keys)} of another"
+            what = f"{repeated} rows repeat the {', '.join(keys)} of another row"
             raise CorruptTraceError(what, path=self.path, table=table, hint=AGAIN)
-        return known
+        return with_keys
 
-    def by_id(self, table: str, numbers: Sequence[str], texts: Sequence[str] = ()) -> pl.DataFrame:
-        """Read columns of a table with its ids, in their order; each row has another one.
+    def read_by_id(self, table: str, numbers: Sequence[str], strings: Sequence[str] = ()) -> pl.DataFrame:
+        """Read columns of a table in the order of its ids, which must be unique.
 
         Raises:
             CorruptTraceError: The table is missing or damaged, or ids are not unique.
         """
         if table not in self.columns:
             raise CorruptTraceError("is missing", path=self.path, table=table, hint=AGAIN)
-        rows = self.rows(table, tuple(dict.fromkeys((ID, *numbers))), texts)
-        known = self.unique(rows, [ID], table)
-        if known.height != rows.height:
-            what = f"{rows.height - known.height} rows have no id"
+        rows = self.rows(table, tuple(dict.fromkeys((ID, *numbers))), strings)
+        with_ids = self.unique(rows, [ID], table)
+        if with_ids.height != rows.height:
+            what = f"{rows.height - with_ids.height} rows have no id"
             raise CorruptTraceError(what, path=self.path, table=table, hint=AGAIN)
-        return known if known[ID].is_sorted() else known.sort(ID)
+        return with_ids if with_ids[ID].is_sorted() else with_ids.sort(ID)
 
     @functools.cached_property
     def strings(self) -> col.Strings:
-        """The dictionary of the database."""
-        return strings(self.by_id("dictionary", (), ("string",)), "string")
+        """The strings of the table ``dictionary``, by id."""
+        return strings_by_id(self.read_by_id("dictionary", (), ("string",)), "string")
 
-    def named(
-        self, ids: pl.Series, change: Callable[[pl.Series], pl.Series] | None = None, of: col.Strings | None = None
+    def look_up(
+        self,
+        ids: pl.Series,
+        transform: Callable[[pl.Series], pl.Series] | None = None,
+        strings: col.Strings | None = None,
     ) -> pa.DictionaryArray:
-        """Look up the texts that ids name: n ids in, n texts out, null where an id is null or names none.
+        """Look up strings by id: n ids in, n strings out, null where an id is null or unknown.
 
         Args:
             ids: The ids.
-            change: What to do with each text first.
-            of: The texts by id; those of the dictionary, if None.
+            transform: A function to apply to the distinct strings.
+            strings: The strings by id; those of the table ``dictionary`` if None.
         """
-        names, _ = (of or self.strings).look_up(pa.chunked_array([ids.to_arrow()]))
-        if change is None:
+        names, _ = (strings or self.strings).look_up(pa.chunked_array([ids.to_arrow()]))
+        if transform is None:
             return names
-        return col.named(names.indices, change(pl.Series(names.dictionary)).to_arrow().cast(pa.string()))
+        return col.named(names.indices, transform(pl.Series(names.dictionary)).to_arrow().cast(pa.string()))
 
-    def spelled_out(self, names: pa.DictionaryArray, table: str) -> pa.Array:
-        """Return a text for each row: n in, n out.
+    def decode_dictionary(self, names: pa.DictionaryArray, table: str) -> pa.Array:
+        """Convert a dictionary column to plain strings: n in, n out.
 
         Raises:
-            CorruptTraceError: They would take far more memory than the file has bytes.
+            CorruptTraceError: The strings would take far more memory than the size of the file justifies.
         """
         try:
             return col.spelled_out(names)
@@ -111,6 +114,6 @@ class Database(database.Database):
             raise CorruptTraceError(str(e), path=self.path, table=table, hint=AGAIN) from e
 
 
-def strings(rows: pl.DataFrame, column: str) -> col.Strings:
-    """Return texts of rows by their ids."""
+def strings_by_id(rows: pl.DataFrame, column: str) -> col.Strings:
+    """Return a column of strings by the ids of its rows."""
     return col.Strings(rows[ID].to_arrow(), rows[column].to_arrow().cast(pa.string()))

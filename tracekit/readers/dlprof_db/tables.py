@@ -1,8 +1,7 @@
-"""Which columns of a DLProf database each declared table is made of.
+"""Map the tables and columns of a DLProf database to declared tables.
 
-Of one call of CUDA DLProf keeps one row, of the first kind that fits: kernel, memset, memcpy, synchronization, or a
-call without work on the GPU. It keeps no correlation ids, so rows are numbered here: a call and its GPU activity have
-the same number.
+DLProf stores each CUDA API call once, in the first table that fits: kernels, memsets, memcpys, synchronizations, or
+calls without GPU activity. It stores no correlation ids, so ids are assigned here: a call and its activities share one.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ if TYPE_CHECKING:
 
     Number = TypeVar("Number", int, pl.Expr)
 
-CHILDREN = (
+CALL_TABLES = (
     "read_only_kernels",
     "read_only_memsets",
     "read_only_memcpys",
     "read_only_cuda_syncs",
     "read_only_cuda_calls",
 )
-ONE_CALL = ("process_id", "thread_id", "api_start", "api_stop")
-"""Rows that are the same in these columns are of one call: a graph of kernels is launched by one."""
+CALL_KEY = ("process_id", "thread_id", "api_start", "api_stop")
+"""Rows with the same values in these columns belong to one API call, such as the kernels of a graph launch."""
 
 _CALL = ("id", "process_id", "thread_id", "api_start", "api_stop", "name_id")
 _GPU = ("gpu_start", "gpu_stop", "device_id")
-NEEDED: Mapping[str, tuple[str, ...]] = {
+REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "dictionary": ("id", "string"),
     "read_only_gpu_infos": (
         "id",
@@ -48,17 +47,17 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "read_only_op_instances": ("id", "read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id"),
     "read_only_ops": ("id", "op_id_id", "op_name"),
 }
-"""Columns that are read, of each table."""
+"""Columns that are read, by table."""
 
 
 class Lookup(NamedTuple):
-    """A column of the row of another table that a column names by its id.
+    """A column of the row of another table that is referenced by id.
 
     Attributes:
-        by: The column that names it.
+        by: The column with the id.
         table: The other table.
         column: Its column.
-        or_id: Whether an id that names no row stands for itself.
+        or_id: Whether an id without a row is used as the value itself.
     """
 
     by: str
@@ -67,58 +66,60 @@ class Lookup(NamedTuple):
     or_id: bool = False
 
 
-class CallNumber(NamedTuple):
-    """The number of the call that a row is of: by the kind of the call, and the first row that is of it."""
+class CallId(NamedTuple):
+    """The id of the API call that a row belongs to, derived from the source table and the id of its first row."""
 
     source: str
 
-    def of(self, first_id: Number) -> Number:
-        """Return the number of the call whose first row has an id."""
-        return first_id * len(CHILDREN) + CHILDREN.index(self.source)
+    def from_first_row(self, first_id: Number) -> Number:
+        """Return the id of the call whose first row has an id."""
+        return first_id * len(CALL_TABLES) + CALL_TABLES.index(self.source)
 
 
-Origin = str | Lookup | CallNumber
-"""What a declared column is made of: a column of the same row, or one of these."""
+ColumnSource = str | Lookup | CallId
+"""What a declared column is read from: a column of the same row, or one of these."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """How a declared table is made.
+class TableMapping:
+    """The source of a declared table.
 
     Attributes:
-        source: Table that its rows come from.
-        columns: What each declared column that is known is made of.
-        only_first: Whether only the first row of each call counts.
+        source: The table of the database.
+        columns: The source of each declared column that DLProf records.
+        only_first: Whether only the first row of each call is used.
     """
 
     source: str
-    columns: Mapping[str, Origin]
+    columns: Mapping[str, ColumnSource]
     only_first: bool = False
 
 
-def _activity(source: str, columns: Mapping[str, Origin]) -> Made:
-    """Describe a table of GPU activities; devices are rows of a table of their own."""
-    known: dict[str, Origin] = {
+def _activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -> TableMapping:
+    """Return the mapping of a table of GPU activities. Their devices refer to a table of their own."""
+    common: dict[str, ColumnSource] = {
         "start_ns": "gpu_start",
         "end_ns": "gpu_stop",
         "process_id": "process_id",
         "device_id": Lookup("device_id", "read_only_gpu_infos", "device_id", or_id=True),
-        "correlation_id": CallNumber(source),
+        "correlation_id": CallId(source),
     }
-    return Made(source, {**known, **columns})
+    return TableMapping(source, {**common, **columns})
 
 
-_SIZES = {
-    f"{what}_{axis}": Lookup(f"{what}_id", "read_only_grid_block", axis) for what in ("grid", "block") for axis in "xyz"
+_GRID_AND_BLOCK = {
+    f"{name}_{axis}": Lookup(f"{name}_id", "read_only_grid_block", axis) for name in ("grid", "block") for axis in "xyz"
 }
 
-TABLES: Mapping[str, Made] = {
-    "kernels": _activity(
-        "read_only_kernels", {"kernel_id": "id", "name": "long_name_id", "short_name": "name_id", **_SIZES}
+TABLES: Mapping[str, TableMapping] = {
+    "kernels": _activity_mapping(
+        "read_only_kernels", {"kernel_id": "id", "name": "long_name_id", "short_name": "name_id", **_GRID_AND_BLOCK}
     ),
-    "memsets": _activity("read_only_memsets", {"memset_id": "id", "bytes": "num_bytes"}),
-    "memcpys": _activity("read_only_memcpys", {"memcpy_id": "id", "bytes": "num_bytes", "copy_kind": "copy_kind"}),
-    "syncs": _activity(
+    "memsets": _activity_mapping("read_only_memsets", {"memset_id": "id", "bytes": "num_bytes"}),
+    "memcpys": _activity_mapping(
+        "read_only_memcpys", {"memcpy_id": "id", "bytes": "num_bytes", "copy_kind": "copy_kind"}
+    ),
+    "syncs": _activity_mapping(
         "read_only_cuda_syncs",
         {
             "sync_id": "id",
@@ -128,7 +129,7 @@ TABLES: Mapping[str, Made] = {
             "event_id": "event_id",
         },
     ),
-    "devices": Made(
+    "devices": TableMapping(
         "read_only_gpu_infos",
         {
             "device_id": "device_id",
@@ -139,14 +140,14 @@ TABLES: Mapping[str, Made] = {
         },
     ),
 }
-"""Declared tables that one table of the database gives, in the order of its ids."""
+"""Declared tables that are read from one table of the database, in the order of its ids."""
 
 
-def calls(source: str) -> Made:
-    """Describe the calls of CUDA that a table tells of; a kernel's name hides that of the call which launched it."""
-    columns: dict[str, Origin] = {
-        "api_call_id": CallNumber(source),
-        "correlation_id": CallNumber(source),
+def call_mapping(source: str) -> TableMapping:
+    """Return the mapping of the API calls in a source table. Rows of kernels do not have the name of the call."""
+    columns: dict[str, ColumnSource] = {
+        "api_call_id": CallId(source),
+        "correlation_id": CallId(source),
         "start_ns": "api_start",
         "end_ns": "api_stop",
         "process_id": "process_id",
@@ -154,4 +155,4 @@ def calls(source: str) -> Made:
     }
     if source != "read_only_kernels":
         columns["name"] = "name_id"
-    return Made(source, columns, only_first=True)
+    return TableMapping(source, columns, only_first=True)

@@ -1,4 +1,4 @@
-"""Graphs of TensorFlow: GraphDef, MetaGraphDef and SavedModel, binary (``.pb``) and text (``.pbtxt``).
+"""Read graphs of TensorFlow: GraphDef, MetaGraphDef and SavedModel, binary (``.pb``) and text (``.pbtxt``).
 
 Source: the messages of TensorFlow, declared in ``schemas/proto/tensorflow_graph.proto``.
 """
@@ -16,19 +16,24 @@ SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
 
 
 def sniff(source: Source) -> bool:
-    """Whether a file begins as a graph or as run metadata (which ``open_`` refuses), or a folder holds a SavedModel."""
+    """Return whether a file starts like a graph, or a folder contains a SavedModel.
+
+    Run metadata is accepted, too: opening it raises an error that explains what to open instead.
+    """
     if source.names:
         return any(name in source.names for name in SAVED_MODELS)
-    from tracekit.readers.tensorflow.forms import form
+    from tracekit.readers.tensorflow.forms import detect_form
 
-    return form(source.head) is not None
+    return detect_form(source.head) is not None
 
 
-def open_(source: Source) -> Capture:
-    """Read a graph."""
+def open_capture(source: Source) -> Capture:
+    """Read a TensorFlow graph or SavedModel."""
     from tracekit.readers.graphdef.capture import GraphCapture
 
     return GraphCapture(source)
 
 
-READER = Reader("graphdef", "TensorFlow graph or SavedModel (.pb, .pbtxt)", (".pb", ".pbtxt", ".meta"), sniff, open_)
+READER = Reader(
+    "graphdef", "TensorFlow graph or SavedModel (.pb, .pbtxt)", (".pb", ".pbtxt", ".meta"), sniff, open_capture
+)

@@ -1,4 +1,4 @@
-"""Graphs written as text, turned into what is written as bytes; the runtime of protobuf reads them."""
+"""Convert graphs in the text format of protobuf to their binary form, with the parser of the protobuf runtime."""
 
 from __future__ import annotations
 
@@ -8,45 +8,49 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import messages
 from tracekit.readers.tensorflow.types import FILE
 
-MOST = 1 << 28
-"""Bytes of text that are read; they take some minutes."""
+MAX_TEXT_BYTES = 1 << 28
+"""Maximum size of a text file; one of this size takes some minutes."""
 
 
-_ESCAPES = re.compile(r"\\{1001}")
-"""Backslashes in a row, for which the runtime's parser takes time that grows with the square of their number."""
+_LONG_ESCAPES = re.compile(r"\\{1001}")
+"""Consecutive backslashes. The parser of the runtime takes time that is quadratic in their number."""
 
 
 def check_size(size: int) -> None:
-    """Check that so many bytes of text are read.
+    """Check that a text of some size is supported.
 
     Raises:
-        Damage: They are too many.
+        Damage: The size exceeds the limit.
     """
-    if size > MOST:
-        raise Damage(f"{size} bytes of text are more than are read: write it as binary")
+    if size > MAX_TEXT_BYTES:
+        raise Damage(f"{size} bytes of text exceed the limit of {MAX_TEXT_BYTES}: write it as binary")
 
 
-def encoded(octets: bytes | memoryview, name: str) -> bytes:
-    """Read a message written as text: its binary form, without the fields that are not declared.
+def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
+    """Convert a message in text format to its binary form, without undeclared fields.
+
+    Args:
+        data: The text.
+        name: Name of the message type.
 
     Raises:
-        Damage: It is none; the message says where it ceases to be.
+        Damage: The text is not such a message; the error says where it becomes invalid.
     """
     from google.protobuf import text_format
 
-    check_size(len(octets))
-    text = bytes(octets).decode("utf-8", "replace").removeprefix("\ufeff")
-    if _ESCAPES.search(text):
+    check_size(len(data))
+    text = bytes(data).decode("utf-8", "replace").removeprefix("\ufeff")
+    if _LONG_ESCAPES.search(text):
         raise Damage(f"the {name}: more than 1,000 backslashes in a row")
-    made = messages.message(FILE, name)()
+    parsed = messages.message(FILE, name)()
     try:
-        text_format.Parse(text, made, allow_unknown_field=True)
-        return bytes(made.SerializeToString())
+        text_format.Parse(text, parsed, allow_unknown_field=True)
+        return bytes(parsed.SerializeToString())
     except text_format.ParseError as e:
         line, column = e.GetLine(), e.GetColumn()
-        place = "" if line is None else f", line {line}, column {column or 1}"
-        raise Damage(f"the {name}{place}: no text of protobuf, or cut short") from e
+        position = "" if line is None else f", line {line}, column {column or 1}"
+        raise Damage(f"the {name}{position}: not protobuf text, or truncated") from e
     except RecursionError as e:
-        raise Damage(f"the {name} is nested too deep") from e
+        raise Damage(f"the {name} is nested too deeply") from e
     except (ValueError, OverflowError) as e:
         raise Damage(f"the {name}: a value is out of range") from e

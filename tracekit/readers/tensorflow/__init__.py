@@ -1,1 +1,1 @@
-"""What readers of TensorFlow's files share: graphs, taken apart into nodes and edges."""
+"""Decode the graphs in TensorFlow's files into nodes and edges."""

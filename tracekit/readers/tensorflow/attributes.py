@@ -1,4 +1,4 @@
-"""Attributes of nodes: those that have a column of their own, the functions they name, and all others as JSON."""
+"""Decode the attributes of nodes: some have columns of their own, others are functions or become JSON."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tracekit.readers.common.columns import DICTIONARY, compact
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.tensorflow import distinct, values
-from tracekit.readers.tensorflow.fields import column, joined, spans
+from tracekit.readers.tensorflow.fields import field_spans, join_by_row, string_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tracekit.readers.common.protobuf.decoding import Buffer, Places
     from tracekit.readers.common.protobuf.occurrences import Occurrences
-    from tracekit.readers.tensorflow.distinct import Distinct, Numbers
+    from tracekit.readers.tensorflow.distinct import DistinctValues, Int64Array
 
-TYPED_BY = ("dtype", "DstT", "out_type", "T")
-"""Attributes that hold the type of the elements; the first that a node has counts."""
-OWN = {
+DTYPE_ATTRIBUTES = ("dtype", "DstT", "out_type", "T")
+"""Attributes that hold the type of the elements; the first one that a node has is used."""
+COLUMN_ATTRIBUTES = {
     "output_shapes": ("_output_shapes", "list"),
     "strides": ("strides", "list"),
     "padding": ("padding", "s"),
@@ -32,96 +32,105 @@ OWN = {
     "dilations": ("dilations", "list"),
     "ksize": ("ksize", "list"),
 }
-"""Columns, the attribute each is made of, and what that must hold."""
+"""Columns that are read from one attribute: its name and the kind of its value."""
 _KEY, _VALUE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Attributes:
+class NodeAttributes:
     """The attributes of n nodes, sorted by node and name.
 
     Attributes:
         rows: Number of nodes.
         nodes: Node of each attribute.
-        keys: Number of its name in ``names``.
-        codes: Number of its value in ``values``.
+        keys: Position of its name in ``names``.
+        codes: Code of its value in ``values``.
+        names: Distinct names.
+        values: Distinct values.
     """
 
     rows: int
-    nodes: Numbers
-    keys: Numbers
-    codes: Numbers
+    nodes: Int64Array
+    keys: Int64Array
+    codes: Int64Array
     names: Sequence[str]
-    values: Distinct
+    values: DistinctValues
 
-    def own(self) -> dict[str, pa.Array]:
-        """Return the columns made of one attribute each, and the type of the elements."""
-        told, json = self.values.told, self.values.json
-        made = {name: self._column([self._chosen(*of)], told if of[1] == "s" else json) for name, of in OWN.items()}
-        made["dtype"] = self._column([self._chosen(key, "type") for key in reversed(TYPED_BY)], told)
-        return made
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the columns that are read from one attribute each, and the type of the elements."""
+        strings, json = self.values.strings, self.values.json
+        arrays = {
+            name: self._build_column([self._select(*attribute)], strings if attribute[1] == "s" else json)
+            for name, attribute in COLUMN_ATTRIBUTES.items()
+        }
+        arrays["dtype"] = self._build_column([self._select(key, "type") for key in reversed(DTYPE_ATTRIBUTES)], strings)
+        return arrays
 
-    def json(self) -> pa.ChunkedArray:
-        """Return all others as JSON objects; null for nodes that have none."""
-        others = np.ones(len(self.nodes), np.bool_)
-        for of in OWN.values():
-            others[self._chosen(*of)] = False
-        rows = np.flatnonzero(others)
-        names = pa.array(map(values.dumped, self.names), pa.string())
+    def other_attributes(self) -> pa.ChunkedArray:
+        """Return all other attributes as JSON objects, null for nodes without any."""
+        is_other = np.ones(len(self.nodes), np.bool_)
+        for attribute in COLUMN_ATTRIBUTES.values():
+            is_other[self._select(*attribute)] = False
+        rows = np.flatnonzero(is_other)
+        names = pa.array(map(values.dump_json, self.names), pa.string())
         try:
-            given = self.values.json.take(pa.array(self.codes[rows]))
-            parts = pc.binary_join_element_wise(names.take(pa.array(self.keys[rows])), given, ":")
+            encoded = self.values.json.take(pa.array(self.codes[rows]))
+            members = pc.binary_join_element_wise(names.take(pa.array(self.keys[rows])), encoded, ":")
         except pa.ArrowInvalid as e:
-            raise Damage("attributes are too large") from e
-        return joined(self.rows, self.nodes[rows], parts, "{}")
+            raise Damage("the attributes of the nodes exceed the 2 GiB of an Arrow array") from e
+        return join_by_row(self.rows, self.nodes[rows], members, "{}")
 
-    def functions(self, called: Places, ops: pa.Array) -> pa.ChunkedArray:
-        """Return the names of called functions as JSON lists; null for nodes that call none.
+    def function_names(self, call_nodes: Places, ops: pa.Array) -> pa.ChunkedArray:
+        """Return the names of called functions as JSON lists, null for nodes that call none.
 
         Args:
-            called: Nodes whose operation is a function.
+            call_nodes: Nodes whose operation is a function.
             ops: Their operations.
         """
-        named = self.values.functions
-        rows = np.flatnonzero(np.isin(self.codes, list(named)))
+        function_lists = self.values.functions
+        rows = np.flatnonzero(np.isin(self.codes, list(function_lists)))
         encoded = ops.dictionary_encode()
-        calls = pa.array(map(values.dumped, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
-        parts = pa.concat_arrays([calls, pa.array([named[int(code)] for code in self.codes[rows]], pa.string())])
-        nodes = np.concatenate((called, self.nodes[rows]))
+        calls = pa.array(map(values.dump_json, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
+        names = pa.concat_arrays(
+            [calls, pa.array([function_lists[int(code)] for code in self.codes[rows]], pa.string())]
+        )
+        nodes = np.concatenate((call_nodes, self.nodes[rows]))
         order = np.argsort(nodes, kind="stable")
-        return joined(self.rows, nodes[order], parts.take(pa.array(order)), "[]")
+        return join_by_row(self.rows, nodes[order], names.take(pa.array(order)), "[]")
 
-    def _chosen(self, key: str, kind: str) -> Places:
-        """Which of all attributes have a name and hold a kind of value."""
+    def _select(self, key: str, kind: str) -> Places:
+        """Return the rows of attributes with a name and a kind of value."""
         if key not in self.names:
             return np.zeros(0, np.int64)
         fitting = self.values.kinds[self.codes] == distinct.KINDS.index(kind)
         return np.flatnonzero((self.keys == self.names.index(key)) & fitting)
 
-    def _column(self, chosen: Iterable[Places], texts: pa.Array) -> pa.Array:
-        """Make a column of some attributes, the last of which counts."""
+    def _build_column(self, selections: Iterable[Places], strings: pa.Array) -> pa.Array:
+        """Build a column from some attributes of which later ones take precedence."""
         codes = np.full(self.rows, -1, np.int64)
-        for rows in chosen:
+        for rows in selections:
             codes[self.nodes[rows]] = self.codes[rows]
-        absent = codes < 0
-        return pa.nulls(self.rows, DICTIONARY) if absent.all() else compact(pa.array(codes, mask=absent), texts)
+        missing = codes < 0
+        return pa.nulls(self.rows, DICTIONARY) if missing.all() else compact(pa.array(codes, mask=missing), strings)
 
 
-def read(buffer: Buffer, found: Occurrences, rows: int) -> Attributes:
-    """Read the attributes of n nodes.
+def read_attributes(buffer: Buffer, occurrences: Occurrences, rows: int) -> NodeAttributes:
+    """Decode the attributes of n nodes.
 
     Raises:
-        Damage: A value is none.
+        Damage: A value is not a valid message.
     """
-    entries = decode(buffer, found.starts, found.stops, (_KEY, _VALUE))
-    keys = column(buffer, entries.get(_KEY), len(found)).fill_null("").dictionary_encode()
-    codes, given = distinct.read(buffer, *spans(entries.get(_VALUE), len(found)))
+    entries = decode(buffer, occurrences.starts, occurrences.stops, (_KEY, _VALUE))
+    keys = string_column(buffer, entries.get(_KEY), len(occurrences)).fill_null("").dictionary_encode()
+    codes, distinct_values = distinct.decode_attribute_values(
+        buffer, *field_spans(entries.get(_VALUE), len(occurrences))
+    )
     names = keys.dictionary.to_pylist()
     ranks = np.argsort(np.argsort(np.array(names, object))) if names else np.zeros(0, np.int64)
     numbers = keys.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    places = found.rows * max(1, len(names)) + ranks[numbers]
-    order = np.argsort(places, kind="stable")
+    sort_keys = occurrences.rows * max(1, len(names)) + ranks[numbers]
+    order = np.argsort(sort_keys, kind="stable")
     last = np.ones(len(order), np.bool_)
-    last[:-1] = places[order][1:] != places[order][:-1]
+    last[:-1] = sort_keys[order][1:] != sort_keys[order][:-1]
     order = order[last]
-    return Attributes(rows, found.rows[order], numbers[order], codes[order], names, given)
+    return NodeAttributes(rows, occurrences.rows[order], numbers[order], codes[order], names, distinct_values)

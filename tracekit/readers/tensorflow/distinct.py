@@ -1,4 +1,4 @@
-"""Values of many attributes: each different one is taken apart once, texts all together."""
+"""Decode the values of many attributes, each distinct value once."""
 
 from __future__ import annotations
 
@@ -14,158 +14,179 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import occurrences
 from tracekit.readers.tensorflow import values
-from tracekit.readers.tensorflow.fields import full_pieces, joined, spans, texts
+from tracekit.readers.tensorflow.fields import field_spans, join_by_row, slice_bytes_or_empty, slice_strings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Places
-    from tracekit.readers.tensorflow.values import Value
+    from tracekit.readers.tensorflow.values import AttributeValue
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-LONG = 1 << 16
-"""Bytes of a value that is not taken apart."""
+MAX_DECODED_BYTES = 1 << 16
+"""Maximum size of a value that is decoded; of a longer one, only the size is returned."""
 KINDS = ("", "list", "s", "i", "f", "b", "type", "shape", "tensor", "placeholder", "func")
-"""What a value may be; the number of its field, but for the last two."""
-_LIST, _TEXT, _TENSOR = 1, 2, 8
-_VALUES, _LISTED = range(1, 11), range(2, 10)
+"""Kinds of values. The position is the number of the field, except for the last two."""
+_LIST, _STRING, _TENSOR = 1, 2, 8
+_VALUES, _LIST_FIELDS = range(1, 11), range(2, 10)
 _DTYPE, _SHAPE = 1, 2
-_ESCAPED = r'["\\\x00-\x1f]'
+_NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 
 @dataclass(slots=True)
-class Distinct:
-    """Different values by number.
+class DistinctValues:
+    """Distinct values of attributes, by code.
 
     Attributes:
-        kinds: What each is, a number in ``KINDS``.
+        kinds: Kind of each, as a position in ``KINDS``.
         json: JSON of each.
-        told: Text of each that is a text or a type; null for others.
-        functions: JSON of the names of functions, joined by commas, of those that name functions.
+        strings: String of each that is a string or a type, null for others.
+        functions: Comma-separated JSON strings of function names, for values that refer to functions.
     """
 
-    kinds: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    kinds: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     json: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
-    told: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
+    strings: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
     functions: dict[int, str] = field(default_factory=dict)
 
-    def extend(self, found: list[Value]) -> None:
-        """Add values taken apart one by one."""
+    def extend(self, decoded: list[AttributeValue]) -> None:
+        """Append decoded values."""
         first = len(self.kinds)
-        named = {first + i: ",".join(map(values.dumped, v.functions)) for i, v in enumerate(found) if v.functions}
-        self.functions |= named
-        kinds = np.array([KINDS.index(v.kind) for v in found], np.int64)
-        self.add(kinds, pa.array([v.json for v in found], pa.string()), pa.array([v.text for v in found], pa.string()))
+        functions = {
+            first + i: ",".join(map(values.dump_json, v.functions)) for i, v in enumerate(decoded) if v.functions
+        }
+        self.functions |= functions
+        kinds = np.array([KINDS.index(v.kind) for v in decoded], np.int64)
+        self.add(
+            kinds, pa.array([v.json for v in decoded], pa.string()), pa.array([v.text for v in decoded], pa.string())
+        )
 
-    def add(self, kinds: Numbers, json: pa.Array, told: pa.Array) -> None:
-        """Add values."""
+    def add(self, kinds: Int64Array, json: pa.Array, strings: pa.Array) -> None:
+        """Append columns of values."""
         self.kinds = np.concatenate((self.kinds, kinds))
-        self.json, self.told = pa.concat_arrays([self.json, json]), pa.concat_arrays([self.told, told])
+        self.json, self.strings = pa.concat_arrays([self.json, json]), pa.concat_arrays([self.strings, strings])
 
 
-def read(buffer: Buffer, starts: Places, stops: Places) -> tuple[Numbers, Distinct]:
-    """Take n values apart: n numbers, and what is behind each number.
+def decode_attribute_values(buffer: Buffer, starts: Places, stops: Places) -> tuple[Int64Array, DistinctValues]:
+    """Decode n values; return the code of each and the distinct values.
 
     Raises:
-        Damage: One is no value.
+        Damage: A value is not a valid message.
     """
-    codes, found = np.zeros(len(starts), np.int64), Distinct()
-    held = decode(buffer, starts, stops, (_TENSOR,)).get(_TENSOR)
-    is_tensor = _present(held, len(starts))
+    codes, distinct = np.zeros(len(starts), np.int64), DistinctValues()
+    tensor_field = decode(buffer, starts, stops, (_TENSOR,)).get(_TENSOR)
+    is_tensor = _has_field(tensor_field, len(starts))
 
-    def put(rows: Places, encoded: pa.DictionaryArray, make: Callable[[bytes], Value]) -> None:
-        codes[rows] = encoded.indices.to_numpy(zero_copy_only=False) + len(found.kinds)
-        found.extend([make(octets) for octets in encoded.dictionary.to_pylist()])
+    def add_rows(rows: Places, keys: pa.DictionaryArray, decode: Callable[[bytes], AttributeValue]) -> None:
+        codes[rows] = keys.indices.to_numpy(zero_copy_only=False) + len(distinct.kinds)
+        distinct.extend([decode(data) for data in keys.dictionary.to_pylist()])
 
-    if held is not None:
-        put(np.flatnonzero(is_tensor), _tensors(buffer, *held.spans()), _tensor)
-    is_long = ~is_tensor & (stops - starts > LONG)
+    if tensor_field is not None:
+        add_rows(np.flatnonzero(is_tensor), _tensor_keys(buffer, *tensor_field.spans()), _tensor_value)
+    is_long = ~is_tensor & (stops - starts > MAX_DECODED_BYTES)
     long = np.flatnonzero(is_long)
-    put(long, pa.array(stops[long] - starts[long]).cast(pa.string()).cast(pa.binary()).dictionary_encode(), _long)
+    add_rows(
+        long, pa.array(stops[long] - starts[long]).cast(pa.string()).cast(pa.binary()).dictionary_encode(), _long_value
+    )
     short = np.flatnonzero(~is_tensor & ~is_long)
-    codes[short] = _short(buffer, starts[short], stops[short], found)
-    return codes, found
+    codes[short] = _decode_short_values(buffer, starts[short], stops[short], distinct)
+    return codes, distinct
 
 
-def _short(buffer: Buffer, starts: Places, stops: Places, found: Distinct) -> Numbers:
-    """Take n values apart that are neither tensors nor long, and add them to those found: n numbers out."""
-    encoded = full_pieces(buffer, starts, stops).dictionary_encode()
-    numbers, different = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
-    places = np.zeros(len(different), np.int64)
-    places[numbers[::-1]] = np.arange(len(starts))[::-1]
-    of_texts, kinds, json, told = _texts(buffer, starts[places], stops[places])
-    code = np.zeros(len(different), np.int64)
-    code[of_texts] = np.arange(len(found.kinds), len(found.kinds) + len(of_texts))
-    found.add(kinds, json, told)
-    others = np.ones(len(different), np.bool_)
-    others[of_texts] = False
-    code[others] = np.arange(len(found.kinds), len(found.kinds) + int(others.sum()))
-    found.extend([values.value(octets) for octets in different.filter(pa.array(others)).to_pylist()])
-    made: Numbers = code[numbers]
-    return made
+def _decode_short_values(buffer: Buffer, starts: Places, stops: Places, distinct: DistinctValues) -> Int64Array:
+    """Decode values that are neither tensors nor long, append them to the distinct values and return n codes."""
+    encoded = slice_bytes_or_empty(buffer, starts, stops).dictionary_encode()
+    numbers, distinct_bytes = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
+    first_rows = np.zeros(len(distinct_bytes), np.int64)
+    first_rows[numbers[::-1]] = np.arange(len(starts))[::-1]
+    string_rows, kinds, json, strings = _decode_strings(buffer, starts[first_rows], stops[first_rows])
+    distinct_codes = np.zeros(len(distinct_bytes), np.int64)
+    distinct_codes[string_rows] = np.arange(len(distinct.kinds), len(distinct.kinds) + len(string_rows))
+    distinct.add(kinds, json, strings)
+    others = np.ones(len(distinct_bytes), np.bool_)
+    others[string_rows] = False
+    distinct_codes[others] = np.arange(len(distinct.kinds), len(distinct.kinds) + int(others.sum()))
+    distinct.extend(
+        [values.decode_attribute_value(data) for data in distinct_bytes.filter(pa.array(others)).to_pylist()]
+    )
+    codes: Int64Array = distinct_codes[numbers]
+    return codes
 
 
-def _texts(buffer: Buffer, starts: Places, stops: Places) -> tuple[Places, Numbers, pa.Array, pa.Array]:
-    """Take those of n values apart that are a text, or a list of texts: which, their kinds, JSON and texts."""
+def _decode_strings(buffer: Buffer, starts: Places, stops: Places) -> tuple[Places, Int64Array, pa.Array, pa.Array]:
+    """Decode the values that are a string or a list of strings.
+
+    Returns:
+        Their rows, kinds, JSON and strings.
+    """
     fields = decode(buffer, starts, stops, _VALUES)
-    short = stops - starts <= values.LONGEST
-    single = np.flatnonzero(_only(fields, _TEXT, len(starts)) & short)
-    several = np.flatnonzero(_only(fields, _LIST, len(starts)) & short)
-    begins, ends = spans(fields.get(_LIST), len(starts))
-    inside = decode(buffer, begins[several], ends[several], _LISTED)
-    several = several[_only(inside, _TEXT, len(several))]
-    begins_of_text, ends_of_text = spans(fields.get(_TEXT), len(starts))
-    told = texts(buffer, begins_of_text[single], ends_of_text[single])
-    (listed,) = occurrences(buffer, begins[several], ends[several], (_TEXT,))
-    lists = joined(len(several), listed.rows, _quoted(texts(buffer, listed.starts, listed.stops)), "[]")
-    json = pa.concat_arrays([_quoted(told), *lists.chunks])
-    kinds = np.repeat([_TEXT, _LIST], [len(single), len(several)])
-    return np.concatenate((single, several)), kinds, json, pa.concat_arrays([told, pa.nulls(len(several), pa.string())])
+    is_short = stops - starts <= values.MAX_LENGTH
+    single_rows = np.flatnonzero(_has_only_field(fields, _STRING, len(starts)) & is_short)
+    list_rows = np.flatnonzero(_has_only_field(fields, _LIST, len(starts)) & is_short)
+    list_starts, list_stops = field_spans(fields.get(_LIST), len(starts))
+    list_fields = decode(buffer, list_starts[list_rows], list_stops[list_rows], _LIST_FIELDS)
+    list_rows = list_rows[_has_only_field(list_fields, _STRING, len(list_rows))]
+    string_starts, string_stops = field_spans(fields.get(_STRING), len(starts))
+    strings = slice_strings(buffer, string_starts[single_rows], string_stops[single_rows])
+    (list_items,) = occurrences(buffer, list_starts[list_rows], list_stops[list_rows], (_STRING,))
+    lists = join_by_row(
+        len(list_rows), list_items.rows, _json_strings(slice_strings(buffer, list_items.starts, list_items.stops)), "[]"
+    )
+    json = pa.concat_arrays([_json_strings(strings), *lists.chunks])
+    kinds = np.repeat([_STRING, _LIST], [len(single_rows), len(list_rows)])
+    return (
+        np.concatenate((single_rows, list_rows)),
+        kinds,
+        json,
+        pa.concat_arrays([strings, pa.nulls(len(list_rows), pa.string())]),
+    )
 
 
-def _quoted(plain: pa.Array) -> pa.Array:
-    """Write texts as JSON."""
-    made = pc.binary_join_element_wise('"', plain, '"', "")
-    escaped = pc.match_substring_regex(plain, _ESCAPED)
-    if not pc.any(escaped).as_py():
-        return made
-    odd = plain.filter(escaped).dictionary_encode()
-    dumped = pa.array(map(values.dumped, odd.dictionary.to_pylist()), pa.string()).take(odd.indices)
-    return pc.replace_with_mask(made, escaped, dumped)
+def _json_strings(strings: pa.Array) -> pa.Array:
+    """Return strings as JSON strings."""
+    quoted = pc.binary_join_element_wise('"', strings, '"', "")
+    needs_escape = pc.match_substring_regex(strings, _NEEDS_ESCAPE)
+    if not pc.any(needs_escape).as_py():
+        return quoted
+    escaped_strings = strings.filter(needs_escape).dictionary_encode()
+    escaped = pa.array(map(values.dump_json, escaped_strings.dictionary.to_pylist()), pa.string()).take(
+        escaped_strings.indices
+    )
+    return pc.replace_with_mask(quoted, needs_escape, escaped)
 
 
-def _only(fields: dict[int, Field], number: int, rows: int) -> Mask:
-    """Say of each message whether it has one field and none of the others."""
-    found = _present(fields.get(number), rows)
+def _has_only_field(fields: dict[int, Field], number: int, rows: int) -> Mask:
+    """Return which messages have one field and none of the others."""
+    mask = _has_field(fields.get(number), rows)
     for other in fields.keys() - {number}:
-        found = found & ~_present(fields[other], rows)
-    return found
+        mask = mask & ~_has_field(fields[other], rows)
+    return mask
 
 
-def _present(field: Field | None, rows: int) -> Mask:
+def _has_field(field: Field | None, rows: int) -> Mask:
     if field is None:
         return np.zeros(rows, np.bool_)
     return np.ones(rows, np.bool_) if field.valid is None else field.valid
 
 
-def _tensors(buffer: Buffer, starts: Places, stops: Places) -> pa.DictionaryArray:
-    """Take tensors apart: the type as text, a colon and the shape of each."""
+def _tensor_keys(buffer: Buffer, starts: Places, stops: Places) -> pa.DictionaryArray:
+    """Return type and shape of n tensors, separated by a colon, dictionary-encoded."""
     fields = decode(buffer, starts, stops, (_DTYPE, _SHAPE))
     dtype = fields.get(_DTYPE)
     if dtype is not None and dtype.stops is not None:
-        raise Damage("the type of a tensor is no number")
+        raise Damage("the type of a tensor is not a number")
     numbers = np.zeros(len(starts), np.int64) if dtype is None else dtype.values.astype(np.int64)
     types = pa.array(numbers).cast(pa.string()).cast(pa.binary())
-    shapes = full_pieces(buffer, *spans(fields.get(_SHAPE), len(starts)))
+    shapes = slice_bytes_or_empty(buffer, *field_spans(fields.get(_SHAPE), len(starts)))
     return pc.binary_join_element_wise(types, shapes, b":").dictionary_encode()
 
 
-def _tensor(both: bytes) -> Value:
-    dtype, _, shape = both.partition(b":")
-    return values.tensor(int(dtype), shape)
+def _tensor_value(key: bytes) -> AttributeValue:
+    dtype, _, shape = key.partition(b":")
+    return values.tensor_value(int(dtype), shape)
 
 
-def _long(size: bytes) -> Value:
-    return values.Value("", values.dumped({"bytes": int(size)}), None, ())
+def _long_value(size: bytes) -> AttributeValue:
+    return values.AttributeValue("", values.dump_json({"bytes": int(size)}), None, ())

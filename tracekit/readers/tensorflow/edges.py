@@ -1,7 +1,7 @@
-"""Inputs of nodes as edges.
+"""Build edges from the inputs of nodes.
 
-An input is written ``NAME`` (of output 0), ``NAME:OUTPUT`` or ``^NAME`` (control); in the body of a function
-``NAME:ARGUMENT:OUTPUT`` or the name of an argument of the function.
+An input is written as ``NAME`` (output 0), ``NAME:OUTPUT`` or ``^NAME`` (control dependency). In the body of a
+function, it is ``NAME:ARGUMENT:OUTPUT`` or the name of an argument of the function.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common.columns import compact
-from tracekit.readers.tensorflow.fields import texts
+from tracekit.readers.tensorflow.fields import slice_strings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,104 +23,110 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Places
     from tracekit.readers.common.protobuf.occurrences import Occurrences
 
-_PARTS = 3
+_MAX_PARTS = 3
 
 
-def edges(buffer: Buffer, inputs: Occurrences, owners: Places, nodes: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Make edges: m inputs of n nodes in, m rows out.
+def build_edges(
+    buffer: Buffer, inputs: Occurrences, owners: Places, nodes: Mapping[str, pa.Array]
+) -> dict[str, pa.Array]:
+    """Build edges: m inputs of n nodes in, m rows out.
 
     Args:
         buffer: Holds the inputs.
-        inputs: Where they are, and whose.
-        owners: Number of the graph, or of the function, that each node belongs to.
+        inputs: Location and node of each input.
+        owners: Number of the graph or function that each node belongs to.
         nodes: Columns of the nodes: ``name``, ``graph``, ``run``.
     """
-    target, nodes_before = pa.array(inputs.rows), len(owners)
-    encoded = pa.concat_arrays([nodes["name"], texts(buffer, inputs.starts, inputs.stops)]).dictionary_encode()
+    target, node_count = pa.array(inputs.rows), len(owners)
+    encoded = pa.concat_arrays([nodes["name"], slice_strings(buffer, inputs.starts, inputs.stops)]).dictionary_encode()
     names = encoded.indices.to_numpy(zero_copy_only=False)
-    given = names[nodes_before:]
-    written = _written(encoded.dictionary)
-    named = written.names[given]
-    wanted = np.concatenate((names[:nodes_before], named)).astype(np.int64)
-    wanted += np.concatenate((owners, owners[inputs.rows])) * len(written.texts)
-    control = written.control[given]
+    input_names = names[node_count:]
+    parsed = _parse_inputs(encoded.dictionary)
+    source_names = parsed.names[input_names]
+    node_keys = np.concatenate((names[:node_count], source_names)).astype(np.int64)
+    node_keys += np.concatenate((owners, owners[inputs.rows])) * len(parsed.strings)
+    control = parsed.control[input_names]
     return {
         "edge_id": pa.array(np.arange(len(inputs))),
         "run": nodes["run"].take(target),
         "graph": nodes["graph"].take(target),
-        "source": _sources(wanted[:nodes_before], wanted[nodes_before:]),
-        "source_name": compact(pa.array(named), written.texts),
-        "source_argument": written.arguments.take(pa.array(given)),
-        "source_output": pa.array(written.outputs[given], mask=control),
+        "source": _find_nodes(node_keys[:node_count], node_keys[node_count:]),
+        "source_name": compact(pa.array(source_names), parsed.strings),
+        "source_argument": parsed.arguments.take(pa.array(input_names)),
+        "source_output": pa.array(parsed.outputs[input_names], mask=control),
         "target": target,
-        "target_input": _numbers(inputs.rows, control),
+        "target_input": _input_numbers(inputs.rows, control),
         "control": pa.array(control),
     }
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """What is written as inputs, n different texts taken apart.
+class _ParsedInputs:
+    """The components of n distinct inputs.
 
     Attributes:
-        texts: The n texts, and further names.
-        names: Number, in ``texts``, of the name in each.
-        arguments: The argument in each, if it has one.
-        outputs: The number of the output in each.
-        control: Whether each is a control dependency.
+        strings: The n inputs, followed by names that occur only in inputs.
+        names: Position in ``strings`` of the name in each input.
+        arguments: The argument in each input, if it has one.
+        outputs: The number of the output in each input.
+        control: Whether each input is a control dependency.
     """
 
-    texts: pa.Array
+    strings: pa.Array
     names: npt.NDArray[np.int64]
     arguments: pa.DictionaryArray
     outputs: npt.NDArray[np.int32]
     control: npt.NDArray[np.bool_]
 
 
-def _written(different: pa.Array) -> _Written:
-    """Take different inputs apart; most are a name and nothing else."""
-    control = pc.starts_with(different, "^")
-    rows = np.flatnonzero(pc.or_(control, pc.match_substring(different, ":")).to_numpy(zero_copy_only=False))
-    plain = pc.replace_substring_regex(different.take(pa.array(rows)), r"\A\^", "")
-    split = pc.split_pattern(plain, ":", max_splits=_PARTS - 1)
+def _parse_inputs(distinct: pa.Array) -> _ParsedInputs:
+    """Parse distinct inputs; most consist of just a name."""
+    control = pc.starts_with(distinct, "^")
+    rows = np.flatnonzero(pc.or_(control, pc.match_substring(distinct, ":")).to_numpy(zero_copy_only=False))
+    without_caret = pc.replace_substring_regex(distinct.take(pa.array(rows)), r"\A\^", "")
+    split = pc.split_pattern(without_caret, ":", max_splits=_MAX_PARTS - 1)
     lengths = pc.list_value_length(split).to_numpy(zero_copy_only=False)
     flat, first = split.flatten(), np.cumsum(lengths) - lengths
-    name, second, third = (flat.take(pa.array(first + i, mask=lengths <= i)) for i in range(_PARTS))
+    name, second, third = (flat.take(pa.array(first + i, mask=lengths <= i)) for i in range(_MAX_PARTS))
     is_output = pc.and_(pc.match_substring_regex(second, r"^[0-9]+$"), third.is_null())
     arguments = pc.if_else(is_output, None, second).dictionary_encode()
-    outputs = np.zeros(len(different), np.int32)
-    outputs[rows] = _small(pc.if_else(is_output, second, third))
-    known = pc.index_in(name, different)
-    others = name.filter(known.is_null()).dictionary_encode()
-    names = np.arange(len(different))
-    names[rows] = known.fill_null(-1).to_numpy(zero_copy_only=False)
-    names[names < 0] = others.indices.to_numpy(zero_copy_only=False) + len(different)
-    where = np.full(len(different), -1)
-    where[rows] = np.arange(len(rows))
-    every = arguments.take(pa.array(where, mask=where < 0))
-    return _Written(
-        pa.concat_arrays([different, others.dictionary]), names, every, outputs, control.to_numpy(zero_copy_only=False)
+    outputs = np.zeros(len(distinct), np.int32)
+    outputs[rows] = _parse_int32(pc.if_else(is_output, second, third))
+    positions = pc.index_in(name, distinct)
+    new_names = name.filter(positions.is_null()).dictionary_encode()
+    names = np.arange(len(distinct))
+    names[rows] = positions.fill_null(-1).to_numpy(zero_copy_only=False)
+    names[names < 0] = new_names.indices.to_numpy(zero_copy_only=False) + len(distinct)
+    part_rows = np.full(len(distinct), -1)
+    part_rows[rows] = np.arange(len(rows))
+    all_arguments = arguments.take(pa.array(part_rows, mask=part_rows < 0))
+    return _ParsedInputs(
+        pa.concat_arrays([distinct, new_names.dictionary]),
+        names,
+        all_arguments,
+        outputs,
+        control.to_numpy(zero_copy_only=False),
     )
 
 
-def _small(texts_: pa.Array) -> npt.NDArray[np.int32]:
-    """Read texts as numbers of 32 bits; 0 where they are none."""
-    fits = pc.match_substring_regex(texts_, r"^[0-9]{1,9}$")
-    found = pc.if_else(fits, texts_, None).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
-    return np.asarray(found, np.int32)
+def _parse_int32(strings: pa.Array) -> npt.NDArray[np.int32]:
+    """Parse strings as 32-bit numbers, 0 where they are not."""
+    fits = pc.match_substring_regex(strings, r"^[0-9]{1,9}$")
+    numbers = pc.if_else(fits, strings, None).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+    return np.asarray(numbers, np.int32)
 
 
-def _sources(nodes: Places, wanted: Places) -> pa.Array:
-    """Find nodes by what is behind their number: m wanted numbers in, m nodes out, the first of each, null for none."""
-    known, first = np.unique(nodes, return_index=True)
-    if not len(known):
-        return pa.nulls(len(wanted), pa.int64())
-    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return pa.array(first[places], mask=known[places] != wanted)
+def _find_nodes(nodes: Places, keys: Places) -> pa.Array:
+    """Return the first node with each key, null where there is none: m keys in, m nodes out."""
+    distinct_keys, first = np.unique(nodes, return_index=True)
+    if not len(distinct_keys):
+        return pa.nulls(len(keys), pa.int64())
+    positions = np.minimum(np.searchsorted(distinct_keys, keys), len(distinct_keys) - 1)
+    return pa.array(first[positions], mask=distinct_keys[positions] != keys)
 
 
-def _numbers(rows: Places, control: npt.NDArray[np.bool_]) -> pa.Array:
-    """Number the inputs of each node that are not control dependencies."""
+def _input_numbers(rows: Places, control: npt.NDArray[np.bool_]) -> pa.Array:
+    """Number the inputs of each node, without control dependencies."""
     before: Places = np.cumsum(~control) - ~control
     numbers = before - before[np.searchsorted(rows, rows)] if len(rows) else before
     return pa.array(numbers.astype(np.int32), mask=control)

@@ -1,4 +1,4 @@
-"""Fields of many messages as Arrow columns."""
+"""Convert fields of many protobuf messages to Arrow arrays."""
 
 from __future__ import annotations
 
@@ -15,61 +15,63 @@ from tracekit.readers.common.protobuf.decoding import Buffer, cut
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Field, Places
 
-MOST = (1 << 31) - (1 << 23)
-"""Bytes of a graph that are taken apart; protobuf allows little more."""
-JOINED_AT_ONCE = 1 << 16
+MAX_GRAPH_BYTES = (1 << 31) - (1 << 23)
+"""Maximum size of a graph; protobuf itself allows hardly more."""
+JOIN_BATCH_ROWS = 1 << 16
 
 
-def buffer_of(octets: bytes | memoryview) -> Buffer:
-    """Put bytes where they can be walked through."""
-    buffer = Buffer(len(octets))
-    buffer.octets[: len(octets)] = np.frombuffer(octets, np.uint8)
+def load_buffer(data: bytes | memoryview) -> Buffer:
+    """Copy bytes into a buffer in which they can be decoded."""
+    buffer = Buffer(len(data))
+    buffer.octets[: len(data)] = np.frombuffer(data, np.uint8)
     return buffer
 
 
-def pieces(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
-    """Cut bytes out: n places in, none of which overlaps another, n values out."""
+def slice_bytes(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
+    """Return n byte ranges, which must not overlap, as a binary array."""
     order = None if (starts[1:] >= stops[:-1]).all() else np.argsort(starts, kind="stable")
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = (starts, stops) if order is None else (starts[order], stops[order])
-    found = cut(buffer.octets, edges)
-    return found if order is None else found.take(pa.array(np.argsort(order)))
+    values = cut(buffer.octets, edges)
+    return values if order is None else values.take(pa.array(np.argsort(order)))
 
 
-def full_pieces(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
-    """Cut bytes out as ``pieces`` does; those of no length may lie anywhere."""
-    full = stops > starts
-    if full.all():
-        return pieces(buffer, starts, stops)
-    places = np.cumsum(full) - 1
-    return pieces(buffer, starts[full], stops[full]).take(pa.array(places, mask=~full)).fill_null(b"")
+def slice_bytes_or_empty(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
+    """Return n byte ranges as a binary array. Ranges must not overlap, but empty ones may be anywhere."""
+    is_filled = stops > starts
+    if is_filled.all():
+        return slice_bytes(buffer, starts, stops)
+    indices = np.cumsum(is_filled) - 1
+    return (
+        slice_bytes(buffer, starts[is_filled], stops[is_filled]).take(pa.array(indices, mask=~is_filled)).fill_null(b"")
+    )
 
 
-def texts(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
-    """Cut texts out as ``pieces`` does; bytes that are not UTF-8 are replaced."""
-    return text(pieces(buffer, starts, stops))[0]
+def slice_strings(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
+    """Return n byte ranges as strings, with invalid UTF-8 replaced."""
+    return text(slice_bytes(buffer, starts, stops))[0]
 
 
-def column(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
-    """Take a field as texts: n messages in, n texts out, null where it is absent.
+def string_column(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
+    """Return a field of n messages as strings, null where it is missing.
 
     Raises:
-        Damage: It holds a number.
+        Damage: The field has numbers instead of strings.
     """
     if field is None:
         return pa.nulls(rows, pa.string())
-    found = texts(buffer, *field.spans())
+    strings = slice_strings(buffer, *field.spans())
     if field.valid is None:
-        return found
-    places = np.cumsum(field.valid) - 1
-    return found.take(pa.array(places, mask=~field.valid))
+        return strings
+    indices = np.cumsum(field.valid) - 1
+    return strings.take(pa.array(indices, mask=~field.valid))
 
 
-def spans(field: Field | None, rows: int) -> tuple[Places, Places]:
-    """Places of a field of n messages, of no length where it is absent.
+def field_spans(field: Field | None, rows: int) -> tuple[Places, Places]:
+    """Return the start and end of a field in n messages, equal where it is missing.
 
     Raises:
-        Damage: It holds a number.
+        Damage: The field has numbers instead of bytes.
     """
     if field is None:
         return np.zeros(rows, np.int64), np.zeros(rows, np.int64)
@@ -78,20 +80,26 @@ def spans(field: Field | None, rows: int) -> tuple[Places, Places]:
     return starts, starts if stops is None else stops
 
 
-def joined(rows: int, owners: Places, parts: pa.Array, around: str) -> pa.ChunkedArray:
-    """Join the texts of each row by commas: m texts of ascending rows in, n texts out, null for rows without one.
+def join_by_row(rows: int, owners: Places, strings: pa.Array, brackets: str) -> pa.ChunkedArray:
+    """Join the strings of each row with commas, between brackets: m strings in, n rows out, null for empty rows.
+
+    Args:
+        rows: Number of rows.
+        owners: Row of each string, in ascending order.
+        strings: The strings.
+        brackets: Opening and closing bracket.
 
     Raises:
-        Damage: They are too large together.
+        Damage: The result is too large for an Arrow array.
     """
-    made = [pa.array([], pa.string())]
-    for first in range(0, rows, JOINED_AT_ONCE):
-        edges = np.searchsorted(owners, np.arange(first, min(rows, first + JOINED_AT_ONCE) + 1))
+    batches = [pa.array([], pa.string())]
+    for first in range(0, rows, JOIN_BATCH_ROWS):
+        edges = np.searchsorted(owners, np.arange(first, min(rows, first + JOIN_BATCH_ROWS) + 1))
         empty = np.append(edges[1:] == edges[:-1], False)
         offsets = pa.array((edges - edges[0]).astype(np.int32), mask=empty)
-        lists = pa.ListArray.from_arrays(offsets, parts.slice(edges[0], edges[-1] - edges[0]))
+        lists = pa.ListArray.from_arrays(offsets, strings.slice(edges[0], edges[-1] - edges[0]))
         try:
-            made.append(pc.binary_join_element_wise(around[0], pc.binary_join(lists, ","), around[1], ""))
+            batches.append(pc.binary_join_element_wise(brackets[0], pc.binary_join(lists, ","), brackets[1], ""))
         except pa.ArrowInvalid as e:
-            raise Damage("attributes are too large") from e
-    return pa.chunked_array(made, pa.string())
+            raise Damage("the attributes of the nodes exceed the 2 GiB of an Arrow array") from e
+    return pa.chunked_array(batches, pa.string())

@@ -1,4 +1,4 @@
-"""What a file of TensorFlow is. Protobuf has no magic, so the first bytes are taken apart as each of the messages."""
+"""Detect what a TensorFlow file contains. Protobuf has no magic number, so its head is parsed as each message."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, M
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    Value: TypeAlias = "int | memoryview"
+    FieldValue: TypeAlias = "int | memoryview"
 
 
-class Message(enum.Enum):
-    """Messages that are files of their own."""
+class FileMessage(enum.Enum):
+    """Protobuf messages that are stored as files."""
 
     GRAPH = "GraphDef"
     META_GRAPH = "MetaGraphDef"
@@ -24,41 +24,41 @@ class Message(enum.Enum):
     RUN_METADATA = "RunMetadata"
 
 
-class Form(NamedTuple):
-    """What a file holds, and whether it is written as text."""
+class FileForm(NamedTuple):
+    """The message in a file, and whether it is in text format."""
 
-    message: Message
-    text: bool = False
+    message: FileMessage
+    is_text: bool = False
 
 
-_BETWEEN = rb"(?:\s|#[^\n]*(?:\n|$))*"
+_SEPARATOR = rb"(?:\s|#[^\n]*(?:\n|$))*"
 _TEXT = re.compile(
-    rb"(?:\xef\xbb\xbf)?" + _BETWEEN + rb"([a-z_]+)\s*(?::\s*\d|:?\s*[{<])" + _BETWEEN + rb"([a-z_]*)",
+    rb"(?:\xef\xbb\xbf)?" + _SEPARATOR + rb"([a-z_]+)\s*(?::\s*\d|:?\s*[{<])" + _SEPARATOR + rb"([a-z_]*)",
 )
-"""The first field of a text, and the first one inside of it."""
+"""The first field of a file in text format, and the first field inside it."""
 _NOT_TEXT = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _NODE = (b"name", b"op", b"input", b"device", b"attr", b"experimental_debug_info", b"")
-_BEGINS: dict[bytes, tuple[Message, tuple[bytes, ...] | None]] = {
-    b"node": (Message.GRAPH, _NODE),
-    b"versions": (Message.GRAPH, (b"producer", b"min_consumer", b"bad_consumers", b"")),
-    b"library": (Message.GRAPH, (b"function", b"gradient", b"")),
-    b"saved_model_schema_version": (Message.SAVED_MODEL, None),
-    b"meta_graphs": (Message.SAVED_MODEL, None),
-    b"meta_info_def": (Message.META_GRAPH, None),
-    b"graph_def": (Message.META_GRAPH, None),
-    b"step_stats": (Message.RUN_METADATA, None),
-    b"cost_graph": (Message.RUN_METADATA, None),
-    b"partition_graphs": (Message.RUN_METADATA, None),
-    b"dev_stats": (Message.RUN_METADATA, None),
+_FIRST_TEXT_FIELDS: dict[bytes, tuple[FileMessage, tuple[bytes, ...] | None]] = {
+    b"node": (FileMessage.GRAPH, _NODE),
+    b"versions": (FileMessage.GRAPH, (b"producer", b"min_consumer", b"bad_consumers", b"")),
+    b"library": (FileMessage.GRAPH, (b"function", b"gradient", b"")),
+    b"saved_model_schema_version": (FileMessage.SAVED_MODEL, None),
+    b"meta_graphs": (FileMessage.SAVED_MODEL, None),
+    b"meta_info_def": (FileMessage.META_GRAPH, None),
+    b"graph_def": (FileMessage.META_GRAPH, None),
+    b"step_stats": (FileMessage.RUN_METADATA, None),
+    b"cost_graph": (FileMessage.RUN_METADATA, None),
+    b"partition_graphs": (FileMessage.RUN_METADATA, None),
+    b"dev_stats": (FileMessage.RUN_METADATA, None),
 }
-"""First fields of files written as text, and the fields that may begin inside."""
+"""First fields of files in text format, and the fields that may come first inside them."""
 
 _OPERATION = re.compile(rb"[A-Za-z_][A-Za-z0-9_.\\/>\-]*\Z")
 _RELEASE = re.compile(rb"\d+\.\d+")
 _DEVICE = re.compile(rb"/(?:job|device|host|gpu|cpu|stream)", re.IGNORECASE)
 _WIDTHS = {FIXED64: 8, FIXED32: 4}
-_PARTS = 64
-"""Fields that are looked at."""
+_MAX_FIELDS = 64
+"""Maximum number of fields that are examined."""
 
 _NAME, _OP, _DEVICE_NAME = 1, 2, 4
 _NODE_FIELDS = dict.fromkeys(range(1, 8), DELIMITED)
@@ -70,125 +70,132 @@ _SCHEMA_VERSION, _META_GRAPHS = 1, 2
 _INFO, _OPERATIONS, _RELEASES = 1, 2, 5
 
 
-def form(head: bytes) -> Form | None:
-    """Tell what a file is by its first bytes; None if it is nothing of TensorFlow that is known."""
-    if not _NOT_TEXT.search(head) and (found := _TEXT.match(head)):
-        message, inside = _BEGINS.get(found[1], (None, None))
-        if message and (inside is None or found[2] in inside):
-            return Form(message, text=True)
+def detect_form(head: bytes) -> FileForm | None:
+    """Return what a file contains by its head, None if it is not a supported file of TensorFlow."""
+    if not _NOT_TEXT.search(head) and (match := _TEXT.match(head)):
+        message, subfields = _FIRST_TEXT_FIELDS.get(match[1], (None, None))
+        if message and (subfields is None or match[2] in subfields):
+            return FileForm(message, is_text=True)
     view = memoryview(head)
-    return next((Form(message) for message, is_it in _IS.items() if is_it(view)), None)
+    return next((FileForm(message) for message, detector in _DETECTORS.items() if detector(view)), None)
 
 
 def _is_saved_model(data: memoryview) -> bool:
-    found = _message(data, {_SCHEMA_VERSION: VARINT, _META_GRAPHS: DELIMITED})
-    return found.get(_SCHEMA_VERSION) == [1] and all(map(_is_meta, _parts(found, _META_GRAPHS)))
+    fields = _expected_fields(data, {_SCHEMA_VERSION: VARINT, _META_GRAPHS: DELIMITED})
+    return fields.get(_SCHEMA_VERSION) == [1] and all(map(_is_meta, _submessages(fields, _META_GRAPHS)))
 
 
 def _is_meta(data: memoryview) -> bool:
-    return bool(_message(data, _META_FIELDS))
+    return bool(_expected_fields(data, _META_FIELDS))
 
 
 def _is_meta_graph(data: memoryview) -> bool:
-    return any(map(_is_info, _parts(_message(data, _META_FIELDS), _INFO)))
+    return any(map(_is_meta_info, _submessages(_expected_fields(data, _META_FIELDS), _INFO)))
 
 
-def _is_info(data: memoryview) -> bool:
-    """Whether it is what a meta graph says of itself: operations, or the version of TensorFlow."""
-    found = _fields(data)
-    releases = [v for n, v in found if n == _RELEASES and not isinstance(v, int)]
-    listed = [v for n, v in found if n == _OPERATIONS and not isinstance(v, int)]
-    return any(_RELEASE.match(v) for v in releases) or any(map(_lists_operations, listed))
+def _is_meta_info(data: memoryview) -> bool:
+    """Return whether a message describes a meta graph: it lists operations or has the version of TensorFlow."""
+    fields = _leading_fields(data)
+    releases = [v for n, v in fields if n == _RELEASES and not isinstance(v, int)]
+    operations = [v for n, v in fields if n == _OPERATIONS and not isinstance(v, int)]
+    return any(_RELEASE.match(v) for v in releases) or any(map(_has_operations, operations))
 
 
-def _lists_operations(data: memoryview) -> bool:
-    first = _first(_first(data))
+def _has_operations(data: memoryview) -> bool:
+    first = _first_submessage(_first_submessage(data))
     return bool(first) and bool(_OPERATION.match(first))
 
 
 def _is_graph(data: memoryview) -> bool:
     kinds = dict.fromkeys((_NODES, _LIBRARY, _VERSIONS, _DEBUG_INFO), DELIMITED)
-    found = _message(data, kinds | {_VERSION: VARINT})
-    told = [is_it(part) for number, is_it in _IN_GRAPH.items() for part in _parts(found, number)]
-    return bool(told) and all(told)
+    fields = _expected_fields(data, kinds | {_VERSION: VARINT})
+    strings = [
+        detector(submessage)
+        for number, detector in _GRAPH_FIELD_DETECTORS.items()
+        for submessage in _submessages(fields, number)
+    ]
+    return bool(strings) and all(strings)
 
 
 def _is_node(data: memoryview) -> bool:
-    found = _message(data, _NODE_FIELDS)
-    names, operations = list(_parts(found, _NAME)), list(_parts(found, _OP))
+    fields = _expected_fields(data, _NODE_FIELDS)
+    names, operations = list(_submessages(fields, _NAME)), list(_submessages(fields, _OP))
     if any(_NOT_TEXT.search(name) for name in names):
         return False
     if operations:
         return all(_OPERATION.match(operation) for operation in operations)
-    return bool(names) and found.keys() <= {_NAME, _DEVICE_NAME}
+    return bool(names) and fields.keys() <= {_NAME, _DEVICE_NAME}
 
 
 def _is_library(data: memoryview) -> bool:
-    return bool(_message(data, _LIBRARY_FIELDS)) or not data
+    return bool(_expected_fields(data, _LIBRARY_FIELDS)) or not data
 
 
 def _is_versions(data: memoryview) -> bool:
     kinds = {_PRODUCER: VARINT, _MIN_CONSUMER: VARINT}
-    return bool(_message(data, kinds | {_BAD_CONSUMERS: VARINT}) or _message(data, kinds | {_BAD_CONSUMERS: DELIMITED}))
+    return bool(
+        _expected_fields(data, kinds | {_BAD_CONSUMERS: VARINT})
+        or _expected_fields(data, kinds | {_BAD_CONSUMERS: DELIMITED})
+    )
 
 
 def _is_run_metadata(data: memoryview) -> bool:
-    """Whether it begins with the statistics of a step, and these with those of a device."""
-    return bool(_DEVICE.match(_first(_first(_first(data)))))
+    """Return whether a message begins with the statistics of a step, and these with those of a device."""
+    return bool(_DEVICE.match(_first_submessage(_first_submessage(_first_submessage(data)))))
 
 
-_IN_GRAPH = {_NODES: _is_node, _LIBRARY: _is_library, _VERSIONS: _is_versions}
-_IS = {
-    Message.SAVED_MODEL: _is_saved_model,
-    Message.GRAPH: _is_graph,
-    Message.META_GRAPH: _is_meta_graph,
-    Message.RUN_METADATA: _is_run_metadata,
+_GRAPH_FIELD_DETECTORS = {_NODES: _is_node, _LIBRARY: _is_library, _VERSIONS: _is_versions}
+_DETECTORS = {
+    FileMessage.SAVED_MODEL: _is_saved_model,
+    FileMessage.GRAPH: _is_graph,
+    FileMessage.META_GRAPH: _is_meta_graph,
+    FileMessage.RUN_METADATA: _is_run_metadata,
 }
 
 
-def _first(data: memoryview) -> memoryview:
-    """Return the first field of a message, if that is field 1 and holds bytes."""
-    number, value = next(iter(_fields(data)), (0, 0))
+def _first_submessage(data: memoryview) -> memoryview:
+    """Return the first field of a message if it is field 1 and has bytes, otherwise no bytes."""
+    number, value = next(iter(_leading_fields(data)), (0, 0))
     return value if number == 1 and not isinstance(value, int) else memoryview(b"")
 
 
-def _parts(found: dict[int, list[Value]], number: int) -> Iterator[memoryview]:
-    return (v for v in found.get(number, ()) if not isinstance(v, int))
+def _submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[memoryview]:
+    return (v for v in fields.get(number, ()) if not isinstance(v, int))
 
 
-def _message(data: memoryview, kinds: Mapping[int, int]) -> dict[int, list[Value]]:
-    """Return the first fields of a message by number; none if it has others, or of other kinds."""
-    found: dict[int, list[Value]] = {}
-    for number, value in _fields(data):
+def _expected_fields(data: memoryview, kinds: Mapping[int, int]) -> dict[int, list[FieldValue]]:
+    """Return the leading fields of a message by number; none if it has fields of other numbers or types."""
+    fields: dict[int, list[FieldValue]] = {}
+    for number, value in _leading_fields(data):
         if kinds.get(number) != (VARINT if isinstance(value, int) else DELIMITED):
             return {}
-        found.setdefault(number, []).append(value)
-    return found
+        fields.setdefault(number, []).append(value)
+    return fields
 
 
-def _fields(data: memoryview) -> list[tuple[int, Value]]:
-    """Return the first fields of a message, of which the last may be cut off; none if it is no message."""
+def _leading_fields(data: memoryview) -> list[tuple[int, FieldValue]]:
+    """Return the leading fields of a message, of which the last may be truncated; none if it is not a message."""
     try:
-        return list(_walked(data))
+        return list(_iter_fields(data))
     except Damage:
         return []
 
 
-def _walked(data: memoryview) -> Iterator[tuple[int, Value]]:
-    at = 0
-    for _ in range(_PARTS):
-        if at >= len(data):
+def _iter_fields(data: memoryview) -> Iterator[tuple[int, FieldValue]]:
+    offset = 0
+    for _ in range(_MAX_FIELDS):
+        if offset >= len(data):
             return
         try:
-            key, at = varint(data, at)
-            size, start = varint(data, at) if key & 7 in (VARINT, DELIMITED) else (0, at)
+            key, offset = varint(data, offset)
+            size, start = varint(data, offset) if key & 7 in (VARINT, DELIMITED) else (0, offset)
         except Damage:
-            if len(data) - at < MAX_VARINT:
+            if len(data) - offset < MAX_VARINT:
                 return
             raise
-        kind = key & 7
-        if not key >> 3 or kind not in (VARINT, DELIMITED, *_WIDTHS):
-            raise Damage("no message")
-        stop = start + (size if kind == DELIMITED else _WIDTHS.get(kind, 0))
-        yield key >> 3, size if kind == VARINT else data[start:stop]
-        at = stop
+        wire_type = key & 7
+        if not key >> 3 or wire_type not in (VARINT, DELIMITED, *_WIDTHS):
+            raise Damage("not a message")
+        stop = start + (size if wire_type == DELIMITED else _WIDTHS.get(wire_type, 0))
+        yield key >> 3, size if wire_type == VARINT else data[start:stop]
+        offset = stop

@@ -1,4 +1,4 @@
-"""A graph of TensorFlow, taken apart into nodes and edges, the bodies of its functions among them."""
+"""Decode a TensorFlow graph, including the bodies of its functions, into nodes and edges."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.occurrences import Occurrences, occurrences
 from tracekit.readers.tensorflow import attributes, payloads
-from tracekit.readers.tensorflow.edges import edges as edges_of
-from tracekit.readers.tensorflow.fields import MOST, buffer_of, column
-from tracekit.readers.tensorflow.payloads import Within
+from tracekit.readers.tensorflow.edges import build_edges
+from tracekit.readers.tensorflow.fields import MAX_GRAPH_BYTES, load_buffer, string_column
+from tracekit.readers.tensorflow.payloads import MessageKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,13 +37,13 @@ _TAGS, _VERSION = 4, 5
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A graph, or several.
+    """The nodes and edges of one or several graphs.
 
     Attributes:
-        nodes: A row a node, with the columns of ``graph_nodes``.
-        edges: A row an input of a node, with the columns of ``graph_edges``.
+        nodes: One row per node, with the columns of ``graph_nodes``.
+        edges: One row per input of a node, with the columns of ``graph_edges``.
         versions: Versions of TensorFlow that the file names.
-        dangling: Inputs, but for those in functions, that come from no node of the graph.
+        dangling: Number of inputs, except in functions, that refer to missing nodes.
     """
 
     nodes: pa.Table
@@ -53,8 +53,8 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bodies:
-    """Where nodes are: those of the graph, then those of its functions, which are numbered from 1."""
+class _NodeLocations:
+    """Locations of the nodes of a graph, followed by those of its functions, which are numbered from 1."""
 
     owners: Places
     starts: Places
@@ -63,126 +63,130 @@ class _Bodies:
     functions: pa.Array
 
 
-def read(octets: bytes | memoryview | InputFile, *, where: str, graph: str = "", run: str | None = None) -> Graph:
-    """Take a ``GraphDef`` apart.
+def read_graph(data: bytes | memoryview | InputFile, *, label: str, graph: str = "", run: str | None = None) -> Graph:
+    """Decode a ``GraphDef``.
 
     Args:
-        octets: The message, or the file that holds it.
-        where: What it is, for the error.
-        graph: What its nodes have as ``graph``.
-        run: What its nodes have as ``run``.
+        data: The message, or the file that holds it.
+        label: Name of the message, for errors.
+        graph: Value of the column ``graph``.
+        run: Value of the column ``run``.
 
     Raises:
-        Damage: It is none, or breaks off.
+        Damage: It is not a valid message, or truncated.
     """
-    with _told(where):
-        buffer, size = _buffer(octets, Within.GRAPH)
-        return _graph(buffer, 0, size, graph, run)
+    with _prefix_damage(label):
+        buffer, size = _load_message(data, MessageKind.GRAPH)
+        return _decode_graph(buffer, 0, size, graph, run)
 
 
-def read_meta(octets: bytes | memoryview | InputFile, *, where: str, run: str | None = None) -> Graph:
-    """Take a ``MetaGraphDef`` apart, as ``read`` does; its tags are the name of the graph.
+def read_meta_graph(data: bytes | memoryview | InputFile, *, label: str, run: str | None = None) -> Graph:
+    """Decode a ``MetaGraphDef``. Its tags become the name of the graph.
 
     Raises:
-        Damage: It is none, or breaks off.
+        Damage: It is not a valid message, or truncated.
     """
-    with _told(where):
-        buffer, size = _buffer(octets, Within.META_GRAPH)
-        return _meta(buffer, np.zeros(1, np.int64), np.full(1, size), run)
+    with _prefix_damage(label):
+        buffer, size = _load_message(data, MessageKind.META_GRAPH)
+        return _decode_meta_graphs(buffer, np.zeros(1, np.int64), np.full(1, size), run)
 
 
-def read_saved_model(octets: bytes | memoryview | InputFile, *, where: str) -> Graph:
-    """Take a ``SavedModel`` apart: the nodes and edges of its graphs, one after the other.
+def read_saved_model(data: bytes | memoryview | InputFile, *, label: str) -> Graph:
+    """Decode the graphs of a ``SavedModel`` and concatenate them.
 
     Raises:
-        Damage: It is none, or breaks off.
+        Damage: It is not a valid message, or truncated.
     """
-    with _told(where):
-        buffer, size = _buffer(octets, Within.SAVED_MODEL)
-        (found,) = occurrences(buffer, np.zeros(1, np.int64), np.full(1, size), (_META_GRAPH,))
-        return _meta(buffer, found.starts, found.stops, None)
+    with _prefix_damage(label):
+        buffer, size = _load_message(data, MessageKind.SAVED_MODEL)
+        (meta_graphs,) = occurrences(buffer, np.zeros(1, np.int64), np.full(1, size), (_META_GRAPH,))
+        return _decode_meta_graphs(buffer, meta_graphs.starts, meta_graphs.stops, None)
 
 
-def concat(graphs: Iterable[Graph]) -> Graph:
-    """Put graphs one after the other: nodes and edges are numbered through."""
-    nodes, edges, versions, first, begin, dangling = [], [], list[str](), 0, 0, 0
+def concat_graphs(graphs: Iterable[Graph]) -> Graph:
+    """Concatenate graphs; nodes and edges are renumbered."""
+    nodes, edges, versions, first_node, first_edge, dangling = [], [], list[str](), 0, 0, 0
     for graph in graphs:
-        nodes.append(_moved(graph.nodes, {"node_id": first}))
-        edges.append(_moved(graph.edges, {"edge_id": begin, "source": first, "target": first}))
+        nodes.append(_offset_ids(graph.nodes, {"node_id": first_node}))
+        edges.append(_offset_ids(graph.edges, {"edge_id": first_edge, "source": first_node, "target": first_node}))
         versions += graph.versions
         dangling += graph.dangling
-        first, begin = first + graph.nodes.num_rows, begin + graph.edges.num_rows
+        first_node, first_edge = first_node + graph.nodes.num_rows, first_edge + graph.edges.num_rows
     if not nodes:
-        return Graph(_empty(NODES), _empty(EDGES))
+        return Graph(_empty_table(NODES), _empty_table(EDGES))
     return Graph(pa.concat_tables(nodes), pa.concat_tables(edges), tuple(dict.fromkeys(versions)), dangling)
 
 
-def _moved(table: pa.Table, by: dict[str, int]) -> pa.Table:
-    for name, offset in by.items():
+def _offset_ids(table: pa.Table, offsets: dict[str, int]) -> pa.Table:
+    for name, offset in offsets.items():
         if offset:
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, table.schema.field(place), pc.add(table[name], offset))
+            position = table.schema.get_field_index(name)
+            table = table.set_column(position, table.schema.field(position), pc.add(table[name], offset))
     return table
 
 
-def _empty(name: str) -> pa.Table:
+def _empty_table(name: str) -> pa.Table:
     return schemas.empty(schemas.table(name)).replace_schema_metadata()
 
 
 @contextlib.contextmanager
-def _told(where: str) -> Iterator[None]:
+def _prefix_damage(label: str) -> Iterator[None]:
     try:
         yield
     except Damage as e:
-        raise Damage(f"{where}: {e}") from e
+        raise Damage(f"{label}: {e}") from e
 
 
-def _buffer(octets: bytes | memoryview | InputFile, message: Within) -> tuple[Buffer, int]:
-    """Put a message where it can be walked through, and say how large it is there."""
-    if isinstance(octets, InputFile):
-        size = octets.size
-        octets = octets.read(0, size) if size <= payloads.LARGE else payloads.without(Window(octets, 0, size), message)
-    elif len(octets) > payloads.LARGE:
-        octets = payloads.without(memoryview(octets), message)
-    if len(octets) > MOST:
-        raise Damage(f"{len(octets)} bytes are more than a message of protobuf has")
-    return buffer_of(octets), len(octets)
+def _load_message(data: bytes | memoryview | InputFile, message: MessageKind) -> tuple[Buffer, int]:
+    """Copy a message into a buffer, without large payloads; return the buffer and the size of the message in it."""
+    if isinstance(data, InputFile):
+        size = data.size
+        data = (
+            data.read(0, size)
+            if size <= payloads.LARGE_BYTES
+            else payloads.drop_payloads(Window(data, 0, size), message)
+        )
+    elif len(data) > payloads.LARGE_BYTES:
+        data = payloads.drop_payloads(memoryview(data), message)
+    if len(data) > MAX_GRAPH_BYTES:
+        raise Damage(f"{len(data)} bytes exceed the maximum size of a protobuf message")
+    return load_buffer(data), len(data)
 
 
-def _meta(buffer: Buffer, starts: Places, stops: Places, run: str | None) -> Graph:
-    """Take the graphs of meta graphs apart."""
+def _decode_meta_graphs(buffer: Buffer, starts: Places, stops: Places, run: str | None) -> Graph:
+    """Decode the graphs of meta graphs and concatenate them."""
     infos, graphs = occurrences(buffer, starts, stops, (_INFO, _GRAPH))
     if len(starts) > MAX_GRAPHS or len(graphs) > MAX_GRAPHS:
         raise Damage(f"{max(len(starts), len(graphs))} meta graphs are more than {MAX_GRAPHS}")
     (tags,) = occurrences(buffer, infos.starts, infos.stops, (_TAGS,))
-    of_graph: dict[int, list[str]] = {}
+    tags_by_info: dict[int, list[str]] = {}
     for info, start, stop in zip(tags.rows, tags.starts, tags.stops, strict=True):
-        of_graph.setdefault(int(infos.rows[info]), []).append(_text(buffer, start, stop))
-    parts = []
+        tags_by_info.setdefault(int(infos.rows[info]), []).append(_decode_text(buffer, start, stop))
+    decoded = []
     for row, start, stop in zip(graphs.rows, graphs.starts, graphs.stops, strict=True):
-        parts.append(_graph(buffer, int(start), int(stop), ",".join(of_graph.get(int(row), ())), run))
-    made = concat(parts)
+        decoded.append(_decode_graph(buffer, int(start), int(stop), ",".join(tags_by_info.get(int(row), ())), run))
+    graph = concat_graphs(decoded)
     version = decode(buffer, infos.starts, infos.stops, (_VERSION,)).get(_VERSION)
-    known = column(buffer, version, len(infos)).drop_null().to_pylist()
-    return replace(made, versions=tuple(dict.fromkeys(v for v in known if v)))
+    versions = string_column(buffer, version, len(infos)).drop_null().to_pylist()
+    return replace(graph, versions=tuple(dict.fromkeys(v for v in versions if v)))
 
 
-def _text(buffer: Buffer, start: int, stop: int) -> str:
+def _decode_text(buffer: Buffer, start: int, stop: int) -> str:
     return buffer.octets[start:stop].tobytes().decode("utf-8", "replace")
 
 
-def _graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | None) -> Graph:
-    bodies = _bodies(buffer, start, stop, graph)
-    rows = len(bodies.starts)
-    fields = decode(buffer, bodies.starts, bodies.stops, (_NAME, _OP, _DEVICE))
-    names, ops, devices = (column(buffer, fields.get(n), rows) for n in (_NAME, _OP, _DEVICE))
+def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | None) -> Graph:
+    locations = _locate_nodes(buffer, start, stop, graph)
+    rows = len(locations.starts)
+    fields = decode(buffer, locations.starts, locations.stops, (_NAME, _OP, _DEVICE))
+    names, ops, devices = (string_column(buffer, fields.get(n), rows) for n in (_NAME, _OP, _DEVICE))
     names, ops = names.fill_null(""), ops.fill_null("")
-    inputs, given = occurrences(buffer, bodies.starts, bodies.stops, (_INPUT, _ATTRIBUTE))
-    found = attributes.read(buffer, given, rows)
-    called = np.flatnonzero(pc.is_in(ops, bodies.functions).to_numpy(zero_copy_only=False))
+    inputs, attribute_fields = occurrences(buffer, locations.starts, locations.stops, (_INPUT, _ATTRIBUTE))
+    node_attributes = attributes.read_attributes(buffer, attribute_fields, rows)
+    call_nodes = np.flatnonzero(pc.is_in(ops, locations.functions).to_numpy(zero_copy_only=False))
     runs = pa.array([None if run is None else 0] * min(rows, 1), pa.int32())
     runs = named(runs.take(pa.array(np.zeros(rows, np.int64))), pa.array([run], pa.string()))
-    labels = compact(pa.array(bodies.owners), bodies.labels)
+    labels = compact(pa.array(locations.owners), locations.labels)
     columns = {
         "node_id": pa.array(np.arange(rows)),
         "run": runs,
@@ -191,24 +195,24 @@ def _graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | None) -
         "op": ops,
         "device": pc.if_else(pc.equal(devices, ""), None, devices),
         "scope": _scopes(names),
-        "function": found.functions(called, ops.take(pa.array(called))),
-        **found.own(),
-        "attributes": found.json(),
+        "function": node_attributes.function_names(call_nodes, ops.take(pa.array(call_nodes))),
+        **node_attributes.columns(),
+        "attributes": node_attributes.other_attributes(),
     }
-    links = edges_of(buffer, inputs, bodies.owners, columns)
-    lost = links["source"].is_null().to_numpy(zero_copy_only=False) & (bodies.owners[inputs.rows] == 0)
-    return Graph(_table(NODES, columns), _table(EDGES, links), dangling=int(lost.sum()))
+    links = build_edges(buffer, inputs, locations.owners, columns)
+    is_dangling = links["source"].is_null().to_numpy(zero_copy_only=False) & (locations.owners[inputs.rows] == 0)
+    return Graph(_build_table(NODES, columns), _build_table(EDGES, links), dangling=int(is_dangling.sum()))
 
 
-def _bodies(buffer: Buffer, start: int, stop: int, graph: str) -> _Bodies:
-    """Find the nodes of a graph and of the functions of its library."""
+def _locate_nodes(buffer: Buffer, start: int, stop: int, graph: str) -> _NodeLocations:
+    """Locate the nodes of a graph and of the functions in its library."""
     top = np.array([start]), np.array([stop])
     nodes, libraries = occurrences(buffer, *top, (_NODE, _LIBRARY))
     (functions,) = occurrences(buffer, libraries.starts, libraries.stops, (_FUNCTION,))
     (inside,) = occurrences(buffer, functions.starts, functions.stops, (_BODY,))
-    names = _signatures(buffer, functions)
+    names = _function_names(buffer, functions)
     labels = pc.binary_join_element_wise(f"{graph}, function" if graph else "function", names, " ")
-    return _Bodies(
+    return _NodeLocations(
         np.concatenate((np.zeros(len(nodes), np.int64), inside.rows + 1)),
         np.concatenate((nodes.starts, inside.starts)),
         np.concatenate((nodes.stops, inside.stops)),
@@ -217,32 +221,32 @@ def _bodies(buffer: Buffer, start: int, stop: int, graph: str) -> _Bodies:
     )
 
 
-def _signatures(buffer: Buffer, functions: Occurrences) -> pa.Array:
-    """Names of functions."""
+def _function_names(buffer: Buffer, functions: Occurrences) -> pa.Array:
+    """Return the names of functions."""
     (signatures,) = occurrences(buffer, functions.starts, functions.stops, (_SIGNATURE,))
     name = decode(buffer, signatures.starts, signatures.stops, (_NAME,)).get(_NAME)
-    found = column(buffer, name, len(signatures))
+    names = string_column(buffer, name, len(signatures))
     first = np.searchsorted(signatures.rows, np.arange(len(functions)))
-    absent = np.searchsorted(signatures.rows, np.arange(len(functions)), "right") == first
-    return found.take(pa.array(first, mask=absent)).fill_null("")
+    missing = np.searchsorted(signatures.rows, np.arange(len(functions)), "right") == first
+    return names.take(pa.array(first, mask=missing)).fill_null("")
 
 
 def _scopes(names: pa.Array) -> pa.Array:
-    """Names up to their last slash; null where there is none."""
-    found = pc.extract_regex(names, r"(?s)^(?P<scope>.*)/")
-    return pc.struct_field(found, "scope")
+    """Return names up to their last slash, null where there is none."""
+    groups = pc.extract_regex(names, r"(?s)^(?P<scope>.*)/")
+    return pc.struct_field(groups, "scope")
 
 
-def _table(name: str, columns: dict[str, pa.Array]) -> pa.Table:
-    """Put columns in the declared order, texts that repeat as dictionaries."""
+def _build_table(name: str, columns: dict[str, pa.Array]) -> pa.Table:
+    """Build a declared table from columns, dictionary-encoding the columns that are declared so."""
     declared = schemas.table(name)
-    plain = {c.name: c.type for c in declared.columns}
-    made = {
-        n: columns[n].dictionary_encode() if kind == "dictionary" and not _encoded(columns[n]) else columns[n]
-        for n, kind in plain.items()
+    types = {c.name: c.type for c in declared.columns}
+    arrays = {
+        n: columns[n].dictionary_encode() if kind == "dictionary" and not _is_dictionary(columns[n]) else columns[n]
+        for n, kind in types.items()
     }
-    return pa.table(made)
+    return pa.table(arrays)
 
 
-def _encoded(column: pa.Array) -> bool:
+def _is_dictionary(column: pa.Array) -> bool:
     return bool(pa.types.is_dictionary(column.type))

@@ -1,7 +1,7 @@
-"""Large graphs without what makes them large: the values of constants, and what else is not read.
+"""Remove the values of constants and other unused fields from large graphs.
 
-A graph is walked through where it is, in memory or in a file, and what is wanted of it put together; so memory holds no
-constants.
+The graph is parsed where it is, in memory or in a file, and the fields that are needed are copied, so that no constants
+are held in memory.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, M
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LARGE = 1 << 28
-"""Bytes of a graph that is walked through first."""
-SMALL = 1 << 12
-"""Bytes of a field that stays as it is."""
+LARGE_BYTES = 1 << 28
+"""Size of a graph from which its payloads are removed first."""
+SMALL_FIELD_BYTES = 1 << 12
+"""Size of fields up to which they are copied unchanged."""
 _WIDTHS = {VARINT: 0, DELIMITED: 0, FIXED64: 8, FIXED32: 4}
 
 
-class Within(enum.Enum):
-    """Messages that constants may be in."""
+class MessageKind(enum.Enum):
+    """Messages that may contain constants."""
 
     SAVED_MODEL = enum.auto()
     META_GRAPH = enum.auto()
@@ -40,76 +40,76 @@ class Within(enum.Enum):
     INFO = enum.auto()
 
 
-_LEADS: dict[Within, dict[int, Within | None]] = {
-    Within.SAVED_MODEL: {2: Within.META_GRAPH},
-    Within.META_GRAPH: {1: Within.INFO, 2: Within.GRAPH},
-    Within.INFO: {4: None, 5: None},
-    Within.GRAPH: {1: Within.NODE, 2: Within.LIBRARY, 4: None},
-    Within.LIBRARY: {1: Within.FUNCTION},
-    Within.FUNCTION: {1: None, 3: Within.NODE},
-    Within.NODE: {1: None, 2: None, 3: None, 4: None, 5: Within.ATTRIBUTE},
-    Within.ATTRIBUTE: {1: None, 2: Within.VALUE},
-    Within.VALUE: {1: Within.LIST, 8: Within.TENSOR, **dict.fromkeys((2, 7, 9, 10))},
-    Within.LIST: {8: Within.TENSOR, **dict.fromkeys((2, 3, 4, 5, 6, 7, 9))},
-    Within.TENSOR: {2: None},
+_NEEDED_FIELDS: dict[MessageKind, dict[int, MessageKind | None]] = {
+    MessageKind.SAVED_MODEL: {2: MessageKind.META_GRAPH},
+    MessageKind.META_GRAPH: {1: MessageKind.INFO, 2: MessageKind.GRAPH},
+    MessageKind.INFO: {4: None, 5: None},
+    MessageKind.GRAPH: {1: MessageKind.NODE, 2: MessageKind.LIBRARY, 4: None},
+    MessageKind.LIBRARY: {1: MessageKind.FUNCTION},
+    MessageKind.FUNCTION: {1: None, 3: MessageKind.NODE},
+    MessageKind.NODE: {1: None, 2: None, 3: None, 4: None, 5: MessageKind.ATTRIBUTE},
+    MessageKind.ATTRIBUTE: {1: None, 2: MessageKind.VALUE},
+    MessageKind.VALUE: {1: MessageKind.LIST, 8: MessageKind.TENSOR, **dict.fromkeys((2, 7, 9, 10))},
+    MessageKind.LIST: {8: MessageKind.TENSOR, **dict.fromkeys((2, 3, 4, 5, 6, 7, 9))},
+    MessageKind.TENSOR: {2: None},
 }
-"""Large fields that are wanted, and the message in each if constants may be in it."""
+"""Large fields that are needed, and the message that they contain if it may contain constants."""
 
 
-def without(octets: memoryview | Window, message: Within) -> bytes:
-    """Leave out large fields that are not wanted: a message in, the same message without them out.
+def drop_payloads(data: memoryview | Window, message: MessageKind) -> bytes:
+    """Return a message without the large fields that are not needed.
 
-    Of a message in a file only what is wanted is held in memory.
+    Of a message in a file, only the fields that are needed are held in memory.
 
     Raises:
-        Damage: A field reaches beyond its message, or is of no known kind.
+        Damage: A field reaches beyond its message, or has an invalid wire type.
     """
-    return b"".join(_kept(octets, message))
+    return b"".join(_needed_parts(data, message))
 
 
-def _kept(octets: memoryview | Window, message: Within) -> Iterator[bytes | memoryview]:
-    leads, kept = _LEADS[message], 0
-    for number, begin, start, stop in _fields(octets):
-        if stop - start <= SMALL:
+def _needed_parts(data: memoryview | Window, message: MessageKind) -> Iterator[bytes | memoryview]:
+    needed, end = _NEEDED_FIELDS[message], 0
+    for number, field_start, start, stop in _iter_fields(data):
+        if stop - start <= SMALL_FIELD_BYTES:
             continue
-        yield octets[kept:begin]
-        kept = stop
-        inside = leads.get(number)
-        if inside is not None:
-            inner = without(_part(octets, start, stop), inside)
-            yield encoded(number << 3 | DELIMITED) + encoded(len(inner))
-            yield inner
-        elif number in leads:
-            yield octets[begin:stop]
-    yield octets[kept:]
+        yield data[end:field_start]
+        end = stop
+        submessage = needed.get(number)
+        if submessage is not None:
+            encoded_submessage = drop_payloads(_slice(data, start, stop), submessage)
+            yield encoded(number << 3 | DELIMITED) + encoded(len(encoded_submessage))
+            yield encoded_submessage
+        elif number in needed:
+            yield data[field_start:stop]
+    yield data[end:]
 
 
-def _part(octets: memoryview | Window, start: int, stop: int) -> memoryview | Window:
-    return octets.inside(start, stop) if isinstance(octets, Window) else octets[start:stop]
+def _slice(data: memoryview | Window, start: int, stop: int) -> memoryview | Window:
+    return data.inside(start, stop) if isinstance(data, Window) else data[start:stop]
 
 
-def _fields(octets: memoryview | Window) -> Iterator[tuple[int, int, int, int]]:
-    """Yield of each field its number, where it begins, and where its value begins and ends."""
-    at, end = 0, len(octets)
-    while at < end:
-        begin = at
-        key, at = _number(octets, at)
-        kind = key & 7
-        if kind not in _WIDTHS:
-            raise Damage(f"a field is of no known kind (byte {begin} of {end})")
-        size, start = _number(octets, at) if kind in (VARINT, DELIMITED) else (0, at)
-        stop = start + (size if kind == DELIMITED else _WIDTHS[kind])
+def _iter_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the number, the start, and the start and end of the value of each field."""
+    offset, end = 0, len(data)
+    while offset < end:
+        field_start = offset
+        key, offset = _read_varint(data, offset)
+        wire_type = key & 7
+        if wire_type not in _WIDTHS:
+            raise Damage(f"a field has an invalid wire type (byte {field_start} of {end})")
+        size, start = _read_varint(data, offset) if wire_type in (VARINT, DELIMITED) else (0, offset)
+        stop = start + (size if wire_type == DELIMITED else _WIDTHS[wire_type])
         if stop > end:
-            raise Damage(f"a field reaches beyond its message (byte {begin} of {end})")
-        yield key >> 3, begin, start, stop
-        at = stop
+            raise Damage(f"a field reaches beyond its message (byte {field_start} of {end})")
+        yield key >> 3, field_start, start, stop
+        offset = stop
 
 
-def _number(octets: memoryview | Window, at: int) -> tuple[int, int]:
-    """Read a number; most are of one or two bytes."""
-    part = octets[at : at + 2]
-    if len(part) and part[0] < MORE:
-        return part[0], at + 1
-    if len(part) > 1 and part[1] < MORE:
-        return part[0] - MORE | part[1] << 7, at + 2
-    return varint(octets, at)
+def _read_varint(data: memoryview | Window, offset: int) -> tuple[int, int]:
+    """Decode a varint; return it and its end. Most have one or two bytes."""
+    head = data[offset : offset + 2]
+    if len(head) and head[0] < MORE:
+        return head[0], offset + 1
+    if len(head) > 1 and head[1] < MORE:
+        return head[0] - MORE | head[1] << 7, offset + 2
+    return varint(data, offset)

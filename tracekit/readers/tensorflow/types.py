@@ -1,4 +1,4 @@
-"""Names of TensorFlow's element types."""
+"""Names of the element types of TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import functools
 from tracekit.readers.common.protobuf import messages
 
 FILE = "tensorflow_graph"
-_OTHER_NAMES = {"float": "float32", "double": "float64", "half": "float16"}
+_RENAMED_TYPES = {"float": "float32", "double": "float64", "half": "float16"}
 
 
 @functools.cache
-def names() -> dict[int, str]:
-    """Names of the types by number: ``float32``, ``int64``, ``float32_ref``."""
-    declared = messages.message(FILE, "TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values
-    return {value.number: _plain(value.name) for value in declared if value.number}
+def type_names() -> dict[int, str]:
+    """Return the names of the types by number: ``float32``, ``int64``, ``float32_ref``."""
+    enum_values = messages.message(FILE, "TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values
+    return {value.number: _display_name(value.name) for value in enum_values if value.number}
 
 
-def name(number: int) -> str:
-    """Return the name of a type; its number, if it is not known."""
-    return names().get(number, f"type {number}")
+def type_name(number: int) -> str:
+    """Return the name of a type, or its number if it is unknown."""
+    return type_names().get(number, f"type {number}")
 
 
-def _plain(declared: str) -> str:
-    base, reference, _ = declared.removeprefix("DT_").lower().partition("_ref")
-    return _OTHER_NAMES.get(base, base) + reference
+def _display_name(enum_name: str) -> str:
+    base, reference, _ = enum_name.removeprefix("DT_").lower().partition("_ref")
+    return _RENAMED_TYPES.get(base, base) + reference

@@ -1,4 +1,4 @@
-"""Values of attributes as JSON."""
+"""Convert the values of attributes to JSON."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tracekit.readers.tensorflow import types
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LONGEST = 1 << 12
-"""Bytes of a text, and values of a list, that are told; of longer ones how many there are."""
+MAX_LENGTH = 1 << 12
+"""Maximum length of a string in bytes, and of a list; of longer ones, only the length is returned."""
 
 
-class Value(NamedTuple):
-    """A value: what it is, its JSON, its text if it is a text or a type, and the functions that it names."""
+class AttributeValue(NamedTuple):
+    """The value of an attribute: kind, JSON, string if it is a string or type, and the functions that it refers to."""
 
     kind: str
     json: str
@@ -27,90 +27,92 @@ class Value(NamedTuple):
     functions: tuple[str, ...]
 
 
-def value(octets: bytes) -> Value:
-    """Take a value apart.
+def decode_attribute_value(data: bytes) -> AttributeValue:
+    """Decode the value of an attribute.
 
     Raises:
-        Damage: It is none.
+        Damage: It is not a valid message.
     """
-    found = messages.parse(messages.message(types.FILE, "AttrValue"), octets, "the value of an attribute")
-    kind = found.WhichOneof("value")
-    plain = _plain(found, kind)
-    told = plain if kind in ("s", "type") and isinstance(plain, str) else None
-    return Value(kind or "", dumped(plain), told, tuple(_functions(found)))
+    attribute = messages.parse(messages.message(types.FILE, "AttrValue"), data, "the value of an attribute")
+    kind = attribute.WhichOneof("value")
+    decoded = _to_plain(attribute, kind)
+    string = decoded if kind in ("s", "type") and isinstance(decoded, str) else None
+    return AttributeValue(kind or "", dump_json(decoded), string, tuple(_referenced_functions(attribute)))
 
 
-def tensor(dtype: int, shape: bytes | None) -> Value:
-    """Return what is told of a tensor.
+def tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
+    """Return type and shape of a tensor as a value, without its content.
 
     Raises:
-        Damage: Its shape is none.
+        Damage: The shape is not a valid message.
     """
     dims = messages.parse(messages.message(types.FILE, "TensorShapeProto"), shape or b"", "the shape of a tensor")
-    return Value("tensor", dumped({"dtype": types.name(dtype), "shape": _shape(dims)}), None, ())
+    return AttributeValue(
+        "tensor", dump_json({"dtype": types.type_name(dtype), "shape": _shape_to_plain(dims)}), None, ()
+    )
 
 
-def dumped(plain: Any) -> str:
-    """Write JSON without spaces."""
+def dump_json(plain: Any) -> str:
+    """Return JSON without spaces."""
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def _plain(found: Any, kind: str | None) -> Any:
+def _to_plain(message: Any, kind: str | None) -> Any:
     if kind is None:
         return None
     if kind == "list":
-        return _list(found.list)
-    return _PLAIN[kind](getattr(found, kind))
+        return _list_to_plain(message.list)
+    return _CONVERTERS[kind](getattr(message, kind))
 
 
-def _list(found: Any) -> Any:
-    values = [(name, given) for name in _LISTED if (given := getattr(found, name))]
-    if sum(len(given) for _, given in values) > LONGEST:
-        return {"values": sum(len(given) for _, given in values)}
-    return [_PLAIN[name](one) for name, given in values for one in given]
+def _list_to_plain(message: Any) -> Any:
+    values = [(name, items) for name in _LIST_FIELDS if (items := getattr(message, name))]
+    if sum(len(items) for _, items in values) > MAX_LENGTH:
+        return {"values": sum(len(items) for _, items in values)}
+    return [_CONVERTERS[name](item) for name, items in values for item in items]
 
 
-def _text(found: bytes) -> Any:
-    return found.decode("utf-8", "replace") if len(found) <= LONGEST else {"bytes": len(found)}
+def _string_or_size(string: bytes) -> Any:
+    return string.decode("utf-8", "replace") if len(string) <= MAX_LENGTH else {"bytes": len(string)}
 
 
-def _real(found: float) -> Any:
-    return float(str(np.float32(found))) if math.isfinite(found) else str(found)
+def _shortest_float(number: float) -> Any:
+    return float(str(np.float32(number))) if math.isfinite(number) else str(number)
 
 
-def _shape(found: Any) -> Any:
-    if found.unknown_rank:
+def _shape_to_plain(shape: Any) -> Any:
+    if shape.unknown_rank:
         return None
-    return [d.size for d in found.dim] if len(found.dim) <= LONGEST else {"values": len(found.dim)}
+    return [d.size for d in shape.dim] if len(shape.dim) <= MAX_LENGTH else {"values": len(shape.dim)}
 
 
-def _tensor(found: Any) -> Any:
-    return {"dtype": types.name(found.dtype), "shape": _shape(found.tensor_shape)}
+def _tensor_to_plain(tensor: Any) -> Any:
+    return {"dtype": types.type_name(tensor.dtype), "shape": _shape_to_plain(tensor.tensor_shape)}
 
 
-def _function(found: Any) -> Any:
-    given = {key: _plain(v, v.WhichOneof("value")) for key, v in sorted(found.attr.items())}
-    return {"function": _text(found.name), **({"attributes": given} if given else {})}
+def _function_to_plain(function: Any) -> Any:
+    attributes = {key: _to_plain(v, v.WhichOneof("value")) for key, v in sorted(function.attr.items())}
+    return {"function": _string_or_size(function.name), **({"attributes": attributes} if attributes else {})}
 
 
-_PLAIN: dict[str, Callable[[Any], Any]] = {
-    "s": _text,
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "s": _string_or_size,
     "i": int,
-    "f": _real,
+    "f": _shortest_float,
     "b": bool,
-    "type": types.name,
-    "shape": _shape,
-    "tensor": _tensor,
-    "func": _function,
-    "placeholder": lambda found: {"placeholder": _text(found)},
+    "type": types.type_name,
+    "shape": _shape_to_plain,
+    "tensor": _tensor_to_plain,
+    "func": _function_to_plain,
+    "placeholder": lambda message: {"placeholder": _string_or_size(message)},
 }
-_LISTED = ("s", "i", "f", "b", "type", "shape", "tensor", "func")
+_LIST_FIELDS = ("s", "i", "f", "b", "type", "shape", "tensor", "func")
 
 
-def _functions(found: Any) -> Iterator[str]:
-    """Yield the functions that a value names, and those that they are specialised with."""
-    kind = found.WhichOneof("value")
-    for function in [found.func] if kind == "func" else found.list.func if kind == "list" else ():
+def _referenced_functions(message: Any) -> Iterator[str]:
+    """Yield the functions that a value refers to, and those in their attributes."""
+    kind = message.WhichOneof("value")
+    for function in [message.func] if kind == "func" else message.list.func if kind == "list" else ():
         yield function.name.decode("utf-8", "replace")
         for _, inner in sorted(function.attr.items()):
-            yield from _functions(inner)
+            yield from _referenced_functions(inner)

@@ -1,9 +1,9 @@
-"""Event files of TensorFlow and TensorBoard, one of them or a folder of runs.
+"""Read event files of TensorFlow and TensorBoard, one file or a folder of runs.
 
-``folders`` finds the files, ``records`` reads their frames, which ``walk.wat`` and ``walker`` find and check;
-``events`` takes events apart, ``values`` and ``tensors`` what summaries hold, ``step_stats`` traced runs; ``runs`` puts
-together what the files of a run hold, ``exported`` reads traced runs among their values, ``graphs`` their graphs, and
-``capture`` makes the tables.
+``folders`` finds the files. ``records`` reads their records, which ``walk.wat`` and ``record_sandbox`` locate and
+check. ``events`` decodes events, ``values`` and ``tensors`` the values in summaries, ``step_stats`` traced runs.
+``runs`` combines the files of a run, ``exported`` decodes traced runs among their values, ``graphs`` their graphs, and
+``capture`` builds the tables.
 
 Source: the messages of TensorFlow (``event.proto``, ``summary.proto``, ``step_stats.proto``), and its record format.
 """
@@ -23,34 +23,35 @@ _HEADER_BYTES = 12
 
 
 def sniff(source: Source) -> bool:
-    """Whether a file begins with a size and its sum, as TFRecord does, or a folder holds files named as event files.
+    """Return whether a file begins with a TFRecord header, or a folder contains event files.
 
-    A folder of other captures is none because a folder in it has event files.
-
-    A file that has not even these bytes yet is known by its name.
+    A folder of other captures does not count just because one of its subfolders contains event files. A file that is
+    shorter than a header is detected by its name.
     """
     from tracekit.readers.tfevents import folders
 
     if len(source.head) >= _HEADER_BYTES:
-        return not any(source.head[4:8]) and _is_header(source.head[:_HEADER_BYTES])
+        return not any(source.head[4:8]) and _is_record_header(source.head[:_HEADER_BYTES])
     if source.names:
-        return folders.holds_events(source.path) and (
-            any(folders.MARK in name for name in source.names) or not registry.captures_in(source)
+        return folders.has_event_files(source.path) and (
+            any(folders.NAME_MARK in name for name in source.names) or not registry.captures_in(source)
         )
-    return folders.MARK in source.path.name and source.path.is_file()
+    return folders.NAME_MARK in source.path.name and source.path.is_file()
 
 
-def _is_header(head: bytes) -> bool:
+def _is_record_header(head: bytes) -> bool:
     from tracekit.crc32c import masked
 
     return masked(head[:8]) == int.from_bytes(head[8:], "little")
 
 
-def open_(source: Source) -> EventsCapture:
-    """Read event files."""
-    from tracekit.readers.tfevents.capture import read
+def open_capture(source: Source) -> EventsCapture:
+    """Read an event file, or a folder of them."""
+    from tracekit.readers.tfevents.capture import read_event_files
 
-    return read(source)
+    return read_event_files(source)
 
 
-READER = Reader("tfevents", "TensorBoard event file (events.out.tfevents.*), or a folder of runs", (), sniff, open_)
+READER = Reader(
+    "tfevents", "TensorBoard event file (events.out.tfevents.*), or a folder of runs", (), sniff, open_capture
+)

@@ -1,4 +1,4 @@
-"""Traced runs that ``tf.summary.trace_export`` of TensorFlow 2 wrote: run metadata that are the text of a value."""
+"""Decode the traced runs that ``tf.summary.trace_export`` of TensorFlow 2 writes as strings of values."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import pyarrow as pa
 
 from tracekit.readers.common.damage import Damage, located
 from tracekit.readers.common.protobuf.occurrences import occurrences
-from tracekit.readers.tensorflow.fields import buffer_of
+from tracekit.readers.tensorflow.fields import load_buffer
 from tracekit.readers.tfevents import step_stats
-from tracekit.readers.tfevents.events import Graphs, checksums
+from tracekit.readers.tfevents.events import GraphSpans, checksums
 
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Mask, Places
-    from tracekit.readers.tfevents.events import FileEvents, Points
+    from tracekit.readers.tfevents.events import FileEvents, SummaryPoints
     from tracekit.readers.tfevents.runs import Run
 
-_AS_WRITTEN = 2
-_OF_RUN = {number: name for number, name in step_stats.OTHERS.items() if number != step_stats.FUNCTIONS}
-_OF_FUNCTION = {1: "partition graph of a function", 3: "optimized graph of a function"}
+_ORIGINAL_GRAPH = 2
+_RUN_FIELDS = {number: name for number, name in step_stats.OTHERS.items() if number != step_stats.FUNCTIONS}
+_FUNCTION_FIELDS = {1: "partition graph of a function", 3: "optimized graph of a function"}
 
 
-def read(run: Run) -> Run:
-    """Read the run metadata among the values of a run: what they hold is added to the files that they lie in.
+def read_exported_runs(run: Run) -> Run:
+    """Decode the run metadata among the values of a run, and add their contents to the files that they come from.
 
     Raises:
-        CorruptTraceError: Some are damaged.
+        CorruptTraceError: Run metadata are damaged.
     """
     first = 0
     for file in run.files:
@@ -35,55 +35,72 @@ def read(run: Run) -> Run:
             rows = first + np.flatnonzero(run.metadata[first : first + len(points.steps)])
             if len(rows):
                 with located(file.path):
-                    _take(file, points, rows - first, run.tags(rows), run.of_functions[rows])
+                    _add_run_metadata(file, points, rows - first, run.tags(rows), run.has_functions[rows])
             first += len(points.steps)
     return run
 
 
-def _take(file: FileEvents, points: Points, rows: Places, tags: pa.DictionaryArray, of_functions: Mask) -> None:
-    """Take over n run metadata of a batch, which lie in memory as a whole once more."""
-    at = np.searchsorted(points.values.owners, rows)
-    chosen = points.values.texts.take(pa.array(at))
-    buffer, edges = _joined(chosen)
-    places = points.offset + points.values.starts[at]
-    traced = step_stats.Runs(edges[:-1], edges[1:], tags, points.steps[rows])
+def _add_run_metadata(
+    file: FileEvents, points: SummaryPoints, rows: Places, tags: pa.DictionaryArray, has_functions: Mask
+) -> None:
+    """Add the contents of n run metadata of a batch to those of the file."""
+    string_rows = np.searchsorted(points.values.owners, rows)
+    encoded = points.values.texts.take(pa.array(string_rows))
+    buffer, edges = _concatenate(encoded)
+    offsets = points.offset + points.values.starts[string_rows]
+    traced_runs = step_stats.TracedRuns(edges[:-1], edges[1:], tags, points.steps[rows])
     try:
-        file.executions += step_stats.read(buffer, traced)
-        others, own = np.flatnonzero(~of_functions), np.flatnonzero(of_functions)
-        file.counts.update(step_stats.others(buffer, traced.starts[others], traced.stops[others]))
-        _take_functions(file, buffer, _some(traced, own), points.times[rows[own]], places[own])
+        file.executions += step_stats.read_executions(buffer, traced_runs)
+        other_rows, function_rows = np.flatnonzero(~has_functions), np.flatnonzero(has_functions)
+        file.counts.update(
+            step_stats.count_fields(buffer, traced_runs.starts[other_rows], traced_runs.stops[other_rows])
+        )
+        _add_function_graphs(
+            file,
+            buffer,
+            _select_runs(traced_runs, function_rows),
+            points.times[rows[function_rows]],
+            offsets[function_rows],
+        )
     except Damage as e:
-        raise Damage(f"run metadata: {e} (bytes {places[0]} to {places[-1] + edges[-1] - edges[-2]})") from e
+        raise Damage(f"run metadata: {e} (bytes {offsets[0]} to {offsets[-1] + edges[-1] - edges[-2]})") from e
 
 
-def _joined(texts: pa.BinaryArray) -> tuple[Buffer, Places]:
-    """Put n texts where they can be walked through, and return the n + 1 places between them."""
-    edges = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1].astype(np.int64)
-    octets = memoryview(texts.buffers()[2] or b"")[edges[0] : edges[-1]]
-    return buffer_of(octets), edges - edges[0]
+def _concatenate(encoded: pa.BinaryArray) -> tuple[Buffer, Places]:
+    """Copy n encoded messages into one buffer; return it and their n + 1 boundaries."""
+    edges = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset :][: len(encoded) + 1].astype(np.int64)
+    data = memoryview(encoded.buffers()[2] or b"")[edges[0] : edges[-1]]
+    return load_buffer(data), edges - edges[0]
 
 
-def _take_functions(file: FileEvents, buffer: Buffer, traced: step_stats.Runs, times: Places, places: Places) -> None:
-    """Note where the graphs of functions lie, as they were before TensorFlow changed them; count all others.
+def _add_function_graphs(
+    file: FileEvents, buffer: Buffer, traced_runs: step_stats.TracedRuns, times: Places, offsets: Places
+) -> None:
+    """Add the locations of the graphs of functions, as they were before TensorFlow optimized them; count all others.
 
     Args:
-        file: Where to note them.
+        file: The file to add them to.
         buffer: Holds n run metadata.
-        traced: Where they lie in it.
+        traced_runs: Their locations in the buffer.
         times: n times.
-        places: n places in the file where they begin.
+        offsets: n offsets in the file where they start.
     """
-    file.counts.update(step_stats.others(buffer, traced.starts, traced.stops, _OF_RUN))
-    (functions,) = occurrences(buffer, traced.starts, traced.stops, (step_stats.FUNCTIONS,))
-    file.counts.update(step_stats.others(buffer, functions.starts, functions.stops, _OF_FUNCTION))
-    rows, starts, stops = step_stats.deeper(buffer, functions.rows, functions.starts, functions.stops, _AS_WRITTEN)
+    file.counts.update(step_stats.count_fields(buffer, traced_runs.starts, traced_runs.stops, _RUN_FIELDS))
+    (functions,) = occurrences(buffer, traced_runs.starts, traced_runs.stops, (step_stats.FUNCTIONS,))
+    file.counts.update(step_stats.count_fields(buffer, functions.starts, functions.stops, _FUNCTION_FIELDS))
+    rows, starts, stops = step_stats.descend(buffer, functions.rows, functions.starts, functions.stops, _ORIGINAL_GRAPH)
     if len(rows):
-        where = starts - traced.starts[rows] + places[rows]
-        sums = checksums(buffer, starts, stops)
-        file.graphs.append(Graphs(traced.steps[rows], times[rows], where, stops - starts, sums, meta=False))
+        starts_in_file = starts - traced_runs.starts[rows] + offsets[rows]
+        crcs = checksums(buffer, starts, stops)
+        file.graphs.append(
+            GraphSpans(traced_runs.steps[rows], times[rows], starts_in_file, stops - starts, crcs, meta=False)
+        )
 
 
-def _some(traced: step_stats.Runs, rows: Places) -> step_stats.Runs:
-    return step_stats.Runs(
-        traced.starts[rows], traced.stops[rows], traced.tags.take(pa.array(rows)), traced.steps[rows]
+def _select_runs(traced_runs: step_stats.TracedRuns, rows: Places) -> step_stats.TracedRuns:
+    return step_stats.TracedRuns(
+        traced_runs.starts[rows],
+        traced_runs.stops[rows],
+        traced_runs.tags.take(pa.array(rows)),
+        traced_runs.steps[rows],
     )

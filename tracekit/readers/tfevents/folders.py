@@ -1,4 +1,4 @@
-"""Event files below a folder: a run is a folder that holds some, as for TensorBoard."""
+"""Find the event files in a folder. As in TensorBoard, a run is a folder that directly contains event files."""
 
 from __future__ import annotations
 
@@ -12,65 +12,69 @@ from tracekit.files import kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MARK = "tfevents"
+NAME_MARK = "tfevents"
 PROFILE_MARK = ".profile-empty"
-TOP = "."
+ROOT_RUN = "."
 MAX_ENTRIES, MAX_DEPTH = 1 << 20, 32
-FEW_ENTRIES = 1 << 15
-"""Entries looked at to recognise a folder."""
+DETECTION_ENTRIES = 1 << 15
+"""Maximum number of entries that are examined to detect the format of a folder."""
 
 
-def holds_events(folder: Path) -> bool:
-    """Whether a file below a folder is named as an event file, among the entries that are met first."""
+def has_event_files(folder: Path) -> bool:
+    """Return whether the first entries of a folder and its subfolders include a file named like an event file."""
     try:
-        return next(_files(folder, FEW_ENTRIES), None) is not None
+        return next(_find_event_files(folder, DETECTION_ENTRIES), None) is not None
     except TracekitError:
         return False
 
 
-def runs(path: Path) -> dict[str, list[Path]]:
-    """Find event files by run: in the order of their paths, runs and files.
+def files_by_run(path: Path) -> dict[str, list[Path]]:
+    """Return the event files in a folder by run, both sorted by path.
 
     Args:
-        path: A folder, or an event file, which is of the run ".".
+        path: A folder, or an event file, which belongs to the run ".".
 
     Raises:
         TracekitError: There are too many files and folders.
     """
     if not path.is_dir():
-        return {TOP: [path]}
-    found: dict[str, list[Path]] = {}
-    for file in _files(path, MAX_ENTRIES, _left_out):
-        found.setdefault(shown(file.parent.relative_to(path).as_posix()), []).append(file)
-    return {run: sorted(found[run]) for run in sorted(found)}
+        return {ROOT_RUN: [path]}
+    files: dict[str, list[Path]] = {}
+    for file in _find_event_files(path, MAX_ENTRIES, _warn_of_unreadable_folder):
+        files.setdefault(shown(file.parent.relative_to(path).as_posix()), []).append(file)
+    return {run: sorted(files[run]) for run in sorted(files)}
 
 
-def _files(folder: Path, most: int, refused: Callable[[OSError], None] | None = None) -> Iterator[Path]:
-    """Walk through a folder: links to folders are not followed, and links to files not out of it."""
-    seen, root = 0, folder.resolve()
-    for at, folders, files in os.walk(folder, onerror=refused):
-        seen += len(folders) + len(files)
-        if seen > most:
-            raise TracekitError(f"holds more than {most} files and folders", path=folder, hint="give a folder below it")
-        if len(Path(at).relative_to(folder).parts) >= MAX_DEPTH:
+def _find_event_files(
+    folder: Path, max_entries: int, on_error: Callable[[OSError], None] | None = None
+) -> Iterator[Path]:
+    """Yield the event files in a folder. Links to folders, and links to files outside of it, are not followed."""
+    entry_count, root = 0, folder.resolve()
+    for parent, folders, files in os.walk(folder, onerror=on_error):
+        entry_count += len(folders) + len(files)
+        if entry_count > max_entries:
+            raise TracekitError(
+                f"contains more than {max_entries} files and folders", path=folder, hint="read one of its subfolders"
+            )
+        if len(Path(parent).relative_to(folder).parts) >= MAX_DEPTH:
             folders.clear()
-        for path in (Path(at, name) for name in files if MARK in name):
+        for path in (Path(parent, name) for name in files if NAME_MARK in name):
             if _is_inside(path, root):
                 yield path
-            elif refused is not None:
-                _tell_special(path)
+            elif on_error is not None:
+                _warn_of_special_file(path)
 
 
 def _is_inside(file: Path, root: Path) -> bool:
     return file.is_file() and (not file.is_symlink() or file.resolve().is_relative_to(root))
 
 
-def _tell_special(path: Path) -> None:
-    """Warn of what is named as an event file and is a pipe, a socket or a device."""
+def _warn_of_special_file(path: Path) -> None:
+    """Warn about a file that is named like an event file and is a pipe, a socket or a device."""
     kind = None if path.is_symlink() or not path.exists() else kind_of(path.stat().st_mode)
     if kind is not None:
-        warn(f"is {kind}, not a regular file: left out", path=path)
+        warn(f"is {kind}, not a regular file: skipped", path=path)
 
 
-def _left_out(error: OSError) -> None:
-    warn(f"a folder that cannot be read: {error.strerror}: left out", path=error.filename)
+def _warn_of_unreadable_folder(error: OSError) -> None:
+    warn(f"the folder cannot be read and was skipped: {error.strerror}", path=error.filename)

@@ -1,4 +1,4 @@
-"""Graphs that event files hold, read when they are asked for; what is there several times is read once."""
+"""Decode the graphs in event files on demand; a graph that occurs several times is decoded once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tracekit.readers.tfevents.runs import Run
 
 MAX_GRAPHS = 1000
-_GRAPH_OF_META = 2
+_GRAPH_FIELD = 2
 
 
-class Place(NamedTuple):
-    """Where a graph lies: its file, its first byte, its size, its CRC-32, and whether it is a meta graph."""
+class GraphLocation(NamedTuple):
+    """Location of a graph: file, offset, size, CRC-32, and whether it is a meta graph."""
 
     path: Path
     start: int
@@ -31,47 +31,53 @@ class Place(NamedTuple):
     meta: bool
 
 
-def read(runs: Sequence[Run]) -> graph.Graph:
-    """Read the graphs of runs.
+def read_graphs(runs: Sequence[Run]) -> graph.Graph:
+    """Decode the graphs of runs.
 
     Raises:
-        CorruptTraceError: One is damaged.
+        CorruptTraceError: A graph is damaged.
         TracekitError: Its file changed.
     """
-    return graph.concat(made for run in runs for made in _of_run(run) if made.nodes.num_rows)
+    return graph.concat_graphs(decoded for run in runs for decoded in _distinct_graphs(run) if decoded.nodes.num_rows)
 
 
-def _of_run(run: Run) -> Iterator[graph.Graph]:
-    """Read the graphs of a run: those that differ, graphs before meta graphs."""
-    places = sorted(_places(run), key=lambda place: place.meta)
-    if len(places) > MAX_GRAPHS:
-        warn(f"holds {len(places)} graphs: the first {MAX_GRAPHS} are read", path=places[0].path)
-    different: dict[bytes, tuple[Place, bytes | None]] = {}
-    for place in places[:MAX_GRAPHS]:
-        octets = records.again(place.path, place.start, place.size, place.checksum)
-        different.setdefault(_digest(octets, place), (place, octets) if len(places) == 1 else (place, None))
-    for number, (place, kept) in enumerate(different.values(), 1):
-        octets = records.again(place.path, place.start, place.size, place.checksum) if kept is None else kept
-        where = f"the graph at byte {place.start}"
-        with located(place.path, graph.NODES):
-            if place.meta:
-                yield graph.read_meta(octets, where=where, run=run.name)
+def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
+    """Yield the distinct graphs of a run, graphs before meta graphs."""
+    locations = sorted(_locations(run), key=lambda location: location.meta)
+    if len(locations) > MAX_GRAPHS:
+        warn(f"contains {len(locations)} graphs, of which the first {MAX_GRAPHS} are read", path=locations[0].path)
+    distinct: dict[bytes, tuple[GraphLocation, bytes | None]] = {}
+    for location in locations[:MAX_GRAPHS]:
+        data = records.reread(location.path, location.start, location.size, location.checksum)
+        distinct.setdefault(
+            _graph_digest(data, location), (location, data) if len(locations) == 1 else (location, None)
+        )
+    for number, (location, cached) in enumerate(distinct.values(), 1):
+        data = (
+            records.reread(location.path, location.start, location.size, location.checksum)
+            if cached is None
+            else cached
+        )
+        label = f"the graph at byte {location.start}"
+        with located(location.path, graph.NODES):
+            if location.meta:
+                yield graph.read_meta_graph(data, label=label, run=run.name)
             else:
-                label = f"graph {number}" if len(different) > 1 else ""
-                yield graph.read(octets, where=where, graph=label, run=run.name)
+                name = f"graph {number}" if len(distinct) > 1 else ""
+                yield graph.read_graph(data, label=label, graph=name, run=run.name)
 
 
-def _places(run: Run) -> Iterator[Place]:
+def _locations(run: Run) -> Iterator[GraphLocation]:
     for file in run.files:
-        for found in file.graphs:
-            for place in zip(found.starts.tolist(), found.sizes.tolist(), found.checksums, strict=True):
-                yield Place(file.path, *place, found.meta)
+        for spans in file.graphs:
+            for bounds in zip(spans.starts.tolist(), spans.sizes.tolist(), spans.checksums, strict=True):
+                yield GraphLocation(file.path, *bounds, spans.meta)
 
 
-def _digest(octets: bytes, place: Place) -> bytes:
-    """Tell graphs apart; a meta graph by the graph in it."""
-    inner: bytes | memoryview = octets
-    if place.meta:
-        with located(place.path, graph.NODES):
-            inner = Message(memoryview(octets)).part(_GRAPH_OF_META)
-    return hashlib.sha256(inner).digest()
+def _graph_digest(data: bytes, location: GraphLocation) -> bytes:
+    """Return a digest that identifies a graph; of a meta graph, that of the graph in it."""
+    graph_bytes: bytes | memoryview = data
+    if location.meta:
+        with located(location.path, graph.NODES):
+            graph_bytes = Message(memoryview(data)).part(_GRAPH_FIELD)
+    return hashlib.sha256(graph_bytes).digest()

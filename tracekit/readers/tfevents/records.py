@@ -1,4 +1,4 @@
-"""An event file, record by record: the frames of TFRecord, their sums checked, some megabytes at a time."""
+"""Read the records of an event file in batches: TFRecord frames whose checksums are verified."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ import numpy as np
 from tracekit.errors import TracekitError
 from tracekit.files import CHANGED_HINT, InputFile
 from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.tfevents.walker import BAD_DATA, FOOTER_BYTES, FULL, HEADER_BYTES, MORE, Walker
+from tracekit.readers.tfevents.record_sandbox import (
+    BAD_DATA,
+    FOOTER_BYTES,
+    FULL,
+    HEADER_BYTES,
+    NEED_MORE,
+    RecordSandbox,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,14 +31,14 @@ WINDOW_BYTES = 16 << 20
 MAX_RECORD_BYTES = 1 << 30
 
 
-class Batch(NamedTuple):
-    """Records of a file that lie in memory.
+class BufferedRecords(NamedTuple):
+    """Records of a file in memory.
 
     Attributes:
-        buffer: Holds them; what follows in the file takes its place.
-        starts: n places where the data of records begin.
-        stops: n places where they end.
-        offset: Where in the file the buffer begins.
+        buffer: Holds the records, until the next batch replaces them.
+        starts: n offsets where the data of records starts.
+        stops: n offsets where it ends.
+        offset: Offset of the buffer in the file.
     """
 
     buffer: Buffer
@@ -40,140 +47,140 @@ class Batch(NamedTuple):
     offset: int
 
 
-class Room:
-    """Memory to read in, and the same bytes for decoding.
+class ReadBuffers:
+    """Memory for a section of a file: one copy for locating records, one for decoding them.
 
     Attributes:
-        size: Bytes of the file that it has room for.
+        size: Number of bytes of the file that fit.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.walker = Walker(size)
+        self.sandbox = RecordSandbox(size)
         self.buffer = Buffer(size)
 
 
-class Rooms:
-    """Rooms that readers share, one at a time each."""
+class BufferPool:
+    """Buffers that several threads share, each used by one thread at a time."""
 
     def __init__(self) -> None:
-        self._free: list[Room] = []
-        self._turn = threading.Lock()
+        self._free: list[ReadBuffers] = []
+        self._lock = threading.Lock()
 
     @contextmanager
-    def one(self) -> Iterator[Room]:
-        """Lend a room."""
-        with self._turn:
-            room = self._free.pop() if self._free else None
-        room = room or Room(WINDOW_BYTES)
+    def borrow(self) -> Iterator[ReadBuffers]:
+        """Provide buffers that no other thread uses for the duration of the context."""
+        with self._lock:
+            buffers = self._free.pop() if self._free else None
+        buffers = buffers or ReadBuffers(WINDOW_BYTES)
         try:
-            yield room
+            yield buffers
         finally:
-            with self._turn:
-                self._free.append(room)
+            with self._lock:
+                self._free.append(buffers)
 
 
-class Records:
-    """The records of one file.
+class RecordReader:
+    """Reads the records of one file.
 
     Attributes:
-        size: Bytes of the file when it was opened.
-        count: Records read so far.
-        end: Place in the file behind the last of them.
-        damage: What is wrong with the file there; None if nothing is, or if it only ends within a record.
+        size: Size of the file when it was opened.
+        count: Number of records that were read.
+        end: Offset of the end of the last of them.
+        damage: What is wrong at this offset; None if nothing is, or if the file just ends within a record.
     """
 
-    def __init__(self, file: InputFile, room: Room) -> None:
+    def __init__(self, file: InputFile, buffers: ReadBuffers) -> None:
         self.size = file.size
         self.count = self.end = 0
         self.damage: str | None = None
-        self._file, self._room = file, room
-        self._read = self._filled = self._at = 0
+        self._file, self._buffers = file, buffers
+        self._read = self._filled = self._consumed = 0
 
-    def batches(self) -> Iterator[Batch]:
-        """Read whole records, up to the end of the file or to damage.
+    def batches(self) -> Iterator[BufferedRecords]:
+        """Yield batches of complete records, up to the end of the file or to damage.
 
         Raises:
-            TracekitError: The file cannot be read, or changed in another way than that something was added to it.
+            TracekitError: The file cannot be read, or changed other than by appending.
         """
-        while self._refill():
-            self._room.buffer.octets[: self._filled] = self._room.walker.octets[: self._filled]
+        while self._read_more():
+            self._buffers.buffer.octets[: self._filled] = self._buffers.sandbox.data[: self._filled]
             result = FULL
             while result == FULL:
-                found = self._room.walker.records(self._at, self._filled)
-                result, self._at = found.result, found.at
-                self.count += len(found.starts)
-                self.end = self._offset + found.at
-                if len(found.starts):
-                    yield Batch(self._room.buffer, found.starts, found.stops, self._offset)
-            if result != MORE:
+                bounds = self._buffers.sandbox.find_records(self._consumed, self._filled)
+                result, self._consumed = bounds.result, bounds.offset
+                self.count += len(bounds.starts)
+                self.end = self._offset + bounds.offset
+                if len(bounds.starts):
+                    yield BufferedRecords(self._buffers.buffer, bounds.starts, bounds.stops, self._offset)
+            if result != NEED_MORE:
                 self.damage = f"the checksum of a {'record' if result == BAD_DATA else 'size'} is wrong"
                 return
-            if not self._fits():
+            if not self._ensure_space():
                 return
 
     @property
-    def rest(self) -> int:
-        """Bytes of the file that were not read, once all records were."""
+    def remaining(self) -> int:
+        """Number of bytes that are not part of a complete record, once all records have been read."""
         return self.size - self.end
 
     @property
     def _offset(self) -> int:
         return self._read - self._filled
 
-    def _refill(self) -> bool:
-        """Move what is not taken to the front, and read on; False at the end of the file."""
-        octets, rest = self._room.walker.octets, self._filled - self._at
-        if self._at:
-            octets[:rest] = octets[self._at : self._filled].copy()
-        self._at, self._filled = 0, rest
-        wanted = min(self._room.size - rest, self.size - self._read)
-        self._file.read_into(self._read, memoryview(octets.data)[rest : rest + wanted])
-        self._filled += wanted
-        self._read += wanted
-        return wanted > 0
+    def _read_more(self) -> bool:
+        """Move the unused bytes to the front and append the next bytes of the file; return False at its end."""
+        data, remaining = self._buffers.sandbox.data, self._filled - self._consumed
+        if self._consumed:
+            data[:remaining] = data[self._consumed : self._filled].copy()
+        self._consumed, self._filled = 0, remaining
+        missing = min(self._buffers.size - remaining, self.size - self._read)
+        self._file.read_into(self._read, memoryview(data.data)[remaining : remaining + missing])
+        self._filled += missing
+        self._read += missing
+        return missing > 0
 
-    def _fits(self) -> bool:
-        """Make room for the next record; False if it is not whole, or larger than any event."""
-        rest = self._filled - self._at
-        if rest < HEADER_BYTES:
+    def _ensure_space(self) -> bool:
+        """Ensure that the next record fits into the buffers; return False if it is incomplete or too large."""
+        remaining = self._filled - self._consumed
+        if remaining < HEADER_BYTES:
             return True
-        header = self._room.walker.octets[self._at : self._at + 8]
+        header = self._buffers.sandbox.data[self._consumed : self._consumed + 8]
         size = int(header.copy().view(np.uint64)[0])
         if size > MAX_RECORD_BYTES:
-            self.damage = f"a record of {size} bytes, more than any event has"
+            self.damage = f"a record of {size} bytes exceeds the limit of {MAX_RECORD_BYTES}"
             return False
         needed = HEADER_BYTES + size + FOOTER_BYTES
         if needed > self.size - self.end:
             return False
-        if needed > self._room.size:
+        if needed > self._buffers.size:
             self._grow(needed)
         return True
 
     def _grow(self, size: int) -> None:
-        larger = Room(size)
-        larger.walker.octets[: self._filled] = self._room.walker.octets[: self._filled]
-        self._room = larger
+        larger = ReadBuffers(size)
+        larger.sandbox.data[: self._filled] = self._buffers.sandbox.data[: self._filled]
+        self._buffers = larger
 
 
-def again(path: Path, start: int, size: int, checksum: int) -> bytes:
-    """Read some bytes of a file another time.
+def reread(path: Path, start: int, size: int, checksum: int) -> bytes:
+    """Read a section of a file again.
 
     Args:
-        path: The file, to which something may have been added since.
-        start: Where they begin.
-        size: How many there are.
-        checksum: CRC-32 of what they were.
+        path: The file, to which data may have been appended since.
+        start: Offset of the section.
+        size: Its size.
+        checksum: CRC-32 of its previous content.
 
     Raises:
-        TracekitError: They are not what they were, or cannot be read any more.
+        TracekitError: The section changed, or cannot be read any more.
     """
     try:
         with InputFile(path, may_grow=True) as file:
-            octets = file.read(start, size) if start + size <= file.size else b""
+            data = file.read(start, size) if start + size <= file.size else b""
     except FileNotFoundError as e:
         raise TracekitError("was removed while it was open", path=path, hint=CHANGED_HINT) from e
-    if len(octets) != size or zlib.crc32(octets) != checksum:
-        what = f"changed while it was open: the {size} bytes at byte {start} are not what they were"
+    if len(data) != size or zlib.crc32(data) != checksum:
+        what = f"changed while it was open: the {size} bytes at byte {start} are different now"
         raise TracekitError(what, path=path, hint=CHANGED_HINT)
-    return octets
+    return data

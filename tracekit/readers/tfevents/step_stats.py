@@ -1,4 +1,4 @@
-"""Traced runs of TensorFlow (RunMetadata): the executions of nodes on devices, as columns."""
+"""Decode traced runs of TensorFlow (RunMetadata): executions of nodes on devices, as columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places
 
-    Column: TypeAlias = tuple[Places, Mask | None]
+    MaskedColumn: TypeAlias = tuple[Places, Mask | None]
     """n numbers, and where they are known; None if everywhere."""
 
 _TAG, _METADATA = 1, 2
@@ -27,27 +27,27 @@ _NODE_NAME, _MEMORY, _OUTPUT, _LABEL, _THREAD, _MEMORY_STATS = 1, 6, 7, 8, 10, 1
 _TIMES = {"start_ns": (2, 13), "op_start_ns": (3, 14), "op_end_ns": (4, 15), "end_ns": (5, 16), "scheduled_ns": (9, 17)}
 """Fields that hold a time in us and in ns."""
 _AFTER_START = ("op_start_ns", "op_end_ns", "end_ns")
-_TEXTS_AND_PARTS = {_NODE_NAME, _MEMORY, _OUTPUT, _LABEL, _THREAD, _MEMORY_STATS}
-_NODE_FIELDS = _TEXTS_AND_PARTS | {field for both in _TIMES.values() for field in both}
-_OF_ALLOCATORS = {"requested_bytes": 2, "peak_bytes": 3, "live_bytes": 4}
-_OF_MEMORY = {"temp_bytes": 1, "persistent_bytes": 3}
+_LENGTH_DELIMITED_FIELDS = {_NODE_NAME, _MEMORY, _OUTPUT, _LABEL, _THREAD, _MEMORY_STATS}
+_NODE_FIELDS = _LENGTH_DELIMITED_FIELDS | {field for both in _TIMES.values() for field in both}
+_ALLOCATOR_FIELDS = {"requested_bytes": 2, "peak_bytes": 3, "live_bytes": 4}
+_MEMORY_FIELDS = {"temp_bytes": 1, "persistent_bytes": 3}
 _DESCRIPTION, _ALLOCATION_OF_TENSOR, _REQUESTED = 3, 4, 1
-_LARGEST = 1 << 62
+_MAX_MAGNITUDE = 1 << 62
 _THOUSAND = 1000
-EXECUTIONS = 1 << 17
-"""Executions taken apart at a time."""
+EXECUTIONS_PER_BATCH = 1 << 17
+"""Number of executions that are decoded at a time."""
 TIMES = tuple(_TIMES)
 FUNCTIONS = 4
 OTHERS = {2: "cost graph", 3: "partition graph", FUNCTIONS: "function graph"}
-"""What run metadata hold beside step stats."""
+"""Fields of run metadata other than step stats."""
 
 
-class Runs(NamedTuple):
+class TracedRuns(NamedTuple):
     """Run metadata in a buffer.
 
     Attributes:
-        starts: n places where they begin.
-        stops: n places where they end.
+        starts: n offsets where they start.
+        stops: n offsets where they end.
         tags: n tags.
         steps: n steps.
     """
@@ -62,180 +62,200 @@ class Executions(NamedTuple):
     """Executions of nodes.
 
     Attributes:
-        columns: Columns of ``step_stats`` by name; those that are not there are null. Times are absolute.
-        rows: Their number.
+        columns: Columns of ``step_stats`` by name; missing ones are null. Times are absolute.
+        rows: Number of executions.
     """
 
     columns: dict[str, pa.Array]
     rows: int
 
 
-def tagged(buffer: Buffer, starts: Places, stops: Places, steps: Places) -> Runs:
-    """Find run metadata in tagged ones: n places where these begin and end and n steps in; m runs out, n at most.
+def tagged_runs(buffer: Buffer, starts: Places, stops: Places, steps: Places) -> TracedRuns:
+    """Return the run metadata in n tagged messages, of which some may have none.
+
+    Args:
+        buffer: Holds the messages.
+        starts: n offsets where they start.
+        stops: n offsets where they end.
+        steps: n steps.
 
     Raises:
-        Damage: One is no message.
+        Damage: A message is invalid.
     """
     fields = decode(buffer, starts, stops, {_TAG, _METADATA})
-    tags = texts.named(buffer, fields.get(_TAG), len(starts))
-    rows, begins, ends = _spans(fields.get(_METADATA), np.arange(len(starts)))
-    return Runs(begins, ends, tags.take(pa.array(rows)), steps[rows])
+    tags = texts.dictionary_column(buffer, fields.get(_TAG), len(starts))
+    rows, metadata_starts, metadata_stops = _rows_and_spans(fields.get(_METADATA), np.arange(len(starts)))
+    return TracedRuns(metadata_starts, metadata_stops, tags.take(pa.array(rows)), steps[rows])
 
 
-def read(buffer: Buffer, traced: Runs) -> Iterator[Executions]:
-    """Read traced runs, some thousands of executions at a time.
+def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executions]:
+    """Yield the executions in traced runs in batches.
 
     Raises:
-        Damage: One is no message, or a time or size is beyond all there are.
+        Damage: A message is invalid, or a time or size is out of range.
     """
-    of_run, begins, ends = deeper(buffer, np.arange(len(traced.starts)), traced.starts, traced.stops, _STEP_STATS)
-    (devices,) = occurrences(buffer, begins, ends, (_DEVICES,))
-    of_run = of_run[devices.rows]
-    names = texts.named(buffer, decode(buffer, devices.starts, devices.stops, {_DEVICE}).get(_DEVICE), len(of_run))
-    (found,) = occurrences(buffer, devices.starts, devices.stops, (_NODES,))
-    for first in range(0, len(found), EXECUTIONS):
-        nodes = Occurrences(*(column[first : first + EXECUTIONS] for column in (found.rows, found.starts, found.stops)))
-        runs = of_run[nodes.rows]
+    run_rows, stats_starts, stats_stops = descend(
+        buffer, np.arange(len(traced_runs.starts)), traced_runs.starts, traced_runs.stops, _STEP_STATS
+    )
+    (devices,) = occurrences(buffer, stats_starts, stats_stops, (_DEVICES,))
+    run_rows = run_rows[devices.rows]
+    names = texts.dictionary_column(
+        buffer, decode(buffer, devices.starts, devices.stops, {_DEVICE}).get(_DEVICE), len(run_rows)
+    )
+    (executions,) = occurrences(buffer, devices.starts, devices.stops, (_NODES,))
+    for first in range(0, len(executions), EXECUTIONS_PER_BATCH):
+        nodes = Occurrences(
+            *(
+                column[first : first + EXECUTIONS_PER_BATCH]
+                for column in (executions.rows, executions.starts, executions.stops)
+            )
+        )
+        runs = run_rows[nodes.rows]
         columns = {
-            "tag": traced.tags.take(pa.array(runs)),
-            "step": pa.array(traced.steps[runs]),
+            "tag": traced_runs.tags.take(pa.array(runs)),
+            "step": pa.array(traced_runs.steps[runs]),
             "device": names.take(pa.array(nodes.rows)),
-            **_nodes(buffer, nodes),
+            **_node_columns(buffer, nodes),
         }
         yield Executions(columns, len(runs))
 
 
-def others(buffer: Buffer, starts: Places, stops: Places, names: Mapping[int, str] = OTHERS) -> dict[str, int]:
-    """Count parts of messages: n places where these begin and end in, and names of fields; counts by name out.
+def count_fields(buffer: Buffer, starts: Places, stops: Places, names: Mapping[int, str] = OTHERS) -> dict[str, int]:
+    """Count the occurrences of some fields in n messages, by name.
 
     Raises:
-        Damage: One is no message.
+        Damage: A message is invalid.
     """
-    counted = zip(names.values(), occurrences(buffer, starts, stops, tuple(names)), strict=True)
-    return {name: len(parts) for name, parts in counted if len(parts)}
+    occurrences_by_name = zip(names.values(), occurrences(buffer, starts, stops, tuple(names)), strict=True)
+    return {name: len(found) for name, found in occurrences_by_name if len(found)}
 
 
-def deeper(buffer: Buffer, rows: Places, starts: Places, stops: Places, number: int) -> tuple[Places, Places, Places]:
-    """Go one message deeper: rows of n messages and their places in, those of a field that they hold once out.
+def descend(buffer: Buffer, rows: Places, starts: Places, stops: Places, number: int) -> tuple[Places, Places, Places]:
+    """Return row, start and end of a submessage of n messages, without the messages that lack it.
 
     Raises:
-        Damage: One is no message.
+        Damage: A message is invalid.
     """
-    return _spans(decode(buffer, starts, stops, {number}).get(number), rows)
+    return _rows_and_spans(decode(buffer, starts, stops, {number}).get(number), rows)
 
 
-def _spans(field: Field | None, rows: Places) -> tuple[Places, Places, Places]:
-    """Return the rows that have a field of bytes, and where these begin and end."""
+def _rows_and_spans(field: Field | None, rows: Places) -> tuple[Places, Places, Places]:
+    """Return row, start and end of a field of bytes, without the rows that lack it."""
     if field is None or field.stops is None:
-        none = np.zeros(0, np.int64)
-        return none, none, none
-    kept = field.rows()
-    return (rows if kept is None else rows[kept], *field.spans())
+        empty = np.zeros(0, np.int64)
+        return empty, empty, empty
+    present = field.rows()
+    return (rows if present is None else rows[present], *field.spans())
 
 
-def _nodes(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
+def _node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     n = len(nodes.rows)
     fields = decode(buffer, nodes.starts, nodes.stops, _NODE_FIELDS)
     columns: dict[str, pa.Array] = {
-        "node_name": texts.named(buffer, fields.get(_NODE_NAME), n),
-        "timeline_label": texts.named(buffer, fields.get(_LABEL), n),
-        **_times(fields),
+        "node_name": texts.dictionary_column(buffer, fields.get(_NODE_NAME), n),
+        "timeline_label": texts.dictionary_column(buffer, fields.get(_LABEL), n),
+        **_time_columns(fields),
     }
-    if (thread := _number(fields.get(_THREAD))) is not None:
-        columns["thread_id"] = _array(*thread)
-    columns |= _allocators(buffer, nodes) if _MEMORY in fields else {}
-    columns |= _outputs(buffer, nodes) if _OUTPUT in fields else {"output_count": pa.array(np.zeros(n, np.int64))}
+    if (thread := _integers(fields.get(_THREAD))) is not None:
+        columns["thread_id"] = _masked_array(*thread)
+    columns |= _allocator_columns(buffer, nodes) if _MEMORY in fields else {}
+    columns |= (
+        _output_columns(buffer, nodes) if _OUTPUT in fields else {"output_count": pa.array(np.zeros(n, np.int64))}
+    )
     if _MEMORY_STATS in fields:
-        rows, found = _message(buffer, fields[_MEMORY_STATS], n)
-        for name, number in _OF_MEMORY.items():
-            if (column := _number(found.get(number))) is not None:
-                columns[name] = _array(*_spread(column, rows, n))
+        rows, memory_fields = _decode_memory_stats(buffer, fields[_MEMORY_STATS], n)
+        for name, number in _MEMORY_FIELDS.items():
+            if (column := _integers(memory_fields.get(number))) is not None:
+                columns[name] = _masked_array(*_scatter(column, rows, n))
     return columns
 
 
-def _times(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
-    """Make times of their parts: ns where the file has them, else us."""
-    made = {name: _in_ns(fields.get(us), fields.get(ns), name) for name, (us, ns) in _TIMES.items()}
-    start = made["start_ns"]
+def _time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
+    """Return the times of executions: in ns where the file has them, otherwise from us."""
+    times = {name: _merge_times(fields.get(us), fields.get(ns), name) for name, (us, ns) in _TIMES.items()}
+    start = times["start_ns"]
     columns = {}
-    for name, column in made.items():
+    for name, column in times.items():
         if column is not None and name not in _AFTER_START:
-            columns[name] = _array(*column)
+            columns[name] = _masked_array(*column)
         elif column is not None and start is not None:
-            columns[name] = _array(column[0] + start[0], _both(column[1], start[1]))
+            columns[name] = _masked_array(column[0] + start[0], _and_masks(column[1], start[1]))
     return columns
 
 
-def _in_ns(us: Field | None, ns: Field | None, name: str) -> Column | None:
-    coarse, fine = _number(us), _number(ns)
-    if coarse is not None:
-        _check(coarse, _LARGEST // _THOUSAND, name)
-        coarse = (coarse[0] * _THOUSAND, coarse[1])
-    if fine is None:
-        return coarse
-    _check(fine, _LARGEST, name)
-    if coarse is None or fine[1] is None:
-        return fine
-    both = np.where(fine[1], fine[0], coarse[0])
-    return both, None if coarse[1] is None else fine[1] | coarse[1]
+def _merge_times(us: Field | None, ns: Field | None, name: str) -> MaskedColumn | None:
+    microseconds, nanoseconds = _integers(us), _integers(ns)
+    if microseconds is not None:
+        _check_range(microseconds, _MAX_MAGNITUDE // _THOUSAND, name)
+        microseconds = (microseconds[0] * _THOUSAND, microseconds[1])
+    if nanoseconds is None:
+        return microseconds
+    _check_range(nanoseconds, _MAX_MAGNITUDE, name)
+    if microseconds is None or nanoseconds[1] is None:
+        return nanoseconds
+    merged = np.where(nanoseconds[1], nanoseconds[0], microseconds[0])
+    return merged, None if microseconds[1] is None else nanoseconds[1] | microseconds[1]
 
 
-def _allocators(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
-    """Sum over the allocators of each execution."""
-    (parts,) = occurrences(buffer, nodes.starts, nodes.stops, (_MEMORY,))
-    found = decode(buffer, parts.starts, parts.stops, _OF_ALLOCATORS.values())
-    return {name: _sums(_number(found.get(f)), parts.rows, len(nodes.rows), name) for name, f in _OF_ALLOCATORS.items()}
+def _allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
+    """Sum the bytes of all allocators of each execution."""
+    (allocators,) = occurrences(buffer, nodes.starts, nodes.stops, (_MEMORY,))
+    allocator_fields = decode(buffer, allocators.starts, allocators.stops, _ALLOCATOR_FIELDS.values())
+    return {
+        name: _sum_by_row(_integers(allocator_fields.get(f)), allocators.rows, len(nodes.rows), name)
+        for name, f in _ALLOCATOR_FIELDS.items()
+    }
 
 
-def _outputs(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
+def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     """Count the outputs of each execution, and sum their sizes."""
     n = len(nodes.rows)
-    (parts,) = occurrences(buffer, nodes.starts, nodes.stops, (_OUTPUT,))
-    counts = pa.array(np.bincount(parts.rows, minlength=n).astype(np.int64))
-    described = decode(buffer, parts.starts, parts.stops, {_DESCRIPTION}).get(_DESCRIPTION)
-    rows, starts, stops = deeper(buffer, *_spans(described, parts.rows), _ALLOCATION_OF_TENSOR)
-    found = _number(decode(buffer, starts, stops, {_REQUESTED}).get(_REQUESTED))
-    if found is None:
+    (outputs,) = occurrences(buffer, nodes.starts, nodes.stops, (_OUTPUT,))
+    counts = pa.array(np.bincount(outputs.rows, minlength=n).astype(np.int64))
+    description = decode(buffer, outputs.starts, outputs.stops, {_DESCRIPTION}).get(_DESCRIPTION)
+    rows, starts, stops = descend(buffer, *_rows_and_spans(description, outputs.rows), _ALLOCATION_OF_TENSOR)
+    requested = _integers(decode(buffer, starts, stops, {_REQUESTED}).get(_REQUESTED))
+    if requested is None:
         return {"output_count": counts}
-    return {"output_count": counts, "output_bytes": _sums(found, rows, n, "output_bytes")}
+    return {"output_count": counts, "output_bytes": _sum_by_row(requested, rows, n, "output_bytes")}
 
 
-def _sums(column: Column | None, rows: Places, n: int, name: str) -> pa.Array:
-    """Add up m numbers by row; a row without any is null."""
-    total, some = np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    some[rows] = True
+def _sum_by_row(column: MaskedColumn | None, rows: Places, n: int, name: str) -> pa.Array:
+    """Sum m numbers by row, null for rows without numbers."""
+    total, has_values = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    has_values[rows] = True
     if column is not None:
-        _check(column, _LARGEST // max(1, len(rows)), name)
+        _check_range(column, _MAX_MAGNITUDE // max(1, len(rows)), name)
         np.add.at(total, rows, column[0])
-    return _array(total, some)
+    return _masked_array(total, has_values)
 
 
-def _message(buffer: Buffer, field: Field, n: int) -> tuple[Places, dict[int, Field]]:
+def _decode_memory_stats(buffer: Buffer, field: Field, n: int) -> tuple[Places, dict[int, Field]]:
     rows = field.rows()
-    found = decode(buffer, *field.spans(), _OF_MEMORY.values())
-    return np.arange(n) if rows is None else rows, found
+    memory_fields = decode(buffer, *field.spans(), _MEMORY_FIELDS.values())
+    return np.arange(n) if rows is None else rows, memory_fields
 
 
-def _spread(column: Column, rows: Places, n: int) -> Column:
-    """Put m numbers into n rows."""
-    numbers, known = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+def _scatter(column: MaskedColumn, rows: Places, n: int) -> MaskedColumn:
+    """Place m numbers into n rows."""
+    numbers, mask = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     numbers[rows] = column[0]
-    known[rows] = True if column[1] is None else column[1]
-    return numbers, known
+    mask[rows] = True if column[1] is None else column[1]
+    return numbers, mask
 
 
-def _number(field: Field | None) -> Column | None:
+def _integers(field: Field | None) -> MaskedColumn | None:
     return None if field is None or field.stops is not None else (field.values.view(np.int64), field.valid)
 
 
-def _check(column: Column, most: int, name: str) -> None:
-    if len(column[0]) and max(int(column[0].max()), -int(column[0].min())) >= most:
-        raise Damage(f"{name} of an execution is beyond all numbers")
+def _check_range(column: MaskedColumn, limit: int, name: str) -> None:
+    if len(column[0]) and max(int(column[0].max()), -int(column[0].min())) >= limit:
+        raise Damage(f"{name} of an execution is out of range")
 
 
-def _both(one: Mask | None, other: Mask | None) -> Mask | None:
-    return other if one is None else one if other is None else one & other
+def _and_masks(left: Mask | None, right: Mask | None) -> Mask | None:
+    return right if left is None else left if right is None else left & right
 
 
-def _array(numbers: Places, known: Mask | None) -> pa.Array:
+def _masked_array(numbers: Places, known: Mask | None) -> pa.Array:
     return pa.array(numbers, mask=None if known is None else ~known)

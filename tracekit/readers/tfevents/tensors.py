@@ -1,4 +1,4 @@
-"""Tensors in event files: those of one number, and those of texts."""
+"""Decode tensors in event files: tensors of a single number, and tensors of strings."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tracekit.readers.common.protobuf.occurrences import occurrences
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places, Words
 
-Reals: TypeAlias = npt.NDArray[np.float64]
+Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 DTYPE, SHAPE, CONTENT, STRINGS = 1, 2, 4, 8
 STRING = 7
 _DIM, _DIM_SIZE = 2, 1
-_MOST = 1 << 31
+_MAX_COUNT = 1 << 31
 
 
-class Kind(NamedTuple):
-    """How the elements of a type are kept: their own bytes, and the field of the tensor that lists them instead."""
+class ElementEncoding(NamedTuple):
+    """How the elements of a type are stored: their bytes, and the field of the tensor that lists them instead."""
 
     element: str
     field: int
@@ -30,108 +30,110 @@ class Kind(NamedTuple):
 
 
 _BFLOAT16 = 14
-KINDS = {
-    1: Kind("<f4", 5, fixed=True),
-    2: Kind("<f8", 6, fixed=True),
-    3: Kind("<i4", 7),
-    4: Kind("u1", 7),
-    5: Kind("<i2", 7),
-    6: Kind("i1", 7),
-    9: Kind("<i8", 10),
-    10: Kind("?", 11),
-    _BFLOAT16: Kind("<u2", 13),
-    17: Kind("<u2", 7),
-    19: Kind("<f2", 13),
-    22: Kind("<u4", 16),
-    23: Kind("<u8", 17),
+ENCODINGS = {
+    1: ElementEncoding("<f4", 5, fixed=True),
+    2: ElementEncoding("<f8", 6, fixed=True),
+    3: ElementEncoding("<i4", 7),
+    4: ElementEncoding("u1", 7),
+    5: ElementEncoding("<i2", 7),
+    6: ElementEncoding("i1", 7),
+    9: ElementEncoding("<i8", 10),
+    10: ElementEncoding("?", 11),
+    _BFLOAT16: ElementEncoding("<u2", 13),
+    17: ElementEncoding("<u2", 7),
+    19: ElementEncoding("<f2", 13),
+    22: ElementEncoding("<u4", 16),
+    23: ElementEncoding("<u8", 17),
 }
-"""By number of the type, DT_FLOAT 1 to DT_UINT64 23."""
-_WANTED = {DTYPE, SHAPE, CONTENT, *(kind.field for kind in KINDS.values())}
+"""Encodings by number of the type, from DT_FLOAT 1 to DT_UINT64 23."""
+_DECODED_FIELDS = {DTYPE, SHAPE, CONTENT, *(kind.field for kind in ENCODINGS.values())}
 
 
-class Tensors(NamedTuple):
-    """What is known of n tensors.
+class TensorContents(NamedTuple):
+    """The contents of n tensors.
 
     Attributes:
-        numbers: Their only element; 0 where there is none.
-        single: Where a tensor is one number.
-        texts: Where a tensor is of texts.
+        numbers: Their only element, 0 for other tensors.
+        is_number: Whether a tensor consists of one number.
+        is_string: Whether a tensor consists of strings.
     """
 
-    numbers: Reals
-    single: Mask
-    texts: Mask
+    numbers: Float64Array
+    is_number: Mask
+    is_string: Mask
 
 
-def read(buffer: Buffer, starts: Places, stops: Places) -> Tensors:
-    """Read tensors: n places where messages begin and end in, and what they are out.
+def read_tensors(buffer: Buffer, starts: Places, stops: Places) -> TensorContents:
+    """Decode n tensors.
 
     Raises:
-        Damage: One is no message.
+        Damage: A message is invalid.
     """
     n = len(starts)
-    fields = decode(buffer, starts, stops, _WANTED)
+    fields = decode(buffer, starts, stops, _DECODED_FIELDS)
     types = fields[DTYPE].values if DTYPE in fields else np.zeros(n, np.uint64)
-    one = _elements(buffer, fields.get(SHAPE), n) == 1
-    numbers, single = np.zeros(n), np.zeros(n, np.bool_)
-    for number, kind in KINDS.items():
-        rows = np.flatnonzero(one & (types == number))
+    has_one_element = _element_counts(buffer, fields.get(SHAPE), n) == 1
+    numbers, is_number = np.zeros(n), np.zeros(n, np.bool_)
+    for number, encoding in ENCODINGS.items():
+        rows = np.flatnonzero(has_one_element & (types == number))
         if len(rows):
-            words, known = _words(buffer, fields, kind, rows)
-            numbers[rows[known]] = _values(words[known], number, kind)
-            single[rows[known]] = True
-    return Tensors(numbers, single, types == STRING)
+            words, is_valid = _first_elements(buffer, fields, encoding, rows)
+            numbers[rows[is_valid]] = _to_floats(words[is_valid], number, encoding)
+            is_number[rows[is_valid]] = True
+    return TensorContents(numbers, is_number, types == STRING)
 
 
-def _elements(buffer: Buffer, shape: Field | None, n: int) -> Places:
-    """Multiply the sizes of each tensor: 1 without any."""
+def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Places:
+    """Return the number of elements of each tensor, 1 without a shape."""
     product = np.ones(n)
     if shape is not None and shape.stops is not None:
         rows = np.arange(n) if shape.valid is None else np.flatnonzero(shape.valid)
         (dims,) = occurrences(buffer, *shape.spans(), (_DIM,))
-        found = decode(buffer, dims.starts, dims.stops, {_DIM_SIZE})
-        sizes = found[_DIM_SIZE].values.view(np.int64) if found else np.zeros(len(dims), np.int64)
-        np.multiply.at(product, rows[dims.rows], np.clip(sizes, 0, _MOST))
-    return np.minimum(product, _MOST).astype(np.int64)
+        dim_fields = decode(buffer, dims.starts, dims.stops, {_DIM_SIZE})
+        sizes = dim_fields[_DIM_SIZE].values.view(np.int64) if dim_fields else np.zeros(len(dims), np.int64)
+        np.multiply.at(product, rows[dims.rows], np.clip(sizes, 0, _MAX_COUNT))
+    return np.minimum(product, _MAX_COUNT).astype(np.int64)
 
 
-def _words(buffer: Buffer, fields: dict[int, Field], kind: Kind, rows: Places) -> tuple[Words, Mask]:
-    """Return the bits of the first element of some tensors, and where there is one; without any, it is 0."""
-    width = np.dtype(kind.element).itemsize
-    words, known = np.zeros(len(rows), np.uint64), np.ones(len(rows), np.bool_)
-    listed, content = fields.get(kind.field), fields.get(CONTENT)
-    if listed is not None and listed.stops is None:
-        words = np.where(_present(listed, rows), listed.values[rows], words)
-    elif listed is not None:
-        starts, sizes = _spans(listed, rows)
-        some = np.flatnonzero(sizes)
-        words[some] = buffer.words[starts[some]] if kind.fixed else varints(buffer, starts[some])[0]
-        known &= (sizes == 0) | (sizes >= (width if kind.fixed else 1))
+def _first_elements(
+    buffer: Buffer, fields: dict[int, Field], encoding: ElementEncoding, rows: Places
+) -> tuple[Words, Mask]:
+    """Return the bits of the first element of some tensors, 0 without any, and whether they are valid."""
+    width = np.dtype(encoding.element).itemsize
+    words, is_valid = np.zeros(len(rows), np.uint64), np.ones(len(rows), np.bool_)
+    list_field, content = fields.get(encoding.field), fields.get(CONTENT)
+    if list_field is not None and list_field.stops is None:
+        words = np.where(_has_field(list_field, rows), list_field.values[rows], words)
+    elif list_field is not None:
+        starts, sizes = _field_bytes(list_field, rows)
+        filled = np.flatnonzero(sizes)
+        words[filled] = buffer.words[starts[filled]] if encoding.fixed else varints(buffer, starts[filled])[0]
+        is_valid &= (sizes == 0) | (sizes >= (width if encoding.fixed else 1))
     if content is not None and content.stops is not None:
-        starts, sizes = _spans(content, rows)
-        some = np.flatnonzero(sizes)
-        words[some] = buffer.words[starts[some]]
-        known &= (sizes == 0) | (sizes == width)
-    return words, known
+        starts, sizes = _field_bytes(content, rows)
+        filled = np.flatnonzero(sizes)
+        words[filled] = buffer.words[starts[filled]]
+        is_valid &= (sizes == 0) | (sizes == width)
+    return words, is_valid
 
 
-def _present(field: Field, rows: Places) -> Mask:
+def _has_field(field: Field, rows: Places) -> Mask:
     return np.ones(len(rows), np.bool_) if field.valid is None else field.valid[rows]
 
 
-def _spans(field: Field, rows: Places) -> tuple[Places, Places]:
-    """Return where the bytes of a field begin in some messages, and how many there are."""
+def _field_bytes(field: Field, rows: Places) -> tuple[Places, Places]:
+    """Return the start and size of a field in some messages."""
     starts, stops = field.values.view(np.int64)[rows], field.stops
     return starts, np.zeros(len(rows), np.int64) if stops is None else stops[rows] - starts
 
 
-def _values(words: Words, number: int, kind: Kind) -> Reals:
-    """Take the low bits of words as elements of a type."""
-    octets = np.ascontiguousarray(words, "<u8").view(np.uint8).reshape(-1, 8)
-    element = np.dtype(kind.element)
+def _to_floats(words: Words, number: int, encoding: ElementEncoding) -> Float64Array:
+    """Convert the low bits of words, which hold elements of a type, to floats."""
+    data = np.ascontiguousarray(words, "<u8").view(np.uint8).reshape(-1, 8)
+    element = np.dtype(encoding.element)
     if number == _BFLOAT16:
-        octets, element = np.pad(octets[:, :2], ((0, 0), (2, 0))), np.dtype("<f4")
-    if kind.element == "?":
-        octets, element = (octets[:, :1] != 0).astype(np.uint8), np.dtype("u1")
-    found: Reals = octets[:, : element.itemsize].copy().view(element)[:, 0].astype(np.float64)
-    return found
+        data, element = np.pad(data[:, :2], ((0, 0), (2, 0))), np.dtype("<f4")
+    if encoding.element == "?":
+        data, element = (data[:, :1] != 0).astype(np.uint8), np.dtype("u1")
+    floats: Float64Array = data[:, : element.itemsize].copy().view(element)[:, 0].astype(np.float64)
+    return floats

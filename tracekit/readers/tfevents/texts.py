@@ -1,4 +1,4 @@
-"""Texts cut out of the bytes of messages, as Arrow columns."""
+"""Convert strings in encoded messages to Arrow arrays."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Places
 
 
-def at(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
-    """Return n texts that begin and end at ascending places; what is not UTF-8 is replaced."""
+def slice_strings(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
+    """Return n byte ranges, in ascending order, as strings; invalid UTF-8 is replaced."""
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = starts, stops
-    found: pa.Array = text(cut(buffer.octets, edges))[0]
-    return found
+    strings: pa.Array = text(cut(buffer.octets, edges))[0]
+    return strings
 
 
-def named(buffer: Buffer, field: Field | None, rows: int) -> pa.DictionaryArray:
-    """Return the texts of a field of n messages as a dictionary; null where it is absent."""
+def dictionary_column(buffer: Buffer, field: Field | None, rows: int) -> pa.DictionaryArray:
+    """Return a field of n messages as a dictionary column of strings, null where it is missing."""
     if field is None or field.stops is None:
         return pa.nulls(rows, pa.dictionary(pa.int32(), pa.string()))
-    texts = at(buffer, *field.spans()).dictionary_encode()
+    strings = slice_strings(buffer, *field.spans()).dictionary_encode()
     if field.valid is None:
-        return texts
+        return strings
     codes = np.zeros(rows, np.int32)
-    codes[field.valid] = texts.indices.to_numpy()
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=~field.valid), texts.dictionary)
+    codes[field.valid] = strings.indices.to_numpy()
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=~field.valid), strings.dictionary)

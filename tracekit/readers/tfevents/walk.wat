@@ -1,18 +1,18 @@
-;; Records of a TFRecord file: what must look at one byte after another, and so is no work for whole columns.
-;; It runs in a sandbox: it sees its own memory and nothing else, and a place outside of that ends it.
+;; Locate the records of a TFRecord file, for the work that cannot be done on whole columns.
+;; It runs in a sandbox: it can access only its own memory, and any access outside of it is an error.
 ;;
-;; Memory, in bytes: 64 frame (32 bits each), 1024 eight tables of CRC32C (256 numbers of 32 bits each), 16384 where records
-;; found begin and 1 MiB behind that their sizes (32 bits each), 4194304 the bytes that are read, then slack.
+;; Memory layout, in bytes: 64 frame (32 bits each), 1024 eight tables of CRC32C (256 numbers of 32 bits each), 16384 offsets of
+;; records, 1 MiB after that their sizes (32 bits each), 4194304 the bytes of the file, followed by slack.
 ;;
 ;; A record: its size (64 bits), the masked CRC32C of these 8 bytes, the data, the masked CRC32C of the data.
-;; Results: 0 more bytes are needed, 1 no room for a further record, 2 the CRC of a size is wrong, 3 the CRC of data is wrong.
+;; Results: 0 more bytes are needed, 1 no space for another record, 2 the CRC of a size is wrong, 3 the CRC of data is wrong.
 (module
   (import "tracekit" "memory" (memory 1))
 
   (func $entry (param $table i32) (param $octet i32) (result i32)
     (i32.load offset=1024 (i32.add (local.get $table) (i32.shl (i32.and (local.get $octet) (i32.const 255)) (i32.const 2)))))
 
-  ;; The CRC32C of some bytes, as it is stored.
+  ;; Return the CRC32C of some bytes in its masked form.
   (func $masked (param $at i32) (param $size i32) (result i32)
     (local $crc i32) (local $low i32) (local $high i32)
     (local.set $crc (i32.const -1))
@@ -53,7 +53,7 @@
       (i32.rotr (i32.xor (local.get $crc) (i32.const -1)) (i32.const 15))
       (i32.const 0xa282ead8)))
 
-  ;; Find records. Frame: where to begin, the end of the bytes, room; then how far it came, and how many were found.
+  ;; Locate records. Frame: start and end of the bytes, maximum number of records. On return: where it stopped, number of records.
   (func (export "records") (result i32)
     (local $at i32) (local $end i32) (local $room i32) (local $count i32) (local $rest i32) (local $size i32)
     (local.set $at (i32.load offset=64 (i32.const 0)))

@@ -1,0 +1,288 @@
+"""Build ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` from the last aggregation in a DLProf database.
+
+A database keeps every aggregation, each over iterations that its user chose. The viewer of DLProf shows one of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.forks import check_polars
+from tracekit.readers.dlprof_db.database import ID, strings_by_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.readers.dlprof_db.database import DlprofDatabase
+
+    Columns = dict[str, pa.Array]
+
+TABLES = ("ops", "op_instances", "iterations", "group_nodes")
+SOURCES = {"ops": "read_only_ops", "op_instances": "read_only_op_instances"}
+_METRICS = ("cpu_time", "gpu_time", "api_time", "cpu_overhead_time", "gpu_idle_time")
+_TIMES = dict(
+    zip(("cpu_time_ns", "gpu_time_ns", "api_time_ns", "cpu_overhead_ns", "gpu_idle_ns"), _METRICS, strict=True)
+)
+REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "aggregations": ("id",),
+    "metric": ("id", "count", "sum"),
+    "node_time_metrics": ("id", *(f"{m}_metric_id" for m in _METRICS)),
+    "op_nodes": ("aggr_id", "read_only_ops_id", "node_time_metrics_id", "num_calls", "kernel_calls", "using_tc"),
+    "iteration_list": ("aggr_id", "iter_value", "start_time", "stop_time"),
+    "iteration_aggregation_list": ("aggr_id", "iter_value", "tc_duration"),
+    "kernel_iteration_stats": (
+        "aggr_id",
+        "iter_value",
+        "total_count",
+        "uses_tc_count",
+        "total_gpu_time",
+        "tc_gpu_time",
+    ),
+    "iteration_key": ("aggr_id", "key_node_id"),
+    "group_ops": ("aggr_id", "row_type", "level", "group_op_full_name_id", "group_op_time_metrics_id"),
+}
+"""Columns that are read, in addition to those of the tables of API calls."""
+
+_ITERATION_PARTS = ("tc", "non_tc", "memory", "dataloader", "io", "cpu", "other")
+_TIME_IN_PARTS = (
+    *("in_tensor_core_kernels_ns", "in_other_kernels_ns", "in_memory_ops_ns", "in_dataloader_ns", "in_io_ns"),
+    *("in_cpu_ns", "in_nothing_ns"),
+)
+_TENSOR_CORE_SUPPORT = {0: "eligible", 3: "not eligible"}
+_GPU_TABLES = ("read_only_kernels", "read_only_memsets", "read_only_memcpys")
+_PREFIX_BOUNDS = (b"\xff", b"")
+"""Suffix that sorts a path after every name that begins with it, and the separator before this suffix."""
+
+_INSTANCE_KEY = ["read_only_ops_id", "op_instance"]
+
+
+def build_table(database: DlprofDatabase, name: str) -> pa.Table:
+    """Build one of ``TABLES``, empty if its source table is missing."""
+    check_polars()
+    return pa.table(_TABLE_BUILDERS[name](database))
+
+
+def _ops_columns(database: DlprofDatabase) -> Columns:
+    source = SOURCES["ops"]
+    numbers = ("op_id_id", "op_type_id", "direction_id", "data_type_id", "tc_support_status")
+    ops = database.read_by_id(source, numbers, ("op_name", "stack_trace"))
+    count_columns = ("num_calls", "kernel_calls", "using_tc")
+    nodes = _last_aggregation(database, "op_nodes", ("read_only_ops_id", "node_time_metrics_id", *count_columns))
+    nodes = _add_time_sums(database, database.unique(nodes, ["read_only_ops_id"], "op_nodes"), "node_time_metrics_id")
+    joined = ops.join(nodes, left_on=ID, right_on="read_only_ops_id", how="left", maintain_order="left")
+    support = pl.col("tc_support_status").replace_strict(_TENSOR_CORE_SUPPORT, default="maybe", return_dtype=pl.String)
+    table = joined.select(
+        "op_name",
+        *(pl.col(c).fill_null(0) for c in _TIMES),
+        stack_trace=pl.col("stack_trace").replace("", None),
+        is_associated=~pl.col("op_name").str.starts_with("unassociated_"),
+        tensor_core_support=support,
+        uses_tensor_cores=pl.col("using_tc").fill_null(0) != 0,
+        instance_count=pl.col("num_calls").fill_null(0),
+        kernel_count=pl.col("kernel_calls").fill_null(0),
+    )
+    return {
+        **_to_arrays(table),
+        "op_id": database.decode_dictionary(database.look_up(ops["op_id_id"]), source),
+        "op_type": database.look_up(ops["op_type_id"]),
+        "direction": database.look_up(ops["direction_id"], _empty_to_null),
+        "data_type": database.look_up(ops["data_type_id"], _empty_to_null),
+    }
+
+
+def _op_instances_columns(database: DlprofDatabase) -> Columns:
+    source, json = SOURCES["op_instances"], ("input_names", "input_shapes", "output_shapes", "parameters")
+    numbers = ("read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id", *(f"{c}_id" for c in json))
+    ops = database.read_by_id(SOURCES["ops"], ("op_id_id",), ("op_name",))
+    rows = database.read_by_id(source, numbers).rename({"cpu_start": "start_ns", "cpu_stop": "end_ns"})
+    rows = rows.with_columns(op_instance=pl.int_range(pl.len()).over("read_only_ops_id"))
+    rows = rows.join(
+        ops.select(ID, "op_id_id"), left_on="read_only_ops_id", right_on=ID, how="left", maintain_order="left"
+    )
+    with_metrics = rows.join(_instance_metrics(database), on=_INSTANCE_KEY, how="left", maintain_order="left")
+    duration, zero_if_missing = (
+        pl.col("end_ns") - pl.col("start_ns"),
+        ("kernel_count", "gpu_time_ns", "gpu_idle_ns", "api_time_ns"),
+    )
+    missing = ("range_id", "parent_id", "forward_id", "sequence_number")
+    table = with_metrics.select(
+        *("start_ns", "end_ns", "process_id", "thread_id"),
+        *(pl.col(c).fill_null(0) for c in zero_if_missing),
+        *(pl.lit(None, pl.Int64).alias(c) for c in missing),
+        op_instance_id=pl.col(ID) - 1,
+        iteration=_iteration_of_ends(database, with_metrics["end_ns"]),
+        cpu_time_ns=duration,
+        cpu_overhead_ns=duration - pl.col("api_time_ns").fill_null(0),
+    )
+    return {
+        **_to_arrays(table),
+        "op_id": database.look_up(rows["op_id_id"]),
+        "op_name": database.look_up(rows["read_only_ops_id"], strings=strings_by_id(ops, "op_name")),
+        **{c: database.look_up(rows[f"{c}_id"], _clean_json) for c in json},
+    }
+
+
+def _instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
+    """Return kernel count, GPU time, idle time and API time of each op instance, as DLProf defines them."""
+    gpu, calls_mapping = [], []
+    for source in (*_GPU_TABLES, "read_only_cuda_syncs", "read_only_cuda_calls"):
+        on_gpu = source in _GPU_TABLES
+        gpu_columns = ("gpu_start", "gpu_stop", "device_id") if on_gpu else ()
+        rows = database.rows(source, (*_INSTANCE_KEY, "api_start", "api_stop", *gpu_columns))
+        calls_mapping.append(rows.select(*_INSTANCE_KEY, start="api_start", end="api_stop"))
+        if on_gpu:
+            kernel = pl.lit(source == _GPU_TABLES[0])
+            gpu.append(rows.select(*_INSTANCE_KEY, "device_id", start="gpu_start", end="gpu_stop", kernel=kernel))
+    activities = pl.concat(gpu)
+    by_device = _union_durations(activities, [*_INSTANCE_KEY, "device_id"])
+    on_gpu_time = by_device.group_by(_INSTANCE_KEY).agg(
+        gpu_time_ns=pl.col("union").sum(), gpu_idle_ns=(pl.col("span") - pl.col("union")).sum()
+    )
+    api = _union_durations(pl.concat(calls_mapping), _INSTANCE_KEY).select(*_INSTANCE_KEY, api_time_ns="union")
+    kernels = activities.group_by(_INSTANCE_KEY).agg(kernel_count=pl.col("kernel").sum().cast(pl.Int64))
+    return api.join(on_gpu_time, on=_INSTANCE_KEY, how="left").join(kernels, on=_INSTANCE_KEY, how="left")
+
+
+def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Return the duration of the union of each key's intervals, and ``span``, the time from first start to last end."""
+    ordered = rows.filter(pl.col("end") >= pl.col("start")).sort("start")
+    latest_end = pl.col("end").cum_max().shift(1).over(keys)
+    added = pl.col("end") - pl.max_horizontal(pl.col("start"), latest_end)
+    with_added = ordered.with_columns(new=pl.max_horizontal(added, 0))
+    return with_added.group_by(keys).agg(union=pl.col("new").sum(), span=pl.col("end").max() - pl.col("start").min())
+
+
+def _iteration_of_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
+    """Return the aggregated iteration in which each op instance ended, null if there is none."""
+    iterations = _iteration_rows(database).sort("end_ns")
+    positions = iterations["end_ns"].search_sorted(ends, side="left").cast(pl.Int64)
+    rows = pl.DataFrame({"at": positions, "end": ends}).with_columns(
+        pl.when(pl.col("at") < iterations.height).then("at")
+    )
+    candidates = iterations.select(pl.col("iteration", "start_ns", "is_aggregated").gather(rows["at"]))
+    is_inside = candidates["is_aggregated"] & (candidates["start_ns"] < rows["end"])
+    return candidates["iteration"].zip_with(
+        is_inside.fill_null(value=False), pl.repeat(None, len(positions), eager=True, dtype=pl.Int64)
+    )
+
+
+def _iterations_columns(database: DlprofDatabase) -> Columns:
+    rows = _iteration_rows(database)
+    return {**_to_arrays(rows.drop("key_node_id")), "key_op": database.look_up(rows["key_node_id"], _empty_to_null)}
+
+
+def _iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
+    """Return the iterations of the last aggregation in order, with the id of the name of the key op."""
+    parts = dict(zip((f"{p}_duration" for p in _ITERATION_PARTS), _TIME_IN_PARTS, strict=True))
+    stats = {
+        "total_count": "kernel_count",
+        "uses_tc_count": "tensor_core_kernel_count",
+        "total_gpu_time": "kernel_time_ns",
+        "tc_gpu_time": "tensor_core_kernel_time_ns",
+    }
+    times = {"iter_value": "iteration", "start_time": "start_ns", "stop_time": "end_ns"}
+    key, list_table = ["iter_value"], "iteration_list"
+    rows = database.unique(_last_aggregation(database, list_table, tuple(times)), key, list_table)
+    parts_spent = _last_aggregation(database, "iteration_aggregation_list", (*key, *parts)).rename(parts)
+    parts_spent = database.unique(parts_spent, key, "iteration_aggregation_list")
+    parts_spent = parts_spent.with_columns(is_aggregated=pl.col("in_tensor_core_kernels_ns").is_not_null())
+    kernels = _last_aggregation(database, "kernel_iteration_stats", (*key, *stats)).rename(stats)
+    keys = _last_aggregation(database, "iteration_key", ("key_node_id",))
+    key_node_id = database.unique(keys.with_columns(one=1), ["one"], "iteration_key")["key_node_id"].max()
+    joined = (
+        rows.join(parts_spent, on=key, how="left").join(kernels, on=key, how="left").rename(times).sort("iteration")
+    )
+    return joined.with_columns(
+        pl.col("is_aggregated").fill_null(value=False),
+        pl.col(*stats.values(), *_TIME_IN_PARTS).fill_null(0),
+        key_node_id=pl.lit(key_node_id, pl.Int64),
+    )
+
+
+def _group_nodes_columns(database: DlprofDatabase) -> Columns:
+    numbers = ("level", "num_op_instances", "num_supported_leaf_ops", "num_tc_leaf_ops")
+    id_columns = (ID, "row_type", "group_op_full_name_id", "group_op_time_metrics_id")
+    rows = _last_aggregation(database, "group_ops", (*id_columns, *numbers)).filter(pl.col("row_type") == 1)
+    with_times = _add_time_sums(database, rows, "group_op_time_metrics_id")
+    paths = database.decode_dictionary(database.look_up(rows["group_op_full_name_id"]), "group_ops")
+    names = database.rows(SOURCES["ops"], (), ("op_name",))["op_name"]
+    table = with_times.select(
+        "level",
+        *(pl.col(c).fill_null(0) for c in _TIMES),
+        instance_count="num_op_instances",
+        eligible_op_count="num_supported_leaf_ops",
+        tensor_core_op_count="num_tc_leaf_ops",
+        iteration_count=pl.col("count").fill_null(0),
+        op_count=_count_names_below(pl.Series(paths), names),
+        group_node_id=pl.int_range(pl.len()),
+        parent_id=_parent_rows(pl.Series(paths).fill_null("")),
+        direction=pl.lit(None, pl.String),
+    )
+    return {**_to_arrays(table), "path": paths}
+
+
+def _parent_rows(paths: pl.Series) -> pl.Series:
+    """Return the row of the parent of each path, null for the root and where it is missing: n paths in, n rows out."""
+    rows = pl.DataFrame({"path": paths}).with_row_index("row").unique("path", keep="last").cast({"row": pl.Int64})
+    parent_paths = pl.DataFrame({"path": paths.str.replace(r"[^/]*/\z", "")})
+    parents = parent_paths.join(rows, on="path", how="left", maintain_order="left")["row"]
+    return parents.zip_with(paths != "", pl.Series([None], dtype=pl.Int64))
+
+
+def _count_names_below(paths: pl.Series, names: pl.Series) -> pl.Series:
+    """Return the number of names that begin with each path: n paths in, n counts out."""
+    lower_bounds = paths.fill_null("").cast(pl.Binary)
+    upper_bounds = pl.Series(
+        pc.binary_join_element_wise(lower_bounds.to_arrow(), *(pa.scalar(b, pa.large_binary()) for b in _PREFIX_BOUNDS))
+    )
+    strings = pl.concat([lower_bounds, upper_bounds, names.drop_nulls().cast(pl.Binary)])
+    is_name = pl.int_range(len(strings), eager=True) >= 2 * len(paths)
+    rows = pl.DataFrame({"text": strings, "is_name": is_name}).with_row_index("row").sort("text", "is_name")
+    names_before = rows.with_columns(before=pl.col("is_name").cum_sum()).sort("row")["before"].cast(pl.Int64)
+    return names_before[len(paths) : 2 * len(paths)] - names_before[: len(paths)]
+
+
+_TABLE_BUILDERS = {
+    "ops": _ops_columns,
+    "op_instances": _op_instances_columns,
+    "iterations": _iterations_columns,
+    "group_nodes": _group_nodes_columns,
+}
+
+
+def _last_aggregation(database: DlprofDatabase, table: str, columns: tuple[str, ...]) -> pl.DataFrame:
+    """Read columns of those rows of a table that belong to the last aggregation."""
+    last = database.rows("aggregations", (ID,))[ID].max()
+    return (
+        database.rows(table, ("aggr_id", *columns)).filter(pl.col("aggr_id") == pl.lit(last, pl.Int64)).drop("aggr_id")
+    )
+
+
+def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id: str) -> pl.DataFrame:
+    """Add the sums of the time metrics of each row, and ``count``, the number of values in the sum of the CPU time."""
+    metrics = database.read_by_id("metric", ("count", "sum"))
+    sums = database.read_by_id("node_time_metrics", tuple(f"{m}_metric_id" for m in _METRICS))
+    for name, metric in _TIMES.items():
+        columns = ["sum", "count"] if metric == "cpu_time" else ["sum"]
+        metric_sums = metrics.select(ID, *columns).rename({"sum": name})
+        sums = sums.join(metric_sums, left_on=f"{metric}_metric_id", right_on=ID, how="left", maintain_order="left")
+    sums = sums.select(ID, *_TIMES, "count")
+    return rows.join(sums, left_on=metrics_id, right_on=ID, how="left", maintain_order="left")
+
+
+def _empty_to_null(texts: pl.Series) -> pl.Series:
+    """Replace empty strings with null."""
+    return texts.replace("", None)
+
+
+def _clean_json(texts: pl.Series) -> pl.Series:
+    """Replace empty strings and ``null`` with null, and strip trailing spaces from others."""
+    return texts.str.strip_chars_end().replace(["", "null"], None)
+
+
+def _to_arrays(frame: pl.DataFrame) -> Columns:
+    return {c.name: c.to_arrow() for c in frame}
