@@ -92,9 +92,10 @@ def row(node: Any, functions: set[str]) -> dict[str, Any]:
     for column, key in LISTS.items():
         made[column] = dumped(plain.pop(key)) if kinds.get(key) == "list" else None
     for column, key in TEXTS.items():
-        short = kinds.get(key) == "s"
+        is_text = kinds.get(key) == "s"
+        short = is_text and len(node.attr[key].s) <= LONGEST  # a longer one is null: no real padding or format is
         made[column] = node.attr[key].s.decode("utf-8", "replace") if short else None
-        if short:
+        if is_text:
             del plain[key]
     called = [node.op] * (node.op in functions)
     for _, value in sorted(node.attr.items()):

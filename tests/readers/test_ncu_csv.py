@@ -575,7 +575,7 @@ class TestRefusals:
                 "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n",
                 errors.MissingTableError,
                 "ncu has no permission to read performance counters",
-                "allow this user read them: https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+                "allow this user to read them: https://developer.nvidia.com/ERR_NVGPUCTRPERM",
             ),
             (
                 "==PROF== Disconnected from process 7\n==WARNING== No kernels were profiled.\n",
