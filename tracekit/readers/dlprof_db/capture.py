@@ -188,7 +188,7 @@ class DlprofCapture(Capture):
     @functools.cached_property
     def _facts(self) -> dict[str, str]:
         """Facts about the run that are not private: versions, mode, model settings; no command line, user or host."""
-        facts = {"tool": "DLProf", "schema_version": self._version}
+        facts = {"tool": "DLProf", "schema_version": self._database_version}
         system, model = (self._first_row(t) for t in ("read_only_system_config", "read_only_model_config"))
         facts |= {name: str(system[c]) for c, name in _SYSTEM_FACTS.items() if system.get(c) not in _UNKNOWN}
         facts |= {f"model_config.{c}": str(v) for c, v in model.items() if c != "id" and v is not None}
@@ -200,14 +200,14 @@ class DlprofCapture(Capture):
         return self._database.first_row(table, columns) if columns else {}
 
     @functools.cached_property
-    def _version(self) -> str | None:
+    def _database_version(self) -> str | None:
         has_version = "current_version" in self._database.columns.get("db_version", ())
         first = self._database.first_row("db_version", ["current_version"]) if has_version else {}
         return str(first["current_version"]) if first else None
 
     def _check_version(self) -> None:
         """Raise an error if the database lacks required columns; warn if it is newer than the supported version."""
-        columns, version = self._database.columns, self._version or "unknown"
+        columns, version = self._database.columns, self._database_version or "unknown"
         missing = [
             f"{t}.{c}"
             for t, required in REQUIRED_COLUMNS.items()

@@ -134,30 +134,30 @@ def _dim3_column(slot: Slot, axis: int) -> Callable[[EventRows], pa.Array]:
     return lambda rows: labels.map_to_integers(rows.member(slot), labels.dim3_parser(axis)).fill_null(0)
 
 
-def _full_name(rows: EventRows) -> pa.Array:
+def _full_name_column(rows: EventRows) -> pa.Array:
     return col.first_of(rows.member(Slot.FULL_NAME), rows.member(Slot.NAME))
 
 
-def _short_name(rows: EventRows) -> pa.Array:
+def _short_name_column(rows: EventRows) -> pa.Array:
     name = rows.member(Slot.NAME)
     return name if rows.exported else labels.map_strings(name, labels.short_function_name)
 
 
-def _dynamic_shared_memory(rows: EventRows) -> pa.Array:
+def _dynamic_shared_memory_column(rows: EventRows) -> pa.Array:
     return null_beyond_int32(pc.coalesce(rows.member(Slot.DYNAMIC), rows.member(Slot.SHARED))).fill_null(0)
 
 
-def _api(rows: EventRows) -> pa.Array:
+def _api_column(rows: EventRows) -> pa.Array:
     if rows.exported:
         return labels.map_strings(rows.member(Slot.NAME), labels.api_of_function)
     return labels.map_strings(rows.member(Slot.CATEGORY), labels.api_of_category)
 
 
-def _name_id(rows: EventRows) -> pa.Array:
+def _name_id_column(rows: EventRows) -> pa.Array:
     return rows.member(Slot.NAME).indices.cast(pa.int64()).fill_null(-1)
 
 
-def _range_kind(rows: EventRows) -> pa.Array:
+def _range_kind_column(rows: EventRows) -> pa.Array:
     """Return the kind that the track of each range has; ranges of other programs are push/pop ranges."""
     nested = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["push_pop"]))
     if not rows.exported:
@@ -165,21 +165,21 @@ def _range_kind(rows: EventRows) -> pa.Array:
     return pc.coalesce(rows.track["kind"].cast(pa.string()), nested.cast(pa.string())).dictionary_encode()
 
 
-def _domain(rows: EventRows) -> pa.Array:
+def _domain_column(rows: EventRows) -> pa.Array:
     return rows.member(Slot.DOMAIN if rows.exported else Slot.CATEGORY)
 
 
-def _domain_id(rows: EventRows) -> pa.Array:
+def _domain_id_column(rows: EventRows) -> pa.Array:
     if rows.exported:
         return rows.track["domain_id"].fill_null(0)
     return labels.map_to_integers(rows.member(Slot.CATEGORY), lambda c: DOMAINS.get(c, DOMAINS["cpu_op"])).fill_null(0)
 
 
-def _argb(rows: EventRows) -> pa.Array:
+def _color_column(rows: EventRows) -> pa.Array:
     return labels.map_to_integers(rows.member(Slot.COLOR), labels.parse_argb)
 
 
-def _thread_id(rows: EventRows) -> pa.Array:
+def _thread_id_column(rows: EventRows) -> pa.Array:
     return pc.coalesce(rows.track["thread_id"], rows.member(Slot.THREAD))
 
 
@@ -188,7 +188,7 @@ _FLOAT_TYPES = ("double", "float")
 _INTEGER_TYPES = ("uint64", "int64", "uint32", "int32")
 
 
-def _payload_type(rows: EventRows) -> pa.Array:
+def _payload_type_column(rows: EventRows) -> pa.Array:
     if rows.exported:
         return labels.map_strings(rows.member(Slot.PAYLOAD_TYPE), lambda t: t if t in _PAYLOAD_TYPES else None)
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["json"]))
@@ -196,27 +196,27 @@ def _payload_type(rows: EventRows) -> pa.Array:
 
 def _payloads_of_types(rows: EventRows, types: tuple[str, ...]) -> pa.Array:
     """Return the payloads that have one of some types as strings, null elsewhere."""
-    fits = pc.equal(labels.map_to_integers(_payload_type(rows), lambda t: int(t in types)).fill_null(0), 1)
+    fits = pc.equal(labels.map_to_integers(_payload_type_column(rows), lambda t: int(t in types)).fill_null(0), 1)
     payload = rows.member(Slot.PAYLOAD)
     return pa.DictionaryArray.from_arrays(
         pc.if_else(fits, payload.indices, pa.scalar(None, pa.int32())), payload.dictionary
     )
 
 
-def _payload_int(rows: EventRows) -> pa.Array:
+def _payload_int_column(rows: EventRows) -> pa.Array:
     if not rows.exported:
         return pa.nulls(rows.count, pa.int64())
     return labels.map_to_integers(_payloads_of_types(rows, _INTEGER_TYPES), parse_integer)
 
 
-def _payload_float(rows: EventRows) -> pa.Array:
+def _payload_float_column(rows: EventRows) -> pa.Array:
     if not rows.exported:
         return pa.nulls(rows.count, pa.float64())
     payloads = _payloads_of_types(rows, _FLOAT_TYPES)
     return pa.array([_parse_float(t) for t in payloads.dictionary.to_pylist()], pa.float64()).take(payloads.indices)
 
 
-def _payload_text(rows: EventRows) -> pa.Array | pa.ChunkedArray:
+def _payload_text_column(rows: EventRows) -> pa.Array | pa.ChunkedArray:
     return _payloads_of_types(rows, ("json", "binary")).cast(pa.string()) if rows.exported else rows.arguments()
 
 
@@ -227,7 +227,7 @@ def _parse_float(text: str) -> float | None:
         return None
 
 
-def _sync_type(rows: EventRows) -> pa.Array:
+def _sync_type_column(rows: EventRows) -> pa.Array:
     return rows.member(Slot.NAME) if rows.exported else labels.map_strings(rows.member(Slot.SYNC), labels.sync_type)
 
 
@@ -239,29 +239,29 @@ _ACTIVITY = {**_TIMES, **_QUEUE, "correlation_id": _member_column(Slot.CORRELATI
 _NODE = {"graph_node_id": _member_column(Slot.GRAPH_NODE)}
 _NVTX = {
     "process_id": _track_column("process_id"),
-    "domain_id": _domain_id,
-    "domain": _domain,
+    "domain_id": _domain_id_column,
+    "domain": _domain_column,
     "category_id": _member_column(Slot.CATEGORY_ID),
     "category": _string_column(Slot.CATEGORY_NAME),
-    "color": _argb,
+    "color": _color_column,
     "name": _string_column(Slot.NAME),
-    "payload_type": _payload_type,
-    "payload_int": _payload_int,
-    "payload_float": _payload_float,
-    "payload_text": _payload_text,
+    "payload_type": _payload_type_column,
+    "payload_int": _payload_int_column,
+    "payload_float": _payload_float_column,
+    "payload_text": _payload_text_column,
 }
 _EVENT = {"event_id": _zero_filled_column(Slot.EVENT), "event_sync_id": _member_column(Slot.EVENT_SYNC)}
 _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.ChunkedArray]]] = {
     "kernels": {
         "kernel_id": EventRows.id,
         **_ACTIVITY,
-        "name": _full_name,
-        "short_name": _short_name,
+        "name": _full_name_column,
+        "short_name": _short_name_column,
         **{f"grid_{axis}": _dim3_column(Slot.GRID, i) for i, axis in enumerate("xyz")},
         **{f"block_{axis}": _dim3_column(Slot.BLOCK, i) for i, axis in enumerate("xyz")},
         "registers_per_thread": _int32_column(Slot.REGISTERS, default=0),
         "static_shared_memory_bytes": _int32_column(Slot.STATIC, default=0),
-        "dynamic_shared_memory_bytes": _dynamic_shared_memory,
+        "dynamic_shared_memory_bytes": _dynamic_shared_memory_column,
         **_NODE,
         "graph_id": _member_column(Slot.GRAPH),
     },
@@ -289,15 +289,15 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "graph_id": _zero_filled_column(Slot.GRAPH),
         "graph_exec_id": _zero_filled_column(Slot.GRAPH_EXEC),
     },
-    "syncs": {"sync_id": EventRows.id, **_ACTIVITY, "sync_type": _sync_type, **_EVENT},
+    "syncs": {"sync_id": EventRows.id, **_ACTIVITY, "sync_type": _sync_type_column, **_EVENT},
     "api_calls": {
         "api_call_id": EventRows.id,
         **_TIMES,
         **_THREAD,
         "correlation_id": _member_column(Slot.CORRELATION),
-        "api": _api,
+        "api": _api_column,
         "name": _string_column(Slot.NAME),
-        "name_id": _name_id,
+        "name_id": _name_id_column,
         "return_value": _zero_filled_column(Slot.RETURNED),
     },
     "osrt_calls": {
@@ -306,15 +306,15 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         **_THREAD,
         "event_class": lambda rows: pa.array(np.full(rows.count, TRACED_CALL_CLASS)),
         "name": _string_column(Slot.NAME),
-        "name_id": _name_id,
+        "name_id": _name_id_column,
         "return_value": _zero_filled_column(Slot.RETURNED),
     },
     "nvtx_ranges": {
         "range_id": EventRows.id,
         **_TIMES,
-        "kind": _range_kind,
+        "kind": _range_kind_column,
         **_NVTX,
-        "thread_id": _thread_id,
+        "thread_id": _thread_id_column,
         "end_thread_id": _member_column(Slot.END_THREAD),
     },
     "nvtx_marks": {

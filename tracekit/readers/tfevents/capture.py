@@ -142,7 +142,7 @@ class EventsCapture(Capture):
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
         if name in (SCALARS, TEXTS, STEP_STATS):
-            return sum(self._counts(name))
+            return sum(self._row_counts(name))
         return int(self.read(name, schemas.table(name).names[:1]).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -175,20 +175,20 @@ class EventsCapture(Capture):
         return graphs.read_graphs(self.runs)
 
     @functools.cached_property
-    def _origin(self) -> int:
+    def _origin_ns(self) -> int:
         return min((f.first for run in self.runs for f in run.files if f.first is not None), default=0)
 
-    def _counts(self, name: str) -> list[int]:
+    def _row_counts(self, name: str) -> list[int]:
         if name == STEP_STATS:
             return [sum(e.rows for f in run.files for e in f.executions) for run in self.runs]
         return [len(run.scalars if name == SCALARS else run.texts) for run in self.runs]
 
     def _event_table(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Concatenate the rows of all runs, with ids and run names that apply to the whole capture."""
-        counts = self._counts(name)
+        counts = self._row_counts(name)
         schema = schemas.arrow_schema(schemas.table(name), columns)
         file_columns = [c for c in columns if c not in ("run", _IDS[name])]
-        batches = [batch for run in self.runs for batch in self._batches(name, run, file_columns)]
+        batches = [batch for run in self.runs for batch in self._iter_column_batches(name, run, file_columns)]
         arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
         for field in schema:
             if field.name == "run":
@@ -199,7 +199,7 @@ class EventsCapture(Capture):
                 arrays[field.name] = pa.chunked_array([_cast_column(p, field) for p in batches], field.type)
         return pa.table(arrays)
 
-    def _batches(self, name: str, run: Run, names: Sequence[str]) -> Iterator[Mapping[str, pa.Array]]:
+    def _iter_column_batches(self, name: str, run: Run, names: Sequence[str]) -> Iterator[Mapping[str, pa.Array]]:
         if name == SCALARS:
             yield run.scalar_columns(names)
         elif name == TEXTS:
@@ -208,10 +208,10 @@ class EventsCapture(Capture):
             for executions in (e for f in run.files for e in f.executions):
                 empty = pa.nulls(executions.rows)
                 columns = {c: executions.columns.get(c, empty) for c in names}
-                yield {c: self._since_origin(v) if c in step_stats.TIMES else v for c, v in columns.items()}
+                yield {c: self._subtract_origin(v) if c in step_stats.TIMES else v for c, v in columns.items()}
 
-    def _since_origin(self, times: pa.Array) -> pa.Array:
-        return pc.subtract(times, self._origin) if pa.types.is_integer(times.type) else times
+    def _subtract_origin(self, times: pa.Array) -> pa.Array:
+        return pc.subtract(times, self._origin_ns) if pa.types.is_integer(times.type) else times
 
     def _capture_info_rows(self) -> list[dict[str, str]]:
         files = [f for run in self.runs for f in run.files]
@@ -221,7 +221,7 @@ class EventsCapture(Capture):
         facts = {"tool": ", ".join(writers) or "TensorFlow events", "schema_version": ", ".join(versions)}
         facts["runs"] = str(len(self.runs))
         if last is not None:
-            facts |= {"origin_utc_ns": str(self._origin), "duration_ns": str(last - self._origin)}
+            facts |= {"origin_utc_ns": str(self._origin_ns), "duration_ns": str(last - self._origin_ns)}
         return [{"name": name, "value": value} for name, value in facts.items() if value]
 
 
