@@ -26,7 +26,7 @@ def findings(lengths: list[int], *more: str) -> dict[str, tuple[str, str]]:
 
 
 def unsteady(lengths: list[int]) -> list[str]:
-    return [args for problem, args in findings(lengths).values() if "differ much in length" in problem]
+    return [args for problem, args in findings(lengths).values() if "differ widely in duration" in problem]
 
 
 def test_the_steady_iterations_are_named() -> None:

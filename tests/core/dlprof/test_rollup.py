@@ -9,8 +9,8 @@ import pytest
 import tracekit as tk
 from tests.conftest import FIXTURES
 from tracekit.core import tensor_cores
-from tracekit.core.dlprof.metrics import rounded
-from tracekit.core.dlprof.shapes import shown_shapes
+from tracekit.core.dlprof.metrics import round_to_six_decimals
+from tracekit.core.dlprof.shapes import format_shapes
 from tracekit.core.ops.shapes import described, known_op
 from tracekit.core.rollup import Rollup
 from tracekit.core.trees import DEEPEST, Tree
@@ -38,13 +38,13 @@ def test_groups_are_not_endlessly_deep() -> None:
 
 def test_averages_are_rounded_as_python_does() -> None:
     values = [1 / 3, 0.0000005, 1e10 + 1e-6, 2.5e-6, 0.0]
-    assert rounded(pl.Series(values)).to_list() == [round(v, 6) for v in values]
+    assert round_to_six_decimals(pl.Series(values)).to_list() == [round(v, 6) for v in values]
 
 
 def test_shapes_are_printed_with_the_names_of_their_dimensions() -> None:
     formats = pl.Series(["N,C,H,W;K,C,R,S", "N,C,H,W;K,C,R,S", "", ""])
     shapes = pl.Series(["[[32,3,32,32],[6,3,3,3],[6]]", "[[3,32,32],null]", "[[2,1]]", None])
-    assert shown_shapes(formats, shapes).to_list() == [
+    assert format_shapes(formats, shapes).to_list() == [
         "<N:32, C:3, H:32, W:32>; <K:6, C:3, R:3, S:3>; <6>",
         "<3, 32, 32>; <>",
         "<2, 1>",
@@ -71,7 +71,7 @@ def test_the_result_of_a_convolution_follows_from_its_arguments() -> None:
 
 
 def test_arguments_that_are_no_json_have_no_shape() -> None:
-    assert shown_shapes(pl.Series(["N", "N"]), pl.Series(["{", "[" * 100_000])).to_list() == ["", ""]
+    assert format_shapes(pl.Series(["N", "N"]), pl.Series(["{", "[" * 100_000])).to_list() == ["", ""]
     assert known_op("conv2d", [], [{"name": "stride", "value": [2]}])[1] is None
 
 

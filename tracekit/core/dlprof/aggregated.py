@@ -1,4 +1,4 @@
-"""The tables of one aggregation: metrics of ops, groups, types and kernels, findings and summaries."""
+"""Database tables of one aggregation: metrics of ops, groups, op types and kernels, findings and summaries."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import polars as pl
 
 from tracekit.core.dlprof import advice
-from tracekit.core.dlprof.metrics import rounded
-from tracekit.core.dlprof.model import ON_DEVICE
-from tracekit.core.dlprof.recorded import Recorded
+from tracekit.core.dlprof.metrics import round_to_six_decimals
+from tracekit.core.dlprof.model import GPU_PARTS
+from tracekit.core.dlprof.recorded import RecordedTables
 from tracekit.core.rollup import KERNEL_METRICS, METRICS
 from tracekit.core.rollup.breakdown import PARTS
 
 _DURATIONS = tuple(f"{n}_duration" for n in ("tc", "non_tc", "memory", "dataloader", "io", "cpu", "other"))
-_AGGREGATION = pl.struct(aggr_id=pl.lit(1, pl.Int64), domain_id=pl.lit(1, pl.Int64)).alias("ids")
-_COUNTED = {
+_AGGREGATION_IDS = pl.struct(aggr_id=pl.lit(1, pl.Int64), domain_id=pl.lit(1, pl.Int64)).alias("ids")
+_KERNEL_COUNTS = {
     "total_count": pl.col("kernel_count"),
     "uses_tc_count": pl.col("tc_count"),
     "total_gpu_time": pl.col("gpu_time"),
@@ -24,18 +24,18 @@ _COUNTED = {
 }
 
 
-class Aggregated(Recorded):
-    """The tables of the one aggregation, each an attribute of its name."""
+class AggregatedTables(RecordedTables):
+    """The tables that depend on the aggregated iterations, each an attribute with the name of the table."""
 
     @property
     def aggregations(self) -> pl.DataFrame:
-        """This aggregation; who made it where and when is not known."""
+        """The only aggregation, without user, host and times: they are private, and exporters set them on request."""
         blank = {"server_user_name": "", "server_host_name": "", "start_timestamp": "", "end_timestamp": 0}
         return pl.DataFrame([blank])
 
     @functools.cached_property
     def expert_systems_feedback(self) -> pl.DataFrame:
-        """The findings of the expert systems."""
+        """One row per finding of the expert systems."""
         names = ("exp_sys_id", "problem", "recommendation", "javascript_function", "javascript_args")
         rows = [(1, *f) for f in advice.findings(self.model)]
         schema = {"aggr_id": pl.Int64(), **dict.fromkeys(names, pl.String())}
@@ -43,49 +43,49 @@ class Aggregated(Recorded):
 
     @property
     def iteration_key(self) -> pl.DataFrame:
-        """The key op."""
-        return pl.DataFrame({"aggr_id": [1], "key_node_id": [self._key_id]})
+        """The op that delimits iterations."""
+        return pl.DataFrame({"aggr_id": [1], "key_node_id": [self._key_op_name_id]})
 
     @property
     def iteration_list(self) -> pl.DataFrame:
-        """All iterations."""
+        """One row per iteration of the capture."""
         return self.rollup.iterations.frame.select(
             aggr_id=1, iter_value="iteration", start_time="start_ns", stop_time="end_ns"
         )
 
     @property
     def iteration_aggregation_list(self) -> pl.DataFrame:
-        """The aggregated iterations, and where their time went."""
-        whole = self.model.shares.with_columns(pl.col(PARTS).cast(pl.Int64, strict=False).fill_null(0))
+        """One row per aggregated iteration, with its time per part."""
+        rows = self.model.shares.with_columns(pl.col(PARTS).cast(pl.Int64, strict=False).fill_null(0))
         total = pl.sum_horizontal(PARTS)
-        used = 100 * pl.sum_horizontal(ON_DEVICE)
-        share = whole.select(pl.when(total > 0).then(used / total).otherwise(0.0)).to_series()
+        used = 100 * pl.sum_horizontal(GPU_PARTS)
+        share = rows.select(pl.when(total > 0).then(used / total).otherwise(0.0)).to_series()
         times = {n: pl.col(p) for n, p in zip(_DURATIONS, PARTS, strict=True)}
-        return whole.select(aggr_id=1, iter_value="iteration", gpu_utilization=rounded(share), **times)
+        return rows.select(aggr_id=1, iter_value="iteration", gpu_utilization=round_to_six_decimals(share), **times)
 
     @property
     def category_summary(self) -> pl.DataFrame:
-        """The eight categories."""
+        """The eight categories of ops, kernels and memory operations, one row each."""
         return self.model.categories
 
     @property
     def model_summary(self) -> pl.DataFrame:
-        """The figures of the whole."""
+        """Figures of the whole model, in one row."""
         model, its = self.model, self.rollup.iterations
         mean, deviation = model.iteration_ns
         rates = {"gpu_utilization": model.gpu_utilization, "tc_utilization": model.tc_utilization}
         shares = {f"{n}_pct": model.percentages[p] for n, p in zip(_DURATIONS, PARTS, strict=True)}
-        lasted = {"avg_iteration_time": mean, "iteration_time_std_dev": deviation}
-        counted = {"iter_total": its.frame.height, "iter_aggregated": its.chosen.height}
+        times = {"avg_iteration_time": mean, "iteration_time_std_dev": deviation}
+        counts = {"iter_total": its.frame.height, "iter_aggregated": its.chosen.height}
         row: dict[str, Any] = {"aggr_id": 1, "domain_id": 1, "is_custom_domain": 1, "wall_time": model.wall_ns}
         row |= {f"nodes_{n}_id": i for i, n in enumerate(("total", "tc_eligible", "using_tc", "other"), 1)}
-        row |= {n: round(v, 6) for n, v in (rates | shares | lasted).items()}
-        row |= counted | {"iter_start": its.first, "iter_stop": its.last, "key_node_id": self._key_id}
+        row |= {n: round(v, 6) for n, v in (rates | shares | times).items()}
+        row |= counts | {"iter_start": its.first, "iter_stop": its.last, "key_node_id": self._key_op_name_id}
         return pl.DataFrame([row])
 
     @property
     def device_gpu_utilizations(self) -> pl.DataFrame:
-        """Utilisation of each GPU."""
+        """The utilization of each GPU, in percent."""
         ids = {d: i for i, d in enumerate(self.read_only_gpu_infos["device_id"].to_list(), 1)}
         rows = [(1, 1, ids[d], round(v, 6)) for d, v in self.model.device_utilization.items()]
         names = {"aggr_id": pl.Int64, "domain_id": pl.Int64, "gpu_info_id": pl.Int64, "gpu_utilization": pl.Float64}
@@ -93,28 +93,31 @@ class Aggregated(Recorded):
 
     @property
     def metric(self) -> pl.DataFrame:
-        """Every metric once."""
+        """The distinct metrics, in the order of their ids."""
         return self.metrics.frame
 
     @property
     def node_time_metrics(self) -> pl.DataFrame:
-        """Metrics of ops, groups, ops once more, and types."""
-        frames = (self._by_id, self._groups, self._by_id, self._op_types)
+        """Metric ids of ops, groups, ops again, and op types, in this order.
+
+        DLProf writes those of the ops twice: once for their nodes, once for the leaves of the group tree.
+        """
+        frames = (self._ops_by_id, self._groups, self._ops_by_id, self._op_types)
         names = ("cpu_time", "gpu_time", "api_time", "cpu_overhead_time", "gpu_idle_time")
-        wanted = list(zip(names, METRICS, strict=True))
-        return pl.concat([pl.DataFrame({f"{n}_metric_id": self.metrics.ids(f, m) for n, m in wanted}) for f in frames])
+        columns = list(zip(names, METRICS, strict=True))
+        return pl.concat([pl.DataFrame({f"{n}_metric_id": self.metrics.ids(f, m) for n, m in columns}) for f in frames])
 
     @property
     def kernel_time_metrics(self) -> pl.DataFrame:
-        """Metrics of the kernels of ops."""
-        ids = {m: self.metrics.ids(self._by_id, m) for m in KERNEL_METRICS}
+        """Metric ids of the kernels of each op, in order of ``op_id``."""
+        ids = {m: self.metrics.ids(self._ops_by_id, m) for m in KERNEL_METRICS}
         return pl.DataFrame({"api_time_metric_id": ids["kernel_api"], "gpu_time_metric_id": ids["kernel_gpu"]})
 
     @property
     def op_nodes(self) -> pl.DataFrame:
-        """The ops, in order of id, over the aggregated iterations."""
+        """One row per op in order of ``op_id``, over the aggregated iterations."""
         number = pl.int_range(1, pl.len() + 1)
-        return self._by_id.select(
+        return self._ops_by_id.select(
             aggr_id=1,
             read_only_ops_id=pl.col("op") + 1,
             node_time_metrics_id=number,
@@ -128,10 +131,10 @@ class Aggregated(Recorded):
 
     @property
     def group_ops(self) -> pl.DataFrame:
-        """The group nodes, and below them the ops in order of id."""
-        path, name = self.texts.ids(self._groups["path"]), self._by_id["op_name"].cast(pl.String)
+        """The group nodes, followed by the ops in order of ``op_id``, which are the leaves of the tree."""
+        path, name = self.strings.ids(self._groups["path"]), self._ops_by_id["op_name"].cast(pl.String)
         nodes = self._groups.select(
-            _AGGREGATION,
+            _AGGREGATION_IDS,
             row_type=1,
             group_op_full_id_id=path,
             group_op_full_name_id=path,
@@ -140,27 +143,27 @@ class Aggregated(Recorded):
             num_supported_leaf_ops="eligible_count",
             num_tc_leaf_ops="uses_tc_count",
         )
-        leaves = self._by_id.select(
-            _AGGREGATION,
+        leaves = self._ops_by_id.select(
+            _AGGREGATION_IDS,
             row_type=2,
-            group_op_full_id_id=self.texts.ids(self._by_id["op_id"]),
-            group_op_full_name_id=self.texts.ids(name),
+            group_op_full_id_id=self.strings.ids(self._ops_by_id["op_id"]),
+            group_op_full_name_id=self.strings.ids(name),
             level=name.str.count_matches("/", literal=True).cast(pl.Int64) + 1,
             num_op_instances="count",
             num_supported_leaf_ops=pl.col("eligible").cast(pl.Int64),
             num_tc_leaf_ops=pl.col("uses_tc").cast(pl.Int64),
         )
-        number = pl.int_range(pl.len()) + 1 + self._by_id.height
+        number = pl.int_range(pl.len()) + 1 + self._ops_by_id.height
         return pl.concat([nodes, leaves]).unnest("ids").with_columns(group_op_time_metrics_id=number)
 
     @property
     def kernel_summaries(self) -> pl.DataFrame:
-        """Kernels by op and short name, in order of op id."""
+        """One row per op and short kernel name, in order of ``op_id`` and name."""
         rows = self._kernel_summaries
         return rows.select(
-            _AGGREGATION,
+            _AGGREGATION_IDS,
             read_only_ops_id=pl.col("op") + 1,
-            kernel_name_id=self.texts.ids(rows["name"]),
+            kernel_name_id=self.strings.ids(rows["name"]),
             api_time_metric_id=self.metrics.ids(rows, "kernel_api"),
             gpu_time_metric_id=self.metrics.ids(rows, "kernel_gpu"),
             uses_tc=pl.col("uses_tc").cast(pl.Int8),
@@ -168,39 +171,39 @@ class Aggregated(Recorded):
 
     @property
     def kernel_iteration_stats(self) -> pl.DataFrame:
-        """Kernels by iteration."""
+        """Counts and times of kernels per aggregated iteration."""
         rows = self.rollup.kernels_by_iteration
-        return rows.select(_AGGREGATION, iter_value="iteration", **_COUNTED).unnest("ids")
+        return rows.select(_AGGREGATION_IDS, iter_value="iteration", **_KERNEL_COUNTS).unnest("ids")
 
     @property
     def kernel_iteration_node(self) -> pl.DataFrame:
-        """Each kernel with what its op ran in its iteration."""
-        by = ["op", "iteration"]
-        rows = self._launches.select(*by, kernel=pl.int_range(1, pl.len() + 1)).drop_nulls("iteration")
-        rows = rows.join(self.rollup.kernels_by_op_and_iteration, on=by, how="left", maintain_order="left")
+        """One row per kernel, with counts and times of all kernels of its op in its iteration."""
+        keys = ["op", "iteration"]
+        rows = self._kernels.select(*keys, kernel=pl.int_range(1, pl.len() + 1)).drop_nulls("iteration")
+        rows = rows.join(self.rollup.kernels_by_op_and_iteration, on=keys, how="left", maintain_order="left")
         ids = {"read_only_ops_id": pl.col("op") + 1, "read_only_kernel_id": pl.col("kernel")}
-        return rows.select(_AGGREGATION, **ids, iter_value="iteration", **_COUNTED).unnest("ids")
+        return rows.select(_AGGREGATION_IDS, **ids, iter_value="iteration", **_KERNEL_COUNTS).unnest("ids")
 
     @property
     def kernel_summary_metrics(self) -> pl.DataFrame:
-        """Which categories are those of kernels."""
+        """The ids of the categories of kernels."""
         return pl.DataFrame(
             [{"aggr_id": 1, "domain_id": 1, "kernels_total_id": 5, "kernels_using_tc_id": 6, "kernels_non_tc_id": 7}]
         )
 
     @property
     def memory_summary_metrics(self) -> pl.DataFrame:
-        """Which category is that of memory."""
+        """The id of the category of memory operations."""
         return pl.DataFrame([{"aggr_id": 1, "domain_id": 1, "memory_time_id": 8}])
 
     @property
     def op_type_metrics(self) -> pl.DataFrame:
-        """The op types that have instances."""
-        before = 2 * self._by_id.height + self._groups.height
+        """One row per op type that has instances."""
+        preceding = 2 * self._ops_by_id.height + self._groups.height
         return self._op_types.select(
-            _AGGREGATION,
-            op_node_type_id=self.texts.ids(self._op_types["op_type"]),
-            op_type_metrics_id=pl.int_range(1, pl.len() + 1) + before,
+            _AGGREGATION_IDS,
+            op_node_type_id=self.strings.ids(self._op_types["op_type"]),
+            op_type_metrics_id=pl.int_range(1, pl.len() + 1) + preceding,
             num_nodes="op_count",
             num_calls="count",
         ).unnest("ids")

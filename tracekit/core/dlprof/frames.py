@@ -1,4 +1,4 @@
-"""The frames that tables of the database are made of, with their texts and metrics numbered."""
+"""Intermediate frames of a DLProf database, and the ids of its strings and metrics."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.dlprof.metrics import Metrics
-from tracekit.core.dlprof.model import Model
-from tracekit.core.dlprof.strings import Dictionary, used
+from tracekit.core.dlprof.metrics import MetricTable
+from tracekit.core.dlprof.model import ModelSummary
+from tracekit.core.dlprof.strings import StringDictionary, first_uses
 from tracekit.core.rollup import KERNEL_METRICS, METRICS
 
 if TYPE_CHECKING:
@@ -19,59 +19,59 @@ if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
 
 DOMAIN = "default-domain"
-BLOCK = ["x", "y", "z"]
+AXES = ["x", "y", "z"]
 _KERNEL_METRICS = KERNEL_METRICS[::-1]
-OP_TEXTS = (
+OP_STRINGS = (
     *("op_id", "op_type", "device", "data_type", "data_format", "output_format", "parameters_format", "direction"),
 )
-INSTANCE_TEXTS = ("input_names", "input_shapes", "output_names", "output_shapes", "parameters")
+INSTANCE_STRINGS = ("input_names", "input_shapes", "output_names", "output_shapes", "parameters")
 
 
 @dataclass(frozen=True)
-class Frames:
-    """The frames of one roll-up; made when first asked for.
+class DatabaseFrames:
+    """The intermediate frames of the database of one roll-up; each is computed on first access.
 
     Attributes:
-        rollup: The roll-up they are made of.
+        rollup: The roll-up from which the frames are computed.
     """
 
     rollup: Rollup
 
     @functools.cached_property
-    def model(self) -> Model:
-        """Figures of the whole."""
-        return Model(self.rollup)
+    def model(self) -> ModelSummary:
+        """Figures of the whole model."""
+        return ModelSummary(self.rollup)
 
     @functools.cached_property
-    def texts(self) -> Dictionary:
-        """The dictionary."""
-        key, ranked = pl.Series([self.rollup.iterations.key]), self._by_id
-        named = ranked.select(pl.concat_list(pl.col("op_id"), pl.col("op_name").cast(pl.String)).alias("text"))
-        then = [key, self._groups["path"], named.explode("text")["text"]]
-        return Dictionary.of(DOMAIN, self._uses(), then)
+    def strings(self) -> StringDictionary:
+        """The distinct strings and their ids."""
+        key, ops = pl.Series([self.rollup.iterations.key]), self._ops_by_id
+        names = ops.select(pl.concat_list(pl.col("op_id"), pl.col("op_name").cast(pl.String)).alias("string"))
+        last = [key, self._groups["path"], names.explode("string")["string"]]
+        return StringDictionary.build(DOMAIN, self._string_uses(), last)
 
     @functools.cached_property
-    def metrics(self) -> Metrics:
-        """The distinct metrics."""
-        both = (*METRICS, *_KERNEL_METRICS)
-        uses = [(self._by_id, both), (self._groups, METRICS), (self._kernel_summaries, _KERNEL_METRICS)]
-        return Metrics.of([*uses, (self._op_types, METRICS)])
+    def metrics(self) -> MetricTable:
+        """The distinct metrics and their ids."""
+        op_metrics = (*METRICS, *_KERNEL_METRICS)
+        uses = [(self._ops_by_id, op_metrics), (self._groups, METRICS), (self._kernel_summaries, _KERNEL_METRICS)]
+        return MetricTable.build([*uses, (self._op_types, METRICS)])
 
     @functools.cached_property
     def _ops(self) -> pl.DataFrame:
-        """The ops, texts as DLProf writes them."""
+        """The ops in order of name and id, with "" for missing strings, as DLProf writes them."""
         blank = ("data_type", "data_format", "output_format", "parameters_format", "direction")
-        texts = {c: pl.col(c).cast(pl.String).fill_null("") for c in (*blank, "op_type")}
-        return self.rollup.ops.with_columns(**texts, device=pl.lit(""))
+        strings = {c: pl.col(c).cast(pl.String).fill_null("") for c in (*blank, "op_type")}
+        return self.rollup.ops.with_columns(**strings, device=pl.lit(""))
 
     @functools.cached_property
-    def _by_id(self) -> pl.DataFrame:
-        """The ops, in order of id."""
+    def _ops_by_id(self) -> pl.DataFrame:
+        """The ops in order of ``op_id``."""
         return self.rollup.ops.sort("op_id")
 
     @functools.cached_property
     def _groups(self) -> pl.DataFrame:
-        """The group nodes, without the whole model."""
+        """The group nodes without the root, which stands for the whole model."""
         return self.rollup.dlprof_groups.filter(pl.col("level") > 0)
 
     @functools.cached_property
@@ -81,66 +81,67 @@ class Frames:
 
     @functools.cached_property
     def _kernel_summaries(self) -> pl.DataFrame:
-        """Kernels by op and name, in order of op id."""
-        rank = self._by_id.select("op", rank=pl.int_range(pl.len()))
+        """One row per op and short kernel name, by which DLProf identifies kernels, in order of ``op_id`` and name."""
+        rank = self._ops_by_id.select("op", rank=pl.int_range(pl.len()))
         return self.rollup.kernel_summaries.join(rank, on="op").sort("rank", "name")
 
     @functools.cached_property
     def _instances(self) -> pl.DataFrame:
-        """The instances op by op, texts as DLProf writes them: JSON and a line break, ``null`` for none."""
-        texts = self.rollup.measures.instances.with_columns(
+        """The instances in order of op and index, strings as DLProf writes them: JSON with a final line break."""
+        rows = self.rollup.measures.instances.with_columns(
             output_shapes=self.rollup.measures.described["output_shapes"]
         )
-        named = pl.when(pl.col("output_shapes").is_not_null()).then(pl.lit('[""]', pl.Categorical))
-        texts = texts.with_columns(output_names=named).sort("op", "index")
-        return texts.with_columns(_lines(texts[c]).alias(c) for c in INSTANCE_TEXTS)
+        names = pl.when(pl.col("output_shapes").is_not_null()).then(pl.lit('[""]', pl.Categorical))
+        rows = rows.with_columns(output_names=names).sort("op", "index")
+        return rows.with_columns(_json_lines(rows[c]).alias(c) for c in INSTANCE_STRINGS)
 
     @functools.cached_property
-    def _children(self) -> pl.DataFrame:
+    def _calls(self) -> pl.DataFrame:
         """The calls of ops in the order written, with ``name_id``."""
         rows = self.rollup.children.with_columns(pl.col("name").cast(pl.String).fill_null("").cast(pl.Categorical))
-        return rows.with_columns(name_id=self.texts.ids(rows["name"])) if rows.height else rows.with_columns(name_id=0)
+        ids = self.strings.ids(rows["name"]) if rows.height else pl.lit(0)
+        return rows.with_columns(name_id=ids)
 
     @functools.cached_property
-    def _launches(self) -> pl.DataFrame:
-        """The kernels of ops in the order written, with sizes and the number of the long name."""
-        rows, of = self._of_kind("kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in BLOCK])
-        return rows.hstack(of).with_columns(long_name_id=self.texts.ids(_no_null(rows["long_name"])))
+    def _kernels(self) -> pl.DataFrame:
+        """The kernels of ops in the order written, with the sizes of grid and block and ``long_name_id``."""
+        rows, sizes = self._calls_of_kind("kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in AXES])
+        return rows.hstack(sizes).with_columns(long_name_id=self.strings.ids(_null_as_empty(rows["long_name"])))
 
-    def _of_kind(self, kind: str, table: str, columns: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The calls of a kind, and columns of the activity behind each."""
-        rows = self._children.filter(pl.col("kind") == kind)
-        found = self.rollup.measures.ops.frames(table).select(columns).collect()
-        return rows, found.select(pl.all().gather(rows["activity"]))
+    def _calls_of_kind(self, kind: str, table: str, columns: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the calls of one kind, and columns of the activity of each: two frames of n rows."""
+        rows = self._calls.filter(pl.col("kind") == kind)
+        activities = self.rollup.measures.ops.frames(table).select(columns).collect()
+        return rows, activities.select(pl.all().gather(rows["activity"]))
 
     @property
-    def _key_id(self) -> int:
-        return int(self.texts.ids(pl.Series([self.rollup.iterations.key]))[0])
+    def _key_op_name_id(self) -> int:
+        return int(self.strings.ids(pl.Series([self.rollup.iterations.key]))[0])
 
-    def _uses(self) -> Iterator[pl.DataFrame]:
-        """Where ops, their instances and their calls use texts."""
-        for slot, c in enumerate(OP_TEXTS):
-            yield used(self._ops[c], self._ops["op"], 0, slot)
-        for slot, c in enumerate(INSTANCE_TEXTS):
-            yield used(self._instances[c], self._instances["op"], 1, slot)
+    def _string_uses(self) -> Iterator[pl.DataFrame]:
+        """Yield the first uses of strings by ops, their instances and their calls."""
+        for slot, c in enumerate(OP_STRINGS):
+            yield first_uses(self._ops[c], self._ops["op"], 0, slot)
+        for slot, c in enumerate(INSTANCE_STRINGS):
+            yield first_uses(self._instances[c], self._instances["op"], 1, slot)
         calls = self.rollup.children
-        yield used(_no_null(calls["name"]), calls["op"], 2, 0)
-        long = _no_null(calls["long_name"]).zip_with(calls["kind"] == "kernel", _nulls(calls.height))
-        yield used(long, calls["op"], 2, 1)
+        yield first_uses(_null_as_empty(calls["name"]), calls["op"], 2, 0)
+        long = _null_as_empty(calls["long_name"]).zip_with(calls["kind"] == "kernel", _null_series(calls.height))
+        yield first_uses(long, calls["op"], 2, 1)
 
 
-def _lines(values: pl.Series) -> pl.Series:
-    """Write JSON as DLProf does: n texts in, n texts out, each with a line break, ``null`` for none."""
+def _json_lines(values: pl.Series) -> pl.Series:
+    """Append a line break to JSON strings, as DLProf does: n strings in, n strings out; null becomes ``null``."""
     distinct = values.unique().to_frame("value")
-    made = distinct.with_columns(line=(pl.col("value").cast(pl.String).fill_null("null") + "\n").cast(pl.Categorical))
-    joined = values.to_frame("value").join(made, on="value", how="left", maintain_order="left", nulls_equal=True)
+    lines = distinct.with_columns(line=(pl.col("value").cast(pl.String).fill_null("null") + "\n").cast(pl.Categorical))
+    joined = values.to_frame("value").join(lines, on="value", how="left", maintain_order="left", nulls_equal=True)
     return joined["line"]
 
 
-def _no_null(values: pl.Series) -> pl.Series:
-    """Put an empty text where there is none; n texts in, n texts out (Categorical)."""
+def _null_as_empty(values: pl.Series) -> pl.Series:
+    """Replace nulls by empty strings: n strings in, n strings out (Categorical)."""
     return values.to_frame("v").select(pl.col("v").fill_null(pl.lit("", pl.Categorical))).to_series()
 
 
-def _nulls(count: int) -> pl.Series:
+def _null_series(count: int) -> pl.Series:
     return pl.repeat(None, count, dtype=pl.Categorical(), eager=True)

@@ -1,4 +1,4 @@
-"""The figures of a DLProf database about the whole model: utilisations, categories, shares of time, iterations."""
+"""Figures of a DLProf database that describe the whole model: utilization, categories, shares of time, iterations."""
 
 from __future__ import annotations
 
@@ -14,58 +14,58 @@ from tracekit.core.rollup.breakdown import PARTS
 if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
 
-CATEGORY = ("cpu_time", "gpu_time", "cpu_overhead", "gpu_idle", "count")
-ON_DEVICE = ("tensor_core", "other_kernel", "memory")
+CATEGORY_COLUMNS = ("cpu_time", "gpu_time", "cpu_overhead", "gpu_idle", "count")
+GPU_PARTS = ("tensor_core", "other_kernel", "memory")
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSummary:
     """Figures of the whole model over the aggregated iterations.
 
     Attributes:
-        rollup: The roll-up they are made of.
+        rollup: The roll-up from which the figures are computed.
     """
 
     rollup: Rollup
 
     @functools.cached_property
     def wall_ns(self) -> int:
-        """How long any aggregated iteration ran: from the first start to the last end, without what lies between."""
-        length = pl.col("end_ns") - pl.col("start_ns")
-        return int(self.rollup.iterations.stretches.select(length.sum()).item())
+        """Duration of the union of the aggregated iterations, in ns."""
+        duration = pl.col("end_ns") - pl.col("start_ns")
+        return int(self.rollup.iterations.stretches.select(duration.sum()).item())
 
     @functools.cached_property
     def shares(self) -> pl.DataFrame:
-        """Time by part of each aggregated iteration, the mean of the used devices: ``iteration``, ns by part."""
+        """Time per part of each aggregated iteration, averaged over the GPUs used: ``iteration``, ns per part."""
         chosen = self.rollup.iterations.chosen["iteration"].implode()
-        found = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen))
-        return found.group_by("iteration").agg(pl.col(PARTS).sum() / pl.len()).sort("iteration")
+        rows = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen))
+        return rows.group_by("iteration").agg(pl.col(PARTS).sum() / pl.len()).sort("iteration")
 
     @functools.cached_property
     def percentages(self) -> dict[str, float]:
-        """Share of the time of the iterations by part, in percent."""
+        """Time of each part as a percentage of the time of the aggregated iterations."""
         return {p: self.percent(sum(self.shares[p].to_list())) for p in PARTS}
 
     @functools.cached_property
     def device_utilization(self) -> dict[int, float]:
-        """Share of the time of the iterations in which a device ran a kernel, in percent, of each listed device."""
+        """Percentage of the time of the aggregated iterations in which each listed GPU ran kernels."""
         listed = self.rollup.devices.filter(pl.lit("name" in self.rollup.devices.columns))["device_id"]
         chosen = self.rollup.iterations.chosen["iteration"].implode()
         kernels = pl.col("tensor_core").sum() + pl.col("other_kernel").sum()
-        found = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen)).group_by("device_id").agg(ns=kernels)
-        ran = dict(found.select("device_id", "ns").iter_rows())
-        return {d: self.percent(ran.get(d, 0)) for d in listed}
+        rows = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen)).group_by("device_id").agg(ns=kernels)
+        kernel_ns = dict(rows.select("device_id", "ns").iter_rows())
+        return {d: self.percent(kernel_ns.get(d, 0)) for d in listed}
 
     @functools.cached_property
     def gpu_utilization(self) -> float:
-        """Mean of the used devices, in percent."""
+        """Mean of ``device_utilization`` over the GPUs used, in percent."""
         used = set(self.rollup.used_devices.to_list())
-        found = [share for device, share in self.device_utilization.items() if device in used]
-        return sum(found) / len(found) if found else 0.0
+        percentages = [value for device, value in self.device_utilization.items() if device in used]
+        return sum(percentages) / len(percentages) if percentages else 0.0
 
     @functools.cached_property
     def tc_utilization(self) -> float:
-        """Share of Tensor Core kernels in the kernel time of ops that are eligible, in per cent."""
+        """Percentage of the kernel time of eligible ops that is spent in Tensor Core kernels."""
         eligible = self.rollup.ops["eligible"].gather(self.rollup.kernels["op"])
         kernels = self.rollup.kernels.filter(eligible)
         total, used = (int(k["kernel_gpu"].sum()) for k in (kernels, kernels.filter("uses_tc")))
@@ -73,44 +73,48 @@ class Model:
 
     @functools.cached_property
     def iteration_ns(self) -> tuple[float, float]:
-        """Mean and standard deviation of the lengths of aggregated iterations."""
-        lengths = self.lengths
-        mean = sum(lengths) / len(lengths)
-        return mean, math.sqrt(sum((n - mean) ** 2 for n in lengths) / len(lengths))
+        """Mean and population standard deviation of the durations of the aggregated iterations, in ns."""
+        durations = self.iteration_durations
+        mean = sum(durations) / len(durations)
+        return mean, math.sqrt(sum((n - mean) ** 2 for n in durations) / len(durations))
 
     @functools.cached_property
-    def lengths(self) -> list[int]:
-        """Length of each aggregated iteration."""
-        found: list[int] = (
+    def iteration_durations(self) -> list[int]:
+        """Duration of each aggregated iteration, in ns."""
+        durations: list[int] = (
             self.rollup.iterations.chosen.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_list()
         )
-        return found
+        return durations
 
     @functools.cached_property
     def categories(self) -> pl.DataFrame:
-        """DLProf's eight categories, one row each, columns ``CATEGORY``.
+        """Sums of DLProf's eight categories: one row per category, with ``CATEGORY_COLUMNS``.
 
-        All ops, those eligible that did not use Tensor Cores, those that did, all others; all kernels, those on Tensor
-        Cores, all others; copies and sets.
+        The rows are: all ops, ops eligible for Tensor Cores that did not use them, ops that used them, other ops; all
+        kernels, kernels that used Tensor Cores, other kernels; memory copies and sets. As in DLProf, ``count`` is the
+        number of ops with instances, but for kernels and memory the number of distinct names.
         """
         eligible, used = pl.col("eligible"), pl.col("uses_tc")
-        ops = [self._ops(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
-        on, off = (_calls(self.rollup.kernels.filter(w)) for w in (used, ~used))
-        both = tuple(a + b for a, b in zip(on, off, strict=True))
-        rows = [*ops, both, on, off, _calls(self.rollup.memory)]
-        return pl.DataFrame(rows, schema=dict.fromkeys(CATEGORY, pl.Int64), orient="row")
+        ops = [self._op_category(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
+        with_tc, without_tc = (_activity_category(self.rollup.kernels.filter(w)) for w in (used, ~used))
+        kernels = tuple(a + b for a, b in zip(with_tc, without_tc, strict=True))
+        rows = [*ops, kernels, with_tc, without_tc, _activity_category(self.rollup.memory)]
+        return pl.DataFrame(rows, schema=dict.fromkeys(CATEGORY_COLUMNS, pl.Int64), orient="row")
 
     def percent(self, ns: float) -> float:
-        """Return a time in percent of the aggregated iterations, which add up to the wall time unless they overlap."""
-        whole = sum(self.lengths)
-        return 100 * ns / whole if whole else 0.0
+        """Return a time as a percentage of the summed durations of the aggregated iterations, as DLProf does.
 
-    def _ops(self, wanted: pl.Expr) -> tuple[int, ...]:
+        The sum exceeds the wall time if iterations overlap.
+        """
+        total = sum(self.iteration_durations)
+        return 100 * ns / total if total else 0.0
+
+    def _op_category(self, condition: pl.Expr) -> tuple[int, ...]:
         sums = [pl.col(f"{m}_sum").sum() for m in ("cpu", "gpu", "overhead", "idle")]
-        found = self.rollup.ops.filter(wanted).select(*sums, (pl.col("count") > 0).sum().cast(pl.Int64))
-        return tuple(found.row(0))
+        row = self.rollup.ops.filter(condition).select(*sums, (pl.col("count") > 0).sum().cast(pl.Int64))
+        return tuple(row.row(0))
 
 
-def _calls(calls: pl.DataFrame) -> tuple[int, ...]:
+def _activity_category(calls: pl.DataFrame) -> tuple[int, ...]:
     names = calls["name"].cast(pl.String).n_unique() if calls.height else 0
     return int(calls["kernel_api"].sum()), int(calls["kernel_gpu"].sum()), 0, 0, names

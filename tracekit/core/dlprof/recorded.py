@@ -1,4 +1,4 @@
-"""The tables of what was recorded: the machine, ops, instances, calls. No choice of iterations changes them."""
+"""Database tables of what was recorded: machine, ops, instances and calls. They do not depend on the iterations."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ import functools
 import polars as pl
 
 from tracekit.core.dlprof import advice
-from tracekit.core.dlprof.frames import BLOCK, DOMAIN, INSTANCE_TEXTS, OP_TEXTS, Frames
+from tracekit.core.dlprof.frames import AXES, DOMAIN, INSTANCE_STRINGS, OP_STRINGS, DatabaseFrames
 
-MODES = {"pyprof": (4, "pytorch"), "emit-nvtx": (4, "pytorch")}
-FRAMEWORKS = {"pyprof": "PyTorch", "emit-nvtx": "PyTorch", "tensorflow": "TensorFlow", "tensorrt": "TensorRT"}
-"""Whose ranges those of a dialect are; XLA's are JAX's or TensorFlow's."""
+DIALECT_MODES = {"pyprof": (4, "pytorch"), "emit-nvtx": (4, "pytorch")}
+DIALECT_FRAMEWORKS = {"pyprof": "PyTorch", "emit-nvtx": "PyTorch", "tensorflow": "TensorFlow", "tensorrt": "TensorRT"}
+"""The framework that writes the ranges of each dialect. XLA is missing: its ranges come from JAX or TensorFlow."""
 
-SYSTEM = ("gpu_count", "cpu_model", "driver_version", "framework", "cuda_version", "cudnn_version", "nsys_version")
+SYSTEM_FACTS = (
+    "gpu_count",
+    "cpu_model",
+    "driver_version",
+    "framework",
+    "cuda_version",
+    "cudnn_version",
+    "nsys_version",
+)
 FLAGS = (
     *("cudnn_benchmark_disabled", "detect_anomaly", "gradcheck", "gradgradcheck", "autograd_profile"),
     *("autograd_set_detect_anomaly", "emit_nvtx", "amp_enabled"),
 )
 UNKNOWN = "UNKNOWN"
-_COPIES = (
+_COPY_KINDS = (
     *("Unknown", "Host-to-Device", "Device-to-Host", "Host-to-Array", "Array-to-Host", "Array-to-Array"),
     *("Array-to-Device", "Device-to-Array", "Device-to-Device", "Host-to-Host", "Peer-to-Peer"),
 )
-_SYNCS = ("Unknown", "Event sync", "Stream wait sync", "Stream sync", "Context sync")
+_SYNC_TYPES = ("Unknown", "Event sync", "Stream wait sync", "Stream sync", "Context sync")
 _NO_EVENT = (1 << 32) - 1
 _NO_DEVICES = pl.DataFrame(
     schema={
@@ -31,35 +39,35 @@ _NO_DEVICES = pl.DataFrame(
         "name": pl.String,
     }
 )
-_PARENT = ((pl.col("op") + 1).alias("read_only_ops_id"), pl.col("index").alias("op_instance"))
-_API = {"api_start": pl.col("start_ns"), "api_stop": pl.col("end_ns")}
-_GPU = {"gpu_start": pl.col("gpu_start_ns"), "gpu_stop": pl.col("gpu_end_ns")}
-_BY = {c: pl.col(c).fill_null(0) for c in ("process_id", "thread_id")}
-_WHERE = {"device_id": pl.col("device_id"), **_BY}
+_INSTANCE = ((pl.col("op") + 1).alias("read_only_ops_id"), pl.col("index").alias("op_instance"))
+_API_TIMES = {"api_start": pl.col("start_ns"), "api_stop": pl.col("end_ns")}
+_GPU_TIMES = {"gpu_start": pl.col("gpu_start_ns"), "gpu_stop": pl.col("gpu_end_ns")}
+_THREAD = {c: pl.col(c).fill_null(0) for c in ("process_id", "thread_id")}
+_DEVICE_AND_THREAD = {"device_id": pl.col("device_id"), **_THREAD}
 
 
-class Recorded(Frames):
-    """The tables that hold for every aggregation, each an attribute of its name."""
+class RecordedTables(DatabaseFrames):
+    """The tables that are the same for every aggregation, each an attribute with the name of the table."""
 
     @functools.cached_property
     def dictionary(self) -> pl.DataFrame:
-        """Every text once."""
-        return self.texts.texts.to_frame("string")
+        """The distinct strings, in the order of their ids."""
+        return self.strings.strings.to_frame("string")
 
     @property
     def read_only_domains(self) -> pl.DataFrame:
-        """The one domain."""
+        """The only domain."""
         return pl.DataFrame({"domain_name_id": [1]})
 
     @functools.cached_property
     def read_only_gpu_infos(self) -> pl.DataFrame:
-        """The GPUs: those listed in order of number, and any others that something ran on."""
-        wanted = {"name": UNKNOWN, "compute_major": 0, "compute_minor": 0, "sm_count": 0}
+        """The GPUs that the capture lists, in order of ``device_id``, then others on which anything ran."""
+        defaults = {"name": UNKNOWN, "compute_major": 0, "compute_minor": 0, "sm_count": 0}
         listed = self.rollup.devices if "name" in self.rollup.devices.columns else _NO_DEVICES
-        seen = self._children["device_id"].drop_nulls().unique().sort().to_frame()
+        seen = self._calls["device_id"].drop_nulls().unique().sort().to_frame()
         others = seen.join(listed, on="device_id", how="anti")
-        both = pl.concat([listed.select("device_id", *wanted), others], how="diagonal")
-        filled = both.with_columns(pl.col(c).fill_null(v) for c, v in wanted.items())
+        both = pl.concat([listed.select("device_id", *defaults), others], how="diagonal")
+        filled = both.with_columns(pl.col(c).fill_null(v) for c, v in defaults.items())
         return filled.rename(
             {
                 "name": "gpu_name",
@@ -70,54 +78,55 @@ class Recorded(Frames):
 
     @property
     def gpu_memories(self) -> pl.DataFrame:
-        """Memory of each GPU, which a capture does not tell."""
-        none = pl.repeat(0, self.read_only_gpu_infos.height, dtype=pl.Int64, eager=True)
-        return pl.DataFrame({"total": none, "used": none})
+        """Memory of each GPU: 0, because captures do not record it."""
+        zeros = pl.repeat(0, self.read_only_gpu_infos.height, dtype=pl.Int64, eager=True)
+        return pl.DataFrame({"total": zeros, "used": zeros})
 
     @property
     def read_only_system_config(self) -> pl.DataFrame:
-        """The machine, as far as the capture tells."""
-        number, mode = MODES.get(self.rollup.measures.ops.dialect.name, (0, "simple"))
-        told = self._machine()
-        valid = any(told.get(s) is not None for s in SYSTEM)
-        names = ("num_gpus", *SYSTEM[1:])
+        """The machine, as far as the capture describes it."""
+        number, mode = DIALECT_MODES.get(self.rollup.measures.ops.dialect.name, (0, "simple"))
+        facts = self._machine_facts()
+        valid = any(facts.get(s) is not None for s in SYSTEM_FACTS)
+        names = ("num_gpus", *SYSTEM_FACTS[1:])
         row = {"is_valid": int(valid)} | {
-            n: UNKNOWN if told.get(s) is None else told[s] for n, s in zip(names, SYSTEM, strict=True)
+            n: UNKNOWN if facts.get(s) is None else facts[s] for n, s in zip(names, SYSTEM_FACTS, strict=True)
         }
         rest = {"dlprof_version": "v1.8.0", "dlprof_build": "", "profile_name": "", "mode_enum": number}
         return pl.DataFrame([{**row, **rest, "mode_string": mode, "original_command": UNKNOWN}])
 
-    def _machine(self) -> dict[str, str]:
-        """What is known of the machine: as DLProf noted it or, if it did not, as the capture describes it."""
-        known = dict(self.rollup.measures.ops.frames("capture_info").select("name", "value").collect().iter_rows())
-        if "nsys_version" in known or "tool_version" not in known:
-            return known
-        framework = FRAMEWORKS.get(self.rollup.measures.ops.dialect.name, "")
+    def _machine_facts(self) -> dict[str, str]:
+        """Return facts about the machine by name: those that DLProf recorded, else those that the capture records."""
+        facts = dict(self.rollup.measures.ops.frames("capture_info").select("name", "value").collect().iter_rows())
+        if "nsys_version" in facts or "tool_version" not in facts:
+            return facts
+        framework = DIALECT_FRAMEWORKS.get(self.rollup.measures.ops.dialect.name, "")
         gpus = str(self.read_only_gpu_infos.height)
-        made = {"gpu_count": gpus, "nsys_version": known["tool_version"], "framework": framework, "cudnn_version": ""}
-        return made | known
+        defaults = {"gpu_count": gpus, "framework": framework, "cudnn_version": ""}
+        return defaults | {"nsys_version": facts["tool_version"]} | facts
 
     @property
     def db_version(self) -> pl.DataFrame:
-        """Version of the database."""
+        """The version of the database format."""
         return pl.DataFrame({"current_version": ["1.8.0"], "original_version": ["1.8.0"]})
 
     @property
     def read_only_model_config(self) -> pl.DataFrame:
-        """What the program recorded of its settings."""
-        told = self.rollup.measures.ops.timeline.config
-        row = {"num_workers": advice.number(told, "num_workers"), "pin_memory": int(bool(told.get("pin_memory", True)))}
-        return pl.DataFrame([row | {f: int(bool(told.get(f))) for f in FLAGS}])
+        """Settings that the profiled program recorded."""
+        settings = self.rollup.measures.ops.timeline.config
+        row = {"num_workers": advice.integer_setting(settings, "num_workers")}
+        row["pin_memory"] = int(bool(settings.get("pin_memory", True)))
+        return pl.DataFrame([row | {f: int(bool(settings.get(f))) for f in FLAGS}])
 
     @property
     def read_only_model_info(self) -> pl.DataFrame:
-        """The one model."""
+        """The only model."""
         return pl.DataFrame({"domain_id": [1], "domain_name": [DOMAIN], "profile_name": [""]})
 
     @functools.cached_property
     def read_only_ops(self) -> pl.DataFrame:
-        """The ops, in order of name and id."""
-        ids = {f"{c}_id": self.texts.ids(self._ops[c]) for c in OP_TEXTS}
+        """One row per op, in order of name and id."""
+        ids = {f"{c}_id": self.strings.ids(self._ops[c]) for c in OP_STRINGS}
         return self._ops.select(
             pl.lit(1).alias("domain_id"),
             op_id_id=ids["op_id_id"],
@@ -133,75 +142,87 @@ class Recorded(Frames):
 
     @functools.cached_property
     def read_only_op_instances(self) -> pl.DataFrame:
-        """The instances, op by op."""
+        """One row per instance of an op, in order of op and index."""
         return self._instances.select(
             pl.col("op").alias("read_only_ops_id") + 1,
             cpu_start="start_ns",
             cpu_stop="end_ns",
-            **_BY,
-            **{f"{c}_id": self.texts.ids(self._instances[c]) for c in INSTANCE_TEXTS},
+            **_THREAD,
+            **{f"{c}_id": self.strings.ids(self._instances[c]) for c in INSTANCE_STRINGS},
         )
 
     @property
     def read_only_sub_ops(self) -> pl.DataFrame:
-        """Always empty."""
+        """Parts of ops: always empty."""
         return pl.DataFrame(schema=dict.fromkeys(("op_id", "start_time", "stop_time"), pl.Int64))
 
     @functools.cached_property
     def read_only_grid_block(self) -> pl.DataFrame:
-        """Distinct sizes of grids and blocks, in the order of their first use."""
+        """The distinct sizes of grids and blocks, in the order of their first use."""
         row = pl.int_range(pl.len())
-        both = [
-            self._launches.select(*(pl.col(f"{w}_{c}").alias(c) for c in BLOCK), at=row * 2 + i)
+        stacked = [
+            self._kernels.select(*(pl.col(f"{w}_{c}").alias(c) for c in AXES), position=row * 2 + i)
             for i, w in enumerate(("grid", "block"))
         ]
-        return pl.concat(both).sort("at").unique(BLOCK, keep="first", maintain_order=True).drop("at")
+        return pl.concat(stacked).sort("position").unique(AXES, keep="first", maintain_order=True).drop("position")
 
     @functools.cached_property
     def read_only_kernels(self) -> pl.DataFrame:
-        """The kernels, op by op, by name and start of the call."""
+        """One row per kernel of an op, in order of op, name and start of the call."""
         sizes = self.read_only_grid_block.with_row_index("id", offset=1)
         ids = {
-            f"{w}_id": self._launches.select(pl.col(f"{w}_{c}").alias(c) for c in BLOCK).join(
-                sizes, on=BLOCK, how="left", maintain_order="left"
+            f"{w}_id": self._kernels.select(pl.col(f"{w}_{c}").alias(c) for c in AXES).join(
+                sizes, on=AXES, how="left", maintain_order="left"
             )["id"]
             for w in ("grid", "block")
         }
-        return self._launches.select(
-            *_PARENT,
+        return self._kernels.select(
+            *_INSTANCE,
             name_id="name_id",
             long_name_id="long_name_id",
             uses_tc=pl.col("uses_tc").cast(pl.Int8),
-            **_API,
-            **_GPU,
+            **_API_TIMES,
+            **_GPU_TIMES,
             **ids,
-            **_WHERE,
+            **_DEVICE_AND_THREAD,
         )
 
     @functools.cached_property
     def read_only_memsets(self) -> pl.DataFrame:
-        """The sets of memory, likewise."""
-        rows, of = self._of_kind("memset", "memsets", ["bytes"])
-        return rows.select(*_PARENT, "name_id", **_API, **_GPU, num_bytes=of["bytes"], **_WHERE)
+        """One row per memory set, in order of op, name and start of the call."""
+        rows, activities = self._calls_of_kind("memset", "memsets", ["bytes"])
+        return rows.select(
+            *_INSTANCE, "name_id", **_API_TIMES, **_GPU_TIMES, num_bytes=activities["bytes"], **_DEVICE_AND_THREAD
+        )
 
     @functools.cached_property
     def read_only_memcpys(self) -> pl.DataFrame:
-        """The copies, likewise."""
-        rows, of = self._of_kind("memcpy", "memcpys", ["bytes", "copy_kind"])
-        kind = of["copy_kind"].cast(pl.String).replace_strict(_COPIES, range(len(_COPIES)), default=0)
-        return rows.select(*_PARENT, "name_id", **_API, **_GPU, num_bytes=of["bytes"], copy_kind=kind, **_WHERE)
+        """One row per memory copy, in order of op, name and start of the call."""
+        rows, activities = self._calls_of_kind("memcpy", "memcpys", ["bytes", "copy_kind"])
+        kind = activities["copy_kind"].cast(pl.String).replace_strict(_COPY_KINDS, range(len(_COPY_KINDS)), default=0)
+        return rows.select(
+            *_INSTANCE,
+            "name_id",
+            **_API_TIMES,
+            **_GPU_TIMES,
+            num_bytes=activities["bytes"],
+            copy_kind=kind,
+            **_DEVICE_AND_THREAD,
+        )
 
     @functools.cached_property
     def read_only_cuda_syncs(self) -> pl.DataFrame:
-        """The waits, likewise."""
-        rows, of = self._of_kind("sync", "syncs", ["sync_type", "event_id"])
-        kind = of["sync_type"].cast(pl.String).replace_strict(_SYNCS, range(len(_SYNCS)), default=0)
-        never = {"gpu_start": pl.lit(0, pl.Int64), "gpu_stop": pl.lit(0, pl.Int64)}
-        event = of["event_id"].fill_null(_NO_EVENT)
-        return rows.select(*_PARENT, "name_id", **_API, **never, sync_type=kind, event_id=event, **_WHERE)
+        """One row per synchronization, in order of op, name and start of the call."""
+        rows, activities = self._calls_of_kind("sync", "syncs", ["sync_type", "event_id"])
+        kind = activities["sync_type"].cast(pl.String).replace_strict(_SYNC_TYPES, range(len(_SYNC_TYPES)), default=0)
+        no_gpu_times = {"gpu_start": pl.lit(0, pl.Int64), "gpu_stop": pl.lit(0, pl.Int64)}
+        event = activities["event_id"].fill_null(_NO_EVENT)
+        return rows.select(
+            *_INSTANCE, "name_id", **_API_TIMES, **no_gpu_times, sync_type=kind, event_id=event, **_DEVICE_AND_THREAD
+        )
 
     @functools.cached_property
     def read_only_cuda_calls(self) -> pl.DataFrame:
-        """All other calls, launches of whole graphs among them."""
-        rows = self._children.filter(pl.col("kind").is_in(["call", "graph"]))
-        return rows.select(*_PARENT, "name_id", **_API, **_BY)
+        """One row per other API call of an op, including launches of whole CUDA graphs."""
+        rows = self._calls.filter(pl.col("kind").is_in(["call", "graph"]))
+        return rows.select(*_INSTANCE, "name_id", **_API_TIMES, **_THREAD)

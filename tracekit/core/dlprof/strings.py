@@ -1,4 +1,4 @@
-"""The dictionary of a DLProf database: every text once, numbered in the order of its first use."""
+"""The dictionary of a DLProf database: its distinct strings, with ids in the order of their first use."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ if TYPE_CHECKING:
 _OP_BITS, _ROW_BITS, _SLOT_BITS = 35, 3, 33
 
 
-def used(values: pl.Series, op: pl.Series, part: int, slot: int) -> pl.DataFrame:
-    """Say where texts are used first, as ops are written one after the other.
+def first_uses(values: pl.Series, op: pl.Series, section: int, slot: int) -> pl.DataFrame:
+    """Return the position of the first use of each distinct string, in the order in which DLProf writes ops.
 
     Args:
-        values: One text a row, in the order written.
-        op: Row of the op that each belongs to.
-        part: 0 of the op itself, 1 of its instances, 2 of its calls.
-        slot: Which text of the row it is, below 8.
+        values: One string per row, in the order written.
+        op: Row number of the op of each string.
+        section: 0 for strings of ops, 1 for those of instances, 2 for those of calls.
+        slot: Number of the string within its row, less than 8.
 
     Returns:
-        One row a distinct text: ``text`` (String), ``at``.
+        One row per distinct string: ``string`` (String), ``position``.
     """
     row = pl.int_range(pl.len())
-    at = pl.col("op") * (1 << _OP_BITS) + (part << _SLOT_BITS) + row * (1 << _ROW_BITS) + slot
-    found = pl.DataFrame({"text": values, "op": op.cast(pl.Int64)}).select("text", at=at)
-    return found.group_by("text").agg(pl.col("at").min()).with_columns(pl.col("text").cast(pl.String))
+    position = pl.col("op") * (1 << _OP_BITS) + (section << _SLOT_BITS) + row * (1 << _ROW_BITS) + slot
+    uses = pl.DataFrame({"string": values, "op": op.cast(pl.Int64)}).select("string", position=position)
+    return uses.group_by("string").agg(pl.col("position").min()).with_columns(pl.col("string").cast(pl.String))
 
 
 @dataclass(frozen=True)
-class Dictionary:
-    """The texts, in order.
+class StringDictionary:
+    """The distinct strings of a database, in the order of their ids.
 
     Attributes:
-        texts: The distinct texts; the number of each is its row and 1.
+        strings: The distinct strings; the id of each is its row number plus 1.
     """
 
-    texts: pl.Series
+    strings: pl.Series
 
     @classmethod
-    def of(cls, first: str, uses: Iterable[pl.DataFrame], then: Iterable[pl.Series]) -> Dictionary:
-        """Number texts.
+    def build(cls, first: str, uses: Iterable[pl.DataFrame], last: Iterable[pl.Series]) -> StringDictionary:
+        """Assign ids to strings.
 
         Args:
-            first: The first text.
-            uses: Texts and where they are used, as of ``used``.
-            then: Texts that come after all these, in order.
+            first: The string with id 1.
+            uses: Strings with the positions of their first uses, as returned by ``first_uses``.
+            last: Strings that follow all of these, in order.
         """
-        in_order = pl.concat(list(uses)).sort("at")["text"].drop_nulls()
-        rest = [s.cast(pl.String) for s in then]
+        by_position = pl.concat(list(uses)).sort("position")["string"].drop_nulls()
+        rest = [s.cast(pl.String) for s in last]
         start = pl.Series([first], dtype=pl.String)
-        return cls(pl.concat([start, in_order, *rest]).unique(maintain_order=True).alias("string"))
+        return cls(pl.concat([start, by_position, *rest]).unique(maintain_order=True).alias("string"))
 
     def ids(self, values: pl.Series) -> pl.Series:
-        """Give the number of each text: n texts in, n numbers out; null for null."""
-        numbered = pl.DataFrame({"text": self.texts, "id": pl.int_range(1, len(self.texts) + 1, eager=True)})
-        distinct = values.unique().to_frame("value").with_columns(text=pl.col("value").cast(pl.String))
-        known = distinct.join(numbered, on="text", how="left").select("value", "id")
-        return values.to_frame("value").join(known, on="value", how="left", maintain_order="left")["id"]
+        """Return the id of each string: n strings in, n integers out; null for null."""
+        entries = pl.DataFrame({"string": self.strings, "id": pl.int_range(1, len(self.strings) + 1, eager=True)})
+        distinct = values.unique().to_frame("value").with_columns(string=pl.col("value").cast(pl.String))
+        ids = distinct.join(entries, on="string", how="left").select("value", "id")
+        return values.to_frame("value").join(ids, on="value", how="left", maintain_order="left")["id"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.dlprof.model import Model
+from tracekit.core.dlprof.model import ModelSummary
 
 if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
@@ -22,7 +22,7 @@ def texts(rollup: Rollup) -> pl.DataFrame:
     Returns:
         One row a text: ``tag``, ``text``. Of long tables only the rows with most GPU time are there.
     """
-    model = Model(rollup)
+    model = ModelSummary(rollup)
     made = {
         "summary/model": _markdown(_model(model)),
         "summary/devices": _markdown(_devices(model)),
@@ -34,7 +34,7 @@ def texts(rollup: Rollup) -> pl.DataFrame:
     return pl.DataFrame({"tag": made.keys(), "text": made.values()}, schema={"tag": pl.String, "text": pl.String})
 
 
-def _model(model: Model) -> pl.DataFrame:
+def _model(model: ModelSummary) -> pl.DataFrame:
     ops, its = model.rollup.ops.filter(pl.col("count") > 0), model.rollup.iterations
     kinds = {
         "All ops": pl.lit(value=True),
@@ -63,7 +63,7 @@ def _counted(row: tuple[int, ...], total: int) -> tuple[str, str]:
     return str(count), f"{_PERCENT * ns / total:.1f} %"
 
 
-def _devices(model: Model) -> pl.DataFrame:
+def _devices(model: ModelSummary) -> pl.DataFrame:
     listed = model.rollup.devices
     named = listed["name"] if "name" in listed.columns else pl.repeat("", listed.height, dtype=pl.String, eager=True)
     busy = [f"{model.device_utilization.get(d, 0.0):.1f} %" for d in listed["device_id"]]
