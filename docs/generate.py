@@ -85,8 +85,8 @@ def report_columns() -> str:
 
 def own_reports() -> str:
     """Show the reports that nsys does not have."""
-    options = {r.name: f" Options: {_listed(r.options)}." if r.options else "" for r in reports.OWN.values()}
-    return "\n".join(_report(r, options[r.name]) for r in reports.OWN.values())
+    options = {r.name: f" Options: {_listed(r.options)}." if r.options else "" for r in reports.EXTRA_REPORTS.values()}
+    return "\n".join(_report(r, options[r.name]) for r in reports.EXTRA_REPORTS.values())
 
 
 def _report(report: reports.Report, more: str = "") -> str:

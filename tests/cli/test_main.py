@@ -132,7 +132,7 @@ def test_no_arguments_show_the_help(run: Run) -> None:
             "tracekit: no table is called 'kernel'\nHint: did you mean 'kernels'? tables: api_calls, ",
         ),
         (["rows", TRAIN, "kernels", "--columns", "x"], "tracekit: table 'kernels' has no column 'x'\nHint: columns: "),
-        (["stats", TRAIN, "-r", "cuda_api_sum,x"], "tracekit: no report is called 'x'\nHint: reports: "),
+        (["stats", TRAIN, "-r", "cuda_api_sum,x"], "tracekit: unknown report 'x'\nHint: reports: "),
         (["schema", "x"], "tracekit: no table is called 'x'\nHint: tables: "),
     ],
 )

@@ -265,9 +265,7 @@ def test_tensor_operations_are_counted_once() -> None:
 def test_nothing_to_tell_is_an_error_that_says_what_to_collect() -> None:
     with pytest.raises(MissingTableError) as e:
         roofline.by_kernel(launches({}, {}), metrics({TIME: 5.0}, {"launch__grid_size": 1.0}))
-    assert str(e.value).startswith(
-        "no metric of 2 launches tells of a roofline\nHint: collect them: ncu --set roofline"
-    )
+    assert str(e.value).startswith("2 launches have no metric for a roofline\nHint: collect them: ncu --set roofline")
     assert "--section SpeedOfLight" in str(e.value)
 
 

@@ -26,14 +26,14 @@ def of(values: list[float], make: object) -> list[float]:
 @example([0.05, 0.15, 0.25, 1236.05, 0.95, 0.9999999, -0.25, 2.5, 0.0, -0.0, 8e14])
 def test_tenths_round_the_exact_value_half_away_from_zero(values: list[float]) -> None:
     want = [int(Decimal(v).quantize(Decimal("0.1"), ROUND_HALF_UP).scaleb(1)) for v in values]
-    assert of(values, numbers.tenths) == want
+    assert of(values, numbers.round_to_tenths) == want
 
 
 @given(columns)
 @example([1236.05, 0.15, 0.35, -0.15])
 def test_legacy_tenths_add_before_they_round(values: list[float]) -> None:
     want = [int(Decimal(v + v * 3e-16).quantize(Decimal("0.1"), ROUND_HALF_UP).scaleb(1)) for v in values]
-    assert of(values, lambda x: numbers.tenths(x, legacy=True)) == want
+    assert of(values, lambda x: numbers.round_to_tenths(x, legacy=True)) == want
 
 
 @given(columns)
@@ -42,14 +42,16 @@ def test_tenths_are_those_of_sqlite(values: list[float]) -> None:
     with sqlite3.connect(":memory:") as db:
         want = [db.execute("SELECT round(?, 1)", [v]).fetchone()[0] for v in values]
     db.close()
-    assert of(of(values, lambda x: numbers.tenths(x, legacy=legacy)), lambda x: numbers.quotient(x, 10.0)) == want
+    assert (
+        of(of(values, lambda x: numbers.round_to_tenths(x, legacy=legacy)), lambda x: numbers.quotient(x, 10.0)) == want
+    )
 
 
 @given(columns)
 @example([0.0005, 0.0015, 0.0625, 1.0005, 2.5, 0.9995])
 def test_thousandths_are_those_of_printf(values: list[float]) -> None:
     want = [int(Decimal(v).quantize(Decimal("0.001"), ROUND_HALF_EVEN).scaleb(3)) for v in values]
-    assert of(values, numbers.thousandths) == want
+    assert of(values, numbers.round_to_thousandths) == want
     assert want == [int(Decimal(f"{v:.3f}").scaleb(3)) for v in values]
 
 
@@ -60,7 +62,7 @@ def test_quotient_is_correctly_rounded(values: list[float], divisor: float) -> N
 
 @given(st.lists(st.integers(0, 10**13), max_size=9))
 def test_percent(parts: list[int]) -> None:
-    got = pl.DataFrame({"x": pl.Series(parts, dtype=pl.Int64)}).select(numbers.percent(pl.col("x"))).to_series()
+    got = pl.DataFrame({"x": pl.Series(parts, dtype=pl.Int64)}).select(numbers.percent_of_sum(pl.col("x"))).to_series()
     whole = sum(parts)
     assert got.to_list() == [p * 100.0 / whole if whole else None for p in parts]
 
@@ -76,15 +78,15 @@ SAMPLE = pl.DataFrame(
     schema_overrides={"ns": pl.Int32},
 )
 COLUMNS = (
-    table.nanoseconds("Start", "ns"),
-    table.mean_nanoseconds("Avg", "avg"),
-    table.mean("Lvl", "avg"),
-    table.share("Time", "avg"),
-    table.megabytes("Bytes", "size"),
-    table.megabytes_per_second("Speed", "size"),
-    table.text("Name", "label"),
-    table.text("Line", "line"),
-    table.integer("Count", "ns"),
+    table.nanoseconds_column("Start", "ns"),
+    table.mean_nanoseconds_column("Avg", "avg"),
+    table.mean_column("Lvl", "avg"),
+    table.percent_column("Time", "avg"),
+    table.megabytes_column("Bytes", "size"),
+    table.megabytes_per_second_column("Speed", "size"),
+    table.text_column("Name", "label"),
+    table.text_column("Line", "line"),
+    table.integer_column("Count", "ns"),
 )
 HEADER = "Start (ns),Avg (ns),Lvl,Time (%),Bytes (MB),Speed (MB/s),Name,Line,Count\n"
 
@@ -97,7 +99,7 @@ def printed(report: ReportTable) -> str:
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 1000])
 def test_dialect(monkeypatch: pytest.MonkeyPatch, rows_at_once: int) -> None:
-    monkeypatch.setattr(table, "_ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(table, "_BATCH_ROWS", rows_at_once)
     assert printed(ReportTable("sample", COLUMNS, SAMPLE)) == (
         HEADER
         + '1,0.3,0.3,0.3,1.234,1.234,"a,b","two\nlines",1\n'
@@ -130,5 +132,5 @@ def test_no_rows_no_bytes() -> None:
 
 def test_values_are_numbers_with_the_digits_that_are_printed() -> None:
     data = pl.DataFrame({"x": [1.23456, 2.0], "n": [1, None]})
-    report = ReportTable("r", (table.thousandths("X", "x"), table.integer("N", "n")), data)
+    report = ReportTable("r", (table.thousandths_column("X", "x"), table.integer_column("N", "n")), data)
     assert report.frame().rows() == [(1.235, 1), (2.0, None)]

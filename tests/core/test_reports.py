@@ -101,12 +101,15 @@ def test_old_names(old: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nonsense", "no report is called 'nonsense'\nHint: reports: cuda_gpu_kern_sum, "),
-        ("mpi_event_sum", "report 'mpi_event_sum' of nsys is not among those that tracekit makes\nHint: reports: "),
+        ("nonsense", "unknown report 'nonsense'\nHint: reports: cuda_gpu_kern_sum, "),
+        ("mpi_event_sum", "report 'mpi_event_sum' of nsys is not supported\nHint: reports: "),
         ("um_total_sum", "report 'um_total_sum' of nsys is not among"),
         ("nvtx_sum:base", "report 'nvtx_sum' has no option 'base'\nHint: options: none"),
         ("nvtx_kern_sum:nvtx-name", "has no option 'nvtx-name'\nHint: options: base, mangled"),
-        ("gpukernsum:base:mangled", "report 'cuda_gpu_kern_sum' was asked for base and mangled names\nHint: take one"),
+        (
+            "gpukernsum:base:mangled",
+            "report 'cuda_gpu_kern_sum': options 'base' and 'mangled' exclude each other\nHint: choose one of them",
+        ),
     ],
 )
 def test_unknown_reports_and_options(name: str, message: str) -> None:

@@ -51,7 +51,7 @@ def descriptions() -> dict[str, str]:
     from tracekit.core import reports
     from tracekit.core.dlprof.reports import DOCS, REPORTS
 
-    own = {name: report.doc for name, report in {**reports.REPORTS, **reports.OWN}.items()}
+    own = {name: report.doc for name, report in {**reports.REPORTS, **reports.EXTRA_REPORTS}.items()}
     return own | {name: DOCS[name] for name in REPORTS}
 
 

@@ -236,16 +236,14 @@ def _detect_debugging_functions(model: ModelSummary) -> Iterator[ExpertFinding]:
     if enabled:
         recommendation = "".join(f"Use {label} for debugging only.\n" for label in enabled)
         yield ExpertFinding(
-            "slow_api_detector", "Functions meant for debugging were on, which take time", recommendation
+            "slow_api_detector", "Debugging functions were enabled, which slow the program down", recommendation
         )
 
 
 def _detect_missing_emit_nvtx(model: ModelSummary) -> Iterator[ExpertFinding]:
     if model.rollup.measures.ops.dialect.name == "pyprof" and not _settings(model).get("emit_nvtx"):
         problem = "The ranges of torch.autograd.profiler.emit_nvtx were not found"
-        recommendation = (
-            "Run the loop inside emit_nvtx(), so that kernels of the backward pass are attributed to their ops."
-        )
+        recommendation = "Run the loop inside emit_nvtx() to attribute kernels of the backward pass to their ops."
         yield ExpertFinding("emit_nvtx_detector", problem, recommendation)
 
 

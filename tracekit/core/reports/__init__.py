@@ -1,10 +1,11 @@
-"""The reports of ``nsys stats``, computed from declared tables and printed to the byte; and reports of our own.
+"""Reports of ``nsys stats``, equal byte for byte and computed from declared tables, and further reports of tracekit.
 
 A new report is a function decorated with ``@report`` in the module of its subject (``gpu``, ``api``, ``nvtx``, ``ncu``)
-and a name in ``REPORTS`` below, or in ``OWN`` if nsys has none like it. ``sources`` has the rows that reports start
-from, ``summary`` the statistics they share, ``table`` how columns are printed, ``numbers`` how they are rounded.
+and a name in ``REPORTS`` below, or in ``EXTRA_REPORTS`` if nsys has no such report. ``sources`` reads the rows that
+several reports start from, ``summary`` computes statistics, ``table`` declares and prints columns, and ``numbers``
+rounds.
 
-Differences from nsys, where exports lack tables: labels of enums and unnamed threads do not make a report stop.
+Unlike nsys, no report fails if an export has no table of enum labels or thread names.
 """
 
 from __future__ import annotations
@@ -20,14 +21,25 @@ from tracekit.errors import UnknownFormatError, choices
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["ADVISE", "ALIASES", "OWN", "REPORTS", "Frames", "Reads", "Report", "ReportTable", "is_known", "run"]
+__all__ = [
+    "ADVISE",
+    "ALIASES",
+    "EXTRA_REPORTS",
+    "REPORTS",
+    "Frames",
+    "Reads",
+    "Report",
+    "ReportTable",
+    "is_known",
+    "run",
+]
 
 ADVISE = "advise"
 _GPU, _API, _NVTX = "gpu", "api", "nvtx"
 
 
-class _Reports(Mapping[str, Report]):
-    """Reports by name; the module of a report is imported when the report is asked for."""
+class _LazyReports(Mapping[str, Report]):
+    """Reports by name; the module of a report is imported on first access."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules
@@ -46,7 +58,7 @@ class _Reports(Mapping[str, Report]):
         return len(self._modules)
 
 
-REPORTS: Mapping[str, Report] = _Reports(
+REPORTS: Mapping[str, Report] = _LazyReports(
     {
         "cuda_gpu_kern_sum": _GPU,
         "cuda_gpu_kern_gb_sum": _GPU,
@@ -69,12 +81,12 @@ REPORTS: Mapping[str, Report] = _Reports(
         "osrt_sum": _API,
     }
 )
-"""Reports that nsys has too: the module of each."""
+"""The reports of nsys, by name."""
 
-OWN: Mapping[str, Report] = _Reports(
+EXTRA_REPORTS: Mapping[str, Report] = _LazyReports(
     {"ncu_roofline": "ncu", "ncu_limiter": "ncu", ADVISE: "advise", "graph_summary": "graph"}
 )
-"""Reports that nsys does not have."""
+"""The reports that nsys does not have, by name."""
 
 ALIASES = {
     "gpukernsum": "cuda_gpu_kern_sum",
@@ -97,64 +109,66 @@ ALIASES = {
     "nvtxgpuproj": "nvtx_gpu_proj_trace",
     "osrtsum": "osrt_sum",
 }
-"""Names that nsys before 2023 used."""
+"""Names of reports in nsys before 2023, and the present names."""
 
-_NSYS_ONLY = (
+_UNSUPPORTED_PREFIXES = (
     *("dx11", "dx12", "khrdebug", "mpi_", "network_", "nvvideo_", "openacc", "opengl", "openmp", "syscall"),
     *("um_", "umcpu", "unifiedmemory", "vulkan", "wddm"),
 )
 
 
 def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTable:
-    """Make one report.
+    """Compute one report.
 
     Args:
-        frames: Gives a declared table by name, as ``Trace.frame`` does.
-        prefetch: Is told which columns of which tables will be read, as ``Trace.prefetch``.
-        name: Name of the report, or its old name, with nsys's options after colons: ``cuda_gpu_kern_sum:base``.
+        frames: Returns a declared table by name, like ``Trace.frame``.
+        name: Name of the report, or its old name, with options after colons as in nsys: ``cuda_gpu_kern_sum:base``.
+        prefetch: Called with the columns to be read, by table, like ``Trace.prefetch``.
 
     Returns:
-        The report; without rows where the capture has nothing to show.
+        The report; it is empty if the capture has no data for it.
 
     Raises:
-        UnknownFormatError: There is no such report, or it does not take such an option.
+        UnknownFormatError: The report or one of the options is unknown, or two options exclude each other.
     """
     base, *options = name.split(":")
-    report = _named(base)
-    unknown = [o for o in options if o not in report.options]
-    if unknown:
-        hint = choices("options", report.options, unknown[0])
-        raise UnknownFormatError(f"report {report.name!r} has no option {unknown[0]!r}", hint=hint)
+    report = _report_by_name(base)
+    for option in options:
+        if option not in report.options:
+            hint = choices("options", report.options, option)
+            raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
     if {"base", "mangled"} <= set(options):
-        raise UnknownFormatError(f"report {report.name!r} was asked for base and mangled names", hint="take one")
+        raise UnknownFormatError(
+            f"report {report.name!r}: options 'base' and 'mangled' exclude each other", hint="choose one of them"
+        )
     request = Request(frames, frozenset(options), has_legacy_rounding(frames))
     if prefetch is not None:
-        prefetch(report.reads_with(request))
+        prefetch(report.columns_read(request))
     return report(request)
 
 
 def is_known(name: str) -> bool:
-    """Whether there is a report of that name, or old name, with or without options."""
+    """Return whether a report has this name or old name; options after colons are ignored."""
     base = name.partition(":")[0]
-    return ALIASES.get(base, base) in {*REPORTS, *OWN}
+    return ALIASES.get(base, base) in {*REPORTS, *EXTRA_REPORTS}
 
 
-def unknown(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
-    """Return the error for a name that no report has.
+def unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormatError:
+    """Return the error for an unknown report.
 
     Args:
-        name: The name.
-        others: Names of reports that are made elsewhere.
+        name: The unknown name.
+        others: Further names to list in the hint, of reports that other modules compute.
     """
-    hint = choices("reports", [*REPORTS, *OWN, *others], name)
-    if name.startswith(_NSYS_ONLY):
-        return UnknownFormatError(f"report {name!r} of nsys is not among those that tracekit makes", hint=hint)
-    return UnknownFormatError(f"no report is called {name!r}", hint=hint)
+    hint = choices("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
+    if name.startswith(_UNSUPPORTED_PREFIXES):
+        return UnknownFormatError(f"report {name!r} of nsys is not supported", hint=hint)
+    return UnknownFormatError(f"unknown report {name!r}", hint=hint)
 
 
-def _named(name: str) -> Report:
+def _report_by_name(name: str) -> Report:
     name = ALIASES.get(name, name)
-    known = next((reports for reports in (REPORTS, OWN) if name in reports), None)
-    if known is None:
-        raise unknown(name)
-    return known[name]
+    for reports in (REPORTS, EXTRA_REPORTS):
+        if name in reports:
+            return reports[name]
+    raise unknown_report_error(name)

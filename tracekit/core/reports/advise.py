@@ -1,11 +1,11 @@
-"""The report of what could be faster."""
+"""The report ``advise``: what could be faster."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tracekit.core.reports.report import Request, report
-from tracekit.core.reports.table import ReportTable, integer, nanoseconds, share, text
+from tracekit.core.reports.table import ReportTable, integer_column, nanoseconds_column, percent_column, text_column
 
 if TYPE_CHECKING:
     import polars as pl
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 @report(
-    text("Rule", "rule"),
-    text("Problem", "problem"),
-    text("Evidence", "evidence"),
-    text("Advice", "advice"),
-    nanoseconds("Time", "time_ns"),
-    share("Time", "share"),
-    integer("Count", "count"),
-    nanoseconds("Start", "start_ns"),
-    nanoseconds("End", "end_ns"),
-    text("Figures", "figures"),
+    text_column("Rule", "rule"),
+    text_column("Problem", "problem"),
+    text_column("Evidence", "evidence"),
+    text_column("Advice", "advice"),
+    nanoseconds_column("Time", "time_ns"),
+    percent_column("Time", "share"),
+    integer_column("Count", "count"),
+    nanoseconds_column("Start", "start_ns"),
+    nanoseconds_column("End", "end_ns"),
+    text_column("Figures", "figures"),
 )
 def advise(request: Request) -> pl.LazyFrame:
-    """What could be faster: each finding with its evidence and what to try."""
+    """What could be faster: one finding per row, with evidence and advice."""
     from tracekit.core.rollup import Rollup
 
     return _findings(Rollup.of(request.frames)).lazy()
 
 
-def rolled_up(rollup: Rollup) -> ReportTable:
-    """Make the report over the iterations of a roll-up."""
+def advise_rollup(rollup: Rollup) -> ReportTable:
+    """Compute the report ``advise`` over the aggregated iterations of a roll-up."""
     return ReportTable(advise.name, advise.columns, _findings(rollup))
 
 

@@ -1,135 +1,136 @@
-"""Reports on CPU calls: CUDA API, what it launched, and the operating system runtime."""
+"""Reports on calls: CUDA API calls, the kernels that they launched, and operating system runtime calls."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.reports.names import dimensions, relabelled, without_version
-from tracekit.core.reports.numbers import tenths
-from tracekit.core.reports.report import CALL, CALLS, KERNEL_OPTIONS, THREAD, TIMES, Request, report
-from tracekit.core.reports.sources import calls, kernels
+from tracekit.core.categorical import map_categories
+from tracekit.core.reports.names import format_dimensions, strip_api_version
+from tracekit.core.reports.numbers import round_to_tenths
+from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, KERNEL_OPTIONS, THREAD, TIMES, Request, report
+from tracekit.core.reports.sources import read_api_calls, read_kernels
 from tracekit.core.reports.summary import (
     DURATION,
-    largest_first,
+    sort_largest_first,
     spread_columns,
     statistics,
     summarize,
     summary_columns,
 )
-from tracekit.core.reports.table import Column, integer, nanoseconds, text
+from tracekit.core.reports.table import ReportColumn, integer_column, nanoseconds_column, text_column
 
-_TRACED_CALL = 27  # event class of what osrt traces; others are samples and blocked states
+_TRACED_CALL = 27  # event class of traced calls; other rows are samples and blocked states
 _SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 
 
-@report(*summary_columns("Num Calls"), text("Name", "name"), reads={"api_calls": ("name_id", "name", *TIMES)})
+@report(*summary_columns("Num Calls"), text_column("Name", "name"), reads={"api_calls": ("name_id", "name", *TIMES)})
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
-    """CUDA API calls by function; versions of a function apart, though their names look alike."""
-    grouped = _by_function(request.frames("api_calls"))
-    return grouped.with_columns(without_version(pl.col("name").cast(pl.String)))
+    """CUDA API calls by function; versions of a function are separate rows with equal names."""
+    grouped = _sum_by_function(request.frames("api_calls"))
+    return grouped.with_columns(strip_api_version(pl.col("name").cast(pl.String)))
 
 
 @report(
     *summary_columns("Num Calls"),
-    text("Name", "name"),
+    text_column("Name", "name"),
     reads={"osrt_calls": ("event_class", "name_id", "name", *TIMES)},
 )
 def osrt_sum(request: Request) -> pl.LazyFrame:
     """Operating system runtime calls by function."""
-    return _by_function(request.frames("osrt_calls").filter(event_class=_TRACED_CALL))
+    return _sum_by_function(request.frames("osrt_calls").filter(event_class=_TRACED_CALL))
 
 
 @report(
-    nanoseconds("Start", "start_ns"),
-    nanoseconds("Duration", "duration_ns"),
-    text("Name", "name"),
-    integer("Result", "return_value"),
-    integer("CorrID", "correlation_id"),
-    integer("Pid", "process_id"),
-    integer("Tid", "thread_id"),
-    integer("T-Pri", "priority"),
-    text("Thread Name", "thread_name"),
-    reads={"api_calls": (*CALLS, "name", "return_value")},
+    nanoseconds_column("Start", "start_ns"),
+    nanoseconds_column("Duration", "duration_ns"),
+    text_column("Name", "name"),
+    integer_column("Result", "return_value"),
+    integer_column("CorrID", "correlation_id"),
+    integer_column("Pid", "process_id"),
+    integer_column("Tid", "thread_id"),
+    integer_column("T-Pri", "priority"),
+    text_column("Thread Name", "thread_name"),
+    reads={"api_calls": (*CALL_COLUMNS, "name", "return_value")},
 )
 def cuda_api_trace(request: Request) -> pl.LazyFrame:
-    """Every CUDA API call by start; one line for each name of its thread."""
+    """Every CUDA API call in order of start; repeated for each name of its thread."""
     threads = request.frames("threads").select(*THREAD, "priority", thread_name="name")
-    rows = calls(request.frames, "name", "return_value").sort("start_ns", maintain_order=True)
+    rows = read_api_calls(request.frames, "name", "return_value").sort("start_ns", maintain_order=True)
     rows = rows.join(threads, on=THREAD, how="left", maintain_order="left_right")
-    return rows.with_columns(DURATION, relabelled(pl.col("name"), without_version))
+    return rows.with_columns(DURATION, map_categories(pl.col("name"), strip_api_version))
 
 
-def _phase_columns() -> list[Column]:
+def _phase_columns() -> list[ReportColumn]:
     return [c for letter in _PHASES for c in spread_columns(prefix=f"{letter}_", title=letter)]
 
 
 @report(
-    integer("PID", "process_id"),
-    integer("TID", "thread_id"),
-    integer("DevId", "device_id"),
-    integer("Count", "count"),
-    integer("QCount", "queued"),
+    integer_column("PID", "process_id"),
+    integer_column("TID", "thread_id"),
+    integer_column("DevId", "device_id"),
+    integer_column("Count", "count"),
+    integer_column("QCount", "queued"),
     *_phase_columns(),
-    text("API Name", "api_name"),
-    text("Kernel Name", "name"),
+    text_column("API Name", "api_name"),
+    text_column("Kernel Name", "name"),
     options=KERNEL_OPTIONS,
-    reads={"kernels": (*CALL, *TIMES, "device_id"), "api_calls": (*CALLS, "name")},
+    reads={"kernels": (*CALL_KEY, *TIMES, "device_id"), "api_calls": (*CALL_COLUMNS, "name")},
 )
 def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     """Launch, queue and execution times of kernels by thread, device, function and kernel."""
     keys = (*THREAD, "device_id", "api_name", "name")
     counts = (pl.len().alias("count"), pl.col("queue_ns").count().alias("queued"))
     spreads = [s for letter, column in _PHASES.items() for s in statistics(column, prefix=f"{letter}_")]
-    grouped = _executions(request, "device_id").group_by(keys).agg(*counts, *spreads)
-    printed = tenths(pl.col("T_mean"), legacy=request.legacy_rounding).alias("printed")
+    grouped = _kernel_executions(request, "device_id").group_by(keys).agg(*counts, *spreads)
+    printed = round_to_tenths(pl.col("T_mean"), legacy=request.legacy_rounding).alias("printed")
     order = [True] + [False] * len(keys)
     return grouped.with_columns(printed).sort("printed", *keys, descending=order, nulls_last=order)
 
 
 @report(
-    nanoseconds("API Start", "call_start_ns"),
-    nanoseconds("API Dur", "call_ns"),
-    nanoseconds("Queue Start", "queue_start_ns"),
-    nanoseconds("Queue Dur", "queue_ns"),
-    nanoseconds("Kernel Start", "start_ns"),
-    nanoseconds("Kernel Dur", "kernel_ns"),
-    nanoseconds("Total Dur", "total_ns"),
-    integer("PID", "process_id"),
-    integer("TID", "thread_id"),
-    integer("DevId", "device_id"),
-    text("API Function", "api_name"),
-    text("GridXYZ", "grid"),
-    text("BlockXYZ", "block"),
-    text("Kernel Name", "name"),
+    nanoseconds_column("API Start", "call_start_ns"),
+    nanoseconds_column("API Dur", "call_ns"),
+    nanoseconds_column("Queue Start", "queue_start_ns"),
+    nanoseconds_column("Queue Dur", "queue_ns"),
+    nanoseconds_column("Kernel Start", "start_ns"),
+    nanoseconds_column("Kernel Dur", "kernel_ns"),
+    nanoseconds_column("Total Dur", "total_ns"),
+    integer_column("PID", "process_id"),
+    integer_column("TID", "thread_id"),
+    integer_column("DevId", "device_id"),
+    text_column("API Function", "api_name"),
+    text_column("GridXYZ", "grid"),
+    text_column("BlockXYZ", "block"),
+    text_column("Kernel Name", "name"),
     options=KERNEL_OPTIONS,
-    reads={"kernels": (*CALL, *TIMES, "device_id", *_SIZES), "api_calls": (*CALLS, "name")},
+    reads={"kernels": (*CALL_KEY, *TIMES, "device_id", *_SIZES), "api_calls": (*CALL_COLUMNS, "name")},
 )
 def cuda_kern_exec_trace(request: Request) -> pl.LazyFrame:
-    """Every kernel with the call that launched it, by start of the call."""
-    rows = _executions(request, "device_id", *_SIZES).sort("call_start_ns", maintain_order=True)
+    """Every kernel with the call that launched it, in order of the start of the call."""
+    rows = _kernel_executions(request, "device_id", *_SIZES).sort("call_start_ns", maintain_order=True)
     queue_start = pl.when(pl.col("queue_ns").is_not_null()).then("call_end_ns")
-    return rows.with_columns(queue_start.alias("queue_start_ns"), dimensions("grid"), dimensions("block"))
+    return rows.with_columns(queue_start.alias("queue_start_ns"), format_dimensions("grid"), format_dimensions("block"))
 
 
-def _by_function(rows: pl.LazyFrame) -> pl.LazyFrame:
+def _sum_by_function(rows: pl.LazyFrame) -> pl.LazyFrame:
     grouped = summarize(rows.select("name_id", "name", DURATION), ["name_id", "name"])
-    return largest_first(grouped, "name_id")
+    return sort_largest_first(grouped, "name_id")
 
 
-def _executions(request: Request, *columns: str) -> pl.LazyFrame:
-    """Join kernels and their calls: one row a pair, in the order of kernels; kernels without a call are left out.
+def _kernel_executions(request: Request, *columns: str) -> pl.LazyFrame:
+    """Join kernels to their calls: one row per pair in the order of kernels; kernels without a call are omitted.
 
-    A kernel waits in the queue from the end of the call to its own start; not if it started before the call ended.
+    The queue time of a kernel is from the end of the call to its own start, null if it started before the call ended.
     """
-    launches = calls(request.frames, "name").rename(
+    launches = read_api_calls(request.frames, "name").rename(
         {"name": "api_name", "start_ns": "call_start_ns", "end_ns": "call_end_ns"}
     )
-    rows = kernels(request, *CALL, "start_ns", "end_ns", *columns)
-    rows = rows.join(launches, on=CALL, how="inner", maintain_order="left_right")
+    rows = read_kernels(request, *CALL_KEY, "start_ns", "end_ns", *columns)
+    rows = rows.join(launches, on=CALL_KEY, how="inner", maintain_order="left_right")
     wait = pl.col("start_ns") - pl.col("call_end_ns")
     return rows.with_columns(
-        relabelled(pl.col("api_name"), without_version),
+        map_categories(pl.col("api_name"), strip_api_version),
         DURATION.alias("kernel_ns"),
         (pl.col("call_end_ns") - pl.col("call_start_ns")).alias("call_ns"),
         pl.when(wait >= 0).then(wait).alias("queue_ns"),

@@ -1,49 +1,51 @@
-"""Decimal rounding as SQLite and C do it: of the exact value of a double, not of its shortest text.
+"""Round doubles to decimals as SQLite and C do, from the exact value and not from its shortest decimal form.
 
-polars rounds binary, and divides by a literal through its reciprocal, which is off by one unit in the last place for
-a third of all numbers. Here every step is exact, so that printed digits agree.
+polars rounds in binary, and divides by a literal by multiplying with its reciprocal, which is wrong by one unit in the
+last place for a third of all numbers. Here every step is exact, so that the printed digits are those of nsys.
 """
 
 from __future__ import annotations
 
 import polars as pl
 
-_SPLITTER = 134217729.0  # 2**27 + 1 cuts a double into two halves whose products are exact
+_SPLITTER = 134217729.0  # 2**27 + 1 splits a double into two halves whose products are exact
 _OLD_SQLITE_FUDGE = 3e-16
 _HALF = 0.5
 
 
-def tenths(x: pl.Expr, *, legacy: bool = False) -> pl.Expr:
+def round_to_tenths(x: pl.Expr, *, legacy: bool = False) -> pl.Expr:
     """Round doubles to one decimal, ties away from zero: n Float64 in, n Int64 out, in tenths.
 
     Args:
-        x: Numbers below 2**53 / 10.
-        legacy: Round as SQLite before 3.43, which adds 3e-16 of the value first, so that what should end in 5 goes up.
+        x: Numbers less than 2**53 / 10.
+        legacy: Round as SQLite before 3.43 did: it first adds 3e-16 of the value, so that values just below a tie are
+            rounded up.
     """
-    return _rounded(x + x * _OLD_SQLITE_FUDGE if legacy else x, 10, ties_to_even=False)
+    return _round_expr(x + x * _OLD_SQLITE_FUDGE if legacy else x, 10, ties_to_even=False)
 
 
-def thousandths(x: pl.Expr) -> pl.Expr:
+def round_to_thousandths(x: pl.Expr) -> pl.Expr:
     """Round doubles to three decimals, ties to even, as ``%.3f``: n Float64 in, n Int64 out, in thousandths."""
-    return _rounded(x, 1000, ties_to_even=True)
+    return _round_expr(x, 1000, ties_to_even=True)
 
 
 def quotient(x: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
-    """Divide doubles by one number, correctly rounded: n Float64 in, n Float64 out."""
+    """Divide doubles with correct rounding: n Float64 in, n Float64 out."""
+    # polars multiplies by the reciprocal of a literal divisor; an expression makes it divide.
     return x / (x * 0.0 + divisor)
 
 
-def percent(part: pl.Expr) -> pl.Expr:
-    """Return each integer as a percentage of their sum: n in, n Float64 out, null where the sum is 0."""
-    whole = part.sum()
-    return pl.when(whole != 0).then(quotient(part * 100.0, whole.cast(pl.Float64)))
+def percent_of_sum(part: pl.Expr) -> pl.Expr:
+    """Return each integer as a percentage of the sum of all: n in, n Float64 out, null if the sum is 0."""
+    total = part.sum()
+    return pl.when(total != 0).then(quotient(part * 100.0, total.cast(pl.Float64)))
 
 
-def _rounded(x: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
-    def whole_column(column: pl.Series) -> pl.Series:  # as an expression it would be hundreds of nodes
+def _round_expr(x: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
+    def round_series(column: pl.Series) -> pl.Series:  # as an expression it would have hundreds of nodes
         return _round_column(column, scale, ties_to_even=ties_to_even)
 
-    return x.map_batches(whole_column, return_dtype=pl.Int64)
+    return x.map_batches(round_series, return_dtype=pl.Int64)
 
 
 def _round_column(x: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
@@ -60,7 +62,7 @@ def _round_column(x: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
 
 
 def _exact_product(x: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
-    """Multiply without loss: the product as a double, and what that is short of the true one (Dekker)."""
+    """Return the product as a double, and its rounding error (Dekker's algorithm)."""
     product = x * factor
     x_high = x * _SPLITTER - (x * _SPLITTER - x)
     factor_high = factor * _SPLITTER - (factor * _SPLITTER - factor)

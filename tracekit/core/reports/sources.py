@@ -1,4 +1,4 @@
-"""Rows that several reports start from: kernels under the name asked for, memory operations, API calls, NVTX ranges."""
+"""Read the rows that several reports start from: kernels, memory operations, API calls and NVTX ranges."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.containment import lanes, place, slice_paint, slices
-from tracekit.core.reports.names import copy_name, set_name
-from tracekit.core.reports.report import CALL, CALLS, RANGES, THREAD, TIMES
+from tracekit.core.reports.names import memcpy_label, memset_label
+from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, RANGE_COLUMNS, THREAD, TIMES
 from tracekit.core.reports.summary import DURATION
 
 if TYPE_CHECKING:
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 MEMORY_OPS = {"memcpys": ("copy_kind", *TIMES, "bytes"), "memsets": (*TIMES, "bytes")}
 
 
-def kernels(request: Request, *columns: str) -> pl.LazyFrame:
-    """Read kernels, in the order of the file: ``name`` as the options want it, and further columns."""
+def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
+    """Read kernels in file order: ``name``, which depends on the options of the request, and further columns."""
     if "nvtx-name" not in request.options:
-        return _kernels(request).select("name", *columns)
-    wanted = dict.fromkeys([*CALL, *columns])
-    return _under_range_names(_kernels(request).select("name", *wanted), request.frames).select("name", *columns)
+        return _named_kernels(request).select("name", *columns)
+    needed = dict.fromkeys([*CALL_KEY, *columns])
+    return _prefix_range_names(_named_kernels(request).select("name", *needed), request.frames).select("name", *columns)
 
 
-def _kernels(request: Request) -> pl.LazyFrame:
+def _named_kernels(request: Request) -> pl.LazyFrame:
     rows = request.frames("kernels")
     if "base" in request.options:
         return rows.with_columns(pl.coalesce("short_name", "name").alias("name"))
@@ -34,62 +34,68 @@ def _kernels(request: Request) -> pl.LazyFrame:
     return rows
 
 
-def memory_ops(frames: Frames) -> pl.LazyFrame:
-    """Read copies, then sets: ``name``, ``duration_ns``, ``bytes``. Copies of a kind without label are left out."""
-    copies = frames("memcpys").select(copy_name(pl.col("copy_kind")).alias("name"), DURATION, "bytes")
-    sets = frames("memsets").select(set_name().alias("name"), DURATION, "bytes")
+def read_memory_ops(frames: Frames) -> pl.LazyFrame:
+    """Read memory copies and then sets: ``name``, ``duration_ns``, ``bytes``; copies of an unknown kind are omitted."""
+    copies = frames("memcpys").select(memcpy_label(pl.col("copy_kind")).alias("name"), DURATION, "bytes")
+    sets = frames("memsets").select(memset_label().alias("name"), DURATION, "bytes")
     return pl.concat([copies.filter(pl.col("name").is_not_null()), sets])
 
 
-def calls(frames: Frames, *columns: str) -> pl.LazyFrame:
-    """Read API calls: thread, ``correlation_id``, ``start_ns``, ``end_ns``, and further columns."""
-    return frames("api_calls").select(*CALLS, *columns)
+def read_api_calls(frames: Frames, *columns: str) -> pl.LazyFrame:
+    """Read API calls: thread, ``correlation_id``, ``start_ns``, ``end_ns`` and further columns."""
+    return frames("api_calls").select(*CALL_COLUMNS, *columns)
 
 
-def ranges(frames: Frames) -> pl.LazyFrame:
-    """Read NVTX ranges with what reports need of them."""
-    return frames("nvtx_ranges").select(RANGES)
+def read_ranges(frames: Frames) -> pl.LazyFrame:
+    """Read NVTX ranges with the columns that reports use."""
+    return frames("nvtx_ranges").select(RANGE_COLUMNS)
 
 
-def closed(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.LazyFrame:
-    """End open ranges at the latest start or end of all ranges, or at ``latest_ns``; nowhere if no range has an end."""
+def end_open_ranges(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.LazyFrame:
+    """End open ranges at the latest start or end of any range, or at ``latest_ns`` if that is later.
+
+    If no range has an end, open ranges stay open, as in nsys.
+    """
     start, end = pl.col("start_ns"), pl.col("end_ns")
     latest = pl.max_horizontal(start.max(), end.max(), pl.lit(latest_ns, pl.Int64))
     return rows.with_columns(end.fill_null(pl.when(end.max().is_not_null()).then(latest)))
 
 
-def owning_ranges(frames: Frames) -> pl.LazyFrame:
-    """Read the ranges that GPU work can belong to: those not ended by another thread; open ones end with the last."""
-    return closed(ranges(frames)).filter(pl.col("end_thread_id").is_null())
+def read_owning_ranges(frames: Frames) -> pl.LazyFrame:
+    """Read the ranges to which nsys attributes GPU activities: those that were not ended by another thread.
+
+    Open ranges end with the last range.
+    """
+    return end_open_ranges(read_ranges(frames)).filter(pl.col("end_thread_id").is_null())
 
 
-def _under_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
-    """Name kernels ``range/kernel`` after the range around their launch; of several, the one that started last."""
-    owners = owning_ranges(frames).sort("start_ns", "range_id").collect()
+def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
+    """Prefix the name of each kernel with that of the range around its launch; of several, the last that started."""
+    owners = read_owning_ranges(frames).sort("start_ns", "range_id").collect()
     named = rows.collect().with_row_index("kernel")
-    launches = named.select("kernel", *CALL).join(calls(frames).collect(), on=CALL, how="inner")
-    innermost = _last_started(owners, launches).group_by("kernel").agg(pl.col("range").max())
+    launches = named.select("kernel", *CALL_KEY).join(read_api_calls(frames).collect(), on=CALL_KEY, how="inner")
+    innermost = _last_started_ranges(owners, launches).group_by("kernel").agg(pl.col("range").max())
     named = named.join(innermost, on="kernel", how="left", maintain_order="left")
     named = named.with_columns(owners["name"].gather(named["range"]).alias("range_name"))
-    return _joined_names(named.lazy())
+    return _join_names(named.lazy())
 
 
-def _last_started(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Find, for each launch, the last row of ``owners`` that contains it: ``kernel``, ``range`` (null: none)."""
+def _last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return the last row of ``owners`` that contains each launch: ``kernel``, ``range`` (null if none does)."""
     placed, intervals = place(owners, launches, by=THREAD)
-    found = []
+    frames = []
     for lane in lanes(intervals):
         inside = slices(placed, lane)
         last = slice_paint(inside["row"], inside, lane.height)
-        found.append(pl.DataFrame({"kernel": launches["kernel"].gather(lane["row"]), "range": last}))
-    return pl.concat(found)
+        frames.append(pl.DataFrame({"kernel": launches["kernel"].gather(lane["row"]), "range": last}))
+    return pl.concat(frames)
 
 
-def _joined_names(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Put ``range_name`` and a slash before ``name``, where there is one; each distinct pair is joined once."""
+def _join_names(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Put ``range_name`` and a slash before ``name`` where it is not null; distinct pairs are joined once."""
     keys = ["range_name", "name"]
-    texts = (pl.col(k).cast(pl.String) for k in keys)
-    joined = pl.concat_str(*texts, separator="/").cast(pl.Categorical).alias("joined")
+    strings = (pl.col(k).cast(pl.String) for k in keys)
+    joined = pl.concat_str(*strings, separator="/").cast(pl.Categorical).alias("joined")
     pairs = rows.select(keys).unique().with_columns(joined)
     rows = rows.join(pairs, on=keys, how="left", nulls_equal=True, maintain_order="left")
     return rows.with_columns(pl.coalesce("joined", "name").alias("name"))

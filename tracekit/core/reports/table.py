@@ -1,4 +1,4 @@
-"""A finished report: rows, and how each of its columns is printed."""
+"""Computed reports: their rows, and how each column is printed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
+from tracekit.core.categorical import map_categories
 from tracekit.core.reports import numbers
-from tracekit.core.reports.names import relabelled
-from tracekit.core.reports.numbers import quotient, tenths
+from tracekit.core.reports.numbers import quotient, round_to_tenths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_ROWS_AT_ONCE = 1 << 17  # as text, so that a long report never is in memory whole
+_BATCH_ROWS = 1 << 17  # a long report is never formatted in memory as a whole
 _NEEDS_QUOTES = [",", '"', "\n", "\r"]
 
 
-class Style(Enum):
+class ColumnStyle(Enum):
     """How the values of a column are printed."""
 
     TEXT = auto()
@@ -30,140 +30,149 @@ class Style(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One printed column: its title, its style, and the column of the rows that it shows."""
+class ReportColumn:
+    """One printed column of a report.
+
+    Attributes:
+        title: Title in the header.
+        style: How values are printed.
+        source: The column of the rows that is printed.
+    """
 
     title: str
-    style: Style
+    style: ColumnStyle
     source: str
 
-    def value(self, *, legacy: bool) -> pl.Expr:
-        """Give the values as printed, as numbers where they are numbers."""
+    def value_expr(self, *, legacy: bool) -> pl.Expr:
+        """Return an expression for the values, with numbers rounded as printed."""
         x = pl.col(self.source)
         match self.style:
-            case Style.TEXT:
-                shown = x
-            case Style.INTEGER:
-                shown = x.cast(pl.Int64)
-            case Style.TENTHS:
-                shown = quotient(tenths(x.cast(pl.Float64), legacy=legacy).cast(pl.Float64), 10.0)
-            case Style.THOUSANDTHS:
-                shown = _three_decimals(x)
+            case ColumnStyle.TEXT:
+                value = x
+            case ColumnStyle.INTEGER:
+                value = x.cast(pl.Int64)
+            case ColumnStyle.TENTHS:
+                value = quotient(round_to_tenths(x.cast(pl.Float64), legacy=legacy).cast(pl.Float64), 10.0)
+            case ColumnStyle.THOUSANDTHS:
+                value = _round_to_three_decimals(x)
             case _:  # MEGA
-                shown = _three_decimals(_mega(x))
-        return shown.alias(self.title)
+                value = _round_to_three_decimals(_in_millions(x))
+        return value.alias(self.title)
 
-    def cell(self, dtype: pl.DataType, *, legacy: bool) -> pl.Expr:
-        """Give what polars is to write into a CSV file with ``float_precision=3``."""
+    def csv_expr(self, dtype: pl.DataType, *, legacy: bool) -> pl.Expr:
+        """Return an expression for the values that polars writes to CSV with ``float_precision=3``."""
         x = pl.col(self.source)
         match self.style:
-            case Style.TEXT:
-                shown = relabelled(x, _quoted) if dtype == pl.Categorical else _quoted(x)
-            case Style.INTEGER:
-                shown = x
-            case Style.TENTHS:
-                shown = _one_decimal(tenths(x.cast(pl.Float64), legacy=legacy))
-            case Style.THOUSANDTHS:
-                shown = x
+            case ColumnStyle.TEXT:
+                value = map_categories(x, _quote_special) if dtype == pl.Categorical else _quote_special(x)
+            case ColumnStyle.INTEGER:
+                value = x
+            case ColumnStyle.TENTHS:
+                value = _format_tenths(round_to_tenths(x.cast(pl.Float64), legacy=legacy))
+            case ColumnStyle.THOUSANDTHS:
+                value = x
             case _:  # MEGA
-                shown = _mega(x)
-        return shown.alias(self.title)
+                value = _in_millions(x)
+        return value.alias(self.title)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """The rows of a report, as numbers (``frame``) or as the bytes that ``nsys stats --format csv`` prints (``csv``).
+    """A computed report, as a frame (``frame``) or as the CSV of ``nsys stats --format csv`` (``csv``).
 
     Attributes:
         name: Name of the report.
-        columns: What is printed, in order.
-        data: The rows before rounding, one column for each ``source`` or more.
-        legacy_rounding: Whether averages are rounded as by nsys before 2024.5.
+        columns: The printed columns, in order.
+        data: The rows before rounding, with at least the columns that ``columns`` names as sources.
+        legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
     """
 
     name: str
-    columns: Sequence[Column]
+    columns: Sequence[ReportColumn]
     data: pl.DataFrame
     legacy_rounding: bool = False
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """The number of rows."""
         return self.data.height
 
     def frame(self) -> pl.DataFrame:
-        """Return the rows under nsys's titles, numbers rounded as printed: times and counts Int64, others Float64."""
-        return self.data.select(c.value(legacy=self.legacy_rounding) for c in self.columns)
+        """Return the rows with nsys's titles and rounded numbers: Int64 for times and counts, Float64 for others."""
+        return self.data.select(c.value_expr(legacy=self.legacy_rounding) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the rows in nsys's dialect: nothing at all if there are none; quotes inside quotes are not doubled."""
+        """Write the report as CSV, byte for byte as nsys does.
+
+        An empty report has no header either, and quotes inside quoted strings are not doubled.
+        """
         if not self.rows:
             return
         sink.write((",".join(c.title for c in self.columns) + "\n").encode())
-        cells = [c.cell(self.data.schema[c.source], legacy=self.legacy_rounding) for c in self.columns]
-        for part in self.data.iter_slices(_ROWS_AT_ONCE):
-            part.select(cells).write_csv(sink, include_header=False, quote_style="never", float_precision=3)
+        cells = [c.csv_expr(self.data.schema[c.source], legacy=self.legacy_rounding) for c in self.columns]
+        for batch in self.data.iter_slices(_BATCH_ROWS):
+            batch.select(cells).write_csv(sink, include_header=False, quote_style="never", float_precision=3)
 
 
-def text(title: str, source: str) -> Column:
-    """Declare a column of text."""
-    return Column(title, Style.TEXT, source)
+def text_column(title: str, source: str) -> ReportColumn:
+    """Declare a column of strings."""
+    return ReportColumn(title, ColumnStyle.TEXT, source)
 
 
-def integer(title: str, source: str) -> Column:
-    """Declare a column of whole numbers: counts, ids, sizes in threads."""
-    return Column(title, Style.INTEGER, source)
+def integer_column(title: str, source: str) -> ReportColumn:
+    """Declare a column of integers, such as counts and ids."""
+    return ReportColumn(title, ColumnStyle.INTEGER, source)
 
 
-def nanoseconds(title: str, source: str) -> Column:
-    """Declare a column of times in whole ns."""
-    return Column(f"{title} (ns)", Style.INTEGER, source)
+def nanoseconds_column(title: str, source: str) -> ReportColumn:
+    """Declare a column of times in integer ns."""
+    return ReportColumn(f"{title} (ns)", ColumnStyle.INTEGER, source)
 
 
-def mean_nanoseconds(title: str, source: str) -> Column:
-    """Declare a column of averaged times, ns with one decimal."""
-    return Column(f"{title} (ns)", Style.TENTHS, source)
+def mean_nanoseconds_column(title: str, source: str) -> ReportColumn:
+    """Declare a column of average times, in ns with one decimal."""
+    return ReportColumn(f"{title} (ns)", ColumnStyle.TENTHS, source)
 
 
-def mean(title: str, source: str) -> Column:
+def mean_column(title: str, source: str) -> ReportColumn:
     """Declare a column of averages with one decimal."""
-    return Column(title, Style.TENTHS, source)
+    return ReportColumn(title, ColumnStyle.TENTHS, source)
 
 
-def thousandths(title: str, source: str) -> Column:
+def thousandths_column(title: str, source: str) -> ReportColumn:
     """Declare a column of numbers with three decimals."""
-    return Column(title, Style.THOUSANDTHS, source)
+    return ReportColumn(title, ColumnStyle.THOUSANDTHS, source)
 
 
-def share(title: str, source: str) -> Column:
+def percent_column(title: str, source: str) -> ReportColumn:
     """Declare a column of percentages with one decimal."""
-    return Column(f"{title} (%)", Style.TENTHS, source)
+    return ReportColumn(f"{title} (%)", ColumnStyle.TENTHS, source)
 
 
-def megabytes(title: str, source: str) -> Column:
-    """Declare a column of bytes, printed as 10**6 bytes."""
-    return Column(f"{title} (MB)", Style.MEGA, source)
+def megabytes_column(title: str, source: str) -> ReportColumn:
+    """Declare a column of bytes, printed in units of 10**6 bytes."""
+    return ReportColumn(f"{title} (MB)", ColumnStyle.MEGA, source)
 
 
-def megabytes_per_second(title: str, source: str) -> Column:
-    """Declare a column of bytes/s, printed as 10**6 bytes/s."""
-    return Column(f"{title} (MB/s)", Style.MEGA, source)
+def megabytes_per_second_column(title: str, source: str) -> ReportColumn:
+    """Declare a column of bytes per second, printed in units of 10**6 bytes per second."""
+    return ReportColumn(f"{title} (MB/s)", ColumnStyle.MEGA, source)
 
 
-def _three_decimals(x: pl.Expr) -> pl.Expr:
-    return quotient(numbers.thousandths(x).cast(pl.Float64), 1000.0)
+def _round_to_three_decimals(x: pl.Expr) -> pl.Expr:
+    return quotient(numbers.round_to_thousandths(x).cast(pl.Float64), 1000.0)
 
 
-def _mega(x: pl.Expr) -> pl.Expr:
+def _in_millions(x: pl.Expr) -> pl.Expr:
     return quotient(x.cast(pl.Float64), 1e6)
 
 
-def _one_decimal(x: pl.Expr) -> pl.Expr:
+def _format_tenths(x: pl.Expr) -> pl.Expr:
     sign = pl.when(x < 0).then(pl.lit("-")).otherwise(pl.lit(""))
     return pl.concat_str(sign, (x.abs() // 10).cast(pl.String), pl.lit("."), (x.abs() % 10).cast(pl.String))
 
 
-def _quoted(x: pl.Expr) -> pl.Expr:
-    bare = x.cast(pl.String)
-    needs = bare.str.contains_any(_NEEDS_QUOTES)
-    return pl.when(needs).then(pl.concat_str(pl.lit('"'), bare, pl.lit('"'))).otherwise(bare)
+def _quote_special(x: pl.Expr) -> pl.Expr:
+    plain = x.cast(pl.String)
+    needs = plain.str.contains_any(_NEEDS_QUOTES)
+    return pl.when(needs).then(pl.concat_str(pl.lit('"'), plain, pl.lit('"'))).otherwise(plain)

@@ -1,0 +1,42 @@
+"""Expressions on Categorical columns that process each distinct string once, however many rows have it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def map_categories(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """Apply a function to each distinct string of a Categorical column: n values in, n values out; null stays null.
+
+    Args:
+        column: A Categorical column.
+        function: Maps an expression of strings to an expression of new strings.
+    """
+
+    def map_distinct(values: pl.Series) -> pl.Series:
+        old = values.unique().drop_nulls()
+        new = pl.select(function(pl.lit(old).cast(pl.String)).cast(pl.Categorical)).to_series()
+        return values.replace_strict(old, new, default=None, return_dtype=pl.Categorical)
+
+    return column.map_batches(map_distinct, return_dtype=pl.Categorical)
+
+
+def string_ranks(column: pl.Expr) -> pl.Expr:
+    """Return integers that sort as the strings of a column do: n Categorical or String in, n UInt32 out; null for null.
+
+    Sorting by several columns copies every string, which ranks avoid.
+    """
+
+    def ranks(values: pl.Series) -> pl.Series:
+        if values.dtype == pl.String:
+            return values.rank("dense")
+        ordered = values.unique().drop_nulls().sort()
+        numbers = pl.int_range(ordered.len(), dtype=pl.UInt32, eager=True)
+        return values.to_physical().replace_strict(ordered.to_physical(), numbers, return_dtype=pl.UInt32)
+
+    return column.map_batches(ranks, return_dtype=pl.UInt32)
