@@ -334,7 +334,7 @@ class Trace:
         """
         from tracekit.core import ncu
 
-        return ncu.wide(self.frame("ncu_launches"), self.frame("ncu_metrics"))
+        return ncu.wide_metrics(self.frame("ncu_launches"), self.frame("ncu_metrics"))
 
     def join_ncu(self, ncu: Trace, *, metrics: Sequence[str] | None = None) -> Trace:
         """Join the kernels with the Nsight Compute results of the same program.
@@ -384,9 +384,9 @@ class Trace:
         from tracekit.core.ncu import join
 
         if "ncu_match" not in self.schema("kernels").names:
-            return join.counted(None, None)
+            return join.match_counts(None, None)
         launches = self.frame("ncu_launches").select("launch_id").collect()
-        return join.counted(self.frame("kernels").select("ncu_launch_id", "ncu_match").collect(), launches)
+        return join.match_counts(self.frame("kernels").select("ncu_launch_id", "ncu_match").collect(), launches)
 
     def join_graph(self, graph: Trace) -> Trace:
         """Join the nodes of a graph with the ops of this capture.
@@ -433,7 +433,7 @@ class Trace:
             self.frame(table).select(columns).collect()
             for table, columns in (("ops", join.OP_COLUMNS), ("graph_nodes", join.NODE_COLUMNS))
         )
-        return join.counted(ops, nodes) if nodes.height else join.counted(ops.clear(), nodes)
+        return join.match_counts(ops, nodes) if nodes.height else join.match_counts(ops.clear(), nodes)
 
     def select(
         self,

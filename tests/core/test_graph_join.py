@@ -46,7 +46,7 @@ def nodes_of(paths: list[str], op: str = "MatMul") -> pl.DataFrame:
 
 
 def spelt(path: str) -> str:
-    return names.legal(pl.Series([path])).item()
+    return names.legal_names(pl.Series([path])).item()
 
 
 def spelt_node(path: str) -> str:
@@ -55,7 +55,7 @@ def spelt_node(path: str) -> str:
 
 def found_one_by_one(ops: pl.DataFrame, given_nodes: list[str]) -> list[Found]:
     """The rules, op by op."""
-    own = names.of_ops(ops).to_list()
+    own = names.op_node_names(ops).to_list()
     exact = {n: i for i, n in reversed(list(enumerate(given_nodes)))}
     legal = {spelt_node(n): i for i, n in reversed(list(enumerate(given_nodes)))}
     return [one(name, node, exact, legal) for name, node in zip(ops["op_name"], own, strict=True)]
@@ -93,10 +93,10 @@ def above(path: str, legal: dict[str, int]) -> Found:
 def test_as_op_by_op(paths: list[str], graph: list[str], data: st.DataObject) -> None:
     backward = sorted(data.draw(st.sets(st.integers(0, len(paths) - 1)))) if paths else []
     ops = ops_of(paths, backward)
-    made = join.match(ops, nodes_of(graph))
+    made = join.match_ops(ops, nodes_of(graph))
     expected = found_one_by_one(ops, graph)
     assert made.rows() == expected
-    columns = join.columns(ops, nodes_of(graph))
+    columns = join.node_columns(ops, nodes_of(graph))
     assert columns.height == len(graph)
     times = [
         sum(t for t, (n, *_) in zip(ops["gpu_time_ns"], expected, strict=True) if n == i) for i in range(len(graph))
@@ -110,7 +110,7 @@ def summed_up(ops: pl.DataFrame, graph: list[str], expected: list[Found]) -> Non
     """The scopes, one by one."""
     legal = [spelt_node(n) for n in graph]
     scopes = {""} | {"/".join(n.split("/")[:i]) + "/" for n in legal for i in range(1, n.count("/") + 1)}
-    made = {r["path"]: r for r in join.summary(ops, nodes_of(graph)).iter_rows(named=True)} if graph else {}
+    made = {r["path"]: r for r in join.scope_summary(ops, nodes_of(graph)).iter_rows(named=True)} if graph else {}
     outside = {None} if any(n is None and s is None for n, s, _ in expected) and graph else set()
     assert set(made) == (scopes | outside if graph else set())
     for scope in scopes if graph else ():
@@ -131,7 +131,7 @@ def summed_up(ops: pl.DataFrame, graph: list[str], expected: list[Found]) -> Non
 def test_each_way_of_matching() -> None:
     graph = ["m/dense/MatMul", "m/dense/add", "n/b c/d", "long/m/x/y"]
     ops = ops_of(["m/dense/MatMul", "n/b:c/d", "step/m/dense/add", "x/y", "m/dense/add/inner", "m/other", "q"])
-    assert join.match(ops, nodes_of(graph)).rows() == [
+    assert join.match_ops(ops, nodes_of(graph)).rows() == [
         (0, None, "name"),
         (2, None, "spelling"),
         (1, None, "suffix"),
@@ -140,10 +140,10 @@ def test_each_way_of_matching() -> None:
         (None, "m", "scope"),
         (None, None, None),
     ]
-    made = join.columns(ops, nodes_of(graph))
+    made = join.node_columns(ops, nodes_of(graph))
     assert made["op_id"].to_list() == ["A_1", "A_3", "A_2", "A_4"]
     assert made["gpu_time_ns"].to_list() == [0, 2 + 4, 1, 3]
-    assert join.counted(ops, nodes_of(graph)).select("match", "ops").rows() == [
+    assert join.match_counts(ops, nodes_of(graph)).select("match", "ops").rows() == [
         ("name", 1), ("spelling", 1), ("suffix", 2), ("scope", 2), (None, 1),
     ]  # fmt: skip
 
@@ -180,11 +180,11 @@ def test_modules_of_a_graph_that_pytorch_wrote_are_scopes() -> None:
         nodes = graph.frame("graph_nodes").select(join.NODE_COLUMNS).collect()
     assert nodes["name"].str.starts_with("Net/Conv2d[conv1]/").any()
     ops = ops_of(["q", "iteration/forward/Net/conv1", "Net/bn2/aten::batch_norm", "step/Net/conv2/bias/bias.13"])
-    made = join.match(ops, nodes)
+    made = join.match_ops(ops, nodes)
     assert made["scope"].to_list() == [None, "Net/conv1", "Net/bn2", None]
     assert made["match"].to_list() == [None, "scope", "scope", "suffix"]
     assert nodes["name"][made["node"][3]] == "Net/Conv2d[conv2]/bias/bias.13"
-    rows = {r["path"]: r for r in join.summary(ops, nodes).iter_rows(named=True)}
+    rows = {r["path"]: r for r in join.scope_summary(ops, nodes).iter_rows(named=True)}
     assert (rows["Net/conv1/"]["gpu_time_ns"], rows["Net/conv1/"]["executed_count"]) == (1, 0)
     assert rows["Net/"]["gpu_time_ns"] == 1 + 2 + 3
 
@@ -196,7 +196,7 @@ def test_scopes_take_what_groups_take(tmp_path: Path) -> None:
         joined = trace.join_graph(graph)
         report = joined.report("graph_summary").frame()
         groups = joined.frame("group_nodes").group_by("path").agg(pl.col("gpu_time_ns").sum()).collect()
-    spelled = names.legal(groups["path"]).str.replace("^unnamed$", "")
+    spelled = names.legal_names(groups["path"]).str.replace("^unnamed$", "")
     expected = dict(zip(spelled, groups["gpu_time_ns"], strict=True))
     made = dict(zip(report["Scope"].str.strip_suffix("/"), report["GPU Time (ns)"], strict=True))
     assert made.pop("(whole graph)") == expected.pop("")
@@ -243,14 +243,14 @@ def test_ops_called_as_nodes_are_found(path: Path) -> None:
     with tk.load(path) as graph:
         nodes = graph.frame("graph_nodes").select(join.NODE_COLUMNS).collect()
     chosen = nodes["name"].unique(maintain_order=True).gather_every(3)
-    exact = join.match(ops_of(chosen.to_list()), nodes)
+    exact = join.match_ops(ops_of(chosen.to_list()), nodes)
     assert exact["match"].to_list() == ["name"] * len(chosen)
     assert nodes["name"].gather(exact["node"]).to_list() == chosen.to_list()
-    inside = chosen.filter(names.legal(chosen).str.contains("/", literal=True))
-    below = join.match(ops_of([f"step/{n}" for n in inside]), nodes)
-    spelled = [names.of_nodes(s).to_list() for s in (nodes["name"].gather(below["node"]), inside)]
+    inside = chosen.filter(names.legal_names(chosen).str.contains("/", literal=True))
+    below = join.match_ops(ops_of([f"step/{n}" for n in inside]), nodes)
+    spelled = [names.normalize_node_names(s).to_list() for s in (nodes["name"].gather(below["node"]), inside)]
     assert spelled[0] == spelled[1]
     assert set(below["match"]) <= {"suffix"}
-    whole = join.summary(ops_of(chosen.to_list()), nodes).row(0, named=True)
+    whole = join.scope_summary(ops_of(chosen.to_list()), nodes).row(0, named=True)
     assert whole["node_count"] == nodes.height
     assert whole["gpu_time_ns"] == sum(range(len(chosen)))

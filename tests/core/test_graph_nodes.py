@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tracekit.core.graph.nodes import shapes_of
+from tracekit.core.graph.nodes import parse_shapes
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from tracekit.core.graph.nodes import shapes_of
     ],
 )
 def test_shapes(text: str | None, shapes: list[list[int]]) -> None:
-    assert shapes_of(text) == shapes
+    assert parse_shapes(text) == shapes

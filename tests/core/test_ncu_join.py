@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers.ncu_files import FOLDER
 from tracekit import schemas
-from tracekit.core.ncu import join as found_by
-from tracekit.core.ncu.names import plain
+from tracekit.core.ncu import join
+from tracekit.core.ncu.names import normalize_kernel_names
 
 TRAIN = Path(__file__).parents[2] / "fixtures" / "train_amp.nsys-rep"
 SINGLE = ["ncu_basic.ncu-rep", "ncu_raw.csv", "ncu_details.csv", "ncu_stdout.csv"]
@@ -48,7 +48,7 @@ def kernels(launched: Sequence[Launch], **changed: Any) -> pl.LazyFrame:
         }
         for i, k in enumerate(launched)
     ]
-    declared = schemas.polars_schema(schemas.correlated("kernels"), found_by.KERNEL_COLUMNS)
+    declared = schemas.polars_schema(schemas.correlated("kernels"), join.KERNEL_COLUMNS)
     return pl.LazyFrame(rows, declared).reverse()
 
 
@@ -66,14 +66,14 @@ def launches(profiled: Sequence[Launch], **changed: Any) -> pl.LazyFrame:
         }
         for i, k in enumerate(profiled)
     ]
-    return pl.LazyFrame(rows, schemas.polars_schema(schemas.table("ncu_launches"), found_by.LAUNCH_COLUMNS))
+    return pl.LazyFrame(rows, schemas.polars_schema(schemas.table("ncu_launches"), join.LAUNCH_COLUMNS))
 
 
 def joined(
     launched: Sequence[Launch], profiled: Sequence[Launch], **changed: Any
 ) -> list[tuple[int | None, str | None]]:
     """Result and way of each kernel, in the order of launches."""
-    found = found_by.join(kernels(launched), launches(profiled, **changed))
+    found = join.match_kernels(kernels(launched), launches(profiled, **changed))
     assert found.columns == ["ncu_launch_id", "ncu_match"]
     return found.reverse().rows()
 
@@ -82,7 +82,7 @@ def joined(
 def test_twelve_launches_of_a_training_step_are_its_first_twelve_kernels(name: str) -> None:
     with tk.load(TRAIN) as trace, tk.load(FOLDER / name) as ncu:
         own = trace.correlate().frame("kernels")
-        found = found_by.join(own, ncu.frame("ncu_launches"))
+        found = join.match_kernels(own, ncu.frame("ncu_launches"))
         order = own.select("correlation_id").collect()["correlation_id"].arg_sort()
     assert found.height == 334
     first, rest = found[order][:12], found[order][12:]
@@ -97,7 +97,7 @@ def test_twelve_launches_of_a_training_step_are_its_first_twelve_kernels(name: s
 def test_a_summary_by_range_is_of_the_kernels_in_its_ranges() -> None:
     with tk.load(TRAIN) as trace, tk.load(FOLDER / "ncu_per_nvtx.csv") as ncu:
         own, groups = trace.correlate().frame("kernels"), ncu.frame("ncu_launches").collect()
-        found = pl.concat([own.collect(), found_by.join(own, groups.lazy())], how="horizontal")
+        found = pl.concat([own.collect(), join.match_kernels(own, groups.lazy())], how="horizontal")
     in_range = found.filter(pl.col("ncu_match") == "group")
     paths = groups["range_path"].cast(pl.String).gather(in_range["ncu_launch_id"])
     assert in_range["range_path"].cast(pl.String).to_list() == paths.to_list()
@@ -107,7 +107,7 @@ def test_a_summary_by_range_is_of_the_kernels_in_its_ranges() -> None:
 
 def test_a_summary_by_kernel_is_of_all_its_kernels() -> None:
     with tk.load(TRAIN) as trace, tk.load(FOLDER / "ncu_per_kernel.csv") as ncu:
-        found = found_by.join(trace.correlate().frame("kernels"), ncu.frame("ncu_launches"))
+        found = join.match_kernels(trace.correlate().frame("kernels"), ncu.frame("ncu_launches"))
     assert found["ncu_match"].value_counts(sort=True).rows() == [(None, 274), ("group", 60)]
     assert found["ncu_launch_id"].n_unique() == 11 + 1
 
@@ -116,14 +116,18 @@ def test_spellings_of_one_name_are_equal() -> None:
     with tk.load(FOLDER / "ncu_basic.ncu-rep") as report, tk.load(FOLDER / "ncu_raw.csv") as printed:
         names = [t.frame("ncu_launches").select(pl.col("name").cast(pl.String)).collect() for t in (report, printed)]
     assert names[0]["name"].to_list() != names[1]["name"].to_list()
-    assert names[0].select(plain(pl.col("name"))).equals(names[1].select(plain(pl.col("name"))))
+    assert (
+        names[0]
+        .select(normalize_kernel_names(pl.col("name")))
+        .equals(names[1].select(normalize_kernel_names(pl.col("name"))))
+    )
 
 
 def test_different_kernels_keep_different_names() -> None:
     with tk.load(TRAIN) as trace:
         names = trace.frame("kernels").select(pl.col("name", "mangled_name").cast(pl.String)).unique().collect()
     assert names["mangled_name"].n_unique() == 47
-    assert names.select(plain(pl.col("name")).n_unique()).item() == 47
+    assert names.select(normalize_kernel_names(pl.col("name")).n_unique()).item() == 47
 
 
 @pytest.mark.parametrize(
@@ -137,13 +141,13 @@ def test_different_kernels_keep_different_names() -> None:
     ],
 )
 def test_spellings(one: str, other: str) -> None:
-    both = pl.DataFrame({"name": [one, other]}).select(plain(pl.col("name")))["name"]
+    both = pl.DataFrame({"name": [one, other]}).select(normalize_kernel_names(pl.col("name")))["name"]
     assert both.n_unique() == 1
 
 
 def test_names_that_only_look_alike() -> None:
     names = ["f<int>(int)", "f<float>(int)", "f<8>(int)", "f<9>(int)", "f<8>(long)", "g<8>(int)", "f"]
-    assert pl.DataFrame({"name": names}).select(plain(pl.col("name")).n_unique()).item() == len(names)
+    assert pl.DataFrame({"name": names}).select(normalize_kernel_names(pl.col("name")).n_unique()).item() == len(names)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,7 @@ def test_names_that_only_look_alike() -> None:
     ],
 )
 def test_any_base_of_names_will_do(spelt: dict[str, Any]) -> None:
-    found = found_by.join(kernels([Launch()], mangled_name="_Z1afi"), launches([Launch()], **spelt))
+    found = join.match_kernels(kernels([Launch()], mangled_name="_Z1afi"), launches([Launch()], **spelt))
     assert found.rows() == [(0, "order")]
 
 
@@ -203,10 +207,12 @@ def test_ranges_and_graphs_are_of_no_kernel() -> None:
 
 
 def test_what_is_counted() -> None:
-    found = found_by.join(kernels([Launch(), Launch(), Launch("c")]), launches([Launch(), Launch("z"), Launch("z")]))
-    counted = found_by.counted(found, pl.DataFrame({"launch_id": [0, 1, 2]}))
+    found = join.match_kernels(
+        kernels([Launch(), Launch(), Launch("c")]), launches([Launch(), Launch("z"), Launch("z")])
+    )
+    counted = join.match_counts(found, pl.DataFrame({"launch_id": [0, 1, 2]}))
     assert counted.rows() == [("order", 1, 1 / 3, 1), ("shape", 1, 1 / 3, 1), (None, 1, 1 / 3, 2)]
-    assert found_by.counted(None, None).height == 0
+    assert join.match_counts(None, None).height == 0
 
 
 LAUNCHES = st.lists(
@@ -258,6 +264,6 @@ def test_in_any_order_all_are_found_by_ranges_and_turn(both: tuple[list[Launch],
 
 @given(st.lists(st.integers(-1, 2), max_size=30), st.lists(st.integers(0, 2), min_size=1, max_size=4))
 def test_occurrences(codes: list[int], wanted: list[int]) -> None:
-    found = found_by._occurrences(np.array(codes, np.int64), np.array(wanted, np.int64))
+    found = join._sequence_positions(np.array(codes, np.int64), np.array(wanted, np.int64))
     length = len(wanted)
     assert found.tolist() == [i for i in range(len(codes) - length + 1) if codes[i : i + length] == wanted]

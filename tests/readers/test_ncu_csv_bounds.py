@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -12,11 +11,11 @@ import polars as pl
 import pytest
 import tracekit as tk
 from tracekit.core import ncu
+from tracekit.core.ncu import wide
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.ncu_csv import frame, rows
 
 ROOT = Path(__file__).parents[2]
-WIDE = importlib.import_module("tracekit.core.ncu.wide")
 SIZE = 2_000_000
 SECONDS = 40
 MIB, FIXED_MIB, WIDE_MIB = 1 << 20, 100, 600
@@ -220,10 +219,10 @@ def frames(launches: int, columns: int) -> tuple[pl.LazyFrame, pl.LazyFrame]:
 
 
 def test_a_wide_table_is_bounded_by_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WIDE, "FREE_CELLS", 100)
-    monkeypatch.setattr(WIDE, "CELLS_PER_VALUE", 2)
-    assert ncu.wide(*frames(11, 11)).shape == (11, 12)
-    assert ncu.wide(*frames(1000, 2)).shape == (1000, 3)
-    said = r"12 launches by 12 metrics would be 144 cells for 12 values\nHint: take the values as they are, one a row"
+    monkeypatch.setattr(wide, "FREE_CELLS", 100)
+    monkeypatch.setattr(wide, "CELLS_PER_VALUE", 2)
+    assert ncu.wide_metrics(*frames(11, 11)).shape == (11, 12)
+    assert ncu.wide_metrics(*frames(1000, 2)).shape == (1000, 3)
+    said = r"12 launches with 12 metrics need 144 cells for 12 values\nHint: read the table ncu_metrics"
     with pytest.raises(TracekitError, match=said):
-        ncu.wide(*frames(12, 12))
+        ncu.wide_metrics(*frames(12, 12))

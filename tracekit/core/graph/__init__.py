@@ -1,7 +1,7 @@
-"""The ops of a capture as a graph: a node an op, its inputs, what it took in each iteration.
+"""Represent the ops of a capture as a graph: one node per op, with its inputs and its times per iteration.
 
-``names`` gives nodes the names that TensorFlow allows, ``nodes`` makes nodes and inputs, ``stats`` what they took, and
-``texts`` tables to be read.
+``names`` derives node names that TensorFlow allows, ``nodes`` builds nodes and inputs, ``stats`` their times, and
+``texts`` Markdown tables for readers. ``join`` matches ops to the nodes of another graph.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 
 def tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
-    """Make a graph of a roll-up.
+    """Build the tables of the graph of a roll-up.
 
     Returns:
-        ``nodes`` and ``inputs`` as of ``nodes``, ``stats`` and ``scalars`` as of ``stats``, ``texts`` as of ``texts``.
+        The results of ``nodes.op_nodes`` as ``nodes``, ``nodes.node_inputs`` as ``inputs``, ``stats.node_stats`` as
+        ``stats``, ``stats.iteration_scalars`` as ``scalars`` and ``texts.markdown_tables`` as ``texts``.
     """
-    made = nodes.nodes(rollup)
+    op_nodes = nodes.op_nodes(rollup)
     return {
-        "nodes": made,
-        "inputs": nodes.inputs(rollup, made),
-        "stats": stats.stats(rollup, made),
-        "scalars": stats.scalars(rollup),
-        "texts": texts.texts(rollup),
+        "nodes": op_nodes,
+        "inputs": nodes.node_inputs(rollup, op_nodes),
+        "stats": stats.node_stats(rollup, op_nodes),
+        "scalars": stats.iteration_scalars(rollup),
+        "texts": texts.markdown_tables(rollup),
     }

@@ -1,9 +1,9 @@
-"""Which node of a graph each op of a capture is, and what nodes took.
+"""Match the ops of a capture to the nodes of a graph, and sum their times by node and scope.
 
-An op is looked for by its name and by its name in the letters that names of nodes have: first as its own node would be
-called, with ``_bprop`` and number, then without. Of what is left, it is where one name ends in the other; then in the
-longest scope that its path ends in, or the deepest scope or node that it begins with. Ops that lie in a scope and in no
-node count for the scope.
+An op is matched by its name, and by its name in the characters of node names: first as its own node would be named,
+with ``_bprop`` and number, then without. The remaining ops are matched if the name of the op ends with that of a node
+or the other way round; then to the longest scope with which their path ends, or to the deepest scope or node with which
+it begins. Ops in a scope but in no node count for the scope.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MATCHES = ("name", "spelling", "suffix", "scope")
-FEWEST_PARTS = 2
-DEEPEST = 64
+MIN_PARTS = 2
+MAX_PARTS = 64
 OP_COLUMNS = (
     *("op_id", "op_name", "instance_count", "kernel_count", "cpu_time_ns", "gpu_time_ns", "tensor_core_support"),
     "uses_tensor_cores",
@@ -28,107 +28,116 @@ OP_COLUMNS = (
 NODE_COLUMNS = ("name", "op")
 _SUMMED = ("instance_count", "kernel_count", "cpu_time_ns", "gpu_time_ns")
 _SUPPORT = {0: "eligible", 2: "maybe", 3: "not eligible"}
-_CODES = {text: code for code, text in _SUPPORT.items()}
+_SUPPORT_CODES = {text: code for code, text in _SUPPORT.items()}
 
 
-def match(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Find the node, or the scope, of each op.
+def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return the node or the scope of each op.
 
     Args:
-        ops: ``op_id`` and ``op_name``, one row an op.
-        nodes: ``name``, one row a node; of equal names the first one counts.
+        ops: One row per op: ``op_id`` and ``op_name``.
+        nodes: One row per node: ``name``. Of equal names the first is used.
 
     Returns:
-        n ops in, n rows out, in order: ``node`` (row of ``nodes``), ``scope`` (path of a scope, if it is in no node;
-        both null if in neither), ``match`` (one of ``MATCHES``, or null).
+        n ops in, n rows out, in order: ``node`` (row of ``nodes``), ``scope`` (path of a scope, for ops in no node),
+        ``match`` (one of ``MATCHES``). All are null for ops that are not in the graph.
     """
-    made = nodes.select(pl.col("name").cast(pl.String)).with_row_index("node").cast({"node": pl.Int64})
-    made = made.unique("name", keep="first", maintain_order=True)
-    spelt = made.with_columns(names.of_nodes(made["name"])).unique("name", keep="first", maintain_order=True)
-    path = names.legal(ops["op_name"])
-    rows = ops.select(name=pl.col("op_name").cast(pl.String), own=names.of_ops(ops), path=path)
+    named = nodes.select(pl.col("name").cast(pl.String)).with_row_index("node").cast({"node": pl.Int64})
+    named = named.unique("name", keep="first", maintain_order=True)
+    normalized = named.with_columns(names.normalize_node_names(named["name"])).unique(
+        "name", keep="first", maintain_order=True
+    )
+    path = names.legal_names(ops["op_name"])
+    rows = ops.select(name=pl.col("op_name").cast(pl.String), node_name=names.op_node_names(ops), path=path)
     rows = rows.with_row_index("row").cast({"row": pl.Int64})
-    found = [rows.clear().select("row", node=pl.lit(0, pl.Int64), scope=pl.lit(""), match=pl.lit(""))]
-    for kind, step in _steps(rows, made, spelt):
-        known = pl.concat(found)["row"]
-        new = step.filter(~pl.col("row").is_in(known.implode())).with_columns(match=pl.lit(kind))
-        found.append(new.select(found[0].columns))
-    return rows.select("row").join(pl.concat(found), on="row", how="left", maintain_order="left").drop("row")
+    matches = [rows.clear().select("row", node=pl.lit(0, pl.Int64), scope=pl.lit(""), match=pl.lit(""))]
+    for kind, step in _matching_steps(rows, named, normalized):
+        matched = pl.concat(matches)["row"]
+        new = step.filter(~pl.col("row").is_in(matched.implode())).with_columns(match=pl.lit(kind))
+        matches.append(new.select(matches[0].columns))
+    return rows.select("row").join(pl.concat(matches), on="row", how="left", maintain_order="left").drop("row")
 
 
-def _steps(rows: pl.DataFrame, made: pl.DataFrame, spelt: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Look for ops one way after the other: the way, and ``row``, ``node``, ``scope`` of those it finds."""
-    nowhere = pl.lit(None, pl.String).alias("scope")
-    plain = rows.filter(pl.col("own") == pl.col("path"))
-    for asked, column in ((plain, "own"), (rows, "path")):
-        yield "name", asked.join(made, on="name").with_columns(nowhere)
-        yield "spelling", rows.join(spelt, left_on=column, right_on="name").with_columns(nowhere)
-    for step in (_ending_in_ops(rows, spelt), _ops_ending_in(rows, spelt)):
-        yield "suffix", step.with_columns(nowhere)
-    scopes = _scopes(spelt)
-    yield "scope", _longest_ending(rows, scopes)
-    yield "scope", _inside(rows, spelt, scopes)
+def _matching_steps(
+    rows: pl.DataFrame, named: pl.DataFrame, normalized: pl.DataFrame
+) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the matches of each step, in order of precedence: the kind of match, and ``row``, ``node``, ``scope``."""
+    no_scope = pl.lit(None, pl.String).alias("scope")
+    unnumbered = rows.filter(pl.col("node_name") == pl.col("path"))
+    for candidates, column in ((unnumbered, "node_name"), (rows, "path")):
+        yield "name", candidates.join(named, on="name").with_columns(no_scope)
+        yield "spelling", rows.join(normalized, left_on=column, right_on="name").with_columns(no_scope)
+    for step in (_node_suffix_matches(rows, normalized), _op_suffix_matches(rows, normalized)):
+        yield "suffix", step.with_columns(no_scope)
+    scopes = _scope_paths(normalized)
+    yield "scope", _longest_suffix_matches(rows, scopes)
+    yield "scope", _prefix_matches(rows, normalized, scopes)
 
 
-def _ending_in_ops(rows: pl.DataFrame, spelt: pl.DataFrame) -> pl.DataFrame:
-    """Find ops whose path is how the name of one node ends, and of no other."""
-    endings = _parts(spelt, "name", of_end=True).filter(pl.col("text") != pl.col("name"))
-    one = endings.filter(pl.col("count") >= FEWEST_PARTS).filter(pl.len().over("text") == 1)
-    return rows.select("row", "path").join(one.select("node", "text"), left_on="path", right_on="text")
+def _node_suffix_matches(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
+    """Match ops whose path is a suffix of the name of exactly one node."""
+    suffixes = _sub_paths(normalized, "name", suffixes=True).filter(pl.col("text") != pl.col("name"))
+    unambiguous = suffixes.filter(pl.col("count") >= MIN_PARTS).filter(pl.len().over("text") == 1)
+    return rows.select("row", "path").join(unambiguous.select("node", "text"), left_on="path", right_on="text")
 
 
-def _ops_ending_in(rows: pl.DataFrame, spelt: pl.DataFrame) -> pl.DataFrame:
-    """Find ops whose path ends in the name of a node, the longest there is."""
-    return _longest_ending(rows, spelt.rename({"name": "text"}))
+def _op_suffix_matches(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
+    """Match ops to the node with the longest name that is a suffix of their path."""
+    return _longest_suffix_matches(rows, normalized.rename({"name": "text"}))
 
 
-def _longest_ending(rows: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
-    """Find the longest ``text`` of places, of parts enough, that paths end in."""
-    endings = _parts(rows, "path", of_end=True).filter(pl.col("count") >= FEWEST_PARTS)
-    found = endings.join(places, on="text")
-    return found.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
+def _longest_suffix_matches(rows: pl.DataFrame, targets: pl.DataFrame) -> pl.DataFrame:
+    """Match ops to the target with the longest ``text`` that is a suffix of their path, of at least ``MIN_PARTS``."""
+    suffixes = _sub_paths(rows, "path", suffixes=True).filter(pl.col("count") >= MIN_PARTS)
+    matches = suffixes.join(targets, on="text")
+    return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
-def _scopes(spelt: pl.DataFrame) -> pl.DataFrame:
-    """List the scopes of nodes that are no nodes themselves: ``text``, ``node`` (null), ``scope``."""
-    above = _parts(spelt, "name", of_end=False).filter(pl.col("text") != pl.col("name"))
-    scopes = above.select("text", node=pl.lit(None, pl.Int64), scope="text").unique("text")
-    return scopes.join(spelt.select(text="name"), on="text", how="anti")
+def _scope_paths(normalized: pl.DataFrame) -> pl.DataFrame:
+    """Return the scopes that are not nodes themselves: ``text``, ``node`` (null), ``scope``."""
+    ancestors = _sub_paths(normalized, "name", suffixes=False).filter(pl.col("text") != pl.col("name"))
+    scopes = ancestors.select("text", node=pl.lit(None, pl.Int64), scope="text").unique("text")
+    return scopes.join(normalized.select(text="name"), on="text", how="anti")
 
 
-def _inside(rows: pl.DataFrame, spelt: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
-    """Find the deepest node or scope that paths begin with; if it is both, it is the node."""
-    nodes = spelt.select(text="name", node="node", scope=pl.lit(None, pl.String))
-    found = _parts(rows, "path", of_end=False).join(pl.concat([nodes, scopes]), on="text")
-    return found.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
+def _prefix_matches(rows: pl.DataFrame, normalized: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
+    """Match ops to the deepest node or scope whose name is a prefix of their path; a node precedes a scope."""
+    nodes = normalized.select(text="name", node="node", scope=pl.lit(None, pl.String))
+    matches = _sub_paths(rows, "path", suffixes=False).join(pl.concat([nodes, scopes]), on="text")
+    return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
-def _parts(rows: pl.DataFrame, column: str, *, of_end: bool) -> pl.DataFrame:
-    """List how texts begin or end: ``rows`` with ``text``, and ``count`` of its parts, up to ``DEEPEST``."""
+def _sub_paths(rows: pl.DataFrame, column: str, *, suffixes: bool) -> pl.DataFrame:
+    """Return the prefixes or suffixes of paths, with up to ``MAX_PARTS`` parts.
+
+    Returns:
+        One row per row of ``rows`` and number of parts: the columns of ``rows``, ``text`` and ``count`` (of parts).
+    """
     parts = rows.with_columns(part=pl.col(column).str.split("/"))
-    counts = pl.int_ranges(1, pl.col("part").list.len().clip(upper_bound=DEEPEST) + 1)
+    counts = pl.int_ranges(1, pl.col("part").list.len().clip(upper_bound=MAX_PARTS) + 1)
     pairs = parts.with_columns(count=counts).explode("count")
-    part = pl.col("part").list.tail("count") if of_end else pl.col("part").list.head("count")
-    some = pairs.select(part).to_series().cast(pl.List(pl.String))  # polars before 2.1 makes a list of nulls of no rows
-    return pairs.with_columns(some.list.join("/").alias("text")).drop("part")
+    part = pl.col("part").list.tail("count") if suffixes else pl.col("part").list.head("count")
+    # The cast is needed for zero rows, for which polars before 2.1 infers a list of nulls.
+    lists = pairs.select(part).to_series().cast(pl.List(pl.String))
+    return pairs.with_columns(lists.list.join("/").alias("text")).drop("part")
 
 
-def columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Say of each node which op it is and what it took.
+def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns that a join adds to nodes: matched op, counts, times and Tensor Core use.
 
     Args:
         ops: Columns ``OP_COLUMNS``.
         nodes: Columns ``NODE_COLUMNS``.
 
     Returns:
-        n nodes in, n rows out in order: the columns that ``schemas/arrow/_graph_join.toml`` declares.
+        n nodes in, n rows out, in order: the columns that ``schemas/arrow/_graph_join.toml`` declares.
     """
-    return _columns(ops.hstack(match(ops, nodes)), nodes)
+    return _columns_of_matches(ops.hstack(match_ops(ops, nodes)), nodes)
 
 
-def _columns(found: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Say of each node what it took, of ops whose nodes are found."""
-    rows = found.with_columns(pl.col("op_id").cast(pl.String), support=_code())
+def _columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of ``node_columns`` from ops with their matches."""
+    rows = matched.with_columns(pl.col("op_id").cast(pl.String), support=_support_code())
     rank = pl.col("match").replace_strict(MATCHES, range(len(MATCHES)), return_dtype=pl.Int64)
     rows = rows.drop_nulls("node").sort(rank, -pl.col("gpu_time_ns"), "op_id")
     by_node = rows.group_by("node", maintain_order=True).agg(
@@ -138,12 +147,12 @@ def _columns(found: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
         pl.col("uses_tensor_cores").any(ignore_nulls=False),
         op_count=pl.len().cast(pl.Int64),
     )
-    whole = nodes.select("op").with_row_index("node").cast({"node": pl.Int64})
-    whole = whole.join(by_node, on="node", how="left", maintain_order="left")
+    rows = nodes.select("op").with_row_index("node").cast({"node": pl.Int64})
+    rows = rows.join(by_node, on="node", how="left", maintain_order="left")
     kind = pl.col("op").cast(pl.String)
     by_type = [tensor_cores.support(kind, framework="tensorflow"), tensor_cores.support(kind)]
     code = pl.coalesce("support", pl.min_horizontal(by_type).cast(pl.Int8))
-    return whole.select(
+    return rows.select(
         "op_id",
         pl.col("match").cast(pl.Categorical).alias("op_match"),
         pl.col("op_count", *_SUMMED).fill_null(0),
@@ -155,37 +164,37 @@ def _columns(found: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _code() -> pl.Expr:
-    return pl.col("tensor_core_support").cast(pl.String).replace_strict(_CODES, return_dtype=pl.Int8)
+def _support_code() -> pl.Expr:
+    return pl.col("tensor_core_support").cast(pl.String).replace_strict(_SUPPORT_CODES, return_dtype=pl.Int8)
 
 
-def counted(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Count the ops that were found, by the way.
+def match_counts(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Count ops by how they were matched.
 
     Returns:
-        One row a value of ``match``, null for those that were not found: ``match``, ``ops``, ``gpu_time_ns``, and its
-        ``share`` of the GPU time of all ops.
+        One row per value of ``match``, null for unmatched ops: ``match``, ``ops``, ``gpu_time_ns`` and its ``share``
+        of the GPU time of all ops.
     """
-    rows = match(ops, nodes).hstack(ops.select("gpu_time_ns"))
+    rows = match_ops(ops, nodes).hstack(ops.select("gpu_time_ns"))
     total = max(int(ops["gpu_time_ns"].sum()), 1)
-    found = rows.group_by("match").agg(ops=pl.len().cast(pl.Int64), gpu_time_ns=pl.col("gpu_time_ns").sum())
+    counts = rows.group_by("match").agg(ops=pl.len().cast(pl.Int64), gpu_time_ns=pl.col("gpu_time_ns").sum())
     rank = pl.col("match").replace_strict(MATCHES, range(len(MATCHES)), default=len(MATCHES), return_dtype=pl.Int64)
-    return found.sort(rank).with_columns(share=pl.col("gpu_time_ns") / total)
+    return counts.sort(rank).with_columns(share=pl.col("gpu_time_ns") / total)
 
 
-def summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Sum up the scopes of a graph.
+def scope_summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Sum nodes and ops by scope.
 
     Returns:
-        One row a scope in order of its path, the whole graph (``path`` "") first: ``path``, ``node_count``,
-        ``executed_count``, ``eligible_count``, ``tensor_core_count`` (of nodes), and of their ops and those of the
-        scope ``instance_count``, ``kernel_count``, ``gpu_time_ns``. The last row, whose path is null, is of ops that
-        are not in the graph.
+        One row per scope in order of its path, the whole graph (``path`` "") first: ``path``, the numbers of nodes
+        ``node_count``, ``executed_count``, ``eligible_count`` and ``tensor_core_count``, and the sums
+        ``instance_count``, ``kernel_count`` and ``gpu_time_ns`` of the ops of its nodes and of the scope itself. If any
+        ops are not in the graph, the last row, with a null path, is for them.
     """
     eligible = pl.col("tensor_core_support").cast(pl.String) == "eligible"
-    found = ops.hstack(match(ops, nodes))
-    known = nodes.select(pl.col("name").cast(pl.String)).hstack(_columns(found, nodes))
-    inner = names.of_nodes(known["name"]).str.extract(r"^(.*)/[^/]*$").fill_null("")
+    matched = ops.hstack(match_ops(ops, nodes))
+    joined = nodes.select(pl.col("name").cast(pl.String)).hstack(_columns_of_matches(matched, nodes))
+    scope = names.normalize_node_names(joined["name"]).str.extract(r"^(.*)/[^/]*$").fill_null("")
     counts = {
         "node_count": pl.lit(1, pl.Int64),
         "executed_count": (pl.col("instance_count") > 0).cast(pl.Int64),
@@ -193,14 +202,18 @@ def summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
         "tensor_core_count": pl.col("uses_tensor_cores").cast(pl.Int64),
     }
     totals = ["instance_count", "kernel_count", "gpu_time_ns"]
-    own = known.select(scope=inner, **counts, **{t: pl.col(t) for t in totals})
-    loose = found.filter(pl.col("scope").is_not_null()).select("scope", *totals)
-    whole = pl.concat([own, loose], how="diagonal").with_columns(pl.exclude("scope").fill_null(0))
-    summed = whole.group_by("scope").agg(pl.all().sum())
-    above = _parts(summed, "scope", of_end=False).filter(pl.col("text") != "").with_columns(path=pl.col("text") + "/")
-    every = pl.concat([summed.with_columns(path=pl.lit("")), above.select("path", *summed.columns)], how="diagonal")
-    by_scope = every.group_by("path").agg(pl.exclude("scope").sum()).sort("path")
-    outside = found.filter(pl.col("node").is_null() & pl.col("scope").is_null())
+    by_node = joined.select(scope=scope, **counts, **{t: pl.col(t) for t in totals})
+    in_scope = matched.filter(pl.col("scope").is_not_null()).select("scope", *totals)
+    terms = pl.concat([by_node, in_scope], how="diagonal").with_columns(pl.exclude("scope").fill_null(0))
+    summed = terms.group_by("scope").agg(pl.all().sum())
+    ancestors = (
+        _sub_paths(summed, "scope", suffixes=False).filter(pl.col("text") != "").with_columns(path=pl.col("text") + "/")
+    )
+    contributions = pl.concat(
+        [summed.with_columns(path=pl.lit("")), ancestors.select("path", *summed.columns)], how="diagonal"
+    )
+    by_scope = contributions.group_by("path").agg(pl.exclude("scope").sum()).sort("path")
+    outside = matched.filter(pl.col("node").is_null() & pl.col("scope").is_null())
     last = outside.select(path=pl.lit(None, pl.String), **{t: pl.col(t).sum() for t in totals}).head(1)
-    made = pl.concat([by_scope, last], how="diagonal")
-    return made.with_columns(pl.exclude("path").fill_null(0)) if outside.height else by_scope
+    rows = pl.concat([by_scope, last], how="diagonal")
+    return rows.with_columns(pl.exclude("path").fill_null(0)) if outside.height else by_scope

@@ -1,4 +1,4 @@
-"""Names of nodes: paths of ops in the letters that TensorFlow allows, each given once."""
+"""Derive unique node names from op names, in the characters that TensorFlow allows."""
 
 from __future__ import annotations
 
@@ -9,56 +9,59 @@ from tracekit.core.ops.identity import BACKWARD_SUFFIX
 UNNAMED = "unnamed"
 BACKWARD = "_bprop"
 _MODULE = r"\b[A-Za-z_]\w*\[([^\[\]/]+)\]"
-_OTHERS = r"[^A-Za-z0-9_.\-]+"
+_ILLEGAL = r"[^A-Za-z0-9_.\-]+"
 
 
-def of_ops(ops: pl.DataFrame) -> pl.Series:
-    """Name the node of each op: n rows of ``op_id`` and ``op_name`` in, n different names out.
+def op_node_names(ops: pl.DataFrame) -> pl.Series:
+    """Return the node name of each op: n rows of ``op_id`` and ``op_name`` in, n distinct names out.
 
-    A backward pass is called after its op. Of equal names the second, in order of the numbers of the ops, ends in
+    A backward op is named after its forward op. Of equal names, in order of the numbers of the ops, the second ends in
     ``_1``.
     """
     ids = ops["op_id"].cast(pl.String)
     forward = ids.str.strip_suffix(BACKWARD_SUFFIX)
-    back = ids.str.ends_with(BACKWARD_SUFFIX) & forward.is_in(ids.implode())
+    is_backward = ids.str.ends_with(BACKWARD_SUFFIX) & forward.is_in(ids.implode())
     number = pl.col("id").str.extract(r"_(\d{1,18})(?:_BPROP)?$").cast(pl.Int64)
-    rows = pl.DataFrame({"name": legal(ops["op_name"]), "id": ids, "back": back}).with_row_index("row")
-    rows = rows.with_columns(name=pl.col("name") + pl.when("back").then(pl.lit(BACKWARD)).otherwise(pl.lit("")))
+    rows = pl.DataFrame({"name": legal_names(ops["op_name"]), "id": ids, "is_backward": is_backward}).with_row_index(
+        "row"
+    )
+    rows = rows.with_columns(name=pl.col("name") + pl.when("is_backward").then(pl.lit(BACKWARD)).otherwise(pl.lit("")))
     rows = rows.sort(number, "id")
-    return rows.with_columns(name=unique(rows["name"])).sort("row")["name"]
+    return rows.with_columns(name=number_duplicates(rows["name"])).sort("row")["name"]
 
 
-def legal(names: pl.Series) -> pl.Series:
-    """Spell op names as TensorFlow allows names of nodes: n names in, n names out.
+def legal_names(names: pl.Series) -> pl.Series:
+    """Convert op names to legal TensorFlow node names: n names in, n names out.
 
-    What is not a letter, digit, ``_``, ``.`` or ``-`` becomes one ``_``, and nothing at the ends of a part:
-    ``iteration */aten::mm`` becomes ``iteration/aten_mm``. Empty parts are left out. A name that is legal stays.
+    In each part of a path, characters other than letters, digits, ``_``, ``.`` and ``-`` are replaced by one ``_``, or
+    removed at its ends: ``iteration */aten::mm`` becomes ``iteration/aten_mm``. Empty parts are removed. Legal names
+    are unchanged.
     """
     part = pl.element()
-    spelt = part.str.replace(_OTHERS + "$", "").str.replace("^" + _OTHERS, "").str.replace_all(_OTHERS, "_")
+    legal = part.str.replace(_ILLEGAL + "$", "").str.replace("^" + _ILLEGAL, "").str.replace_all(_ILLEGAL, "_")
     parts = pl.col("name").cast(pl.String).fill_null("").str.split("/")
-    parts = parts.list.eval(pl.when(part == "").then(pl.lit("")).when(spelt == "").then(pl.lit("_")).otherwise(spelt))
+    parts = parts.list.eval(pl.when(part == "").then(pl.lit("")).when(legal == "").then(pl.lit("_")).otherwise(legal))
     joined = parts.list.eval(part.filter(part != "")).list.join("/")
-    begun = pl.when(joined.str.contains("^[_-]")).then("." + joined).otherwise(joined)
-    found = names.to_frame("name").select(pl.when(joined == "").then(pl.lit(UNNAMED)).otherwise(begun))
-    return found.to_series().alias(names.name)
+    prefixed = pl.when(joined.str.contains("^[_-]")).then("." + joined).otherwise(joined)
+    result = names.to_frame("name").select(pl.when(joined == "").then(pl.lit(UNNAMED)).otherwise(prefixed))
+    return result.to_series().alias(names.name)
 
 
-def of_nodes(names: pl.Series) -> pl.Series:
-    """Spell names of nodes as those of ops: n names in, n names out.
+def normalize_node_names(names: pl.Series) -> pl.Series:
+    """Convert node names of another graph to the form of op names: n names in, n names out.
 
-    PyTorch writes a module as its class and its name, ``Net/Conv2d[conv1]``: its name alone is kept, ``Net/conv1``.
+    PyTorch writes a module as class and name: ``Net/Conv2d[conv1]`` becomes ``Net/conv1``.
     """
-    return legal(names.cast(pl.String).str.replace_all(_MODULE, "$1"))
+    return legal_names(names.cast(pl.String).str.replace_all(_MODULE, "$1"))
 
 
-def unique(names: pl.Series) -> pl.Series:
-    """Number names that come again, ``conv`` and ``conv_1``: n names in, n names out, all different."""
+def number_duplicates(names: pl.Series) -> pl.Series:
+    """Append numbers to repeated names, as in ``conv`` and ``conv_1``: n names in, n distinct names out."""
     rows = pl.DataFrame({"name": names, "row": range(len(names))})
     while True:
-        again = pl.int_range(pl.len()).over("name")
-        rows = rows.with_columns(again=again)
-        if not (rows["again"] > 0).any():
+        repetition = pl.int_range(pl.len()).over("name")
+        rows = rows.with_columns(repetition=repetition)
+        if not (rows["repetition"] > 0).any():
             return rows.sort("row")["name"].alias(names.name)
-        numbered = pl.when(pl.col("again") > 0).then(pl.format("{}_{}", "name", "again")).otherwise("name")
-        rows = rows.sort("again", "row").with_columns(name=numbered)
+        numbered = pl.when(pl.col("repetition") > 0).then(pl.format("{}_{}", "name", "repetition")).otherwise("name")
+        rows = rows.sort("repetition", "row").with_columns(name=numbered)

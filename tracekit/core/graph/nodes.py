@@ -1,7 +1,7 @@
-"""Nodes and inputs of the graph.
+"""Build the nodes of the graph and their inputs.
 
-Two kinds of inputs are known of a capture: a backward pass has the op of its forward pass as input, and an op has as
-control input the one that was first called before it on its thread. Where tensors went is not recorded.
+A capture does not record where tensors went, but two kinds of inputs are known: a backward op has its forward op as
+data input, and each op has as control input the op whose first call precedes its own on the same thread.
 """
 
 from __future__ import annotations
@@ -18,91 +18,91 @@ from tracekit.core.rollup import tables
 if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
 
-BYTES = {
+ELEMENT_BYTES = {
     **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
     **dict.fromkeys(("float32", "int32", "uint32"), 4),
     **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
     **dict.fromkeys(("int8", "uint8", "bool"), 1),
     "complex128": 16,
 }
-"""Size of an element, by type."""
-_SAID = ("op_id", "op_name", "op_type", "direction", "data_type", "tensor_core_support")
+"""The size of an element in bytes, by data type."""
+_OP_COLUMNS = ("op_id", "op_name", "op_type", "direction", "data_type", "tensor_core_support")
 _THREAD = ["process_id", "thread_id"]
 _LIMIT = 1 << 62
 _SHAPES = pl.List(pl.List(pl.Int64))
 
 
-def nodes(rollup: Rollup) -> pl.DataFrame:
-    """Make a node of each op.
+def op_nodes(rollup: Rollup) -> pl.DataFrame:
+    """Build the node of each op.
 
     Returns:
-        One row an op in order of its first start: ``op`` (row of ``Rollup.ops``), ``name`` (of the node), ``op_id``,
-        ``op_name``, ``op_type``, ``direction``, ``data_type``, ``tensor_core_support``, ``uses_tensor_cores`` as in
-        ``ops``, ``device_id`` (where it spent most time; null if on none), ``input_shapes``, and of its results
-        ``output_shapes`` (lists) and ``output_bytes``, null if not known.
+        One row per op in order of its first start: ``op`` (row of ``Rollup.ops``), ``name`` (of the node), ``op_id``,
+        ``op_name``, ``op_type``, ``direction``, ``data_type``, ``tensor_core_support`` and ``uses_tensor_cores`` as in
+        ``ops``, ``device_id`` (of the GPU on which it spent most time, or null), ``input_shapes`` (JSON),
+        ``output_shapes`` (lists, or null) and ``output_bytes`` (null if unknown).
     """
-    found = rollup.measures.instances.with_columns(rollup.measures.described["output_shapes"])
-    first = found.with_row_index("instance").filter(pl.col("index") == 0).sort("op")
-    ops = tables.ops(rollup).select(*(pl.col(c).cast(pl.String) for c in _SAID), "uses_tensor_cores")
+    instances = rollup.measures.instances.with_columns(rollup.measures.described["output_shapes"])
+    first = instances.with_row_index("instance").filter(pl.col("index") == 0).sort("op")
+    ops = tables.ops(rollup).select(*(pl.col(c).cast(pl.String) for c in _OP_COLUMNS), "uses_tensor_cores")
     rows = ops.hstack(first.select("op", "start_ns", "input_shapes", "output_shapes"))
-    rows = rows.with_columns(name=names.of_ops(ops)).sort("start_ns", "op")
-    rows = rows.join(_devices(rollup), on="op", how="left", maintain_order="left")
-    return rows.with_columns(_results(rows)).drop("start_ns")
+    rows = rows.with_columns(name=names.op_node_names(ops)).sort("start_ns", "op")
+    rows = rows.join(_main_devices(rollup), on="op", how="left", maintain_order="left")
+    return rows.with_columns(_output_columns(rows)).drop("start_ns")
 
 
-def inputs(rollup: Rollup, made: pl.DataFrame) -> pl.DataFrame:
-    """List the inputs of nodes.
+def node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return the inputs of nodes.
 
     Returns:
-        One row an input, in order of nodes, of one node data before control: ``node`` and ``input`` (rows of
+        One row per input in order of nodes, data inputs before control inputs: ``node`` and ``input`` (rows of
         ``nodes``), ``is_control``.
     """
-    every = rollup.measures.instances
-    first = every.filter(pl.col("index") == 0).sort("op").select("op", *_THREAD, "forward")
-    rows = made.select("op").with_row_index("node").join(first, on="op", how="left", maintain_order="left")
-    rows = rows.with_columns(pl.col("node").cast(pl.Int64), of=every["op"].gather(rows["forward"]))
-    place = rows.select("node", of="op")
-    data = rows.select("node", "of").join(place.rename({"node": "input"}), on="of").drop("of")
-    before = rows.select("node", input=pl.col("node").shift(1).over(_THREAD)).drop_nulls()
-    both = [f.select("node", "input", is_control=pl.lit(c)) for f, c in ((data, False), (before, True))]
+    instances = rollup.measures.instances
+    first = instances.filter(pl.col("index") == 0).sort("op").select("op", *_THREAD, "forward")
+    rows = nodes.select("op").with_row_index("node").join(first, on="op", how="left", maintain_order="left")
+    rows = rows.with_columns(pl.col("node").cast(pl.Int64), source_op=instances["op"].gather(rows["forward"]))
+    sources = rows.select(input="node", source_op="op")
+    data = rows.select("node", "source_op").join(sources, on="source_op").drop("source_op")
+    control = rows.select("node", input=pl.col("node").shift(1).over(_THREAD)).drop_nulls()
+    both = [f.select("node", "input", is_control=pl.lit(c)) for f, c in ((data, False), (control, True))]
     return pl.concat(both).filter(pl.col("node") != pl.col("input")).sort("node", "is_control")
 
 
-def _devices(rollup: Rollup) -> pl.DataFrame:
-    """Say on which device each op spent most time: ``op``, ``device_id``."""
+def _main_devices(rollup: Rollup) -> pl.DataFrame:
+    """Return the GPU on which each op spent most time: ``op``, ``device_id``."""
     busy = rollup.measures.busy
-    lasted = busy.select("device_id", op=rollup.measures.instances["op"].gather(busy["instance"]), ns=_LENGTH)
-    spent = lasted.group_by("op", "device_id").agg(pl.col("ns").sum()).sort("op", -pl.col("ns"), "device_id")
+    times = busy.select("device_id", op=rollup.measures.instances["op"].gather(busy["instance"]), ns=_DURATION)
+    spent = times.group_by("op", "device_id").agg(pl.col("ns").sum()).sort("op", -pl.col("ns"), "device_id")
     return spent.unique("op", keep="first", maintain_order=True).select("op", "device_id")
 
 
-def _results(rows: pl.DataFrame) -> pl.DataFrame:
-    """Shapes of the results of nodes as lists, and their size where the type is known too."""
-    asked = rows.select(pl.col("output_shapes", "data_type").cast(pl.String))
-    distinct = asked.filter(pl.col("output_shapes").is_not_null()).unique(maintain_order=True)
-    shapes = [shapes_of(text) for text in distinct["output_shapes"]]
-    sizes = [_size(s, BYTES.get(kind)) for s, kind in zip(shapes, distinct["data_type"], strict=True)]
-    made = {"shapes": pl.Series(shapes, dtype=_SHAPES), "output_bytes": pl.Series(sizes, dtype=pl.Int64)}
-    found = asked.join(
-        distinct.with_columns(**made), on=asked.columns, how="left", maintain_order="left", nulls_equal=True
+def _output_columns(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return ``output_shapes`` as lists, and ``output_bytes`` where the data type is known too: n rows."""
+    described = rows.select(pl.col("output_shapes", "data_type").cast(pl.String))
+    distinct = described.filter(pl.col("output_shapes").is_not_null()).unique(maintain_order=True)
+    shapes = [parse_shapes(string) for string in distinct["output_shapes"]]
+    sizes = [_total_bytes(s, ELEMENT_BYTES.get(kind)) for s, kind in zip(shapes, distinct["data_type"], strict=True)]
+    parsed = {"shapes": pl.Series(shapes, dtype=_SHAPES), "output_bytes": pl.Series(sizes, dtype=pl.Int64)}
+    joined = described.join(
+        distinct.with_columns(**parsed), on=described.columns, how="left", maintain_order="left", nulls_equal=True
     )
-    return found.select("output_bytes", output_shapes="shapes")
+    return joined.select("output_bytes", output_shapes="shapes")
 
 
-def _size(shapes: list[list[int]], element: int | None) -> int | None:
+def _total_bytes(shapes: list[list[int]], element: int | None) -> int | None:
     total = sum(math.prod(s) for s in shapes) * (element or 0)
     return total if 0 < total < _LIMIT else None
 
 
-def shapes_of(text: str | None) -> list[list[int]]:
-    """Parse shapes; none if they are not shapes."""
+def parse_shapes(string: str | None) -> list[list[int]]:
+    """Parse a JSON list of shapes; return an empty list if the string is not one."""
     try:
-        found = json.loads(text) if text else []
+        value = json.loads(string) if string else []
     except (ValueError, RecursionError):
         return []
-    shapes = found if isinstance(found, list) else []
-    right = all(isinstance(s, list) and all(isinstance(d, int) and 0 <= d < _LIMIT for d in s) for s in shapes)
-    return shapes if right else []
+    shapes = value if isinstance(value, list) else []
+    valid = all(isinstance(s, list) and all(isinstance(d, int) and 0 <= d < _LIMIT for d in s) for s in shapes)
+    return shapes if valid else []
 
 
-_LENGTH = pl.col("end_ns") - pl.col("start_ns")
+_DURATION = pl.col("end_ns") - pl.col("start_ns")

@@ -1,5 +1,5 @@
-"""Results of Nsight Compute: metrics side by side, the roofline, and which kernels of another capture they are of."""
+"""Results of Nsight Compute: metrics as columns, the roofline, and the join to kernels of another capture."""
 
-from tracekit.core.ncu.wide import wide
+from tracekit.core.ncu.wide import wide_metrics
 
-__all__ = ["wide"]
+__all__ = ["wide_metrics"]

@@ -1,9 +1,11 @@
-"""Which result of Nsight Compute belongs to which kernel of another capture of the same program.
+"""Match results of Nsight Compute to the kernels of another capture of the same program.
 
-The two tools run the program twice: processes, times and ids differ, what is launched in which order should not. A
-kernel is known by its name, grid and block, by the NVTX ranges around its launch, and by its place in the order of
-launches of its process and device. Nsight Compute may have profiled some of the launches only: the first ones left
-out, a number of them taken, some names only.
+The two captures are two runs of the program: process ids, times and ids differ, but the order of launches should not. A
+kernel is identified by its name, grid and block, by the NVTX ranges around its launch, and by its position in the order
+of launches of its process and GPU. Nsight Compute may have profiled only some of the launches: it can skip the first
+ones, stop after a number of them, or select names.
+
+A *location* is a process and GPU, a *shape* a kernel name with grid and block, each at one location.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.ncu.names import plain
-from tracekit.core.reports.names import relabelled
+from tracekit.core.categorical import map_categories
+from tracekit.core.ncu.names import normalize_kernel_names
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,219 +35,232 @@ LAUNCH_COLUMNS = (
 _SAMPLES, _SEED, _BASE = 64, 0, 0x9E3779B97F4A7C15
 
 
-def join(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame:
-    """Find the result of Nsight Compute for each kernel: n kernels in, n rows out in their order.
+def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame:
+    """Return the result of Nsight Compute that belongs to each kernel: n kernels in, n rows out, in order.
 
     Args:
-        kernels: ``kernels``, correlated: ``KERNEL_COLUMNS``.
-        launches: ``ncu_launches``: ``LAUNCH_COLUMNS``. Groups of a summary count only if there are no single launches.
+        kernels: The correlated table ``kernels``, with ``KERNEL_COLUMNS``.
+        launches: The table ``ncu_launches``, with ``LAUNCH_COLUMNS``. Groups of a summary are used only if there are no
+            single launches.
 
     Returns:
-        ``ncu_launch_id``, null where there is none, and ``ncu_match``, which says how it was found: ``range`` (the
-        same kernel with the same grid and block, in the same NVTX ranges, in order), ``order`` (in order, but the
-        ranges differ or are not known), ``group`` (the group of a summary), ``shape`` (another launch of the same
-        kernel with the same grid and block).
+        ``ncu_launch_id``, null for no result, and ``ncu_match``, how the result was matched: ``range`` (the same kernel
+        with the same grid and block, in the same NVTX ranges, in order), ``order`` (in order, but the ranges differ or
+        are unknown), ``group`` (the group of a summary), ``shape`` (another launch of the same kernel with the same
+        grid and block).
     """
-    own = launches.select(LAUNCH_COLUMNS).filter(pl.col("name").is_not_null()).collect()
-    single = own.filter(pl.col("kind").cast(pl.String) == "kernel")
-    every = kernels.select(KERNEL_COLUMNS).collect().with_row_index("row")
+    named = launches.select(LAUNCH_COLUMNS).filter(pl.col("name").is_not_null()).collect()
+    single = named.filter(pl.col("kind").cast(pl.String) == "kernel")
+    rows = kernels.select(KERNEL_COLUMNS).collect().with_row_index("row")
     if single.height:
-        rows, wanted = _keyed(every, single)
-        pairs = _in_order(rows, wanted)
+        candidates, results = _encode_shapes(rows, single)
+        pairs = _match_in_order(candidates, results)
     else:
-        rows, wanted = _keyed(every, own.filter(pl.col("kind").cast(pl.String) == "group"))
-        pairs = _of_groups(rows, wanted)
-    pairs = pl.concat([pairs, _of_shape(rows, wanted, pairs)])
-    return every.select("row").join(pairs, "row", how="left", maintain_order="left").drop("row")
+        candidates, results = _encode_shapes(rows, named.filter(pl.col("kind").cast(pl.String) == "group"))
+        pairs = _match_groups(candidates, results)
+    pairs = pl.concat([pairs, _match_by_shape(candidates, results, pairs)])
+    return rows.select("row").join(pairs, "row", how="left", maintain_order="left").drop("row")
 
 
-def counted(matches: pl.DataFrame | None, launches: pl.DataFrame | None) -> pl.DataFrame:
-    """Count what was found: a row a way, and one, with null, for what was not.
+def match_counts(matches: pl.DataFrame | None, launches: pl.DataFrame | None) -> pl.DataFrame:
+    """Count kernels and results by how they were matched, with a row of null for those that were not.
 
     Args:
-        matches: What ``join`` returns; None if nothing was joined: then no rows.
+        matches: The matches that ``match_kernels`` returns; None, for no rows, if nothing was joined.
         launches: ``launch_id`` of all results.
 
     Returns:
-        match, kernels, share (of all kernels), launches (different ones).
+        One row per kind of match that occurs: ``match``, ``kernels``, their ``share`` of all kernels, and the number of
+        distinct ``launches``.
     """
     schema = {"match": pl.String, "kernels": pl.Int64, "share": pl.Float64, "launches": pl.Int64}
     if matches is None or launches is None:
         return pl.DataFrame(schema=schema)
-    given = matches.group_by(match=pl.col("ncu_match").cast(pl.String)).agg(
+    counts = matches.group_by(match=pl.col("ncu_match").cast(pl.String)).agg(
         kernels=pl.len().cast(pl.Int64), launches=pl.col("ncu_launch_id").n_unique().cast(pl.Int64)
     )
-    ways = pl.DataFrame({"match": [RANGE, ORDER, GROUP, SHAPE, None], "at": range(5)})
-    left = launches.join(matches, left_on="launch_id", right_on="ncu_launch_id", how="anti").height
+    ways = pl.DataFrame({"match": [RANGE, ORDER, GROUP, SHAPE, None], "rank": range(5)})
+    unmatched = launches.join(matches, left_on="launch_id", right_on="ncu_launch_id", how="anti").height
     rows = (
-        ways.join(given, "match", how="left", nulls_equal=True)
-        .sort("at")
+        ways.join(counts, "match", how="left", nulls_equal=True)
+        .sort("rank")
         .with_columns(
             pl.col("kernels").fill_null(0),
-            pl.when(pl.col("match").is_null()).then(left).otherwise("launches").fill_null(0).alias("launches"),
+            pl.when(pl.col("match").is_null()).then(unmatched).otherwise("launches").fill_null(0).alias("launches"),
         )
     )
-    found = rows.filter((pl.col("kernels") > 0) | (pl.col("launches") > 0))
+    occurring = rows.filter((pl.col("kernels") > 0) | (pl.col("launches") > 0))
     share = pl.col("kernels") / max(matches.height, 1)
-    return found.with_columns(share=share).select(list(schema)).cast(schema)  # type: ignore[arg-type]
+    return occurring.with_columns(share=share).select(list(schema)).cast(schema)  # type: ignore[arg-type]
 
 
-def _keyed(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Number what kernels and launches have in common.
+def _encode_shapes(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Replace locations, shapes and range paths of kernels and launches by integers that both share.
 
     Returns:
-        Kernels that have a name of the launches, in the order of their launch: row, place, shape (null: that no launch
-        has), path (null: that no launch has). Launches in the order of the file: launch_id, place, shape, path, ranged.
+        Kernels whose name occurs among the launches, in the order of their launch: ``row``, ``location``, ``shape`` and
+        ``path`` (null if no launch has it). Launches in file order: ``launch_id``, ``location``, ``shape``, ``path``,
+        ``ranged`` (whether the path is known).
     """
-    rows, launches = _named(rows, launches)
-    rows, launches = _placed(rows, launches)
-    shapes = launches.select("place", "key", *SIZES).unique(maintain_order=True).with_row_index("shape")
-    paths = launches.select("place", "range_path").unique(maintain_order=True).with_row_index("path")
-    names = shapes.select("place", "key").unique()
-    rows = rows.join(names, ["place", "key"], how="semi")
+    rows, launches = _add_name_keys(rows, launches)
+    rows, launches = _add_locations(rows, launches)
+    shapes = launches.select("location", "key", *SIZES).unique(maintain_order=True).with_row_index("shape")
+    paths = launches.select("location", "range_path").unique(maintain_order=True).with_row_index("path")
+    names = shapes.select("location", "key").unique()
+    rows = rows.join(names, ["location", "key"], how="semi")
 
-    def numbered(frame: pl.DataFrame) -> pl.DataFrame:
-        shaped = frame.join(shapes, ["place", "key", *SIZES], how="left", nulls_equal=True, maintain_order="left")
-        return shaped.join(paths, ["place", "range_path"], how="left", nulls_equal=True, maintain_order="left")
+    def encode(frame: pl.DataFrame) -> pl.DataFrame:
+        shaped = frame.join(shapes, ["location", "key", *SIZES], how="left", nulls_equal=True, maintain_order="left")
+        return shaped.join(paths, ["location", "range_path"], how="left", nulls_equal=True, maintain_order="left")
 
-    kernels = numbered(rows.sort("place", "correlation_id", "row"))
+    kernels = encode(rows.sort("location", "correlation_id", "row"))
     ranged = pl.col("range_path").is_not_null().alias("ranged")
-    results = numbered(launches).select("launch_id", "place", "shape", "path", ranged)
-    return kernels.select("row", "place", "shape", "path"), results
+    results = encode(launches).select("launch_id", "location", "shape", "path", ranged)
+    return kernels.select("row", "location", "shape", "path"), results
 
 
-def _named(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give both a ``key``, the kind of name that most launches have in common with the kernels; mangled names first."""
+def _add_name_keys(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Add ``key`` to both frames: the kind of name that most launches share with the kernels, mangled names first."""
     short = pl.coalesce("short_name", "name")
+    full_key, short_key = (map_categories(name, normalize_kernel_names) for name in (pl.col("name"), short))
     keys = {
         "mangled": (pl.col("mangled_name"), pl.coalesce("mangled_name", "name")),
-        "whole": (relabelled(pl.col("name"), plain), relabelled(pl.col("name"), plain)),
-        "short": (relabelled(short, plain), relabelled(short, plain)),
+        "full": (full_key, full_key),
+        "short": (short_key, short_key),
     }
-    rows = rows.with_columns(mine.alias(kind) for kind, (mine, _) in keys.items())
+    rows = rows.with_columns(ours.alias(kind) for kind, (ours, _) in keys.items())
     launches = launches.with_columns(theirs.alias(kind) for kind, (_, theirs) in keys.items())
-    found = {kind: launches.join(rows.select(kind).drop_nulls(), kind, how="semi").height for kind in keys}
-    best = max(found, key=lambda kind: found[kind])
+    counts = {kind: launches.join(rows.select(kind).drop_nulls(), kind, how="semi").height for kind in keys}
+    best = max(counts, key=lambda kind: counts[kind])
     return rows.with_columns(key=pl.col(best)).filter(pl.col("key").is_not_null()), launches.with_columns(
         key=pl.col(best)
     ).filter(pl.col("key").is_not_null())
 
 
-def _placed(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give both a ``place``: process and device, each only if both captures know and have as many."""
-    place = pl.lit(0, pl.Int64)
+def _add_locations(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Add ``location`` to both frames: device id, and rank of the process if both captures have equally many.
+
+    Columns with nulls are ignored.
+    """
+    location = pl.lit(0, pl.Int64)
     for column in ("process_id", "device_id"):
         both = [frame[column] for frame in (rows, launches)]
         if any(s.null_count() for s in both):
             continue
         if column == "device_id":
-            place = place * (1 << 31) + pl.col(column).cast(pl.Int64)
+            location = location * (1 << 31) + pl.col(column).cast(pl.Int64)
         elif both[0].n_unique() == both[1].n_unique():
-            place = pl.col(column).rank("dense").cast(pl.Int64)
-    return rows.with_columns(place.alias("place")), launches.with_columns(place.alias("place"))
+            location = pl.col(column).rank("dense").cast(pl.Int64)
+    return rows.with_columns(location.alias("location")), launches.with_columns(location.alias("location"))
 
 
-def _in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _match_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Pair kernels and launches one to one: ``row``, ``ncu_launch_id``, ``ncu_match``.
 
-    Where launches follow one another as kernels do, they are these, unless ranges say otherwise. Else, as when threads
-    launch at the same time or only some ranges were profiled, the first is the first in its ranges, and so on.
+    If the shapes of the launches occur as a consecutive sequence among the kernels, they are paired with that sequence,
+    unless pairing by range path matches more ranges. Otherwise, for example if threads launch concurrently or only
+    some ranges were profiled, the first launch in a range path is paired with the first kernel in it, and so on.
     """
-    found, here = [_empty()], rows.partition_by("place", as_dict=True)
-    for place, theirs in launches.partition_by("place", as_dict=True, maintain_order=True).items():
-        mine = here.get(place, rows.clear())
-        ranged = _by_turn(mine, theirs.filter("ranged"), ["shape", "path"], RANGE)
-        at = _window(mine, theirs)
-        beside = _empty() if at is None else _beside(mine.slice(at, theirs.height), theirs)
-        if at is not None and beside.filter(pl.col("ncu_match") == RANGE).height >= ranged.height:
-            found.append(beside)
+    pairs, kernels_by_location = [_no_pairs()], rows.partition_by("location", as_dict=True)
+    for location, results in launches.partition_by("location", as_dict=True, maintain_order=True).items():
+        kernels = kernels_by_location.get(location, rows.clear())
+        by_range = _pair_by_occurrence(kernels, results.filter("ranged"), ["shape", "path"], RANGE)
+        start = _best_window(kernels, results)
+        by_row = _no_pairs() if start is None else _pair_by_row(kernels.slice(start, results.height), results)
+        if start is not None and by_row.filter(pl.col("ncu_match") == RANGE).height >= by_range.height:
+            pairs.append(by_row)
             continue
-        left = mine.join(ranged, "row", how="anti")
-        unpaired = theirs.join(ranged, left_on="launch_id", right_on="ncu_launch_id", how="anti")
-        found += [ranged, _by_turn(left, unpaired, ["shape"], ORDER)]
-    return pl.concat(found)
+        other_kernels = kernels.join(by_range, "row", how="anti")
+        other_results = results.join(by_range, left_on="launch_id", right_on="ncu_launch_id", how="anti")
+        pairs += [by_range, _pair_by_occurrence(other_kernels, other_results, ["shape"], ORDER)]
+    return pl.concat(pairs)
 
 
-def _empty() -> pl.DataFrame:
+def _no_pairs() -> pl.DataFrame:
     return pl.DataFrame(schema={"row": pl.UInt32, "ncu_launch_id": pl.Int64, "ncu_match": pl.String})
 
 
-def _beside(mine: pl.DataFrame, theirs: pl.DataFrame) -> pl.DataFrame:
-    """Pair as many kernels with as many launches, row by row."""
-    same = pl.col("path").eq_missing(theirs["path"]) & theirs["ranged"]
-    match = pl.when(same).then(pl.lit(RANGE)).otherwise(pl.lit(ORDER))
-    return mine.select("row", theirs["launch_id"].alias("ncu_launch_id"), match.alias("ncu_match"))
+def _pair_by_row(kernels: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
+    """Pair n kernels with n launches, row by row."""
+    same_path = pl.col("path").eq_missing(results["path"]) & results["ranged"]
+    match = pl.when(same_path).then(pl.lit(RANGE)).otherwise(pl.lit(ORDER))
+    return kernels.select("row", results["launch_id"].alias("ncu_launch_id"), match.alias("ncu_match"))
 
 
-def _by_turn(mine: pl.DataFrame, theirs: pl.DataFrame, keys: list[str], match: str) -> pl.DataFrame:
-    """Pair the first kernel with some keys with the first launch with them, the second with the second, and so on."""
-    turn = pl.int_range(pl.len()).over(keys).alias("turn")
-    pairs = mine.with_columns(turn).join(theirs.with_columns(turn), [*keys, "turn"])
+def _pair_by_occurrence(kernels: pl.DataFrame, results: pl.DataFrame, keys: list[str], match: str) -> pl.DataFrame:
+    """Pair the nth kernel with the nth launch among those with equal keys."""
+    occurrence = pl.int_range(pl.len()).over(keys).alias("occurrence")
+    pairs = kernels.with_columns(occurrence).join(results.with_columns(occurrence), [*keys, "occurrence"])
     return pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(match).alias("ncu_match"))
 
 
-def _window(mine: pl.DataFrame, theirs: pl.DataFrame) -> int | None:
-    """Find where the launches follow one another among the kernels without a gap.
+def _best_window(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
+    """Return the row at which the shapes of the launches occur consecutively among the kernels, or None.
 
-    Of several places it is the one where most ranges agree, of these the first; None if there is no such place.
+    Of several such rows it is the one where most sampled range paths agree, of these the first.
     """
-    kernels, launches = (_codes(frame["shape"]) for frame in (mine, theirs))
-    starts = _occurrences(kernels, launches)
+    shapes, result_shapes = (_integer_codes(frame["shape"]) for frame in (kernels, results))
+    starts = _sequence_positions(shapes, result_shapes)
     if not len(starts):
         return None
-    paths, wanted = _codes(mine["path"]), _codes(theirs["path"])
+    paths, result_paths = _integer_codes(kernels["path"]), _integer_codes(results["path"])
     agreeing = np.zeros(len(starts), np.int64)
-    for sample in np.unique(np.linspace(0, len(wanted) - 1, _SAMPLES).astype(np.int64)):
-        agreeing += paths[starts + sample] == wanted[sample]
-    at = int(starts[agreeing.argmax()])
-    return at if np.array_equal(kernels[at : at + len(launches)], launches) else None
+    for sample in np.unique(np.linspace(0, len(result_paths) - 1, _SAMPLES).astype(np.int64)):
+        agreeing += paths[starts + sample] == result_paths[sample]
+    start = int(starts[agreeing.argmax()])
+    # Different sequences can have equal hashes.
+    same = np.array_equal(shapes[start : start + len(result_shapes)], result_shapes)
+    return start if same else None
 
 
-def _codes(column: pl.Series) -> Codes:
+def _integer_codes(column: pl.Series) -> Codes:
     codes: Codes = column.cast(pl.Int64).fill_null(-1).to_numpy()
     return codes
 
 
-def _occurrences(codes: Codes, wanted: Codes) -> Codes:
-    """Return where some codes stand among others in their order, by a rolling hash that wraps at 2**64."""
-    count = len(wanted)
+def _sequence_positions(codes: Codes, sequence: Codes) -> Codes:
+    """Return the positions at which a sequence occurs in an array, by a rolling hash modulo 2**64."""
+    count = len(sequence)
     if not 0 < count <= len(codes):
         return np.empty(0, np.int64)
-    dice = np.random.default_rng(_SEED)
-    worth = dice.integers(1 << 63, size=int(max(codes.max(), wanted.max())) + 2, dtype=np.uint64)
+    generator = np.random.default_rng(_SEED)
+    values = generator.integers(1 << 63, size=int(max(codes.max(), sequence.max())) + 2, dtype=np.uint64)
     powers = np.full(len(codes) + 1, _BASE, np.uint64)
     powers[0] = 1
     np.multiply.accumulate(powers, out=powers)
     sums = np.zeros(len(codes) + 1, np.uint64)
-    np.cumsum(worth[codes] * powers[:-1], out=sums[1:])
-    whole = (worth[wanted] * powers[:count]).sum(dtype=np.uint64)
-    return np.flatnonzero(sums[count:] - sums[:-count] == whole * powers[: len(codes) - count + 1])
+    np.cumsum(values[codes] * powers[:-1], out=sums[1:])
+    sequence_hash = (values[sequence] * powers[:count]).sum(dtype=np.uint64)
+    return np.flatnonzero(sums[count:] - sums[:-count] == sequence_hash * powers[: len(codes) - count + 1])
 
 
-def _of_groups(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Give kernels the group of their kernel, grid and block; of a summary by range, that of their ranges."""
-    found = [_empty()]
+def _match_groups(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Pair kernels with the group of their shape; in a summary by range, with that of their shape and range path."""
+    matched = [_no_pairs()]
     for keys, groups in (
         (["shape", "path"], launches.filter("ranged")),
         (["shape"], launches.filter(~pl.col("ranged"))),
     ):
         pairs = rows.join(groups.unique(keys, keep="first", maintain_order=True), keys)
         rows = rows.join(pairs, "row", how="anti")
-        found.append(pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(GROUP).alias("ncu_match")))
-    return pl.concat(found)
+        matched.append(
+            pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(GROUP).alias("ncu_match"))
+        )
+    return pl.concat(matched)
 
 
-def _of_shape(rows: pl.DataFrame, launches: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Give the kernels that are left a launch of the same kernel, grid and block: of several, in turn.
+def _match_by_shape(rows: pl.DataFrame, launches: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """Pair the remaining kernels with launches of the same shape, in turn if there are several.
 
-    The turns go on from the kernels that were paired, before and after, so that what repeats keeps its place.
+    The turns continue those of the paired kernels in both directions, so that in a loop the nth launch of each
+    iteration is paired with the same result.
     """
     turn = pl.int_range(pl.len()).over("shape").cast(pl.Int64).alias("turn")
-    numbered = rows.filter(pl.col("shape").is_not_null()).with_columns(turn)
-    first = numbered.join(pairs, "row", how="semi").group_by("shape").agg(pl.col("turn").min().alias("first"))
-    of_shape = launches.with_columns(turn, pl.len().over("shape").cast(pl.Int64).alias("count"))
-    counts = of_shape.select("shape", "count").unique()
-    left = numbered.join(pairs, "row", how="anti").join(counts, "shape").join(first, "shape", how="left")
-    place = (pl.col("turn") - pl.col("first").fill_null(0)).mod("count")
-    found = left.with_columns(place.alias("turn")).join(of_shape, ["shape", "turn"])
-    return found.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(SHAPE).alias("ncu_match"))
+    turns = rows.filter(pl.col("shape").is_not_null()).with_columns(turn)
+    first = turns.join(pairs, "row", how="semi").group_by("shape").agg(pl.col("turn").min().alias("first"))
+    result_turns = launches.with_columns(turn, pl.len().over("shape").cast(pl.Int64).alias("count"))
+    counts = result_turns.select("shape", "count").unique()
+    remaining = turns.join(pairs, "row", how="anti").join(counts, "shape").join(first, "shape", how="left")
+    result_turn = (pl.col("turn") - pl.col("first").fill_null(0)).mod("count")
+    matched = remaining.with_columns(result_turn.alias("turn")).join(result_turns, ["shape", "turn"])
+    return matched.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(SHAPE).alias("ncu_match"))

@@ -1,4 +1,4 @@
-"""Names of kernels as different tools and versions spell them."""
+"""Normalize kernel names, which tools and versions spell differently."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ if TYPE_CHECKING:
 UNNAMED = "<unnamed>"
 
 
-def plain(names: pl.Expr) -> pl.Expr:
-    """Write names of kernels so that all spellings of one are equal: n texts in, n texts out; null stays null.
+def normalize_kernel_names(names: pl.Expr) -> pl.Expr:
+    """Normalize kernel names so that all spellings of a name are equal: n strings in, n strings out; null stays null.
 
-    Nsight Compute leaves out more and more: casts of template arguments (``(int)8`` is ``8``) and some namespaces
-    (``at::native::X`` is ``at::X``). Here all casts and all namespaces go, the type returned, and blanks.
+    Newer versions of Nsight Compute omit casts of template arguments (``(int)8`` becomes ``8``) and some namespaces
+    (``at::native::X`` becomes ``at::X``). This function removes all casts, suffixes of
+    numbers, namespaces, return types and blanks.
     """
-    named = names.str.replace_all("(anonymous namespace)", UNNAMED, literal=True)
-    bare = named.str.replace(r"^\s*void\s+", "").str.replace_all(rf"(?:[A-Za-z_]\w*|{UNNAMED})::", "")
-    values = bare.str.replace_all(r"\([A-Za-z_][\w ]*\)(-?\d)", "${1}").str.replace_all(r"(\d)[uUlL]+\b", "${1}")
-    return values.str.replace_all(r"\s+", "")
+    unified = names.str.replace_all("(anonymous namespace)", UNNAMED, literal=True)
+    unqualified = unified.str.replace(r"^\s*void\s+", "").str.replace_all(rf"(?:[A-Za-z_]\w*|{UNNAMED})::", "")
+    without_casts = unqualified.str.replace_all(r"\([A-Za-z_][\w ]*\)(-?\d)", "${1}").str.replace_all(
+        r"(\d)[uUlL]+\b", "${1}"
+    )
+    return without_casts.str.replace_all(r"\s+", "")
