@@ -56,7 +56,7 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_domains(self) -> pl.DataFrame:
-        """The only domain."""
+        """The only domain, ``default-domain``, to which all ops belong."""
         return pl.DataFrame({"domain_name_id": [1]})
 
     @functools.cached_property
@@ -78,7 +78,7 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def gpu_memories(self) -> pl.DataFrame:
-        """Memory of each GPU: 0, because captures do not record it."""
+        """Total and used memory of each GPU: 0, because captures do not record it."""
         zeros = pl.repeat(0, self.read_only_gpu_infos.height, dtype=pl.Int64, eager=True)
         return pl.DataFrame({"total": zeros, "used": zeros})
 
@@ -120,7 +120,7 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_model_info(self) -> pl.DataFrame:
-        """The only model."""
+        """The only model, in the domain ``default-domain``."""
         return pl.DataFrame({"domain_id": [1], "domain_name": [DOMAIN], "profile_name": [""]})
 
     @functools.cached_property
@@ -153,7 +153,7 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_sub_ops(self) -> pl.DataFrame:
-        """Parts of ops: always empty."""
+        """Ops nested in ops: an empty table, as in DLProf's databases."""
         return pl.DataFrame(schema=dict.fromkeys(("op_id", "start_time", "stop_time"), pl.Int64))
 
     @functools.cached_property

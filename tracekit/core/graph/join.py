@@ -76,34 +76,34 @@ def _matching_steps(
 
 def _node_suffix_matches(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
     """Match ops whose path is a suffix of the name of exactly one node."""
-    suffixes = _sub_paths(normalized, "name", suffixes=True).filter(pl.col("text") != pl.col("name"))
-    unambiguous = suffixes.filter(pl.col("count") >= MIN_PARTS).filter(pl.len().over("text") == 1)
-    return rows.select("row", "path").join(unambiguous.select("node", "text"), left_on="path", right_on="text")
+    suffixes = _sub_paths(normalized, "name", suffixes=True).filter(pl.col("sub_path") != pl.col("name"))
+    unambiguous = suffixes.filter(pl.col("count") >= MIN_PARTS).filter(pl.len().over("sub_path") == 1)
+    return rows.select("row", "path").join(unambiguous.select("node", "sub_path"), left_on="path", right_on="sub_path")
 
 
 def _op_suffix_matches(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataFrame:
     """Match ops to the node with the longest name that is a suffix of their path."""
-    return _longest_suffix_matches(rows, normalized.rename({"name": "text"}))
+    return _longest_suffix_matches(rows, normalized.rename({"name": "sub_path"}))
 
 
 def _longest_suffix_matches(rows: pl.DataFrame, targets: pl.DataFrame) -> pl.DataFrame:
-    """Match ops to the target with the longest ``text`` that is a suffix of their path, of at least ``MIN_PARTS``."""
+    """Match ops to the target whose ``sub_path`` is the longest suffix of their path, of at least ``MIN_PARTS``."""
     suffixes = _sub_paths(rows, "path", suffixes=True).filter(pl.col("count") >= MIN_PARTS)
-    matches = suffixes.join(targets, on="text")
+    matches = suffixes.join(targets, on="sub_path")
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
 def _scope_paths(normalized: pl.DataFrame) -> pl.DataFrame:
-    """Return the scopes that are not nodes themselves: ``text``, ``node`` (null), ``scope``."""
-    ancestors = _sub_paths(normalized, "name", suffixes=False).filter(pl.col("text") != pl.col("name"))
-    scopes = ancestors.select("text", node=pl.lit(None, pl.Int64), scope="text").unique("text")
-    return scopes.join(normalized.select(text="name"), on="text", how="anti")
+    """Return the scopes that are not nodes themselves: ``sub_path``, ``node`` (null), ``scope``."""
+    ancestors = _sub_paths(normalized, "name", suffixes=False).filter(pl.col("sub_path") != pl.col("name"))
+    scopes = ancestors.select("sub_path", node=pl.lit(None, pl.Int64), scope="sub_path").unique("sub_path")
+    return scopes.join(normalized.select(sub_path="name"), on="sub_path", how="anti")
 
 
 def _prefix_matches(rows: pl.DataFrame, normalized: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
     """Match ops to the deepest node or scope whose name is a prefix of their path; a node precedes a scope."""
-    nodes = normalized.select(text="name", node="node", scope=pl.lit(None, pl.String))
-    matches = _sub_paths(rows, "path", suffixes=False).join(pl.concat([nodes, scopes]), on="text")
+    nodes = normalized.select(sub_path="name", node="node", scope=pl.lit(None, pl.String))
+    matches = _sub_paths(rows, "path", suffixes=False).join(pl.concat([nodes, scopes]), on="sub_path")
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
@@ -111,7 +111,7 @@ def _sub_paths(rows: pl.DataFrame, column: str, *, suffixes: bool) -> pl.DataFra
     """Return the prefixes or suffixes of paths, with up to ``MAX_PARTS`` parts.
 
     Returns:
-        One row per row of ``rows`` and number of parts: the columns of ``rows``, ``text`` and ``count`` (of parts).
+        One row per row of ``rows`` and number of parts: the columns of ``rows``, ``sub_path`` and ``count`` (of parts).
     """
     parts = rows.with_columns(part=pl.col(column).str.split("/"))
     counts = pl.int_ranges(1, pl.col("part").list.len().clip(upper_bound=MAX_PARTS) + 1)
@@ -119,7 +119,7 @@ def _sub_paths(rows: pl.DataFrame, column: str, *, suffixes: bool) -> pl.DataFra
     part = pl.col("part").list.tail("count") if suffixes else pl.col("part").list.head("count")
     # The cast is needed for zero rows, for which polars before 2.1 infers a list of nulls.
     lists = pairs.select(part).to_series().cast(pl.List(pl.String))
-    return pairs.with_columns(lists.list.join("/").alias("text")).drop("part")
+    return pairs.with_columns(lists.list.join("/").alias("sub_path")).drop("part")
 
 
 def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
@@ -207,7 +207,9 @@ def scope_summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     terms = pl.concat([by_node, in_scope], how="diagonal").with_columns(pl.exclude("scope").fill_null(0))
     summed = terms.group_by("scope").agg(pl.all().sum())
     ancestors = (
-        _sub_paths(summed, "scope", suffixes=False).filter(pl.col("text") != "").with_columns(path=pl.col("text") + "/")
+        _sub_paths(summed, "scope", suffixes=False)
+        .filter(pl.col("sub_path") != "")
+        .with_columns(path=pl.col("sub_path") + "/")
     )
     contributions = pl.concat(
         [summed.with_columns(path=pl.lit("")), ancestors.select("path", *summed.columns)], how="diagonal"

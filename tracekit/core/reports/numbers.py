@@ -50,14 +50,14 @@ def _round_expr(x: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
 
 def _round_column(x: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
     size = x.abs()
-    whole = size.floor()
-    product, error = _exact_product(size - whole, float(scale))
+    integers = size.floor()
+    product, error = _exact_product(size - integers, float(scale))
     digits = product.floor()
     rest = product - digits
     tie = (rest == _HALF) & (error == 0)
     tie_goes_up = tie & (digits % 2 == 1) if ties_to_even else tie
     up = (rest > _HALF) | ((rest == _HALF) & (error > 0)) | tie_goes_up
-    scaled = whole.cast(pl.Int64) * scale + digits.cast(pl.Int64) + up.cast(pl.Int64)
+    scaled = integers.cast(pl.Int64) * scale + digits.cast(pl.Int64) + up.cast(pl.Int64)
     return scaled * (1 - 2 * (x < 0).cast(pl.Int64))
 
 

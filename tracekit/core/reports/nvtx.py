@@ -102,9 +102,9 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     tree = _with_children(tree, _CHILDREN, pl.col("duration_ns").sum().alias("children_ns"))
     rows = tree.lazy().filter(pl.col("level").is_not_null()).sort("start_ns", "duration_ns", "range_id")
     indent = pl.lit("").str.pad_start(2 * pl.col("level"), "-")
-    own = pl.col("duration_ns") - pl.col("children_ns")
+    own_ns = pl.col("duration_ns") - pl.col("children_ns")
     indented = pl.concat_str(indent, pl.col("tag").cast(pl.String))
-    return rows.with_columns(own.alias("own_ns"), indented.alias("indented"))
+    return rows.with_columns(own_ns.alias("own_ns"), indented.alias("indented"))
 
 
 @report(
@@ -192,11 +192,11 @@ def _with_parents(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _with_stack(tree: pl.DataFrame) -> pl.DataFrame:
     """Add ``parent_id`` and ``stack`` (``:id:id``, outermost first) where ``level`` is not null."""
-    own = tree.select(pl.concat_str(pl.lit(":"), pl.col("range_id").cast(pl.String))).to_series()
+    range_ids = tree.select(pl.concat_str(pl.lit(":"), pl.col("range_id").cast(pl.String))).to_series()
     parent_id = tree["range_id"].gather(tree["parent"]).alias("parent_id")
     has_level = pl.col("level").is_not_null()
     return tree.with_columns(
-        pl.when(has_level).then(parent_id).alias("parent_id"), paths(tree["parent"], own).alias("stack")
+        pl.when(has_level).then(parent_id).alias("parent_id"), paths(tree["parent"], range_ids).alias("stack")
     )
 
 

@@ -104,9 +104,9 @@ def report(
 ) -> Callable[[RowsFunction], Report]:
     """Return a decorator that declares a function as a report with its name, docstring and printed columns."""
 
-    def declare(build: RowsFunction) -> Report:
-        doc = (build.__doc__ or "").partition("\n")[0]
-        return Report(build.__name__, doc, columns, options, needs, reads, build)
+    def declare(build_rows: RowsFunction) -> Report:
+        doc = (build_rows.__doc__ or "").partition("\n")[0]
+        return Report(build_rows.__name__, doc, columns, options, needs, reads, build_rows)
 
     return declare
 
