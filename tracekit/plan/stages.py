@@ -228,15 +228,15 @@ class NcuJoined(Stage):
         """The result of each kernel, and how it was matched."""
         from tracekit.core.ncu import join
 
-        return join.join(to_frame(self._base, KERNELS), to_frame(self._results, RESULTS))
+        return join.match_kernels(to_frame(self._base, KERNELS), to_frame(self._results, RESULTS))
 
     @functools.cached_property
     def _metrics(self) -> pl.DataFrame:
         """One row per result, one column per metric."""
-        from tracekit.core.ncu import wide
+        from tracekit.core.ncu import wide_metrics
 
         launches = to_frame(self._results, RESULTS).select("launch_id")
-        metrics = wide(launches, to_frame(self._results, "ncu_metrics"))
+        metrics = wide_metrics(launches, to_frame(self._results, "ncu_metrics"))
         names = [c for c in metrics.columns if c not in self._base.schema(KERNELS).names]
         if missing := [c for c in self._chosen or () if c not in names]:
             hint = "tracekit rows FILE ncu_metrics lists those of a file"
@@ -363,7 +363,7 @@ class GraphJoined(Stage):
         from tracekit.core.graph import join
 
         ops = to_frame(self._ops, "ops").select(join.OP_COLUMNS).collect()
-        return join.columns(ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()).to_arrow()
+        return join.node_columns(ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()).to_arrow()
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the columns of ops and nodes that are matched."""

@@ -113,12 +113,12 @@ class TraceView:
         if name == reports.ADVISE:
             from tracekit.core.reports import advise
 
-            return advise.rolled_up(rollup_of(self.plan))
+            return advise.advise_rollup(rollup_of(self.plan))
         if not reports.is_known(name):
             from tracekit.core.dlprof.reports import REPORTS, run
 
             if name not in REPORTS:
-                raise reports.unknown(name, REPORTS)
+                raise reports.unknown_report_error(name, REPORTS)
             return run(rollup_of(self.plan), name)
         return reports.run(self.frame, name, self.prefetch)
 
