@@ -236,7 +236,7 @@ def _detect_debugging_functions(model: ModelSummary) -> Iterator[ExpertFinding]:
     if enabled:
         recommendation = "".join(f"Use {label} for debugging only.\n" for label in enabled)
         yield ExpertFinding(
-            "slow_api_detector", "Debugging functions were enabled, which slow the program down", recommendation
+            "slow_api_detector", "Functions for debugging were enabled, which slow the program down", recommendation
         )
 
 
