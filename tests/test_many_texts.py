@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests.benchmarks import repeat
-from tracekit.readers.common import pieces
+from tracekit.readers.common import builders
 from tracekit.readers.common.columns import DICTIONARY
 from tracekit.readers.nsys_rep import events
 
@@ -34,7 +34,7 @@ def whole(report: Path) -> tk.Trace:
 @pytest.fixture
 def in_pieces(report: Path, monkeypatch: pytest.MonkeyPatch) -> tk.Trace:
     monkeypatch.setattr(events, "BATCH_BYTES", 1 << 14)
-    monkeypatch.setattr(pieces, "few_alike", lambda *_: True)
+    monkeypatch.setattr(builders, "is_mostly_unique", lambda *_: True)
     trace = tk.load(report)
     assert trace._view.chunked_table("nvtx_ranges")["name"].num_chunks > 1
     return trace
@@ -79,8 +79,8 @@ def test_correlated_and_selected(in_pieces: tk.Trace, whole: tk.Trace) -> None:
 
 
 def test_many_texts_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "MANY_TEXTS", 3)
-    texts = pieces.collector(DICTIONARY, 2)
+    monkeypatch.setattr(builders, "MANY_STRINGS", 3)
+    texts = builders.column_builder(DICTIONARY, 2)
     for part in (["a", "b"], ["c", "b", None]):
         texts.append(pa.array(part, pa.string()).dictionary_encode())
     column = texts.finish()
@@ -89,7 +89,7 @@ def test_many_texts_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_few_texts_have_one_piece() -> None:
-    texts = pieces.collector(DICTIONARY, 2)
+    texts = builders.column_builder(DICTIONARY, 2)
     for part in (["a", "b", "a", None], ["b", "c"], []):
         texts.append(pa.array(part, pa.string()).dictionary_encode())
     column = texts.finish()

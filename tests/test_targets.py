@@ -453,7 +453,7 @@ from pathlib import Path
 from tracekit import interrupts, targets
 from tracekit.targets import rename
 if "two steps" in sys.argv: rename._system_call = lambda: None
-if "watch" in sys.argv: interrupts.watch()
+if "watch" in sys.argv: interrupts.install_handlers()
 with targets.output(Path(sys.argv[1]), is_ours=lambda p: True, overwrite=True) as new:
     new.mkdir()
     (new / "kernels.csv").write_text("new")

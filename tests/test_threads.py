@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tracekit.threads import BrokenRelayError, Relay, in_order
+from tracekit.threads import EarlierJobError, RunningTotals, map_in_order
 
 
 def test_totals_are_those_of_the_jobs_before() -> None:
-    relay = Relay()
-    assert list(in_order(lambda n: relay.hand_on(n, {"rows": n})["rows"], range(6))) == [0, 0, 1, 3, 6, 10]
+    relay = RunningTotals()
+    assert list(map_in_order(lambda n: relay.add_totals(n, {"rows": n})["rows"], range(6))) == [0, 0, 1, 3, 6, 10]
 
 
 def test_the_jobs_before_one_that_fails_go_on() -> None:
     """The last job fails first; nevertheless the first one gets its totals, and the error is that of the last."""
-    relay, failed = Relay(), threading.Event()
+    relay, failed = RunningTotals(), threading.Event()
 
     def job(number: int) -> int:
         with relay.holding(number):
@@ -23,17 +23,17 @@ def test_the_jobs_before_one_that_fails_go_on() -> None:
                 failed.set()
                 raise ValueError("the second job")
             assert failed.wait(30)
-            return relay.hand_on(number, {"rows": 1})["rows"]
+            return relay.add_totals(number, {"rows": 1})["rows"]
 
-    results = in_order(job, range(2))
+    results = map_in_order(job, range(2))
     assert next(results) == 0
     with pytest.raises(ValueError, match="the second job"):
         next(results)
 
 
 def test_the_jobs_behind_one_that_fails_do_not_wait() -> None:
-    relay = Relay()
+    relay = RunningTotals()
     with pytest.raises(ValueError, match="torn"), relay.holding(0):
         raise ValueError("torn")
-    with pytest.raises(BrokenRelayError):
-        relay.hand_on(1, {})
+    with pytest.raises(EarlierJobError):
+        relay.add_totals(1, {})

@@ -9,14 +9,14 @@ STANDARD_STREAMS = 3
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    interrupts.watch()
+    interrupts.install_handlers()
     _occupy_closed_streams()
     from tracekit import cli
 
     try:
         cli.main()
     finally:
-        interrupts.ignore()
+        interrupts.ignore_signals()
 
 
 def _occupy_closed_streams() -> None:

@@ -101,7 +101,7 @@ def _write_tables(
     view: View, write: Callable[[View, str, Path, Progress], None], paths: Mapping[str, Path], progress: Progress
 ) -> None:
     """Write tables to the files of one folder, in several threads with a common progress."""
-    from tracekit.threads import in_order
+    from tracekit.threads import map_in_order
 
     next(iter(paths.values())).parent.mkdir()
     view.prefetch(dict.fromkeys(paths))
@@ -119,7 +119,7 @@ def _write_tables(
 
         write(view, name, paths[name], report)
 
-    for _ in in_order(write_one, largest_first, WRITERS):
+    for _ in map_in_order(write_one, largest_first, WRITERS):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Work in several threads: results come in order, few of them at a time in memory, and totals go on from job to job."""
+"""Threads that process jobs in parallel, return results in order and share running totals."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 Job = TypeVar("Job")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 MAX_THREADS = 8
 
 
-def in_order(work: Callable[[Job], Made], jobs: Iterable[Job], most: int = MAX_THREADS) -> Iterator[Made]:
-    """Do some work on each job, in as many threads as there are cores: n jobs in, n results out, in their order.
+def map_in_order(
+    work: Callable[[Job], Result], jobs: Iterable[Job], max_threads: int = MAX_THREADS
+) -> Iterator[Result]:
+    """Apply a function to each job in several threads and yield the results in the order of the jobs.
 
-    Results wait to be taken: at most two a thread are done or under way. A single job is done where it is asked for.
+    At most two results per thread are computed ahead of the caller. A single job runs in the thread of the caller.
 
     Args:
-        work: What to do.
-        jobs: What to do it on.
-        most: Threads at most; work made of many short steps in numpy gains little from more than two, for each step
-            takes and gives back the interpreter's lock.
+        work: Function of one job.
+        jobs: The jobs.
+        max_threads: Maximum number of threads. Many short numpy calls gain little from more than two threads, because
+            each call acquires and releases the interpreter's lock.
     """
-    listed = list(jobs)
-    if len(listed) <= 1:
-        yield from map(work, listed)
+    job_list = list(jobs)
+    if len(job_list) <= 1:
+        yield from map(work, job_list)
         return
-    threads = min(most, MAX_THREADS, cores())
-    waiting: deque[Future[Made]] = deque()
+    threads = min(max_threads, MAX_THREADS, available_cores())
+    waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads, "tracekit") as pool:
         try:
-            for job in listed:
+            for job in job_list:
                 waiting.append(pool.submit(work, job))
                 if len(waiting) > 2 * threads:
                     yield waiting.popleft().result()
@@ -48,13 +50,13 @@ def in_order(work: Callable[[Job], Made], jobs: Iterable[Job], most: int = MAX_T
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def cores() -> int:
-    """Number of cores that this process may run on."""
+def available_cores() -> int:
+    """Return the number of CPU cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Relay:
-    """Totals that numbered jobs hand on to each other, from the first to the last, while they run in threads."""
+class RunningTotals:
+    """Running totals over numbered jobs that run in several threads: each job gets the totals of all earlier jobs."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
@@ -62,16 +64,16 @@ class Relay:
         self._totals: Counter[str] = Counter()
         self._failed: int | None = None
 
-    def hand_on(self, job: int, added: Mapping[str, int]) -> Counter[str]:
-        """Wait for the jobs before this one; return what they added up to, and add to it.
+    def add_totals(self, job: int, added: Mapping[str, int]) -> Counter[str]:
+        """Wait for all earlier jobs, return their totals, and add the counts of this job.
 
         Raises:
-            BrokenRelayError: One of them failed.
+            EarlierJobError: An earlier job failed.
         """
         with self._turn:
-            self._turn.wait_for(lambda: self._next == job or self._is_behind_a_failure(job))
+            self._turn.wait_for(lambda: self._next == job or self._has_earlier_failure(job))
             if self._next != job:
-                raise BrokenRelayError
+                raise EarlierJobError
             before = self._totals.copy()
             self._totals.update(added)
             self._next += 1
@@ -80,7 +82,7 @@ class Relay:
 
     @contextlib.contextmanager
     def holding(self, job: int) -> Iterator[None]:
-        """Let no later job wait for this one if it fails; those before it go on."""
+        """Return a context manager that lets later jobs fail instead of wait if this job fails."""
         try:
             yield
         except BaseException:
@@ -89,9 +91,9 @@ class Relay:
                 self._turn.notify_all()
             raise
 
-    def _is_behind_a_failure(self, job: int) -> bool:
+    def _has_earlier_failure(self, job: int) -> bool:
         return self._failed is not None and self._failed < job
 
 
-class BrokenRelayError(Exception):
-    """A job did not get its totals, because an earlier one failed; that one's error comes first."""
+class EarlierJobError(Exception):
+    """A job cannot get its totals because an earlier job failed. The error of the earlier job is raised first."""

@@ -13,8 +13,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.readers.common.protobuf.rewriting import Part, counted, edited, encoded, field
-from tracekit.readers.common.protobuf.wire import VARINT, Message, delimited, varint
+from tracekit.readers.common.protobuf.rewriting import (
+    FieldSpan,
+    edit_message,
+    encode_delimited,
+    encode_field,
+    encode_varint,
+)
+from tracekit.readers.common.protobuf.wire import VARINT, Message, read_delimited, read_varint
 from tracekit.readers.nsys_rep.container import END, OFFSETS, RAW, Container
 from tracekit.registry import Source
 
@@ -30,11 +36,11 @@ def report(source: Path, target: Path, times: int) -> None:
     container = Container(Source(source))
     raw, offsets = bytes(container.section(RAW)), container.section(OFFSETS)
     magic = len(b"QDTEXT00")
-    _, header_end = delimited(memoryview(raw), magic)
-    stream, first = delimited(memoryview(raw), header_end)
+    _, header_end = read_delimited(memoryview(raw), magic)
+    stream, first = read_delimited(memoryview(raw), header_end)
     strings_at = (Message(offsets).number(STRINGS_AT) or 0) + magic
     stream = _changed(stream, lambda number, n: n * times if number in COUNTS else n)
-    before = raw[:header_end] + counted(stream)
+    before = raw[:header_end] + encode_delimited(stream)
     moved = len(before) - first + (times - 1) * (strings_at - first)
     shifted = _changed(offsets, lambda number, n: n + moved if number in (STRINGS_AT, AFTER_STRINGS) else n)
     contents = b""
@@ -49,7 +55,9 @@ def report(source: Path, target: Path, times: int) -> None:
                 file.write(raw[strings_at:])
             else:
                 file.write(shifted if name == OFFSETS else container.section(name))
-            contents += field(1, field(1, name.encode()) + field(2, start) + field(3, file.tell() - start))
+            contents += encode_field(
+                1, encode_field(1, name.encode()) + encode_field(2, start) + encode_field(3, file.tell() - start)
+            )
         file.write(contents + struct.pack("<Q", file.tell()) + END)
 
 
@@ -75,10 +83,12 @@ def export(source: Path, target: Path, times: int) -> None:
 def _changed(data: memoryview, change: Callable[[int, int], int]) -> bytes:
     """Write a message again with some of its numbers changed."""
 
-    def edit(part: Part, value: bytes) -> bytes:
-        return encoded(change(part.number, varint(memoryview(value), 0)[0])) if part.kind == VARINT else value
+    def edit(part: FieldSpan, value: bytes) -> bytes:
+        return (
+            encode_varint(change(part.number, read_varint(memoryview(value), 0)[0])) if part.kind == VARINT else value
+        )
 
-    return edited(bytes(data), edit)
+    return edit_message(bytes(data), edit)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED64, VARINT
-from tracekit.readers.common.protobuf.wire import delimited as read_delimited
+from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED64, VARINT, read_delimited
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import CLOCKS, FACTS, OFFSETS, RAW, Container
 from tracekit.readers.nsys_rep.entries import count

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import distinct as module
 from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.distinct import distinct
+from tracekit.readers.common.protobuf.distinct import dictionary_encode
 
 TEXTS = st.binary(max_size=40) | st.sampled_from([b"", b"\0", b"a", b"a\0", b"forward", b"forward/layer1", b"x" * 300])
 
@@ -20,7 +20,7 @@ TEXTS = st.binary(max_size=40) | st.sampled_from([b"", b"\0", b"a", b"a\0", b"fo
 def placed(texts: Sequence[bytes], between: bytes = b"") -> tuple[Buffer, np.ndarray, np.ndarray]:
     data = b"".join(t + between for t in texts)
     buffer = Buffer(len(data))
-    buffer.octets[: len(data)] = np.frombuffer(data, np.uint8)
+    buffer.data[: len(data)] = np.frombuffer(data, np.uint8)
     sizes = np.array([len(t) for t in texts], np.int64)
     starts = np.cumsum(sizes + len(between)) - sizes - len(between)
     return buffer, starts, starts + sizes
@@ -30,7 +30,7 @@ def placed(texts: Sequence[bytes], between: bytes = b"") -> tuple[Buffer, np.nda
 def test_every_text_once_in_order_of_first_use(texts: list[bytes], between: bytes, rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MAX_ROWS", rows)
-        made = distinct(*placed(texts, between))
+        made = dictionary_encode(*placed(texts, between))
     assert made.to_pylist() == texts
     assert made.dictionary.to_pylist() == list(dict.fromkeys(texts))
 
@@ -38,15 +38,15 @@ def test_every_text_once_in_order_of_first_use(texts: list[bytes], between: byte
 @given(st.lists(TEXTS, max_size=60), st.sampled_from([1, 2, 8, 16]))
 def test_more_texts_than_the_table_takes(texts: list[bytes], places: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "PLACES", places)
-        made = distinct(*placed(texts))
+        patch.setattr(module, "TABLE_ENTRIES", places)
+        made = dictionary_encode(*placed(texts))
     assert made.to_pylist() == texts
     assert set(made.dictionary.to_pylist()) == set(texts)
 
 
 def test_many_different_texts() -> None:
     texts = [b"%d" % (n % 50_000) for n in range(120_000)]
-    made = distinct(*placed(texts))
+    made = dictionary_encode(*placed(texts))
     assert made.cast(pa.binary()).equals(pa.array(texts))
     assert 50_000 <= len(made.dictionary) < 110_000
 
@@ -54,5 +54,5 @@ def test_many_different_texts() -> None:
 @pytest.mark.parametrize("edges", [(0, 9), (9, 9), (3, 2), (-1, 2), (1 << 40, 1 << 40), (0, 1 << 32)])
 def test_places_beyond_the_bytes(edges: tuple[int, int]) -> None:
     buffer, *_ = placed([b"abcdefgh"])
-    with pytest.raises(Damage, match="a field reaches beyond its message"):
-        distinct(buffer, np.array(edges[:1]), np.array(edges[1:]))
+    with pytest.raises(Damage, match="a field extends beyond the end of its message"):
+        dictionary_encode(buffer, np.array(edges[:1]), np.array(edges[1:]))

@@ -175,7 +175,10 @@ def test_long_texts_that_many_rows_name(written: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(columns, "SPARE_TEXT_BYTES", 1)
     monkeypatch.setattr(columns, "MAX_TEXT_BYTES_PER_ROW", 0)
     for table, source in (("ops", "read_only_ops"), ("group_nodes", "group_ops")):
-        with tk.load(written) as trace, pytest.raises(CorruptTraceError, match=r"\d+ rows name \d+ bytes") as caught:
+        with (
+            tk.load(written) as trace,
+            pytest.raises(CorruptTraceError, match=r"\d+ rows refer to \d+ bytes") as caught,
+        ):
             trace[table]
         assert caught.value.table == source
 

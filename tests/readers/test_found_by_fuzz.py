@@ -12,7 +12,7 @@ import pytest
 import tracekit as tk
 from tests.readers.nsys_rep_files import Parts, message, strings
 from tracekit.errors import CorruptTraceError
-from tracekit.readers.common.damage import Damage, once
+from tracekit.readers.common.damage import Damage, checked_property
 from tracekit.readers.nsys.capture import NsysCapture
 
 ROOT = Path(__file__).parents[2]
@@ -53,12 +53,12 @@ def test_a_damaged_property_stays_damaged() -> None:
     class Things:
         looks = 0
 
-        @once
+        @checked_property
         def bad(self) -> int:
             self.looks += 1
             raise Damage("torn")
 
-        @once
+        @checked_property
         def good(self) -> int:
             self.looks += 1
             return 7
@@ -69,7 +69,7 @@ def test_a_damaged_property_stays_damaged() -> None:
         with pytest.raises(Damage, match="torn"):
             _ = things.bad
     assert things.looks == 2
-    assert isinstance(Things.good, once)
+    assert isinstance(Things.good, checked_property)
 
 
 def test_a_misfit_without_a_source_table_names_no_row() -> None:

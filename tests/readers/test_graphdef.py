@@ -327,7 +327,7 @@ def test_graphs_are_numbered_through() -> None:
 
 
 def test_what_is_no_graph_is_named() -> None:
-    with pytest.raises(Damage, match=r"^event 3: a field reaches beyond its message \(byte 0 of 3\)$"):
+    with pytest.raises(Damage, match=r"^event 3: a field extends beyond the end of its message \(offset 0 of 3\)$"):
         reading.read_graph(b"\x0a\x05a", label="event 3")
     many = message(*((2, b"\x12\x00") for _ in range(65)))
     with pytest.raises(Damage, match=r"^it: 65 meta graphs are more than 64$"):
@@ -335,7 +335,7 @@ def test_what_is_no_graph_is_named() -> None:
     typed = message((1, message((5, message((1, b"k"), (2, message((8, message((1, b"x"))))))))))
     with pytest.raises(Damage, match="the type of a tensor is not a number"):
         reading.read_graph(typed, label="it")
-    with pytest.raises(Damage, match=r"^it: the value of an attribute of 5 bytes is no message$"):
+    with pytest.raises(Damage, match=r"^it: the value of an attribute of 5 bytes is not a valid message$"):
         reading.read_graph(message((1, message((5, message((1, b"k"), (2, message((7, b"\x12\x05a")))))))), label="it")
 
 
@@ -382,7 +382,7 @@ def test_constants_take_no_memory() -> None:
 @pytest.mark.parametrize("octets", [b"\x0a\x85\x27a", b"\x0b\x00", b"\x0a\xff", b"\x0d\x00"])
 def test_damage_in_a_large_graph_is_told_with_its_place(octets: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payloads, "LARGE_BYTES", 0)
-    with pytest.raises(Damage, match=r"^it: .*(\(byte 2 of |at byte )"):
+    with pytest.raises(Damage, match=r"^it: .*(\(offset 2 of |at offset )"):
         reading.read_graph(b"\x12\x00" + octets, label="it")
 
 

@@ -146,12 +146,12 @@ def test_exports_hold_them_only_if_named(tmp_path: Path, format: str) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x22\x7f", "source 0, at byte .*, of 2 bytes is no message"),
-        (b"\x22\xff\xff\xff\xff\x0f", "source 0, at byte .*, of 6 bytes is no message"),
-        (made("SourceData", files=[b"\x0a\x7f"]), "a list of files of source 0 of 2 bytes is no message"),
+        (b"\x22\x7f", "source 0, at byte .*, of 2 bytes is not a valid message"),
+        (b"\x22\xff\xff\xff\xff\x0f", "source 0, at byte .*, of 6 bytes is not a valid message"),
+        (made("SourceData", files=[b"\x0a\x7f"]), "a list of files of source 0 of 2 bytes is not a valid message"),
         (
             made("SourceData", files=[made("SourceFiles", files=[b"\x12\x7f"])]),
-            "one of the files of source 0 of 2 bytes is no message",
+            "one of the files of source 0 of 2 bytes is not a valid message",
         ),
     ],
 )

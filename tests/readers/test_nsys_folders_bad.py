@@ -126,11 +126,11 @@ def test_a_stream_cut_between_two_batches(tmp_path: Path) -> None:
         reader.read_next_batch()
         size = mapped.tell()
     path.write_bytes(whole[:size])
-    said = f"{path}: table {KERNEL}: cannot be read: cut short: it has no end mark{again('arrowdir')}"
+    said = f"{path}: table {KERNEL}: cannot be read: truncated: it has no end marker{again('arrowdir')}"
     assert error_of(path.parent) == said
     path.write_bytes(whole[:size] + whole[-8:] + whole[size:])
-    said = f"{path}: table {KERNEL}: cannot be read: ends at {size + 8} of {len(whole) + 8} bytes{again('arrowdir')}"
-    assert error_of(path.parent) == said
+    said = f"its end marker is at offset {size + 8} of {len(whole) + 8}{again('arrowdir')}"
+    assert error_of(path.parent) == f"{path}: table {KERNEL}: cannot be read: {said}"
 
 
 @pytest.mark.parametrize(

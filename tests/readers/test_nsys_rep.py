@@ -346,15 +346,19 @@ def test_the_last_of_many_equal_fields_counts(tmp_path: Path) -> None:
     assert rows(capture, "nvtx_ranges", "start_ns", "end_ns") == [(4999, 9000)]
 
 
+OVERRUN = "a field extends beyond the end of its message"
+EVENT_OVERRUN = "the payload of an event extends beyond the end of the event"
+
+
 @pytest.mark.parametrize(
     ("block", "said"),
     [
         (packed(RANGE, size=200), "a block of {packed} bytes does not hold the 200 bytes it announces"),
         (packed(RANGE[:-1]), "a block of events is damaged at byte 0 of {left}"),
         (packed(b"\x08\x01"), "a block of events is damaged at byte 0 of 2"),
-        (packed(event(59, 102, (7, b"")).replace(b"\x3a\0", b"\x3a\7")), "a field reaches beyond its message"),
-        (packed(event(59, 102, (1, 59)) + message((1, b"\x08\x3b\xb2\x06\x7f"))), "an event reaches beyond its end"),
-        (packed(event(59, 102, (5, 1)).replace(b"\x28\1", b"\x2b\1")), "a field is of no known kind"),
+        (packed(event(59, 102, (7, b"")).replace(b"\x3a\0", b"\x3a\7")), OVERRUN),
+        (packed(event(59, 102, (1, 59)) + message((1, b"\x08\x3b\xb2\x06\x7f"))), EVENT_OVERRUN),
+        (packed(event(59, 102, (5, 1)).replace(b"\x28\1", b"\x2b\1")), "a field has an unknown wire type"),
         (packed(b"\x0a\0" * 200_000), "a block holds more than 131072 events"),
     ],
     ids=["tail", "cut", "tag", "field", "event", "kind", "entries"],
@@ -390,7 +394,7 @@ FACTS_ONLY = Parts().sections
         (Parts([], [strings("a", "b")], stream=message((1, 0), (3, 1), (9, "lz4"))), "after 2 of 1 strings"),
         (
             Parts(stream=message((1, 0), (9, "lz4"), (13, message((1, 1 << 32), (3, 0))), (14, b"\x0b"))),
-            "no field is of kind 3",
+            "a field has the unknown wire type 3",
         ),
     ],
     ids=["beyond", "between", "strings", "more", "types"],

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import Parts, message, varint
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import Buffer, decode, varints
-from tracekit.readers.common.protobuf.wire import Message, fields
-from tracekit.readers.common.protobuf.wire import varint as read_varint
+from tracekit.readers.common.protobuf.decoding import Buffer, decode, decode_varints
+from tracekit.readers.common.protobuf.wire import Message, read_fields, read_varint
 from tracekit.readers.nsys_rep import clocks, entries
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import Container
@@ -32,7 +31,7 @@ MESSAGES = st.lists(ORDERED.map(lambda m: sorted(m, key=lambda f: f[0])) | ORDER
 
 def buffer_of(data: bytes) -> Buffer:
     buffer = Buffer(len(data))
-    buffer.octets[: len(data)] = np.frombuffer(data, np.uint8)
+    buffer.data[: len(data)] = np.frombuffer(data, np.uint8)
     return buffer
 
 
@@ -44,10 +43,10 @@ def placed(parts: list[bytes]) -> tuple[Buffer, np.ndarray, np.ndarray]:
 @given(st.lists(NUMBERS, min_size=1, max_size=50))
 def test_numbers(values: list[int]) -> None:
     buffer, starts, ends = placed([varint(v) for v in values])
-    found, lengths = varints(buffer, starts)
+    found, lengths = decode_varints(buffer, starts)
     assert found.tolist() == values
     assert (starts + lengths).tolist() == ends.tolist()
-    data = memoryview(buffer.octets.data)
+    data = memoryview(buffer.data.data)
     assert [read_varint(data, int(s)) for s in starts] == list(zip(values, ends.tolist(), strict=True))
 
 
@@ -57,7 +56,7 @@ def test_messages(messages: list[list[tuple[int, int | bytes | float]]]) -> None
     buffer, starts, stops = placed(encoded)
     expected: dict[int, dict[int, int | bytes]] = {}
     for row, data in enumerate(encoded):
-        for number, value in fields(memoryview(data)):
+        for number, value in read_fields(memoryview(data)):
             expected.setdefault(number, {})[row] = value if isinstance(value, int) else bytes(value)
     kinds = {n: {type(v) for m in messages for k, v in m if k == n} for n in expected}
     if any(bytes in kind and len(kind) > 1 for kind in kinds.values()):
@@ -71,7 +70,7 @@ def test_messages(messages: list[list[tuple[int, int | bytes | float]]]) -> None
         for row in rows.tolist():
             at, value = int(field.values[row]), values[row]
             if field.stops is not None:
-                assert buffer.octets[at : field.stops[row]].tobytes() == value
+                assert buffer.data[at : field.stops[row]].tobytes() == value
             else:
                 assert at == (value if isinstance(value, int) else int.from_bytes(value, "little"))
 
@@ -79,7 +78,7 @@ def test_messages(messages: list[list[tuple[int, int | bytes | float]]]) -> None
 def test_ends_of_bytes_stay_when_only_some_messages_go_on() -> None:
     buffer, starts, stops = placed([message((1, b"ab"), (3, 1)), message((1, b"cd"), (2, b"later"), (3, 1))])
     first, last = decode(buffer, starts, stops, {1, 2})[1].spans()
-    assert [buffer.octets[a:b].tobytes() for a, b in zip(first, last, strict=True)] == [b"ab", b"cd"]
+    assert [buffer.data[a:b].tobytes() for a, b in zip(first, last, strict=True)] == [b"ab", b"cd"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +109,7 @@ from tracekit.readers.common.protobuf.decoding import Buffer, decode
 
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 buffers = [Buffer(1 << 24) for _ in range(4)]
-buffers[-1].octets[:3] = (8, 150, 1)
+buffers[-1].data[:3] = (8, 150, 1)
 print(decode(buffers[-1], np.array([0]), np.array([3]), {1})[1].values.tolist())
 try:
     Buffer(1 << 30)
@@ -118,7 +117,7 @@ except MemoryError as e:
     print(e)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[150]\nno 1078001664 bytes to decode in\n"
+    assert done.stdout == "[150]\ncannot allocate 1078001664 bytes to decode in\n"
 
 
 PAYLOADS = st.binary(max_size=300) | st.just(b"\x0a\2\x08\x30" * 9) | st.just(b"x" * 20_000)

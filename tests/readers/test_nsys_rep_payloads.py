@@ -359,7 +359,7 @@ def test_a_report_with_schemas_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (packed(b"\x0b"), "no field is of kind 3"),
+        (packed(b"\x0b"), "a field has the unknown wire type 3"),
         (packed(b"x", size=1 << 23), "announces 8388608 bytes"),
         (packed(b"\x08\x01" * (1 << 21) + b"\x08\x01"), "its payload schemas take 4194"),
         (b"", "are said to be at byte"),

@@ -33,7 +33,7 @@ from tests.readers.nsys_rep_files import (
 from tests.readers.test_nsys_rep_fuzz import CASES, MUTATIONS
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import parts
+from tracekit.readers.common.protobuf.rewriting import field_spans
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.common.redaction import Pseudonyms
 from tracekit.readers.nsys_rep import redact
@@ -132,7 +132,7 @@ def unpacked(path: Path) -> dict[str, bytes]:
 def differing(before: bytes, after: bytes, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
     """Paths of the fields that differ, as deep as both are messages."""
     try:
-        mine, theirs = list(parts(before)), list(parts(after))
+        mine, theirs = list(field_spans(before)), list(field_spans(after))
         assert mine
         assert [p.number for p in mine] == [p.number for p in theirs]
     except (Damage, AssertionError):
@@ -379,11 +379,11 @@ def tables(path: Path) -> dict[str, object] | None:
     ("data", "said"),
     [
         (PLANTED.pack()[:-1], "unfinished or cut short: its"),
-        (replace(PLANTED, header=message((2, b"\x0b"))).pack(), "no field is of kind 3\n"),
-        (replace(PLANTED, sections={FACTS: UI, OPTIONS: b"\x0a\x7f"}).pack(), "a field at byte 0 reaches beyond"),
+        (replace(PLANTED, header=message((2, b"\x0b"))).pack(), "a field has the unknown wire type 3\n"),
+        (replace(PLANTED, sections={FACTS: UI, OPTIONS: b"\x0a\x7f"}).pack(), "a field at offset 0 extends beyond"),
         (
             replace(PLANTED, strings=[b"\x0a\x7f"], stream=message((3, 1))).pack(),
-            "a field reaches beyond its message (byte 0 of 2)\n",
+            "a field extends beyond the end of its message (offset 0 of 2)\n",
         ),
     ],
     ids=["end", "header", "options", "strings"],
@@ -542,7 +542,7 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     nested_names = "".join(f"USER={'a' * n}\0" for n in range(2, 250)) + "PATH=/bin\0"
     run = [message((1, message((102, message((7, "a" * 300_000))))))] * 11
     named = Parts(run, [strings(nested_names)], stream=message((1, 11), (3, 1)))
-    yield "prefixes", named, "tells more than 128 names of which each begins with another"
+    yield "prefixes", named, "more than 128 private names are prefixes of one another"
     alike = "PATH=/bin\0" + "".join(f"V{n}=/opt/acme/{n:08}\0" for n in range(30_000))
     paths = [message((1, message((102, message((7, "/opt/acme/00000001 " * 80_000))))))] * 8
     yield "values", Parts(paths, [strings(alike)], stream=message((1, 8), (3, 1))), ""
@@ -552,8 +552,8 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of processor time")
 @pytest.mark.parametrize(("parts", "said"), [b[1:] for b in bombs()], ids=[b[0] for b in bombs()])
-def test_what_a_small_report_may_cost_is_bounded(parts: Parts, said: str, tmp_path: Path) -> None:
-    path = written(tmp_path, parts.pack())
+def test_what_a_small_report_may_cost_is_bounded(field_spans: Parts, said: str, tmp_path: Path) -> None:
+    path = written(tmp_path, field_spans.pack())
     assert path.stat().st_size < 1_500_000
     command = [sys.executable, "-c", LIMITED, path, tmp_path / "out.nsys-rep"]
     done = subprocess.run(command, cwd=CAPTURES.parent, capture_output=True, text=True, timeout=300, check=False)

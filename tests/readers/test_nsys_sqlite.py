@@ -591,15 +591,15 @@ def test_domains_and_categories_belong_to_a_process(tmp_path: Path) -> None:
 def test_numbered_rows() -> None:
     a = pa.chunked_array([pa.array([5, None, 5]), pa.array([5, 6])])
     b = pa.chunked_array([pa.array([1, 1, 1, 2, None])])
-    numbers, rows = col.number_rows(a, b)
+    numbers, rows = col.encode_rows(a, b)
     assert [rows[n] for n in numbers.to_pylist()] == [(5, 1), (None, 1), (5, 1), (5, 2), (6, None)]
-    assert col.number_rows(pa.chunked_array([pa.array([], pa.int64())]))[1] == []
+    assert col.encode_rows(pa.chunked_array([pa.array([], pa.int64())]))[1] == []
 
 
 def test_text_of_any_type() -> None:
-    assert col.text(pa.array([1, None]))[0].to_pylist() == ["1", None]
-    assert col.text(pa.array([b"a\0b", None, b"\xff"]))[0].to_pylist() == ["a\0b", None, "�"]
-    assert col.text(pa.array(["�"])) == (pa.array(["�"]), 0)
+    assert col.to_valid_utf8(pa.array([1, None]))[0].to_pylist() == ["1", None]
+    assert col.to_valid_utf8(pa.array([b"a\0b", None, b"\xff"]))[0].to_pylist() == ["a\0b", None, "�"]
+    assert col.to_valid_utf8(pa.array(["�"])) == (pa.array(["�"]), 0)
 
 
 def test_tables_decoded_from_their_pages_are_the_same(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,15 +140,15 @@ def test_truncated_at_every_page(tmp_path: Path) -> None:
     for size in {*range(PAGE, len(whole), PAGE), 100, 101, 4095, 4097, len(whole) - 1, len(whole) // 2 + 7}:
         path = written(tmp_path, whole[:size])
         error = error_of(path)
-        pages = f"its header counts {len(whole) // PAGE} pages of {PAGE} bytes, the file holds {size // PAGE}"
+        pages = f"its header counts {len(whole) // PAGE} pages of {PAGE} bytes, the file has {size // PAGE}"
         assert isinstance(error, CorruptTraceError)
-        assert str(error) == f"{path}: cut short: {pages}{AGAIN}"
+        assert str(error) == f"{path}: truncated: {pages}{AGAIN}"
 
 
 @pytest.mark.parametrize("size", [16, 17, 99])
 def test_truncated_in_its_header(tmp_path: Path, size: int) -> None:
     path = written(tmp_path, small()[:size])
-    assert str(error_of(path)) == f"{path}: cut short: {size} bytes{AGAIN}"
+    assert str(error_of(path)) == f"{path}: truncated: {size} bytes{AGAIN}"
 
 
 def test_truncated_where_the_header_does_not_tell(tmp_path: Path) -> None:
@@ -496,7 +496,7 @@ def test_a_journal_beside_the_file(tmp_path: Path, suffix: str, content: bytes) 
         error = error_of(opened)
         assert isinstance(error, CorruptTraceError)
         assert str(error) == (
-            f"{opened}: a {suffix[1:]} file beside it holds changes that are not in it yet"
+            f"{opened}: a {suffix[1:]} file beside it holds changes that it lacks"
             "\nHint: wait for the writer to end, or export it again"
         )
     beside.write_bytes(b"")

@@ -10,8 +10,8 @@ from tests.readers.nsys_rep_files import message
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import occurrences as module
 from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.occurrences import occurrences
-from tracekit.readers.common.protobuf.wire import fields
+from tracekit.readers.common.protobuf.occurrences import find_occurrences
+from tracekit.readers.common.protobuf.wire import read_fields
 
 VALUES = st.integers(0, (1 << 64) - 1) | st.binary(max_size=200) | st.floats(allow_nan=False)
 MESSAGES = st.lists(st.lists(st.tuples(st.sampled_from([1, 2, 3, 15, 16, 2047]), VALUES), max_size=9), max_size=20)
@@ -21,16 +21,16 @@ WANTED = (2, 2047, 1)
 def placed(parts: list[bytes]) -> tuple[Buffer, np.ndarray, np.ndarray]:
     data = b"".join(parts)
     buffer = Buffer(len(data))
-    buffer.octets[: len(data)] = np.frombuffer(data, np.uint8)
+    buffer.data[: len(data)] = np.frombuffer(data, np.uint8)
     ends = np.cumsum([len(p) for p in parts], dtype=np.int64)
     return buffer, ends - np.array([len(p) for p in parts], np.int64), ends
 
 
 def found(parts: list[bytes]) -> dict[int, list[tuple[int, bytes]]]:
     buffer, starts, stops = placed(parts)
-    made = occurrences(buffer, starts, stops, WANTED)
+    made = find_occurrences(buffer, starts, stops, WANTED)
     return {
-        number: [(row, buffer.octets[a:b].tobytes()) for row, a, b in zip(o.rows, o.starts, o.stops, strict=True)]
+        number: [(row, buffer.data[a:b].tobytes()) for row, a, b in zip(o.rows, o.starts, o.stops, strict=True)]
         for number, o in zip(WANTED, made, strict=True)
     }
 
@@ -38,7 +38,7 @@ def found(parts: list[bytes]) -> dict[int, list[tuple[int, bytes]]]:
 def expected(parts: list[bytes], messages: list[list[tuple[int, int | bytes | float]]]) -> dict[int, list[object]]:
     wanted: dict[int, list[object]] = {number: [] for number in WANTED}
     for row, (data, encoded) in enumerate(zip(parts, messages, strict=True)):
-        for (number, value), (_, told) in zip(fields(memoryview(data)), encoded, strict=True):
+        for (number, value), (_, told) in zip(read_fields(memoryview(data)), encoded, strict=True):
             if number in wanted and isinstance(told, bytes):
                 wanted[number].append((row, bytes(value)))  # type: ignore[arg-type]
     return wanted
@@ -55,7 +55,7 @@ def test_every_occurrence_is_found(messages: list[list[tuple[int, int | bytes | 
 def test_more_than_there_is_room_for_at_once() -> None:
     n = 700_000
     buffer, starts, stops = placed([b"\x0a\x01x" * n, b"\x0a\x00"])
-    one, two = occurrences(buffer, starts, stops, (1, 2))
+    one, two = find_occurrences(buffer, starts, stops, (1, 2))
     assert len(one) == n + 1
     assert (one.starts[:n] == np.arange(n) * 3 + 2).all()
     assert one.rows.tolist() == [0] * n + [1]
@@ -65,12 +65,12 @@ def test_more_than_there_is_room_for_at_once() -> None:
 @pytest.mark.parametrize(
     ("octets", "said"),
     [
-        (b"\x0a\x00\x0a\x05a", r"a field reaches beyond its message \(byte 2 of 5\)"),
-        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", r"reaches beyond its message \(byte 0 of 11\)"),
-        (b"\x0a\x00\x0b", r"a field is of no known kind \(byte 2 of 3\)"),
-        (b"\x0a\x00\x09abc", r"a field reaches beyond its message \(byte 2 of 6\)"),
-        (b"\xff\xff\x01", r"a number beyond all known ones \(byte 0 of 3\)"),
-        (b"\x08\xff", r"reaches beyond its message \(byte 0 of 2\)"),
+        (b"\x0a\x00\x0a\x05a", r"a field extends beyond the end of its message \(offset 2 of 5\)"),
+        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", r"extends beyond the end of its message \(offset 0 of 11\)"),
+        (b"\x0a\x00\x0b", r"a field has an unknown wire type \(offset 2 of 3\)"),
+        (b"\x0a\x00\x09abc", r"a field extends beyond the end of its message \(offset 2 of 6\)"),
+        (b"\xff\xff\x01", r"a number of 2048 or more \(offset 0 of 3\)"),
+        (b"\x08\xff", r"extends beyond the end of its message \(offset 0 of 2\)"),
     ],
 )
 def test_damage_is_told_with_its_place(octets: bytes, said: str) -> None:
@@ -81,5 +81,5 @@ def test_damage_is_told_with_its_place(octets: bytes, said: str) -> None:
 @pytest.mark.parametrize("wanted", [(), (0,), (2048,), tuple(range(1, 300))])
 def test_fields_that_cannot_be_found(wanted: tuple[int, ...]) -> None:
     buffer, starts, stops = placed([b""])
-    with pytest.raises(ValueError, match="cannot be found at once"):
-        occurrences(buffer, starts, stops, wanted)
+    with pytest.raises(ValueError, match="field numbers from 1 to 2047 are allowed"):
+        find_occurrences(buffer, starts, stops, wanted)

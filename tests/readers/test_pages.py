@@ -22,7 +22,7 @@ from tracekit.readers.common.sqlite.records import ROWID, ColumnInfo
 from tracekit.readers.common.sqlite.trees import Run
 
 if TYPE_CHECKING:
-    from tracekit.readers.common.sqlite.records import Column
+    from tracekit.readers.common.sqlite.records import DecodedColumn
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 FILES = sorted(CORPUS.glob("**/*.sqlite")) if CORPUS.is_dir() else []
@@ -62,13 +62,13 @@ class Pages:
         self.count = self.file.count
 
     def runs(self, root: int, size: int = 1 << 21) -> list[Run]:
-        return trees.runs(trees.walk(self.file, root), self.file.page_size, size)
+        return trees.split_runs(trees.read_tree(self.file, root), self.file.page_size, size)
 
-    def decode(self, run: Run, columns: list[int]) -> tuple[np.ndarray, list[Column]] | None:
+    def decode(self, run: Run, columns: list[int]) -> tuple[np.ndarray, list[DecodedColumn]] | None:
         block = self.file.read(run.pages)
-        cells = trees.cells(self.file, block, run)
-        assert trees.facts(self.file, block, cells, run).rows == len(cells.rowids)
-        found = records.decode(block, cells, columns)
+        cells = trees.find_cells(self.file, block, run)
+        assert trees.summarize(self.file, block, cells, run).rows == len(cells.rowids)
+        found = records.decode_integers(block, cells, columns)
         return None if found is None else (cells.rowids, found)
 
 
@@ -82,7 +82,7 @@ def layouts(path: Path) -> dict[str, Place]:
                 ColumnInfo(cid, n.decode(), kind.decode(), null, None, pk, hid)
                 for cid, n, kind, null, _, pk, hid in info
             ]
-            if root and (place := records.layout(sql.decode(), columns)):
+            if root and (place := records.decodable_columns(sql.decode(), columns)):
                 found[name.decode()] = Place(root, place)
     return found
 
@@ -322,11 +322,9 @@ def test_broken_trees_are_named(tmp_path: Path) -> None:
     path = made(tmp_path / "a.sqlite", "CREATE TABLE t (a INTEGER)", f"{MANY} INSERT INTO t SELECT i FROM k")
     whole = path.read_bytes()
     pages = Pages(path)
-    with pytest.raises(
-        Damage, match=rf"leads to page {pages.count + 1}, and its pages are those from 1 to {pages.count}"
-    ):
+    with pytest.raises(Damage, match=rf"refers to page {pages.count + 1}, and the valid pages are 1 to {pages.count}"):
         pages.runs(pages.count + 1)
-    for child, message in ((0, "leads to page 0"), (1, "leads to page 1"), (2, "two places"), (3, "two places")):
+    for child, message in ((0, "refers to page 0"), (1, "refers to page 1"), (2, "used twice"), (3, "used twice")):
         data = bytearray(whole)
         data[4096 + 8 : 4096 + 12] = struct.pack(">I", child)
         path.write_bytes(data)
@@ -335,7 +333,7 @@ def test_broken_trees_are_named(tmp_path: Path) -> None:
     data = bytearray(whole)
     data[16:18] = struct.pack(">H", 1000)
     path.write_bytes(data)
-    with pytest.raises(Damage, match="pages of 1000 bytes, 0 of them reserved"):
+    with pytest.raises(Damage, match="invalid page size of 1000 bytes with 0 reserved bytes"):
         Pages(path)
 
 

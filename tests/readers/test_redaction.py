@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import message
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import edited, parts, within
+from tracekit.readers.common.protobuf.rewriting import edit_message, field_spans, message_edit
 from tracekit.readers.common.redaction import (
     ADDRESS,
     COMMAND,
@@ -22,9 +22,9 @@ from tracekit.readers.common.redaction import (
     HOST,
     IDENTIFIER,
     KINDS,
+    MAX_NAMES,
+    MAX_VALUES,
     MENTION,
-    MOST_NAMES,
-    MOST_VALUES,
     NETWORK,
     PATH,
     SECRET,
@@ -35,7 +35,7 @@ from tracekit.readers.common.redaction import (
     is_environment,
     is_text,
     ledger,
-    without_folder,
+    program_name,
 )
 
 words = st.text("ab_-1", min_size=1, max_size=4).map(str.encode)
@@ -163,8 +163,8 @@ def test_texts_of_two_bytes_a_letter_are_overwritten() -> None:
 
 
 def test_more_names_than_a_capture_can_tell_are_refused() -> None:
-    environment = b"\0".join(b"USER=name%d" % i for i in range(MOST_NAMES + 1))
-    with pytest.raises(CorruptTraceError, match=f"^made: tells more than {MOST_NAMES} names of hosts and users$"):
+    environment = b"\0".join(b"USER=name%d" % i for i in range(MAX_NAMES + 1))
+    with pytest.raises(CorruptTraceError, match=f"^made: it reveals more than {MAX_NAMES} names of hosts and users$"):
         Redaction(Path("made")).learn(ENVIRONMENT, environment)
 
 
@@ -176,18 +176,18 @@ def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> 
         assert names.overwritten(b"of " + value + b"/b") == b"of " + b"x" * len(value) + b"/b"
     redaction = Redaction(Path("made"))
     redaction.learn(ENVIRONMENT, b"".join(b"USER=" + b"a" * n + b"\0" for n in range(2, 131)) + b"PATH=/bin")
-    with pytest.raises(CorruptTraceError, match="tells more than 128 names of which each begins with another"):
+    with pytest.raises(CorruptTraceError, match="more than 128 private names are prefixes of one another"):
         redaction.names()
 
 
 def test_more_values_than_a_capture_can_hold_are_refused() -> None:
-    environment = b"\0".join(b"TOKEN%d=secret-%d" % (i, i) for i in range(MOST_VALUES + 1))
-    with pytest.raises(CorruptTraceError, match=f"^made: its environments hold more than {MOST_VALUES} values$"):
+    environment = b"\0".join(b"TOKEN%d=secret-%d" % (i, i) for i in range(MAX_VALUES + 1))
+    with pytest.raises(CorruptTraceError, match=f"^made: its environments hold more than {MAX_VALUES} values$"):
         Redaction(Path("made")).learn(ENVIRONMENT, environment)
 
 
 def test_more_variables_than_a_capture_can_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "MOST_VARIABLES", 100)
+    monkeypatch.setattr(ledger, "MAX_VARIABLES", 100)
     with pytest.raises(CorruptTraceError, match=r"^made: its environments hold more than 100 variables$"):
         Redaction(Path("made")).learn(ENVIRONMENT, b"A=1\0" * 101)
 
@@ -200,12 +200,12 @@ camels = st.lists(st.sampled_from([b"ab", b"Ab", b"AB", b"aba", b"_", b"1", b" "
 
 @given(st.sets(st.text("ab", min_size=3, max_size=5).map(str.encode), min_size=1), camels)
 def test_parts_of_words_are_overwritten_and_nothing_else(names: set[bytes], text: bytes) -> None:
-    parts = parts_of_words.findall(text)
+    field_spans = parts_of_words.findall(text)
     out, at = [], 0
-    while at < len(parts):
-        runs = (b"".join(parts[at:end]) for end in range(len(parts), at, -1))
+    while at < len(field_spans):
+        runs = (b"".join(field_spans[at:end]) for end in range(len(field_spans), at, -1))
         run = next((r for r in runs if r.lower() in names), None)
-        out.append(parts[at] if run is None else b"x" * len(run))
+        out.append(field_spans[at] if run is None else b"x" * len(run))
         at += 1 if run is None else len(parts_of_words.findall(run))
     assert Names(names).overwritten(text) == b"".join(out)
 
@@ -442,7 +442,7 @@ def test_environments_are_told_by_their_shape(text: bytes, is_one: bool) -> None
     ],
 )
 def test_programs_keep_their_name(path: bytes, name: bytes) -> None:
-    assert without_folder(path) == name
+    assert program_name(path) == name
 
 
 values = st.integers(0, (1 << 64) - 1) | st.floats() | st.binary(max_size=20)
@@ -451,24 +451,24 @@ messages = st.lists(st.tuples(st.integers(1, 200), values), max_size=8).map(lamb
 
 @given(messages)
 def test_parts_cover_a_message(data: bytes) -> None:
-    found = list(parts(data))
+    found = list(field_spans(data))
     assert b"".join(data[p.begin : p.end] for p in found) == data
-    assert edited(data, lambda _, value: value) is data
+    assert edit_message(data, lambda _, value: value) is data
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), values), max_size=8), st.binary(max_size=200))
 def test_only_the_named_fields_change(fields: list[tuple[int, int | float | bytes]], value: bytes) -> None:
     chosen = {2: lambda _: value}
     expected = message(*((n, value if n == 2 and isinstance(v, bytes) else v) for n, v in fields))
-    assert within(chosen)(message(*fields)) == expected
+    assert message_edit(chosen)(message(*fields)) == expected
     outer = message((1, message(*fields)), (7, 7))
-    assert within({1: within(chosen)})(outer) == message((1, expected), (7, 7))
+    assert message_edit({1: message_edit(chosen)})(outer) == message((1, expected), (7, 7))
 
 
 @given(st.binary(max_size=30))
 def test_what_is_no_message_is_said_to_be_damaged(data: bytes) -> None:
     try:
-        found = list(parts(data))
+        found = list(field_spans(data))
     except Damage:
         return
     assert b"".join(data[p.begin : p.end] for p in found) == data
@@ -477,4 +477,4 @@ def test_what_is_no_message_is_said_to_be_damaged(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"\x0b", b"\x0a", b"\x0a\x05abc", b"\x09abc", b"\x08" + b"\xff" * 11, b"\x08\x80"])
 def test_damage_is_found(data: bytes) -> None:
     with pytest.raises(Damage):
-        list(parts(data))
+        list(field_spans(data))

@@ -128,7 +128,7 @@ def test_count_and_rows_come_from_one_source(tmp_path: Path) -> None:
         with untouched(path), tk.load(path) as trace, pytest.raises(CorruptTraceError) as caught:
             ask(trace)
         assert caught.value.table == SYNC
-        assert "holds rowids other than the pages that lead to it say" in str(caught.value)
+        assert "holds rowids outside the range that its parents allow" in str(caught.value)
 
 
 def test_rows_are_those_of_the_table_not_of_an_index(tmp_path: Path) -> None:
@@ -156,7 +156,9 @@ def test_sqlite_reads_what_the_pages_hold_or_it_is_an_error(tmp_path: Path, monk
     monkeypatch.setattr(connections.Connections, "fetch", fetch)
     monkeypatch.setattr(database, "LARGE_RUNS", 1 << 30)
     with (
-        pytest.raises(CorruptTraceError, match=r"SQLite reads \d+ rows from -?\d+ to \d+, its pages hold \d+"),
+        pytest.raises(
+            CorruptTraceError, match=r"SQLite returned \d+ of the rows -?\d+ to \d+, and their pages hold \d+"
+        ),
         tk.load(path),
     ):
         pass
@@ -234,7 +236,7 @@ def test_long_texts_that_many_rows_name(tmp_path: Path, monkeypatch: pytest.Monk
         ("streams", "TARGET_INFO_NVTX_CUDA_STREAM"),
         ("devices", "TARGET_INFO_CUDA_GPU"),
     ):
-        with tk.load(path) as trace, pytest.raises(CorruptTraceError, match=r"\d+ rows name \d+ bytes") as caught:
+        with tk.load(path) as trace, pytest.raises(CorruptTraceError, match=r"\d+ rows refer to \d+ bytes") as caught:
             trace[table]
         assert caught.value.table == source
 
@@ -281,7 +283,7 @@ def test_few_pages_with_very_many_ways_through_them(tmp_path: Path) -> None:
     assert len(inner) > 50
     places = [(at, number(pages.number(pages.children(page)[0]))) for page in inner for at in pages.children(page)]
     path.write_bytes(changed(file, *places))
-    assert "belongs to two places" in refused(path, "kernels")
+    assert "is used twice" in refused(path, "kernels")
 
 
 @pytest.mark.parametrize("made", ["export", "database"])
@@ -431,7 +433,7 @@ def test_statistics_are_checked_before_sqlite_reads_them(tmp_path: Path) -> None
         children = pages.children(root_of(path, "sqlite_stat1"))
         return changed(file, *((at, number(pages.number(children[0]))) for at in children))
 
-    assert "belongs to two places" in refused(rewritten(path, ways))
+    assert "is used twice" in refused(rewritten(path, ways))
     plainly = edited(tmp_path, "ANALYZE", name="analyzed.sqlite")
     with tk.load(plainly) as trace:
         assert trace.count("kernels") == 52

@@ -324,7 +324,9 @@ def test_a_damaged_graph_costs_no_points(tmp_path: Path) -> None:
     path = written(tmp_path, event(graph_def=b"\x0a\xff\x01"), scalar(1, 1))
     with tk.load(path) as trace:
         assert trace.count("scalars") == 1
-        with pytest.raises(CorruptTraceError, match=r"the graph at byte \d+: a field reaches beyond its message"):
+        with pytest.raises(
+            CorruptTraceError, match=r"the graph at byte \d+: a field extends beyond the end of its message"
+        ):
             trace.table("graph_nodes")
 
 
@@ -407,7 +409,9 @@ def test_a_size_that_lies(tmp_path: Path) -> None:
 
 def test_a_record_that_is_whole_and_no_message(tmp_path: Path) -> None:
     path = written(tmp_path, b"\x2a\xff\x7f")
-    with pytest.raises(CorruptTraceError, match=r"a field reaches beyond its message.*\(bytes 0 to 61\)\nHint: "):
+    with pytest.raises(
+        CorruptTraceError, match=r"a field extends beyond the end of its message.*\(bytes 0 to 61\)\nHint: "
+    ):
         tk.load(path)
     path.write_bytes(packed(b"\x2d1234"))
     with pytest.raises(CorruptTraceError, match="a field of an event has an unexpected wire type"):

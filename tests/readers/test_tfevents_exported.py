@@ -228,7 +228,9 @@ def test_a_damaged_graph_of_a_function(tmp_path: Path) -> None:
     path = written(tmp_path, scalar(1, 1), exports("f", bad, plugin=GRAPH))
     with tk.load(path) as trace:
         assert trace.count("scalars") == 1
-        with pytest.raises(CorruptTraceError, match=r"the graph at byte \d+: a field reaches beyond its message"):
+        with pytest.raises(
+            CorruptTraceError, match=r"the graph at byte \d+: a field extends beyond the end of its message"
+        ):
             trace.table("graph_nodes")
 
 

@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    interrupts.begin()
+    interrupts.reset()
     try:
         return int(cli.main(standalone_mode=False) or 0)
     except click.ClickException as e:

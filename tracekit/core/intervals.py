@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import polars as pl
 
 from tracekit.core.reach import Reach
-from tracekit.threads import in_order
+from tracekit.threads import map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -229,7 +229,7 @@ def _in_slices(work: Callable[[Rows], pl.Series], rows: Rows) -> pl.Series:
     """Work on slices of rows in several threads, if there are many: n rows in, n values out."""
     if len(rows) <= _MANY:
         return work(rows)
-    return pl.concat(in_order(work, [rows.slice(at, _MANY) for at in range(0, len(rows), _MANY)]))
+    return pl.concat(map_in_order(work, [rows.slice(at, _MANY) for at in range(0, len(rows), _MANY)]))
 
 
 def depths(parents: pl.Series) -> pl.Series:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.readers.common.table_files import TableFiles, find, one_file
+from tracekit.readers.common.table_files import TableFiles, find_table_files, single_table_file
 from tracekit.registry import Reader
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ MAGIC = b"ARROW1"
 
 def sniff(source: Source) -> bool:
     """Return whether this is an Arrow IPC file, or a folder with Arrow IPC files named after declared tables."""
-    return source.head.startswith(MAGIC) or bool(find(source, ".arrow"))
+    return source.head.startswith(MAGIC) or bool(find_table_files(source, ".arrow"))
 
 
 def open_tables(source: Source) -> TableFiles:
     """Open an Arrow IPC file of one table, or a folder with one file per table."""
     from tracekit.readers.common.arrow_ipc import IpcFile
 
-    return TableFiles(find(source, ".arrow") or one_file(source, IpcFile), IpcFile)
+    return TableFiles(find_table_files(source, ".arrow") or single_table_file(source, IpcFile), IpcFile)
 
 
 READER = Reader("arrow", "Arrow IPC files of tracekit's tables, one or a folder", (".arrow",), sniff, open_tables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.readers.common.table_files import TableFiles, find, is_text, one_file
+from tracekit.readers.common.table_files import TableFiles, find_table_files, is_string_type, single_table_file
 from tracekit.registry import Reader
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ MAGIC = b"PAR1"
 
 def sniff(source: Source) -> bool:
     """Return whether this is a Parquet file, or a folder with Parquet files named after declared tables."""
-    return source.head.startswith(MAGIC) or bool(find(source, ".parquet"))
+    return source.head.startswith(MAGIC) or bool(find_table_files(source, ".parquet"))
 
 
 def open_tables(source: Source) -> TableFiles:
     """Open a Parquet file of one table, or a folder with one file per table."""
-    return TableFiles(find(source, ".parquet") or one_file(source, _ParquetFile), _ParquetFile)
+    return TableFiles(find_table_files(source, ".parquet") or single_table_file(source, _ParquetFile), _ParquetFile)
 
 
 class _ParquetFile:
@@ -52,8 +52,8 @@ class _ParquetFile:
         if not self._metadata.num_row_groups:  # pyarrow 18 cannot read such a file
             return self.schema.empty_table().select(list(columns))
         parquet_pages.check_columns(file, self._metadata, columns, budget)
-        string_columns = [c for c in columns if is_text(self.schema.field(c).type)]
-        long_columns = parquet_pages.long_texts(file, self._metadata, string_columns, budget)
+        string_columns = [c for c in columns if is_string_type(self.schema.field(c).type)]
+        long_columns = parquet_pages.columns_of_long_strings(file, self._metadata, string_columns, budget)
         with _open_parquet(file, metadata=self._metadata, read_dictionary=long_columns) as parquet:
             data = parquet.read(list(columns))
         file.check()

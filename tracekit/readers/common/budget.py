@@ -1,7 +1,7 @@
-"""How much memory a file may take, by its size: a small file never becomes a large table.
+"""Memory limits for reading a file, in proportion to its size, so that a small file never becomes a large table.
 
-Compressed and repeated values take almost no room in a file: a kilobyte can announce a billion rows. So rows are
-counted before memory is allocated for them, against a fixed amount and a multiple of the size of the file. The largest
+Compressed and repeated values take almost no space in a file: a kilobyte can declare a billion rows. So the memory of
+rows is counted before it is allocated, against a fixed amount plus a multiple of the file size. The largest
 multiple seen in real files is 22; ``docs/errors.md`` lists what the worst files cost.
 """
 
@@ -21,27 +21,27 @@ Item = TypeVar("Item")
 START_BYTES = 64 << 20
 BYTES_PER_BYTE = 256
 CELL_BYTES = 8
-"""Memory of a value in a column."""
+"""Memory of one value in a column."""
 OBJECT_ROW_BYTES = 1 << 10
-"""Memory of a row that is made of Python objects."""
+"""Memory of one row that consists of Python objects."""
 _AT_ONCE = 128
 
 
 class Budget:
-    """Memory that one file may take; several threads may count at once.
+    """A limit on the memory that reading a file may allocate. It is thread-safe.
 
     Attributes:
-        most: Bytes in all.
-        taken: Bytes that are counted so far.
+        most: Limit in bytes.
+        taken: Bytes counted so far.
     """
 
     def __init__(self, file_bytes: int, per_byte: int = BYTES_PER_BYTE, taken: int = 0) -> None:
-        """Set the budget.
+        """Create a budget for a file.
 
         Args:
-            file_bytes: Size of the file.
-            per_byte: Bytes of memory that each byte of the file may take beyond the fixed amount.
-            taken: Bytes that are taken already.
+            file_bytes: Size of the file in bytes.
+            per_byte: Bytes of memory allowed per byte of the file, beyond the fixed amount.
+            taken: Bytes that are allocated already.
         """
         self.most = START_BYTES + per_byte * file_bytes
         self.taken = taken
@@ -50,29 +50,29 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """Bytes that are left."""
+        """Bytes that may still be allocated."""
         return self.most - self.taken
 
     def take(self, rows: int, row_bytes: int, what: str) -> None:
-        """Count memory that is going to be allocated and kept.
+        """Count memory that is about to be allocated and kept.
 
         Args:
             rows: Number of rows.
-            row_bytes: Memory of each.
-            what: What they are, for the error: "rows of kernels".
+            row_bytes: Memory of one row in bytes.
+            what: Noun for the rows, for the error: "rows of kernels".
 
         Raises:
-            Damage: There is not so much left.
+            Damage: The remaining budget is smaller.
         """
         with self._lock:
             self._check(rows, row_bytes, what, self.left)
             self.taken += rows * row_bytes
 
     def check(self, rows: int, row_bytes: int, what: str) -> None:
-        """Check memory that is going to be allocated for a moment.
+        """Check memory that is about to be allocated and released soon, without counting it.
 
         Raises:
-            Damage: It is more than there is in all.
+            Damage: It exceeds the whole budget.
         """
         self._check(rows, row_bytes, what, self.most)
 
@@ -80,10 +80,10 @@ class Budget:
         """Yield items that become Python objects, counting their memory.
 
         Raises:
-            Damage: There are too many.
+            Damage: The items exceed the budget.
         """
-        for nth, item in enumerate(items):
-            if nth % _AT_ONCE == 0:
+        for i, item in enumerate(items):
+            if i % _AT_ONCE == 0:
                 self.take(_AT_ONCE, row_bytes, what)
             yield item
 
@@ -96,32 +96,31 @@ class Budget:
 
 
 class Ledger:
-    """What all that was read of one file, or of one folder, takes in memory, for as long as it is open.
+    """The memory of everything that was read from an open file or folder.
 
-    What is read another time is counted once.
+    Data that is read again is counted once.
     """
 
     def __init__(self, file_bytes: int) -> None:
-        """Begin with nothing read.
+        """Create an empty ledger.
 
         Args:
-            file_bytes: Size of the file, or of all files of the folder.
+            file_bytes: Size of the file, or of all files of the folder, in bytes.
         """
         self._file_bytes = file_bytes
         self._kept: dict[tuple[int, Hashable], int] = {}
 
     def budget(self) -> Budget:
-        """Return a budget for something that is not kept."""
+        """Return a separate budget for data that is not kept."""
         return Budget(self._file_bytes)
 
     @contextlib.contextmanager
     def reading(self, what: Hashable, per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
-        """Lend a budget for reading something; what it takes is kept when that is done.
+        """Return a context manager that provides the budget for reading some data and records what it used.
 
         Args:
-            what: What is read.
-            per_byte: Bytes of memory that each byte of the file may take. What is read with another number has a budget
-                of its own.
+            what: Key of the data.
+            per_byte: Bytes of memory allowed per byte of the file. Each value has a budget of its own.
         """
         others = sum(size for key, size in list(self._kept.items()) if key[0] == per_byte and key[1] != what)
         budget = Budget(self._file_bytes, per_byte, others)

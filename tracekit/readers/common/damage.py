@@ -1,4 +1,4 @@
-"""Damage found deep inside a binary report, and how it becomes the error that names the file."""
+"""The internal exception for damaged files, and its conversion to the public error that names the file."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
     from tracekit.files import InputFile
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 COPY_AGAIN = "copy the report again from where it was recorded, or record it again"
 
 
-class Damage(Exception):  # noqa: N818 - never leaves the reader: ``located`` turns it into a CorruptTraceError
-    """The bytes break the format."""
+class Damage(Exception):  # noqa: N818 - never leaves the reader: ``damage_as_error`` turns it into a CorruptTraceError
+    """Bytes that violate the file format."""
 
 
 @contextlib.contextmanager
-def located(path: Path, table: str | None = None, file: InputFile | None = None) -> Iterator[None]:
-    """Turn damage that is found inside into the error that names the file.
+def damage_as_error(path: Path, table: str | None = None, file: InputFile | None = None) -> Iterator[None]:
+    """Return a context manager that converts ``Damage`` to an error that names the file.
 
     Args:
-        path: The file.
-        table: Table that is read.
-        file: The file, if it is open; where it changed since it was opened, that is the error instead.
+        path: Path of the file.
+        table: Name of the table that is read, for the error.
+        file: The open file, if any. If it changed since it was opened, that is reported instead of the damage.
 
     Raises:
-        CorruptTraceError: Damage was found.
-        TracekitError: The file changed.
+        CorruptTraceError: The file is damaged.
+        TracekitError: The file changed while it was open.
     """
     try:
         yield
@@ -46,17 +46,17 @@ def located(path: Path, table: str | None = None, file: InputFile | None = None)
         raise CorruptTraceError(str(e), path=path, table=table, hint=COPY_AGAIN) from e
 
 
-class once(functools.cached_property[Made]):  # noqa: N801 - a decorator
-    """A property that is worked out once; damage that is found is raised again without another look."""
+class checked_property(functools.cached_property[Value]):  # noqa: N801 - a decorator
+    """A cached property that also caches ``Damage`` and raises it again at each access."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return what was worked out."""
-        found = {} if instance is None else instance.__dict__
+        """Return the cached value, or compute it at the first access."""
+        cache = {} if instance is None else instance.__dict__
         name = f"{self.attrname} is damaged"
-        if name in found:
-            raise Damage(found[name])
+        if name in cache:
+            raise Damage(cache[name])
         try:
             return super().__get__(instance, owner)
         except Damage as e:
-            found[name] = str(e)
+            cache[name] = str(e)
             raise

@@ -1,4 +1,4 @@
-"""Tables of FlatBuffers, in which Arrow describes its messages; every place is checked before it is looked at."""
+"""FlatBuffers tables, in which Arrow describes its messages. Every offset is checked before it is used."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TO_VTABLE = struct.Struct("<i")
 _ENTRY = struct.Struct("<H")
 
 
-class Table:
-    """A table in some bytes; its fields are asked for by number.
+class FlatTable:
+    """A FlatBuffers table in a buffer, with fields accessed by number.
 
     Attributes:
-        at: Where it begins.
+        at: Offset of the table in the buffer.
     """
 
     __slots__ = ("_data", "_vtable", "_vtable_size", "at")
@@ -27,63 +27,72 @@ class Table:
     def __init__(self, data: bytes, at: int) -> None:
         self.at = at
         self._data = data
-        self._vtable = at - _number(data, at, _TO_VTABLE)
-        self._vtable_size = _number(data, self._vtable, _ENTRY)
+        self._vtable = at - _read_number(data, at, _TO_VTABLE)
+        self._vtable_size = _read_number(data, self._vtable, _ENTRY)
 
     @classmethod
-    def root(cls, data: bytes) -> Table:
-        """Return the table at the root of some bytes.
+    def root(cls, data: bytes) -> FlatTable:
+        """Return the root table of a buffer.
 
         Raises:
-            Damage: There is none.
+            Damage: The root table lies outside the buffer.
         """
-        return cls(data, _number(data, 0, _OFFSET))
+        return cls(data, _read_number(data, 0, _OFFSET))
 
     def number(self, field: int, form: str, default: int = 0) -> int:
-        """Return a number, packed as ``struct`` calls it.
+        """Return the number in a field, or a default if the field is absent.
+
+        Args:
+            field: Number of the field.
+            form: Format of the number, as in the module ``struct``.
+            default: Value of an absent field.
 
         Raises:
-            Damage: It lies outside.
+            Damage: The number lies outside the buffer.
         """
         at = self._field(field)
-        return default if at is None else _number(self._data, at, struct.Struct(form))
+        return default if at is None else _read_number(self._data, at, struct.Struct(form))
 
-    def table(self, field: int) -> Table | None:
-        """Return a table inside; None if it is absent.
+    def table(self, field: int) -> FlatTable | None:
+        """Return the table in a field; None if the field is absent.
 
         Raises:
-            Damage: It lies outside.
+            Damage: The table lies outside the buffer.
         """
         at = self._field(field)
-        return None if at is None else Table(self._data, at + _number(self._data, at, _OFFSET))
+        return None if at is None else FlatTable(self._data, at + _read_number(self._data, at, _OFFSET))
 
     def structs(self, field: int, form: str) -> Iterator[tuple[int, ...]]:
-        """Yield the structs of a vector, packed as ``struct`` calls them; none if it is absent.
+        """Yield the structs of the vector in a field; nothing if the field is absent.
+
+        Args:
+            field: Number of the field.
+            form: Format of a struct, as in the module ``struct``.
 
         Raises:
-            Damage: They lie outside.
+            Damage: The vector lies outside the buffer.
         """
         at = self._field(field)
         if at is None:
             return iter(())
-        at += _number(self._data, at, _OFFSET)
+        at += _read_number(self._data, at, _OFFSET)
         start = at + _OFFSET.size
-        stop = start + _number(self._data, at, _OFFSET) * struct.calcsize(form)
+        stop = start + _read_number(self._data, at, _OFFSET) * struct.calcsize(form)
         if stop > len(self._data):
-            raise Damage(f"a vector at byte {at} of {len(self._data)} reaches beyond its message")
+            raise Damage(f"a vector at offset {at} of {len(self._data)} extends beyond the end of its message")
         return struct.iter_unpack(form, memoryview(self._data)[start:stop])
 
     def _field(self, field: int) -> int | None:
-        """Return where a field stands; None if it is absent."""
-        place = 2 * _ENTRY.size + field * _ENTRY.size
-        if place + _ENTRY.size > self._vtable_size:
+        """Return the offset of the value of a field; None if the field is absent."""
+        entry = 2 * _ENTRY.size + field * _ENTRY.size
+        if entry + _ENTRY.size > self._vtable_size:
             return None
-        offset = _number(self._data, self._vtable + place, _ENTRY)
+        offset = _read_number(self._data, self._vtable + entry, _ENTRY)
         return self.at + offset if offset else None
 
 
-def _number(data: bytes, at: int, form: struct.Struct) -> int:
+def _read_number(data: bytes, at: int, form: struct.Struct) -> int:
     if not 0 <= at <= len(data) - form.size:
-        raise Damage(f"a number at byte {at} of {len(data)} lies outside of its message")
+        raise Damage(f"a number at offset {at} lies outside its message of {len(data)} bytes")
     number: int = form.unpack_from(data, at)[0]
     return number

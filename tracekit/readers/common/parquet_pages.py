@@ -1,7 +1,7 @@
-"""Pages of Parquet columns: what their headers announce, read before pyarrow sets memory aside for it.
+"""Parquet page headers, read to check the memory of columns before pyarrow allocates it.
 
-A page of some bytes may announce gigabytes, and a dictionary may stand for one long text on every row. The footer of a
-file, which tells neither truly in a file made to harm, says only where the pages begin.
+A page of a few bytes can declare gigabytes, and a dictionary can repeat one long string on every row. The sizes in the
+footer of a malicious file can be wrong, so only the offsets of the pages are used from there.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ PLAIN_DICTIONARY, DELTA_BYTE_ARRAY, RLE_DICTIONARY = 2, 7, 8
 _TYPE, _SIZE, _PACKED, _DATA, _DICTIONARY, _DATA_V2 = 1, 2, 3, 5, 7, 8
 _VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4
 _LITTLE_COMPRESSED = ("UNCOMPRESSED", "SNAPPY", "LZ4")
-"""Ways of compression that make little of what is much, but never a thousandth."""
+"""Compression codecs whose ratio is too low to be a risk; it never reaches a thousand."""
 _HEADER_BYTES = (1 << 8, 1 << 16, 1 << 24)
-"""Bytes to look for the header of a page in, one after the other; statistics may make it long."""
+"""Bytes to read for a page header, tried in this order. Statistics can make a header long."""
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BYTES, _STRUCT = 0, 1, 2, 3, 7, 8, 12
 _INTEGERS = (4, 5, 6)
 _NEXT_FIELD, _MORE, _LONGEST, _MAX_DEPTH = 16, 0x80, 63, 16
 
 
-class Page(NamedTuple):
-    """A page: its type, its size when it is unpacked, its values, and how these are encoded."""
+class PageHeader(NamedTuple):
+    """The header of a page: its type, its uncompressed size, its number of values and their encoding."""
 
     type: int
     size: int
@@ -39,13 +39,13 @@ class Page(NamedTuple):
     encoding: int
 
 
-class Pages(NamedTuple):
-    """What the pages of a column are when they are unpacked.
+class PageTotals(NamedTuple):
+    """Totals of the pages of a column chunk.
 
     Attributes:
-        size: Bytes of all pages.
-        spread: Bytes that the values of dictionaries may take on their rows, at most.
-        encodings: How values are encoded.
+        size: Uncompressed size of all pages in bytes.
+        spread: Upper bound for the size of the dictionary-encoded values after decoding, in bytes.
+        encodings: The encodings of the values.
     """
 
     size: int
@@ -54,117 +54,119 @@ class Pages(NamedTuple):
 
 
 def check_columns(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> None:
-    """Check that columns have a value a row, and count what their pages take in memory when they are unpacked.
+    """Check that columns have one value per row, and count the memory of their uncompressed pages.
 
     Args:
         file: The open file.
         metadata: Its ``pyarrow.parquet.FileMetaData``.
-        names: The columns, none of which is nested.
-        budget: Memory that they may take.
+        names: Names of columns that are not nested.
+        budget: Memory budget of the columns.
 
     Raises:
-        Damage: They have more values, or take more memory.
+        Damage: A column has another number of values, or the columns exceed the budget.
     """
-    for rows, chunk in _chunks(metadata, names):
+    for rows, chunk in _column_chunks(metadata, names):
         if chunk.num_values != rows:
-            raise Damage(f"column {chunk.path_in_schema} says it has {chunk.num_values} values in {rows} rows")
+            raise Damage(f"column {chunk.path_in_schema} declares {chunk.num_values} values in {rows} rows")
         if chunk.compression not in _LITTLE_COMPRESSED:
-            budget.take(_pages_of(file, chunk).size, 1, "bytes of pages")
+            budget.take(_chunk_pages(file, chunk).size, 1, "bytes of pages")
 
 
-def long_texts(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> list[str]:
-    """Return the columns of texts that may take too much memory on their rows, so that dictionaries are to be read.
+def columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> list[str]:
+    """Return the string columns that might exceed the memory budget unless they are read as dictionaries.
 
     Args:
         file: The open file.
         metadata: Its ``pyarrow.parquet.FileMetaData``.
-        names: Columns of texts.
-        budget: Memory that each of them may take.
+        names: Names of string columns.
+        budget: Memory budget of each column.
 
     Raises:
-        Damage: Pages break the format.
+        Damage: A page header is invalid.
     """
     spread: Counter[str] = Counter()
-    for _, chunk in _chunks(metadata, names):
-        found = _pages_of(file, chunk)
-        unlimited = budget.most + 1 if DELTA_BYTE_ARRAY in found.encodings else 0
-        spread[chunk.path_in_schema] += found.size + found.spread + unlimited
+    for _, chunk in _column_chunks(metadata, names):
+        totals = _chunk_pages(file, chunk)
+        unlimited = budget.most + 1 if DELTA_BYTE_ARRAY in totals.encodings else 0
+        spread[chunk.path_in_schema] += totals.size + totals.spread + unlimited
     return [name for name in names if spread[name] > budget.most]
 
 
-def _chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
-    """Yield each part of some columns, with the number of rows of its row group."""
-    places = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in names]
+def _column_chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
+    """Return the chunks of some columns, each with the number of rows of its row group."""
+    indices = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in names]
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    return ((group.num_rows, group.column(place)) for group in groups for place in places)
+    return ((group.num_rows, group.column(i)) for group in groups for i in indices)
 
 
-def _pages_of(file: InputFile, chunk: Any) -> Pages:
+def _chunk_pages(file: InputFile, chunk: Any) -> PageTotals:
     first = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < (chunk.dictionary_page_offset or 0) < first:
         first = chunk.dictionary_page_offset
-    return pages(file, first, chunk.total_compressed_size)
+    return page_totals(file, first, chunk.total_compressed_size)
 
 
-def pages(file: InputFile, start: int, size: int) -> Pages:
-    """Read the headers of the pages of a column chunk.
+def page_totals(file: InputFile, start: int, size: int) -> PageTotals:
+    """Read the page headers of a column chunk and return their totals.
 
     Args:
         file: The open file.
-        start: Where its first page begins.
-        size: Bytes of all pages in the file.
+        start: Offset of the first page.
+        size: Size of all pages in the file, in bytes.
 
     Raises:
-        Damage: A header breaks the format.
+        Damage: A page header is invalid.
     """
     if not 0 <= start <= start + size <= file.size:
-        raise Damage(f"the pages of a column are said to be at bytes {start} to {start + size} of {file.size}")
+        raise Damage(f"the pages of a column are declared at offsets {start} to {start + size} of {file.size}")
     total = coded = longest = 0
     encodings = set()
-    for page in _walk(file, start, start + size):
+    for page in _page_headers(file, start, start + size):
         total += page.size
         encodings.add(page.encoding)
         if page.type == DICTIONARY:
             longest = max(longest, page.size)
         elif page.encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY):
             coded += page.values
-    return Pages(total, coded * longest, frozenset(encodings))
+    return PageTotals(total, coded * longest, frozenset(encodings))
 
 
-def _walk(file: InputFile, at: int, stop: int) -> Iterator[Page]:
+def _page_headers(file: InputFile, at: int, stop: int) -> Iterator[PageHeader]:
     while at < stop:
-        header, length = _header(file, at, stop)
+        header, length = _read_header(file, at, stop)
         size, packed = header.get(_SIZE), header.get(_PACKED)
         if not (isinstance(size, int) and isinstance(packed, int) and size >= 0 and 0 <= packed <= stop - at - length):
-            raise Damage(f"the page at byte {at} announces {packed} bytes that become {size}; {stop - at} are left")
-        yield _page(header, size)
+            raise Damage(
+                f"the page at offset {at} declares {packed} bytes that decompress to {size}, and {stop - at} are left"
+            )
+        yield _page_of_header(header, size)
         at += length + packed
 
 
-def _page(header: dict[int, Any], size: int) -> Page:
+def _page_of_header(header: dict[int, Any], size: int) -> PageHeader:
     kind = header.get(_TYPE, -1)
     number = {DATA: _DATA, DICTIONARY: _DICTIONARY, DATA_V2: _DATA_V2}.get(kind, 0)
     details = header.get(number)
     if not isinstance(details, dict):
-        return Page(kind, size, 0, -1)
+        return PageHeader(kind, size, 0, -1)
     encoding = details.get(_ENCODING_V2 if kind == DATA_V2 else _ENCODING, -1)
-    return Page(kind, size, max(0, details.get(_VALUES, 0)), encoding)
+    return PageHeader(kind, size, max(0, details.get(_VALUES, 0)), encoding)
 
 
-def _header(file: InputFile, at: int, stop: int) -> tuple[dict[int, Any], int]:
-    """Read the header of a page, and how many bytes it has."""
+def _read_header(file: InputFile, at: int, stop: int) -> tuple[dict[int, Any], int]:
+    """Read the header of a page, and return its size in bytes as well."""
     for most in _HEADER_BYTES:
         data = file.read(at, min(most, stop - at))
         try:
-            return _struct(data, 0)
+            return _read_struct(data, 0)
         except IndexError:
             if len(data) == stop - at:
                 break
-    raise Damage(f"the header of the page at byte {at} does not end")
+    raise Damage(f"the header of the page at offset {at} does not end")
 
 
-def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Read a struct of Thrift's compact protocol: integers and structs by number of field, and the place after it."""
+def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
+    """Read a struct in Thrift's compact protocol: its integers and structs by field number, and the offset after it."""
     outer: list[tuple[dict[int, Any], int]] = []
     fields: dict[int, Any] = {}
     number = 0
@@ -179,40 +181,40 @@ def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
         if head >= _NEXT_FIELD:
             number += head >> 4
         else:
-            number, at = _integer(data, at)
+            number, at = _read_integer(data, at)
         if kind in _INTEGERS:
-            fields[number], at = _integer(data, at)
+            fields[number], at = _read_integer(data, at)
         elif kind == _STRUCT:
             inner = fields[number] = {}
             outer.append((fields, number))
             fields, number = inner, 0
             if len(outer) > _MAX_DEPTH:
-                raise Damage("the header of a page is nested too deep")
+                raise Damage("the header of a page is nested too deeply")
         else:
-            at = _after(data, at, kind)
+            at = _skip_value(data, at, kind)
 
 
-def _after(data: bytes, at: int, kind: int) -> int:
-    """Return the place after a value that is not needed."""
+def _skip_value(data: bytes, at: int, kind: int) -> int:
+    """Return the offset after a value that is not needed."""
     if kind in (_TRUE, _FALSE):
         return at
     if kind == _BYTES:
-        size, at = _varint(data, at)
+        size, at = _read_varint(data, at)
         return at + size
     if kind in (_BYTE, _DOUBLE):
         return at + (1 if kind == _BYTE else 8)
-    raise Damage(f"the header of a page has a field of kind {kind}")
+    raise Damage(f"the header of a page has a field of unknown type {kind}")
 
 
-def _integer(data: bytes, at: int) -> tuple[int, int]:
+def _read_integer(data: bytes, at: int) -> tuple[int, int]:
     value = data[at]
     if value < _MORE:
         return value >> 1 ^ -(value & 1), at + 1
-    value, at = _varint(data, at)
+    value, at = _read_varint(data, at)
     return value >> 1 ^ -(value & 1), at
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while data[at] >= _MORE:
         value |= (data[at] - _MORE) << shift

@@ -1,4 +1,4 @@
-"""Look at a SQLite file before SQLite does: its header, and what lies beside it."""
+"""Checks of a SQLite file before SQLite opens it: its header, its path and its journals."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _HEADER = struct.Struct(">16sH2xB3xII24xI32xI4x")
 
 
 class Header(NamedTuple):
-    """What the header of a SQLite file says.
+    """The header of a SQLite file.
 
     Attributes:
         page_size: Bytes per page.
         reserved: Bytes at the end of each page that SQLite leaves alone.
-        pages: Number of pages; 0 if the header does not know.
-        encoding: Python's name of the encoding of texts.
+        pages: Number of pages; 0 if the header does not have it.
+        encoding: Python's name of the encoding of strings.
     """
 
     page_size: int
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
     @classmethod
     def parse(cls, head: bytes) -> Self:
-        """Parse the first 100 bytes of a file; missing ones count as zeros."""
+        """Parse the first 100 bytes of a file; missing bytes count as zeros."""
         _, size, reserved, changes, pages, encoding, valid_for = _HEADER.unpack_from(head.ljust(HEADER_BYTES, b"\0"))
         is_known = changes == valid_for
         return cls(
@@ -53,66 +53,66 @@ class Header(NamedTuple):
 
 
 def read_only_uri(path: Path) -> str:
-    """Return the SQLite address of a file that makes SQLite neither change it nor write beside it."""
+    """Return a URI with which SQLite opens a file read-only and writes no files beside it."""
     return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
 
 
-def quote(name: str) -> str:
-    """Return a name as an SQL identifier."""
+def quote_identifier(name: str) -> str:
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def check_whole(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
-    """Check that the file is whole: as long as its header says, and not in the middle of being written.
+def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
+    """Check that a SQLite file is complete: as long as its header says, and not being written.
 
     Args:
         source: The file.
-        hint: What to do about a file that is cut short.
+        hint: What to do about a truncated file.
 
     Raises:
-        CorruptTraceError: It is not SQLite, cut short, or a journal beside it shows an unfinished export.
-        TracekitError: It may not be read, or its path is too long for SQLite.
+        CorruptTraceError: The file is not SQLite or truncated, or a journal beside it shows an unfinished export.
+        TracekitError: The file cannot be read, or its path is too long for SQLite.
     """
     if not source.head.startswith(MAGIC):
         what, advice = describe(source)
         raise CorruptTraceError(f"not a SQLite database: {what}", path=source.path, hint=advice)
     if len(source.head) < HEADER_BYTES:
-        raise CorruptTraceError(f"cut short: {len(source.head)} bytes", path=source.path, hint=hint)
+        raise CorruptTraceError(f"truncated: {len(source.head)} bytes", path=source.path, hint=hint)
     header = Header.parse(source.head)
     if header.pages * header.page_size > source.size:
         present = source.size // header.page_size
         raise CorruptTraceError(
-            f"cut short: its header counts {header.pages} pages of {header.page_size} bytes, the file holds {present}",
+            f"truncated: its header counts {header.pages} pages of {header.page_size} bytes, the file has {present}",
             path=source.path,
             hint=hint,
         )
-    _check_length(source.path)
-    _check_beside(source.path)
+    _check_path_length(source.path)
+    _check_journals(source.path)
 
 
-def _check_length(path: Path) -> None:
-    """Refuse a path that SQLite would only say it cannot open."""
+def _check_path_length(path: Path) -> None:
+    """Raise a clear error for a path that is too long for SQLite."""
     length = len(os.fsencode(os.path.realpath(path)))
     if length > LONGEST_SQLITE_PATH:
-        longest = f"SQLite opens no path of more than {LONGEST_SQLITE_PATH} bytes"
-        raise TracekitError(f"{longest}, and this has {length}", path=path, hint="move it to a shorter path")
+        what = f"its path has {length} bytes, and SQLite opens paths of at most {LONGEST_SQLITE_PATH} bytes"
+        raise TracekitError(what, path=path, hint="move it to a shorter path")
 
 
-def _check_beside(path: Path) -> None:
-    """Refuse a file whose journal holds what it lacks; SQLite keeps both beside the file that a link leads to."""
+def _check_journals(path: Path) -> None:
+    """Check that no journal holds changes that the file lacks. Journals lie beside the target of a symbolic link."""
     real = path.resolve()
     for suffix, magic in (("-journal", JOURNAL_MAGIC), ("-wal", b"")):
-        head = _head(real.with_name(real.name + suffix), path)
+        head = _read_head(real.with_name(real.name + suffix), path)
         if head and head.startswith(magic):
             raise CorruptTraceError(
-                f"a {suffix[1:]} file beside it holds changes that are not in it yet",
+                f"a {suffix[1:]} file beside it holds changes that it lacks",
                 path=path,
                 hint="wait for the writer to end, or export it again",
             )
 
 
-def _head(beside: Path, path: Path) -> bytes:
-    """Return the first bytes of a file beside another one; none if there is no such file."""
+def _read_head(beside: Path, path: Path) -> bytes:
+    """Return the first bytes of a journal; nothing if it does not exist."""
     name = f"the {beside.name.rpartition('-')[2]} file beside it"
     try:
         if (kind := kind_of(beside.stat().st_mode)) is not None:

@@ -1,4 +1,4 @@
-"""Folders of table files, as tracekit writes them: ``kernels.parquet``, ``nvtx_ranges.parquet``, …; or one of these."""
+"""Reading of table files as tracekit writes them: a folder of ``kernels.parquet`` and so on, or a single file."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ if TYPE_CHECKING:
     from tracekit.schemas import TableSchema
 
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
-"""How a view says where a text lies, which many rows may share."""
+"""Layout of one element of an Arrow string view. Many elements can share one string."""
 _WRITE_AGAIN = "write it again with tracekit"
 
 
 class TablePath(NamedTuple):
-    """The file of a table: its path, and its state when it was found; None if there was no such file."""
+    """The path of a table file, and its state when it was found; None if it did not exist."""
 
     path: Path
     state: FileState | None
 
 
 class TableFile(Protocol):
-    """What a file says it holds.
+    """The metadata of a table file, with a method that reads its columns.
 
     Attributes:
-        schema: Its schema.
-        rows: Number of rows.
+        schema: Schema of the table.
+        rows: Number of rows that the file declares.
     """
 
     schema: pa.Schema
     rows: int
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read columns of the file, which are not nested; what they take in memory is checked first.
+        """Read columns that are not nested, after checking their memory.
 
         Raises:
-            Damage: They take too much.
+            Damage: The columns exceed the memory budget.
         """
         ...
 
 
 class TableFiles(Capture):
-    """An opened folder: one file a table, read by column. A file that is not as it was found is not read."""
+    """An open folder with one file per table, read by column. A file that changed since it was found is an error."""
 
     def __init__(self, files: Mapping[str, TablePath], describe_file: Callable[[InputFile], TableFile]) -> None:
-        """Note which files there are; none of them is opened.
+        """Create a reader of files, without opening any of them.
 
         Args:
             files: File of each table.
-            describe_file: Reads what a file says it holds.
+            describe_file: Reads the metadata of a file.
         """
         self._files = files
         self._describe_file = describe_file
@@ -73,38 +73,38 @@ class TableFiles(Capture):
         self._ledger = Ledger(sum(path.state.size for path in files.values() if path.state is not None))
 
     def names(self) -> list[str]:
-        """Names of the tables that have a file."""
+        """Return the names of the tables that have a file."""
         return list(self._files)
 
     def count(self, name: str) -> int:
-        """Number of rows of a table.
+        """Return the number of rows of a table.
 
         Raises:
             CorruptTraceError: The file is damaged.
-            TracekitError: It cannot be read, or changed.
+            TracekitError: The file cannot be read, or changed.
         """
-        with opened(*self._files[name], name) as file:
+        with open_table_file(*self._files[name], name) as file:
             return self._description(name, file).rows
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read some columns of a table.
 
         Raises:
-            CorruptTraceError: The file is damaged, or does not hold the table as declared.
-            TracekitError: It cannot be read, or changed.
+            CorruptTraceError: The file is damaged, or its columns differ from the declared ones.
+            TracekitError: The file cannot be read, or changed.
         """
         path, state = self._files[name]
         declared = schemas.table(name)
-        with opened(path, state, name) as file, self._ledger.reading((name, *columns)) as budget:
+        with open_table_file(path, state, name) as file, self._ledger.reading((name, *columns)) as budget:
             described = self._description(name, file)
             kinds = {f.name: f.type for f in described.schema if f.name in columns}
-            _check_kinds(kinds, declared)
-            budget.take(described.rows, sum(map(row_bytes, kinds.values())), f"rows of {name}")
+            _check_flat_types(kinds, declared)
+            budget.take(described.rows, sum(map(value_bytes, kinds.values())), f"rows of {name}")
             data = described.read(file, list(kinds), budget)
             data.validate(full=True)
             if kinds and data.num_rows != described.rows:
-                raise Damage(f"it holds {data.num_rows} rows and says it has {described.rows}")
-            _check_texts(data, declared, budget)
+                raise Damage(f"it holds {data.num_rows} rows and declares {described.rows}")
+            _count_shared_strings(data, declared, budget)
         try:
             return schemas.conform(data, declared, columns)
         except SchemaError as e:
@@ -114,29 +114,29 @@ class TableFiles(Capture):
         if name not in self._described:
             described = self._describe_file(file)
             if described.rows < 0:
-                raise Damage(f"it says it has {described.rows} rows")
+                raise Damage(f"it declares {described.rows} rows")
             self._described[name] = described
         return self._described[name]
 
 
-def find(source: Source, suffix: str) -> dict[str, TablePath]:
-    """Find the files of declared tables in a folder, by their names; none if the source is a file."""
+def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
+    """Return the files in a folder that are named after declared tables; nothing if the source is a file."""
     names = schemas.tables()
     paths = [source.path / n for n in sorted(source.names)]
     return {p.stem: TablePath(p, state_of(p)) for p in paths if p.suffix == suffix and p.stem in names}
 
 
-def one_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:
-    """Return the table that a single file holds: the one its schema names, else the one it is named as.
+def single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:
+    """Return the table in a single file, named by its schema or else by its file name.
 
     Raises:
-        CorruptTraceError: It is damaged, or holds no table of tracekit.
-        TracekitError: It cannot be read, or changed.
+        CorruptTraceError: The file is damaged, or not a table of tracekit.
+        TracekitError: The file cannot be read, or changed.
     """
     if not source.path.is_file():
         what, hint = describe(source)
         raise CorruptTraceError(what, path=source.path, hint=hint)
-    with opened(source.path, source.state, None) as file:
+    with open_table_file(source.path, source.state, None) as file:
         schema = describe_file(file).schema
     name = next((n for n in (schemas.table_of(schema), source.path.stem) if n in schemas.tables()), None)
     if name is None:
@@ -147,14 +147,14 @@ def one_file(source: Source, describe_file: Callable[[InputFile], TableFile]) ->
 
 
 @contextmanager
-def opened(path: Path, state: FileState | None, table: str | None, hint: str = _WRITE_AGAIN) -> Iterator[InputFile]:
-    """Open the file of a table, in the state that it was found in, and close it afterwards.
-
-    What Arrow and the system say of it becomes the error that names it.
+def open_table_file(
+    path: Path, state: FileState | None, table: str | None, hint: str = _WRITE_AGAIN
+) -> Iterator[InputFile]:
+    """Open a table file in a context, and convert errors of Arrow and the system to errors that name the file.
 
     Raises:
-        CorruptTraceError: It is damaged.
-        TracekitError: It cannot be read, or changed.
+        CorruptTraceError: The file is damaged.
+        TracekitError: The file cannot be read, or changed since it was found.
     """
     try:
         with InputFile(path, state) as file:
@@ -171,44 +171,44 @@ def opened(path: Path, state: FileState | None, table: str | None, hint: str = _
         raise CorruptTraceError(f"cannot be read: {first_line(e)}", path=path, table=table, hint=hint) from e
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a column holds texts or bytes."""
+def is_string_type(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is a string or binary type."""
     texts = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
     return kind in texts
 
 
-def is_plain(kind: pa.DataType) -> bool:
-    """Whether a column holds one number or text on each row."""
+def is_flat_type(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type holds one number or string per row, directly or by a dictionary."""
     if pa.types.is_dictionary(kind):
-        return is_plain(kind.value_type)
-    return bool(pa.types.is_primitive(kind) or pa.types.is_null(kind) or is_text(kind))
+        return is_flat_type(kind.value_type)
+    return bool(pa.types.is_primitive(kind) or pa.types.is_null(kind) or is_string_type(kind))
 
 
-def row_bytes(kind: pa.DataType) -> int:
-    """Memory of a value on its row; of a text, without its bytes."""
+def value_bytes(kind: pa.DataType) -> int:
+    """Return the memory of one value of an Arrow type; for strings, without their bytes."""
     return max(CELL_BYTES, kind.bit_width // 8) if pa.types.is_primitive(kind) else CELL_BYTES
 
 
-def _check_kinds(kinds: Mapping[str, pa.DataType], declared: TableSchema) -> None:
-    """Refuse lists and structs, of which a row may hold any number."""
+def _check_flat_types(kinds: Mapping[str, pa.DataType], declared: TableSchema) -> None:
+    """Check that no column is nested, because the rows of lists can hold any number of values."""
     for name, kind in kinds.items():
-        if not is_plain(kind):
+        if not is_flat_type(kind):
             raise Damage(f"column {name!r} of {declared.name!r} is not {declared[name].type}: it holds {kind}")
 
 
-def _check_texts(data: pa.Table, declared: TableSchema, budget: Budget) -> None:
-    """Check what texts take that many rows share in the file, but not in the table."""
+def _count_shared_strings(data: pa.Table, declared: TableSchema, budget: Budget) -> None:
+    """Count the memory of strings that rows share in the file, but not in the table."""
     for name, column in zip(data.column_names, data.columns, strict=True):
         is_view = column.type in (pa.string_view(), pa.binary_view())
         if is_view or (pa.types.is_dictionary(column.type) and declared[name].type != "dictionary"):
-            budget.take(sum(map(_bytes_of_texts, column.chunks)), 1, f"bytes of {name}")
+            budget.take(sum(map(_string_bytes, column.chunks)), 1, f"bytes of {name}")
 
 
-def _bytes_of_texts(chunk: pa.Array) -> int:
+def _string_bytes(chunk: pa.Array) -> int:
     if not pa.types.is_dictionary(chunk.type):
         views = np.frombuffer(chunk.buffers()[1] or b"", _VIEW)[chunk.offset :][: len(chunk)]
         return int(views["length"][chunk.is_valid().to_numpy(zero_copy_only=False)].sum(dtype=np.int64))
-    if is_text(chunk.type.value_type):
+    if is_string_type(chunk.type.value_type):
         lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
         return pc.sum(lengths.take(chunk.indices)).as_py() or 0
     return 0

@@ -80,7 +80,7 @@ class DlprofDatabase(database.Database):
         return with_ids if with_ids[ID].is_sorted() else with_ids.sort(ID)
 
     @functools.cached_property
-    def strings(self) -> col.Strings:
+    def strings(self) -> col.StringTable:
         """The strings of the table ``dictionary``, by id."""
         return strings_by_id(self.read_by_id("dictionary", (), ("string",)), "string")
 
@@ -88,7 +88,7 @@ class DlprofDatabase(database.Database):
         self,
         ids: pl.Series,
         transform: Callable[[pl.Series], pl.Series] | None = None,
-        strings: col.Strings | None = None,
+        strings: col.StringTable | None = None,
     ) -> pa.DictionaryArray:
         """Look up strings by id: n ids in, n strings out, null where an id is null or unknown.
 
@@ -100,7 +100,7 @@ class DlprofDatabase(database.Database):
         names, _ = (strings or self.strings).look_up(pa.chunked_array([ids.to_arrow()]))
         if transform is None:
             return names
-        return col.named(names.indices, transform(pl.Series(names.dictionary)).to_arrow().cast(pa.string()))
+        return col.dictionary_array(names.indices, transform(pl.Series(names.dictionary)).to_arrow().cast(pa.string()))
 
     def decode_dictionary(self, names: pa.DictionaryArray, table: str) -> pa.Array:
         """Convert a dictionary column to plain strings: n in, n out.
@@ -109,11 +109,11 @@ class DlprofDatabase(database.Database):
             CorruptTraceError: The strings would take far more memory than the size of the file justifies.
         """
         try:
-            return col.spelled_out(names)
+            return col.decode_dictionary(names)
         except ValueError as e:
             raise CorruptTraceError(str(e), path=self.path, table=table, hint=AGAIN) from e
 
 
-def strings_by_id(rows: pl.DataFrame, column: str) -> col.Strings:
+def strings_by_id(rows: pl.DataFrame, column: str) -> col.StringTable:
     """Return a column of strings by the ids of its rows."""
-    return col.Strings(rows[ID].to_arrow(), rows[column].to_arrow().cast(pa.string()))
+    return col.StringTable(rows[ID].to_arrow(), rows[column].to_arrow().cast(pa.string()))

@@ -1,10 +1,9 @@
 """Read traces of the PyTorch profiler (Kineto) and Chrome traces that tracekit wrote: JSON, plain or gzipped.
 
-``stream`` decompresses the file, ``document`` locates the events in its JSON, ``walk.wat`` and ``event_sandbox`` parse
-them, ``cells`` turns batches of them into Arrow arrays, ``event_tables`` assigns each event to a table, and ``capture``
-builds the declared tables.
-
-Source: "Trace Event Format", the Chromium project; and traces of PyTorch 1.8 (including pre-releases) to 2.10.
+``stream`` decompresses the file, ``document`` locates the events in its JSON, ``parser.wat`` and ``event_sandbox``
+parse them, ``cells`` turns batches of them into Arrow arrays, ``event_tables`` assigns each event to a table, and
+``capture`` builds the declared tables. Source: "Trace Event Format", the Chromium project; and traces of PyTorch 1.8
+(including pre-releases) to 2.10.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
 from tracekit.forks import check_polars
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.damage import located
+from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.kineto import machine
 from tracekit.readers.kineto.cells import EventCells
 from tracekit.readers.kineto.document import MAX_FACT_BYTES, MAX_FACTS_BYTES, Document
@@ -48,7 +48,7 @@ def read_capture(source: Source) -> KinetoCapture:
     collector: EventCollector | None = None
     budget = Budget(source.size)
     compressed = source.head.startswith(_GZIP)
-    with source.open() as file, located(path, file=file), Stream(file, compressed=compressed) as stream:
+    with source.open() as file, damage_as_error(path, file=file), Stream(file, compressed=compressed) as stream:
         document = Document(path, stream, sandbox, machine.FACT_NAMES)
         for _ in document.batches():
             if collector is None:

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
+from tracekit.readers.kineto.event_sandbox import MISSING, NUMBER, OTHER, STRING
 from tracekit.readers.kineto.keys import Slot
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from tracekit.readers.common.sandbox import Octets
     from tracekit.readers.kineto.event_sandbox import EventSandbox, Int64Array
+    from tracekit.sandbox import Bytes
 
-MISSING, NUMBER, STRING, OTHER = range(4)
 MAX_DIGITS = 40
 _THOUSANDTHS = frozenset({Slot.START, Slot.DURATION})
 _ESCAPE = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))|\\')
@@ -41,7 +41,7 @@ class EventCells:
         """Return the raw values of a member in all events: numbers, or dictionary codes of strings."""
         return self._values[slot, : self.rows]
 
-    def marks(self, slot: Slot) -> Octets:
+    def marks(self, slot: Slot) -> Bytes:
         """Return the type of a member in all events: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self._marks[slot, : self.rows]
 
@@ -83,7 +83,7 @@ class EventCells:
         if missing.all():
             return pa.nulls(len(rows), col.DICTIONARY)
         codes = pa.array(self.values(slot)[rows], pa.int64(), mask=missing)
-        return col.compact(codes, self.names)
+        return col.compact_dictionary(codes, self.names)
 
     def arguments(self, rows: Int64Array) -> pa.Array:
         """Return the arguments as JSON, an empty object for an event without arguments."""
@@ -99,10 +99,10 @@ class EventCells:
             return names
         return pa.array([self._unescape(n) if "\\" in n else n for n in names.to_pylist()], pa.string())
 
-    def _decode_strings(self, data: Octets, ends: np.ndarray) -> pa.Array:
+    def _decode_strings(self, data: Bytes, ends: np.ndarray) -> pa.Array:
         offsets = np.concatenate([np.zeros(1, np.int32), ends])
         raw = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-        strings, invalid = col.text(raw)
+        strings, invalid = col.to_valid_utf8(raw)
         self._repairs["UTF-8"] += invalid
         return strings
 
@@ -116,8 +116,8 @@ class EventCells:
         return str(unescaped).encode("utf-8", "replace").decode("utf-8")
 
     def _parse_numbers(
-        self, slot: Slot, values: Int64Array, marks: Octets, unparsed: np.ndarray
-    ) -> tuple[Int64Array, Octets]:
+        self, slot: Slot, values: Int64Array, marks: Bytes, unparsed: np.ndarray
+    ) -> tuple[Int64Array, Bytes]:
         """Parse numbers from strings, and numbers that the sandbox left as strings."""
         codes, inverse = np.unique(values[unparsed], return_inverse=True)
         unit = 1000 if slot in _THOUSANDTHS else 1

@@ -1,4 +1,4 @@
-"""Run the JSON parser ``walk.wat`` in a sandbox: bytes in, a number or dictionary code per event and key out."""
+"""Run the JSON parser ``parser.wat`` in a sandbox: bytes in, a number or dictionary code per event and key out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.readers.common.sandbox import Sandbox
+from tracekit.readers.common.damage import Damage
+from tracekit.sandbox import Sandbox
+from tracekit.sandbox.program import STRINGS, Program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.readers.common.sandbox import Octets
+    from tracekit.sandbox import Bytes
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -20,15 +22,67 @@ SLOTS, ROWS = 64, 1 << 14
 ENDED, NEED_MORE, ROWS_FULL, INVALID = range(4)
 CAPACITY = 1 << 24
 """Maximum number of bytes of JSON in the sandbox, and so of one event."""
-INPUT = 0xC00000
 THOUSANDTHS, AS_STRING = 1 << 8, 1 << 9
-_KEYS, _KEY_COUNT, _STRINGS, _STARTS, _SIZES = 1024, 512, 0x4000, 0xC4000, 0x104000
-_CELLS, _MARKS = 0x150000, 0x950000
+"""Flags of a slot: numbers are parsed in thousandths, or left as strings."""
+MISSING, NUMBER, STRING, OTHER = range(4)
+"""Marks of a cell: no value, a number, the code of a string, the code of the text of another value."""
+
+_KEY_COUNT = 512
+_KEYS = 1024
+"""Offset of the hash table of keys, 16 bytes each: hash (64 bits), size, slot + 1 with flags."""
+_MAX_CODES = 1 << 16
+_STRING_TABLE = 0x4000
+_STRING_HASHES = _STRING_TABLE + 4 * _MAX_CODES
+_STRING_STARTS = _STRING_HASHES + 8 * _MAX_CODES
+_STRING_SIZES = _STRING_STARTS + 4 * _MAX_CODES
+"""Offsets of the hash table of strings (code + 1), and by code of their hashes (64 bits), start offsets and sizes."""
+_CELLS = 0x150000
+_MARKS = _CELLS + 8 * SLOTS * ROWS
+"""Offsets of the cells (64 bits) and their marks (8 bits), by slot and row."""
+INPUT = 0xC00000
 _SLACK = 64
 _RANGES = INPUT + CAPACITY + _SLACK
-_MAX_STRINGS = 1 << 16
-_ENDS = _RANGES + 8 * _MAX_STRINGS
-_OUT = _ENDS + 4 * _MAX_STRINGS
+_ENDS = _RANGES + 8 * _MAX_CODES
+_OUT = _ENDS + 4 * _MAX_CODES
+"""Offsets of the ranges to concatenate (64 bits), of their ends in the output, and of the output."""
+
+_PROGRAM = Program(
+    ((__package__, "parser.wat"), STRINGS),
+    {
+        "ENDED": ENDED,
+        "MORE": NEED_MORE,
+        "FULL": ROWS_FULL,
+        "INVALID": INVALID,
+        "SLOTS": SLOTS,
+        "ROWS": ROWS,
+        "SLOT_MASK": THOUSANDTHS - 1,
+        "THOUSANDTHS": THOUSANDTHS,
+        "AS_TEXT": AS_STRING,
+        "NUMBER": NUMBER,
+        "STRING": STRING,
+        "OTHER": OTHER,
+        "KEYS": _KEYS,
+        "KEY_SIZES": _KEYS + 8,
+        "KEY_SLOTS": _KEYS + 12,
+        "KEY_MASK": _KEY_COUNT - 1,
+        "STRING_TABLE": _STRING_TABLE,
+        "STRING_TABLE_MASK": _MAX_CODES - 1,
+        "STRING_HASHES": _STRING_HASHES,
+        "STRING_STARTS": _STRING_STARTS,
+        "STRING_SIZES": _STRING_SIZES,
+        "TRIES": 32,
+        "MAX_STRINGS": 60_000,
+        "ENOUGH_STRINGS": 50_000,
+        "CELLS": _CELLS,
+        "MARKS": _MARKS,
+    },
+    {
+        "events": ("offset", "end", "rows", "max_rows", "strings", "examined"),
+        "skip": ("offset", "end", "depth", "in_string"),
+        "hash": ("offset", "size", "level", "output"),
+        "gather": ("count", "ranges", "ends", "output"),
+    },
+)
 
 
 class EventSandbox(Sandbox):
@@ -47,11 +101,10 @@ class EventSandbox(Sandbox):
 
         Args:
             keys: Slot by level (0 for members of the event, 1 for members of its arguments) and key. 256 is added to
-                slots
-                whose numbers are parsed in thousandths, 512 to slots whose numbers are left as strings.
+                slots whose numbers are parsed in thousandths, 512 to slots whose numbers are left as strings.
         """
-        super().__init__(__package__, _OUT + CAPACITY, "an event reaches beyond its bytes")
-        self.data = self.memory[INPUT : INPUT + CAPACITY + _SLACK]
+        super().__init__(_PROGRAM, _OUT + CAPACITY, lambda: Damage("an event extends beyond the end of the input"))
+        self.data = self.bytes(INPUT, CAPACITY + _SLACK)
         self.offset = self.end = self.rows = self.scanned = self._codes = 0
         for (level, key), slot in keys.items():
             self._register_key(level, key.encode(), slot)
@@ -59,12 +112,12 @@ class EventSandbox(Sandbox):
     @property
     def values(self) -> Int64Array:
         """Numbers or dictionary codes, by slot and row."""
-        return self._int64_view(_CELLS, SLOTS * ROWS).reshape(SLOTS, ROWS)
+        return self.array(_CELLS, SLOTS * ROWS, np.int64).reshape(SLOTS, ROWS)
 
     @property
-    def marks(self) -> Octets:
+    def marks(self) -> Bytes:
         """Types of the values, by slot and row: 0 missing, 1 number, 2 string, 3 another JSON value as a string."""
-        return self.memory[_MARKS : _MARKS + SLOTS * ROWS].reshape(SLOTS, ROWS)
+        return self.bytes(_MARKS, SLOTS * ROWS).reshape(SLOTS, ROWS)
 
     def append(self, json: bytes) -> None:
         """Append JSON to the bytes that have not been parsed, which move to the front. There must be no rows."""
@@ -82,15 +135,16 @@ class EventSandbox(Sandbox):
     def clear_rows(self) -> None:
         """Remove all rows and dictionary strings."""
         self.rows = self._codes = 0
-        self.memory[_STRINGS : _STRINGS + 4 * _MAX_STRINGS] = 0
-        self.memory[_MARKS : _MARKS + SLOTS * ROWS] = 0
+        self.bytes(_STRING_TABLE, 4 * _MAX_CODES)[:] = 0
+        self.bytes(_MARKS, SLOTS * ROWS)[:] = 0
 
     def parse_events(self) -> int:
         """Parse all complete events that there is space for; return why parsing stopped."""
-        frame = self.frame(INPUT + self.offset, INPUT + self.end, self.rows, ROWS, self._codes, 0)
-        result = self.call("events")
-        self.offset, self.rows, self._codes = int(frame[0]) - INPUT, int(frame[2]), int(frame[4])
-        self.scanned = max(int(frame[5]) - INPUT, self.offset)
+        bounds = {"offset": INPUT + self.offset, "end": INPUT + self.end}
+        result = self.call("events", rows=self.rows, max_rows=ROWS, strings=self._codes, **bounds)
+        self.offset = self.parameter("events", "offset") - INPUT
+        self.rows, self._codes = self.parameter("events", "rows"), self.parameter("events", "strings")
+        self.scanned = max(self.parameter("events", "examined") - INPUT, self.offset)
         return result
 
     def skip_value(self, depth: int = 0, *, in_string: bool = False) -> tuple[bool, int, bool]:
@@ -100,37 +154,31 @@ class EventSandbox(Sandbox):
             Whether the value is unfinished at the end of the JSON, its nesting depth there, and whether that is in a
             string.
         """
-        frame = self.frame(INPUT + self.offset, INPUT + self.end, depth, int(in_string))
-        unfinished = bool(self.call("pass"))
-        self.offset = int(frame[0]) - INPUT
-        return unfinished, int(frame[2]), bool(frame[3])
+        bounds = {"offset": INPUT + self.offset, "end": INPUT + self.end}
+        unfinished = bool(self.call("skip", depth=depth, in_string=int(in_string), **bounds))
+        self.offset = self.parameter("skip", "offset") - INPUT
+        return unfinished, self.parameter("skip", "depth"), bool(self.parameter("skip", "in_string"))
 
-    def strings(self) -> tuple[Octets, npt.NDArray[np.int32]]:
+    def strings(self) -> tuple[Bytes, npt.NDArray[np.int32]]:
         """Return the dictionary: the bytes of its strings end to end, and where each ends."""
-        starts, sizes = (self.memory[p : p + 4 * self._codes].view(np.int32) for p in (_STARTS, _SIZES))
+        starts, sizes = (self.array(offset, self._codes, np.int32) for offset in (_STRING_STARTS, _STRING_SIZES))
         return self.gather(starts.astype(np.int64) | ((starts + sizes).astype(np.int64) << 32))
 
-    def gather(self, ranges: Int64Array) -> tuple[Octets, npt.NDArray[np.int32]]:
+    def gather(self, ranges: Int64Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
         """Concatenate ranges of bytes: n ranges in, their bytes and n ends out.
 
         A range is one integer, its start in the lower and its end in the upper 32 bits.
         """
-        self._int64_view(_RANGES, len(ranges))[:] = ranges
-        self.frame(len(ranges), _RANGES, _ENDS, _OUT)
-        size = self.call("gather")
-        ends = self.memory[_ENDS : _ENDS + 4 * len(ranges)].view(np.int32)
-        return self.memory[_OUT : _OUT + size].copy(), ends.copy()
+        self.array(_RANGES, len(ranges), np.int64)[:] = ranges
+        size = self.call("gather", count=len(ranges), ranges=_RANGES, ends=_ENDS, output=_OUT)
+        return self.bytes(_OUT, size).copy(), self.array(_ENDS, len(ranges), np.int32).copy()
 
     def _register_key(self, level: int, key: bytes, slot: int) -> None:
         self.data[: len(key)] = np.frombuffer(key, np.uint8)
-        self.frame(INPUT, len(key), level, _OUT)
-        self.call("hash")
-        key_hash = int(self.memory[_OUT : _OUT + 8].view(np.uint64)[0])
-        table = self.memory[_KEYS : _KEYS + 16 * _KEY_COUNT].view(np.uint32).reshape(_KEY_COUNT, 4)
+        self.call("hash", offset=INPUT, size=len(key), level=level, output=_OUT)
+        key_hash = int(self.array(_OUT, 1, np.uint64)[0])
+        table = self.array(_KEYS, 4 * _KEY_COUNT, np.uint32).reshape(_KEY_COUNT, 4)
         row = key_hash % _KEY_COUNT
         while table[row, 3]:
             row = (row + 1) % _KEY_COUNT
         table[row] = (key_hash & 0xFFFFFFFF, key_hash >> 32, len(key), slot + 1)
-
-    def _int64_view(self, offset: int, count: int) -> Int64Array:
-        return self.memory[offset : offset + 8 * count].view(np.int64)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.readers.common.budget import OBJECT_ROW_BYTES
-from tracekit.readers.common.pieces import Joined
-from tracekit.readers.kineto.cells import NUMBER
+from tracekit.readers.common.builders import TableBuilder
+from tracekit.readers.kineto.event_sandbox import NUMBER
 from tracekit.readers.kineto.keys import Slot
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ class EventCollector:
         self.untimed = self.unplaced = 0
         self.counts: Counter[str] = Counter()
         self._exported = exported
-        self._joined = {name: Joined(_FEW_ROWS) for name in TABLE_MEMBERS}
-        self.track_names = Joined(_FEW_ROWS)
+        self._joined = {name: TableBuilder(_FEW_ROWS) for name in TABLE_MEMBERS}
+        self.track_names = TableBuilder(_FEW_ROWS)
 
     def add_events(self, cells: EventCells) -> None:
         """Collect the rows of all tables among one batch of events.

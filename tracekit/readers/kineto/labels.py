@@ -31,15 +31,17 @@ _THREAD = re.compile(r"(?s)thread -?\d+ \((.*)\)")
 
 def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], str | None]) -> pa.DictionaryArray:
     """Apply a function to each dictionary string: n strings in, n strings out."""
-    array = col.whole(column)
+    array = col.single_array(column)
     if not len(array.dictionary):
         return array
-    return col.compact(array.indices, pa.array([function(t) for t in array.dictionary.to_pylist()], pa.string()))
+    return col.compact_dictionary(
+        array.indices, pa.array([function(t) for t in array.dictionary.to_pylist()], pa.string())
+    )
 
 
 def map_to_integers(column: pa.Array | pa.ChunkedArray, function: Callable[[str], int | None]) -> pa.Array:
     """Convert each dictionary string to an integer: n strings in, n integers out."""
-    array = col.whole(column)
+    array = col.single_array(column)
     return pa.array([function(t) for t in array.dictionary.to_pylist()], pa.int64()).take(array.indices)
 
 

@@ -85,13 +85,13 @@ class EventRows:
         return pc.equal(labels.map_to_integers(self.member(Slot.OPEN), lambda t: int(t == "true")).fill_null(0), 1)
 
     def _in_row_order(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-        array = col.whole(column)
+        array = col.single_array(column)
         return array if self._order is None else array.take(self._order)
 
 
 def _row_order(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
     """Return the permutation that sorts rows by their ids, None if the ids are missing or not unique."""
-    ids = col.whole(ids)
+    ids = col.single_array(ids)
     if ids.null_count or not count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != count:
         return None
     return pc.sort_indices(ids)
@@ -135,7 +135,7 @@ def _dim3_column(slot: Slot, axis: int) -> Callable[[EventRows], pa.Array]:
 
 
 def _full_name_column(rows: EventRows) -> pa.Array:
-    return col.first_of(rows.member(Slot.FULL_NAME), rows.member(Slot.NAME))
+    return col.coalesce_dictionaries(rows.member(Slot.FULL_NAME), rows.member(Slot.NAME))
 
 
 def _short_name_column(rows: EventRows) -> pa.Array:

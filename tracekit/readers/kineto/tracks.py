@@ -66,7 +66,7 @@ class Tracks:
         processes: dict[int, None] = {}
         for name in ON_CPU:
             if name in self.members:
-                pids = pc.unique(col.whole(self.members[name][Slot.PID.name])).drop_null().to_pylist()
+                pids = pc.unique(col.single_array(self.members[name][Slot.PID.name])).drop_null().to_pylist()
                 processes |= dict.fromkeys(pids)
         return list(processes)
 
@@ -76,7 +76,10 @@ class Tracks:
         if ranges is None:
             return members
         keep = pa.array(self._track_of_events(ranges)["kind"].ne_missing(PROJECTION).to_arrow())
-        return {**members, "nvtx_ranges": {name: col.whole(column).filter(keep) for name, column in ranges.items()}}
+        return {
+            **members,
+            "nvtx_ranges": {name: col.single_array(column).filter(keep) for name, column in ranges.items()},
+        }
 
     def _process_of_activities(self, correlation: pa.Array) -> pa.Array:
         """Return the process of the API call with each correlation id, null if several processes have such a call."""
@@ -87,8 +90,8 @@ class Tracks:
         check_polars()
         calls = pl.DataFrame(
             {
-                "correlation": pl.Series(col.whole(self.members["api_calls"][Slot.CORRELATION.name])),
-                "process": pl.Series(col.whole(self.members["api_calls"][Slot.PID.name])),
+                "correlation": pl.Series(col.single_array(self.members["api_calls"][Slot.CORRELATION.name])),
+                "process": pl.Series(col.single_array(self.members["api_calls"][Slot.PID.name])),
             }
         ).drop_nulls()
         owners = calls.group_by("correlation").agg(pl.col("process").unique())
@@ -133,11 +136,11 @@ class Tracks:
 
 def null_beyond_int32(numbers: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Replace numbers that do not fit into 32 bits with null."""
-    numbers = col.whole(numbers)
+    numbers = col.single_array(numbers)
     fits = pc.and_(pc.greater_equal(numbers, -_INT32), pc.less(numbers, _INT32))
     return pc.if_else(fits, numbers, pa.scalar(None, pa.int64()))
 
 
 def _to_series(column: pa.Array | pa.ChunkedArray) -> pl.Series:
-    array = col.whole(column)
+    array = col.single_array(column)
     return pl.Series(array.cast(pa.string()) if pa.types.is_dictionary(array.type) else array)

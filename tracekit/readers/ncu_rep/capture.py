@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
-from tracekit.readers.common.damage import located
+from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.ncu_rep import instances, launches, machine, metrics, nvtx, rules, sources
 from tracekit.readers.ncu_rep.container import ReportFile
 from tracekit.readers.ncu_rep.rows import build_table
@@ -40,10 +40,10 @@ class RepCapture(Capture):
         if name == LAUNCHES:
             return len(self._report.results)
         if name == METRICS:
-            with located(self._report.path, name, self._report.file):
+            with damage_as_error(self._report.path, name, self._report.file):
                 return int(self._metrics.num_rows)
         if name == INSTANCES:
-            with located(self._report.path, name, self._report.file):
+            with damage_as_error(self._report.path, name, self._report.file):
                 return int(pc.sum(self._metrics["instances"]).as_py() or 0)
         return int(self.read(name, schemas.table(name).names[:1]).num_rows)
 
@@ -53,7 +53,7 @@ class RepCapture(Capture):
         Raises:
             CorruptTraceError: The part of the report that holds the table is damaged.
         """
-        with located(self._report.path, name, self._report.file):
+        with damage_as_error(self._report.path, name, self._report.file):
             if name == METRICS:
                 return self._metric_columns(columns)
             if name == INSTANCES:

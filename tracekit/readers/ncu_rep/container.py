@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tracekit.errors import CorruptTraceError, warn
-from tracekit.readers.common.damage import Damage, located
+from tracekit.readers.common.damage import Damage, damage_as_error
 from tracekit.readers.common.protobuf.messages import message, parse
 from tracekit.registry import describe
 
@@ -101,7 +101,7 @@ class ReportFile:
         self.session = SessionInfo()
         self._names: list[str] = []
         try:
-            with located(self.path, file=self.file):
+            with damage_as_error(self.path, file=self.file):
                 self._read_blocks()
         except BaseException:
             self.close()

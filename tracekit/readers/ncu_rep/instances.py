@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from tracekit.readers.common.columns import compact
+from tracekit.readers.common.columns import compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, decode
 from tracekit.readers.ncu_rep.container import check_count, iter_results, message_class
@@ -46,7 +46,7 @@ def read_instances(report: ReportFile) -> pa.Table:
         Damage: A message is invalid, refers to a missing name, or a result has too many instance values.
     """
     table = pa.concat_tables([COLUMNS.empty_table(), *(_decode_batch(*batch) for batch in _iter_batches(report))])
-    return table.set_column(1, "metric", compact(table["metric"], report.names.dictionary))
+    return table.set_column(1, "metric", compact_dictionary(table["metric"], report.names.dictionary))
 
 
 def _iter_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
@@ -91,7 +91,7 @@ def _decode_batch(owners: list[tuple[int, int, int]], messages: list[bytes]) -> 
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     stops = np.cumsum(sizes)
     buffer = Buffer(int(stops[-1]))
-    buffer.octets[: stops[-1]] = np.frombuffer(b"".join(messages), np.uint8)
+    buffer.data[: stops[-1]] = np.frombuffer(b"".join(messages), np.uint8)
     fields = decode(buffer, stops - sizes, stops, (CORRELATION, VALUE))
     launches, names, counts = np.array(owners, np.int64).T
     first = np.repeat(np.cumsum(counts) - counts, counts)

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from tracekit.readers.common.columns import compact, text
+from tracekit.readers.common.columns import compact_dictionary, to_valid_utf8
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import Buffer, cut, decode
+from tracekit.readers.common.protobuf.decoding import Buffer, decode, extract_strings
 from tracekit.readers.ncu.units import unit_of_metric
 from tracekit.readers.ncu_rep.container import check_count, iter_results, message_class
 
@@ -92,10 +92,10 @@ def metric_columns(metrics: pa.Table, names: pa.Array) -> dict[str, pa.Array | p
     codes = pa.array([None if u is None else codes_by_unit[u] for u in units], pa.int32())
     return {
         "launch_id": metrics["launch_id"],
-        "metric": compact(metrics["name"], names),
+        "metric": compact_dictionary(metrics["name"], names),
         "value": metrics["value"],
         "text": metrics["text"],
-        "unit": compact(
+        "unit": compact_dictionary(
             _units_of_numbers(metrics["text"], metrics["name"], codes), pa.array(distinct_units, pa.string())
         ),
         "instances": metrics["instances"],
@@ -125,7 +125,7 @@ def decode_batch(batch: MetricBatch, names: npt.NDArray[np.int32]) -> pa.Table:
         At most n rows, as in ``read_metrics``.
     """
     buffer = Buffer(batch.size)
-    buffer.octets[: batch.size] = np.frombuffer(b"".join(batch.messages), np.uint8)
+    buffer.data[: batch.size] = np.frombuffer(b"".join(batch.messages), np.uint8)
     sizes = np.fromiter(map(len, batch.messages), np.int64, len(batch.messages))
     stops = np.cumsum(sizes)
     fields = decode(buffer, stops - sizes, stops, (NAME, VALUE))
@@ -186,7 +186,7 @@ def _decode_strings(buffer: Buffer, field: Field | None, outer: Places, total: i
     if field is None:
         return pa.nulls(total, pa.string())
     rows = outer if field.valid is None else outer[field.valid]
-    strings, _ = text(cut(buffer.octets, np.stack(field.spans(), axis=1).reshape(-1)))
+    strings, _ = to_valid_utf8(extract_strings(buffer.data, np.stack(field.spans(), axis=1).reshape(-1)))
     indices = np.full(total, -1)
     indices[rows] = np.arange(len(rows))
     return strings.take(pa.array(indices, mask=indices < 0))
@@ -197,9 +197,7 @@ def _may_have_instances(buffer: Buffer, value: Field | None, stops: Places) -> M
     if value is None or value.stops is None:
         return np.ones(len(stops), np.bool_)
     tail_bytes = stops - value.stops
-    has_no_instances = (tail_bytes == 0) | (
-        (tail_bytes == CATEGORY_BYTES) & (buffer.octets[value.stops] == CATEGORY_KEY)
-    )
+    has_no_instances = (tail_bytes == 0) | ((tail_bytes == CATEGORY_BYTES) & (buffer.data[value.stops] == CATEGORY_KEY))
     certain: Mask = has_no_instances if value.valid is None else has_no_instances & value.valid
     return ~certain
 

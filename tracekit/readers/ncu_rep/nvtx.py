@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
-from tracekit.readers.common.protobuf.wire import signed
+from tracekit.readers.common.protobuf.wire import to_signed
 from tracekit.readers.ncu_rep.container import check_count, decode_text, iter_results, message_class
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def launch_ranges(number: int, result: Any) -> Iterator[Row]:
     for depth, (domain, open_range) in enumerate(started_ranges, 1):
         row = _range_row(open_range, domain, domains, state.default_domain_id)
         thread = open_range.thread_id if open_range.HasField("thread_id") else None
-        row |= {"thread_id": thread, "source_id": signed(open_range.id) if open_range.HasField("id") else None}
+        row |= {"thread_id": thread, "source_id": to_signed(open_range.id) if open_range.HasField("id") else None}
         yield {"launch_id": number, "kind": "start_end", "depth": depth, **row}
 
 
@@ -108,4 +108,4 @@ def _payload_columns(payload: Any) -> Row:
         return {"payload_type": payload_type, "payload_text": decode_text(value)}
     if payload_type in _FLOAT_TYPES:
         return {"payload_type": payload_type, "payload_float": value}
-    return {"payload_type": payload_type, "payload_int": signed(value % (1 << 64))}
+    return {"payload_type": payload_type, "payload_int": to_signed(value % (1 << 64))}

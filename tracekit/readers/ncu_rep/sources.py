@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tracekit.readers.common.protobuf.messages import parse
-from tracekit.readers.common.protobuf.wire import signed
+from tracekit.readers.common.protobuf.wire import to_signed
 from tracekit.readers.ncu_rep.container import check_count, decode_text, iter_results, message_class
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
             "launch_id": launches[0] if len(launches) == 1 else None,
             "launches": len(launches),
             "process_id": process,
-            "module": signed(source.module),
+            "module": to_signed(source.module),
         }
         for kind, name, data in _payloads(source, number):
             payload_columns = {"source_id": total, "kind": kind, "name": name, "size_bytes": len(data or b"")}

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.protobuf.decoding import cut
+from tracekit.readers.common.protobuf.decoding import extract_strings
 
 if TYPE_CHECKING:
     Octets: TypeAlias = npt.NDArray[np.uint8]
@@ -51,7 +51,7 @@ def _told(octets: Octets, starts: Places, stops: Places) -> pa.Array:
     alone = np.setdiff1d(np.arange(len(starts)), of)
     order = np.argsort(np.concatenate([of, alone]), kind="stable")
     begins, ends = np.concatenate([begins, starts[alone]])[order], np.concatenate([ends, stops[alone]])[order]
-    digits = cut(_DIGITS[octets].reshape(-1), 2 * np.stack([begins, ends], axis=1).reshape(-1))
+    digits = extract_strings(_DIGITS[octets].reshape(-1), 2 * np.stack([begins, ends], axis=1).reshape(-1))
     numbers = pc.binary_join_element_wise(pa.array(schemas).cast(pa.string()), "", ":").cast(pa.binary())
     heads = pa.concat_arrays([numbers, pa.array([b""] * len(alone), pa.binary())]).take(pa.array(order))
     firsts = np.searchsorted(np.concatenate([of, alone])[order], np.arange(len(starts) + 1))

@@ -84,7 +84,7 @@ class NsysCapture(Lookups, Capture):
         declared = {f.name: f.type for f in schemas.arrow_schema(schema, columns)}
 
         def work(raw: pa.Table) -> dict[str, pa.Array]:
-            return {c: col.fitted(self._make(name, c, raw), kind) for c, kind in declared.items()}
+            return {c: col.cast_numbers(self._make(name, c, raw), kind) for c, kind in declared.items()}
 
         return Request(source_table(name), read_as(schema, columns), self._where(name), work)
 

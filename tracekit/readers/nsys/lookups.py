@@ -14,8 +14,8 @@ from tracekit.errors import warn
 from tracekit.files import state_of
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.damage import located
-from tracekit.readers.common.pieces import Joined
+from tracekit.readers.common.builders import TableBuilder
+from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
 
@@ -45,7 +45,7 @@ class Lookups:
     def __init__(self, tables: Tables) -> None:
         self.path = tables.path
         self.tables = tables
-        self._labels: dict[str, col.Strings] = {}
+        self._labels: dict[str, col.StringTable] = {}
         self._unknown: Counter[tuple[str, str]] = Counter()
         self.names_of: dict[Hashable, Mapping[str, str]] = {}
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class Lookups:
             CorruptTraceError: More memory than a file of that size may take, with all texts that were checked before.
         """
         lengths = pc.binary_length(column.dictionary).cast(pa.int64())
-        with located(self.path, table):
+        with damage_as_error(self.path, table):
             self._texts.take(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of texts")
 
     def fetch(self, table: str, wanted: Sequence[str], where: Where | None = None) -> pa.Table:
@@ -67,12 +67,12 @@ class Lookups:
 
     def joined(self, requests: Sequence[Request[dict[str, pa.Array]]]) -> list[dict[str, pa.Array]]:
         """Put the pieces of each request together."""
-        made = [Joined(self.tables.at_most(r.table)) for r in requests]
+        made = [TableBuilder(self.tables.at_most(r.table)) for r in requests]
         for nth, piece in self.tables.pieces(requests):
             made[nth].append(piece)
         return [m.finish() for m in made]
 
-    def look_up(self, name: str, column: str, ids: pa.ChunkedArray, strings: col.Strings) -> pa.DictionaryArray:
+    def look_up(self, name: str, column: str, ids: pa.ChunkedArray, strings: col.StringTable) -> pa.DictionaryArray:
         """Resolve ids; ids of no known string become null and are counted."""
         found, missing = strings.look_up(ids)
         if missing and strings is self.strings:
@@ -81,10 +81,10 @@ class Lookups:
         return found
 
     @functools.cached_property
-    def strings(self) -> col.Strings:
+    def strings(self) -> col.StringTable:
         """The string table; of a repeated id the first one counts."""
         if "StringIds" not in self.tables.columns:
-            return col.Strings.of({})
+            return col.StringTable.of({})
         raw = self.fetch("StringIds", ["id", "value"])
         ids, values = raw["id"].combine_chunks(), raw["value"].combine_chunks()
         if repeated := len(ids) - len(ids.unique()):
@@ -92,9 +92,9 @@ class Lookups:
             rows = pa.table({"id": ids, "row": pa.array(range(len(ids)))})
             first = rows.group_by("id").aggregate([("row", "min")])["row_min"].combine_chunks()
             ids, values = ids.take(first), values.take(first)
-        return col.Strings(ids, values)
+        return col.StringTable(ids, values)
 
-    def labels(self, enum: str) -> col.Strings:
+    def labels(self, enum: str) -> col.StringTable:
         """Labels of an enum: those of the file, else those of nsys 2025.3."""
         if enum not in self._labels:
             known: dict[int, str | None] = dict(LABELS[enum])
@@ -102,7 +102,7 @@ class Lookups:
                 raw = self.fetch(enum, ["id", "label"])
                 listed = zip(raw["id"].to_pylist(), raw["label"].to_pylist(), strict=True)
                 known |= {number: label for number, label in listed if number is not None}
-            self._labels[enum] = col.Strings.of(known)
+            self._labels[enum] = col.StringTable.of(known)
         return self._labels[enum]
 
     def tell_unknown(self) -> None:

@@ -207,15 +207,15 @@ def _completed(listed: Columns, more: Columns, key: str | None) -> Columns:
     """
     if key is None or not _height(more):
         return listed
-    rows = col.whole(pc.index_in(listed[key], col.whole(more[key]), skip_nulls=True))
-    filled = {c: pc.coalesce(data, _taken(col.whole(more[c]), rows)) for c, data in listed.items() if c in more}
+    rows = col.single_array(pc.index_in(listed[key], col.single_array(more[key]), skip_nulls=True))
+    filled = {c: pc.coalesce(data, _taken(col.single_array(more[c]), rows)) for c, data in listed.items() if c in more}
     return {**listed, **filled}
 
 
 def _taken(values: pa.Array, rows: pa.Array) -> pa.Array:
     """Return the value of each row [n]; null where there is none."""
     if pa.types.is_string(values.type):
-        return col.spelled_out(pa.DictionaryArray.from_arrays(rows, values))
+        return col.decode_dictionary(pa.DictionaryArray.from_arrays(rows, values))
     return values.take(rows)
 
 
@@ -230,6 +230,6 @@ def _stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:
     names = pl.DataFrame(named.select(keys)).with_row_index("nth").unique(keys, keep="last")
     of = pl.DataFrame(streams.select(keys)).join(names, on=keys, how="left", nulls_equal=True, maintain_order="left")
     try:
-        return _taken(col.whole(named["name"]), of["nth"].to_arrow().cast(pa.int32()))
+        return _taken(col.single_array(named["name"]), of["nth"].to_arrow().cast(pa.int32()))
     except ValueError as e:
         raise CorruptTraceError(str(e), path=capture.path, table=table, hint=capture.tables.hint) from e

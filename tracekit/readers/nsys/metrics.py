@@ -27,8 +27,8 @@ def metric(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     if METRICS in capture.tables.columns:
         types, metrics, listed = (c.to_pylist() for c in capture.fetch(METRICS, ["typeId", "metricId", "metricName"]))
         names = dict(zip(zip(types, metrics, strict=True), listed, strict=True))
-    numbers, keys = col.number_rows(raw["typeId"], raw["metricId"])
-    return col.named(numbers, pa.array([names.get(k) for k in keys], pa.string()))
+    numbers, keys = col.encode_rows(raw["typeId"], raw["metricId"])
+    return col.dictionary_array(numbers, pa.array([names.get(k) for k in keys], pa.string()))
 
 
 RESOLVERS: dict[str, Resolver] = {"device_id": (("typeId",), device_id), "metric": (("typeId", "metricId"), metric)}

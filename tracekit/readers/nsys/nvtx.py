@@ -42,13 +42,13 @@ _PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_TEXTS.values())
 def name(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
     """The registered text where there is one, else the inline text."""
     registered = capture.look_up(table, "name", raw["textId"], capture.strings)
-    return col.first_of(registered, col.whole(raw["text"]))
+    return col.coalesce_dictionaries(registered, col.single_array(raw["text"]))
 
 
 def kind(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """push_pop or start_end."""
     is_start_end = pc.is_in(raw["eventType"], pa.array(START_END, pa.int64()))
-    return col.compact(is_start_end.cast(pa.int32()), pa.array(["push_pop", "start_end"]))
+    return col.compact_dictionary(is_start_end.cast(pa.int32()), pa.array(["push_pop", "start_end"]))
 
 
 def domain_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
@@ -72,27 +72,27 @@ def payload_type(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     sources = [(name, c) for name, c in _SOURCES if not col.is_empty(raw[c])]
     codes = [pc.if_else(raw[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
     names = pa.array([name for name, _ in sources], pa.string())
-    return col.compact(pc.coalesce(*codes), names) if codes else pa.nulls(len(raw), col.DICTIONARY)
+    return col.compact_dictionary(pc.coalesce(*codes), names) if codes else pa.nulls(len(raw), col.DICTIONARY)
 
 
 def payload_int(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """The integer payload."""
-    return col.coalesced(*(raw[c] for c in _INTS.values()))
+    return col.coalesce(*(raw[c] for c in _INTS.values()))
 
 
 def payload_float(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """The floating point payload."""
-    return col.coalesced(*(raw[c] for c in _FLOATS.values()))
+    return col.coalesce(*(raw[c] for c in _FLOATS.values()))
 
 
 def payload_text(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
     """The JSON payload, inline or registered, else the binary payload as it was encoded."""
     inline = [raw[c] for c in _TEXTS.values()]
     if col.is_empty(raw["jsonTextId"]):
-        return col.coalesced(*inline)
+        return col.coalesce(*inline)
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
     capture.check_texts(table, registered)
-    return col.coalesced(registered.cast(pa.string()), *inline)
+    return col.coalesce(registered.cast(pa.string()), *inline)
 
 
 _COMMON: dict[str, Resolver] = {
@@ -159,18 +159,20 @@ def tell_names(capture: Lookups, made: dict[str, pa.Array]) -> dict[str, pa.Arra
 
 def _named(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Array:
     """Resolve keys that events of their own have named: n keys in, n names out."""
-    used = col.whole(keys)
-    return col.named(used.indices, pa.array([names.get(k) for k in used.dictionary.to_pylist()], pa.string()))
+    used = col.single_array(keys)
+    return col.dictionary_array(
+        used.indices, pa.array([names.get(k) for k in used.dictionary.to_pylist()], pa.string())
+    )
 
 
 def _keys(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
     """Make texts of keys: n rows in, n texts out, null where a key is."""
     if any(col.is_empty(c) for c in rest):
         return pa.nulls(len(threads), col.DICTIONARY)
-    numbers, rows = col.number_rows(threads, domains, *rest)
+    numbers, rows = col.encode_rows(threads, domains, *rest)
     processes = ids.process_id(pa.array([thread for thread, *_ in rows], pa.int64())).to_pylist()
     keys = [_key(p, domain or 0, *others) for p, (_, domain, *others) in zip(processes, rows, strict=True)]
-    return col.named(numbers, pa.array(keys, pa.string()))
+    return col.dictionary_array(numbers, pa.array(keys, pa.string()))
 
 
 def _key(*numbers: int | None) -> str | None:

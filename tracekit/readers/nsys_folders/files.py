@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from pyarrow import parquet
 
 from tracekit.readers.common import arrow_ipc, parquet_pages
-from tracekit.readers.common.table_files import is_text
+from tracekit.readers.common.table_files import is_string_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ class ParquetTable:
         file.check()
         groups = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.rows: int = sum(group.num_rows for group in groups)
-        self._texts = [field.name for field in self.schema if is_text(field.type)]
+        self._texts = [field.name for field in self.schema if is_string_type(field.type)]
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
         """Read columns of the file, at least one and none nested, a piece at a time; values are not checked."""

@@ -15,7 +15,7 @@ from tracekit.errors import CorruptTraceError, TracekitError, first_line, warn
 from tracekit.files import state_of
 from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.table_files import is_plain, opened, row_bytes
+from tracekit.readers.common.table_files import is_flat_type, open_table_file, value_bytes
 from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_folders import sniffing
@@ -155,7 +155,7 @@ class FolderTables:
         if not columns:
             return
         rows, described = self.at_most(table), self.file(table)
-        width = sum(row_bytes(described.schema.field(c).type) for c in columns)
+        width = sum(value_bytes(described.schema.field(c).type) for c in columns)
         with self._opened(table) as file:
             budget.take(rows, OBJECT_ROW_BYTES if table.startswith(_BY_ROW) else width, "rows")
             for batch in described.batches(file, columns, budget):
@@ -165,7 +165,7 @@ class FolderTables:
                 yield arrays
 
     def _opened(self, table: str) -> AbstractContextManager[InputFile]:
-        return opened(self._paths[table], self._states[table], table, self.hint)
+        return open_table_file(self._paths[table], self._states[table], table, self.hint)
 
     @contextmanager
     def _located(self, table: str) -> Iterator[None]:
@@ -194,7 +194,7 @@ class FolderTables:
         if request.where is not None:
             wanted[request.where.column] = pa.int64()
         for name, kind in wanted.items():
-            if name in schema.names and not is_plain(schema.field(name).type):
+            if name in schema.names and not is_flat_type(schema.field(name).type):
                 raise self._wrong_type(request.table, name, schema.field(name).type, _called(kind))
 
     def _met(self, table: str, made: dict[str, pa.Array], where: Where) -> dict[str, pa.Array]:

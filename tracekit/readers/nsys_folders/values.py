@@ -55,7 +55,7 @@ def typed(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa.Array,
         changed = pc.not_equal(values.cast(pa.binary()), array.dictionary)
         broken = pc.sum(changed.take(array.indices)).as_py() or 0
     if kind == col.DICTIONARY:
-        return col.compact(array.indices, values), broken
+        return col.compact_dictionary(array.indices, values), broken
     if kind == pa.string():
         lengths = pc.binary_length(values).cast(pa.int64())
         budget.take(pc.sum(lengths.take(array.indices)).as_py() or 0, 1, "bytes of texts")
@@ -71,6 +71,6 @@ def payloads(array: pa.Array) -> pa.Array:
 
 def _typed(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
     try:
-        return col.typed(array, kind)
+        return col.convert_column(array, kind)
     except pa.ArrowNotImplementedError:
         raise TypeError("text") from None

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import CELL_BYTES
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import Field, cut, decode
-from tracekit.readers.common.protobuf.distinct import distinct
+from tracekit.readers.common.protobuf.decoding import Field, decode, extract_strings
+from tracekit.readers.common.protobuf.distinct import dictionary_encode
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_rep import left_out
 from tracekit.readers.nsys_rep.layout import CLASS, ValueKind
@@ -220,14 +220,14 @@ def _texts(buffer: Buffer, found: Field, rows: int) -> pa.Array:
     if found.valid is not None:
         stops = np.maximum.accumulate(np.where(found.valid, stops, 0))
         starts = np.where(found.valid, starts, stops)
-    made = cut(buffer.octets, np.stack((starts, stops), axis=1).reshape(-1))
+    made = extract_strings(buffer.data, np.stack((starts, stops), axis=1).reshape(-1))
     if found.valid is None:
         return made
-    return pa.Array.from_buffers(made.type, rows, [col.bits(found.valid), *made.buffers()[1:]])
+    return pa.Array.from_buffers(made.type, rows, [col.pack_bits(found.valid), *made.buffers()[1:]])
 
 
 def _names(buffer: Buffer, found: Field, rows: int) -> pa.DictionaryArray:
-    made = distinct(buffer, *found.spans())
+    made = dictionary_encode(buffer, *found.spans())
     if found.valid is None:
         return made
     places = np.zeros(rows, np.int32)

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from tracekit.errors import UnsupportedVersionError
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.damage import Damage, once
-from tracekit.readers.common.protobuf.decoding import cut
-from tracekit.readers.common.protobuf.rewriting import counted, encoded
-from tracekit.readers.common.protobuf.wire import DELIMITED, MORE, Message, delimited, varint
+from tracekit.readers.common.damage import Damage, checked_property
+from tracekit.readers.common.protobuf.decoding import extract_strings
+from tracekit.readers.common.protobuf.rewriting import encode_delimited, encode_varint
+from tracekit.readers.common.protobuf.wire import DELIMITED, MORE, Message, read_delimited, read_varint
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW
 from tracekit.readers.nsys_rep.fields import fields_of
 
@@ -68,8 +68,8 @@ class RawData:
         self.file_bytes = container.file.size
         if self.data[: len(MAGIC)] != MAGIC:
             raise Damage(f"its section {RAW!r} ({len(self.data)} bytes) does not begin as it should")
-        header, at = delimited(self.data, len(MAGIC))
-        stream, at = delimited(self.data, at)
+        header, at = read_delimited(self.data, len(MAGIC))
+        stream, at = read_delimited(self.data, at)
         self.header, self.stream = Message(header), Message(stream)
         self._check_compression()
         self._offsets = Message(container.section(OFFSETS))
@@ -91,7 +91,7 @@ class RawData:
         tail = min(END_LITERALS, block.size)
         if made[-tail:] != packed[-tail:]:
             raise Damage(f"a block of {block.packed} bytes does not hold the {block.size} bytes it announces")
-        body, end = delimited(made, 0)
+        body, end = read_delimited(made, 0)
         if end != block.size:
             raise Damage(f"a block of {block.size} bytes holds a message that ends at byte {end}")
         return body
@@ -140,20 +140,20 @@ class RawData:
             raise Damage(f"its payload schemas take {block.size} bytes, more than {MAX_SCHEMAS}")
         return Message(self.unpack(block))
 
-    @once
+    @checked_property
     def _rest(self) -> list[memoryview]:
         """The messages after the strings."""
         schema = self._offsets.number(_OFFSETS.payload_schemas)
         at, end = self._string_blocks[1], len(self.data) if schema is None else schema + len(MAGIC)
         found = []
         while at < min(end, len(self.data)):
-            message, at = delimited(self.data, at)
+            message, at = read_delimited(self.data, at)
             found.append(message)
             if len(found) > MAX_REST:
                 raise Damage(f"more than {MAX_REST} messages follow its strings")
         return found or [memoryview(b"")]
 
-    @once
+    @checked_property
     def _string_blocks(self) -> tuple[pa.BinaryArray, int]:
         """The strings, and the place after their last block."""
         strings, at = _Strings(self.stream.number(_STREAM.string_count) or 0, Budget(self.file_bytes)), self._strings_at
@@ -196,8 +196,8 @@ class RawData:
         return collected
 
     def _block(self, at: int) -> Block:
-        packed, at = varint(self.data, at)
-        size, at = varint(self.data, at)
+        packed, at = read_varint(self.data, at)
+        size, at = read_varint(self.data, at)
         if not 0 < packed <= len(self.data) - at:
             raise Damage(f"a block at byte {at} announces {packed} bytes, {len(self.data) - at} are left")
         if not 0 < size <= min(MAX_BLOCK, packed * MAX_RATIO):
@@ -227,9 +227,9 @@ class RawData:
 
 def packed(body: bytes) -> bytes:
     """Compress a message to a block."""
-    whole = counted(body)
+    whole = encode_delimited(body)
     data: bytes = _codec().compress(whole, asbytes=True)
-    return encoded(len(data)) + encoded(len(whole)) + data
+    return encode_varint(len(data)) + encode_varint(len(whole)) + data
 
 
 @functools.cache
@@ -285,7 +285,7 @@ class _Strings:
         while at < end and len(edges) <= most:
             key, size, start = data[at], data[at + 1], at + 2
             if size >= MORE:
-                size, start = varint(memoryview(data)[:end], at + 1)
+                size, start = read_varint(memoryview(data)[:end], at + 1)
             at = start + size
             if at > end:
                 break
@@ -298,5 +298,5 @@ class _Strings:
 
     def _cut(self) -> None:
         edges = np.frombuffer(self._edges, np.int64) if self._edges else np.zeros(0, np.int64)
-        self._arrays.append(cut(np.frombuffer(self._data, np.uint8), edges))
+        self._arrays.append(extract_strings(np.frombuffer(self._data, np.uint8), edges))
         self._data, self._edges = bytearray(), array("q")

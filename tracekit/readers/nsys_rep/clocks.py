@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracekit.readers.common.protobuf.wire import Message, signed
+from tracekit.readers.common.protobuf.wire import Message, to_signed
 from tracekit.readers.nsys_rep.fields import fields_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def extent(header: Message, conversions: memoryview) -> Extent:
 
 
 def _between(start: int | None, stop: int | None) -> int | None:
-    return None if start is None or stop is None else signed((stop - start) & _U64)
+    return None if start is None or stop is None else to_signed((stop - start) & _U64)
 
 
 def _by_offsets(listed: Message) -> int | None:
@@ -57,12 +57,12 @@ def _by_offsets(listed: Message) -> int | None:
     steps = ((SESSION, MACHINE), (MACHINE, SYSTEM), (SYSTEM, UTC))
     if any(s not in offsets for s in steps):
         return None
-    return signed(-sum(offsets[s] for s in steps) & _U64)
+    return to_signed(-sum(offsets[s] for s in steps) & _U64)
 
 
 def _decimal(text: str | None) -> int:
     """Read an offset: decimal text, of a negative number either signed or wrapped; no text is no offset."""
-    return signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
+    return to_signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
 
 
 def _by_segments(conversions: Message) -> tuple[int | None, int | None]:
@@ -76,7 +76,7 @@ def _by_segments(conversions: Message) -> tuple[int | None, int | None]:
     utc = next((segments[SERVED_UTC, m] for m in masters if (SERVED_UTC, m) in segments), None)
     if began is None or utc is None:
         return None, None
-    return signed((utc[0] + began[0] - utc[1]) & _U64), began[0]
+    return to_signed((utc[0] + began[0] - utc[1]) & _U64), began[0]
 
 
 def _clock_kinds(conversions: Message) -> dict[bytes, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.files import Region
-from tracekit.readers.common.damage import Damage, located
+from tracekit.readers.common.damage import Damage, damage_as_error
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.registry import describe
@@ -50,7 +50,7 @@ class Container:
         self.file = source.open()
         self.places: dict[str, int] = {}
         try:
-            with located(self.path, file=self.file):
+            with damage_as_error(self.path, file=self.file):
                 self.sections = self._contents()
                 self.build = _build(self.section(FACTS))
         except BaseException:

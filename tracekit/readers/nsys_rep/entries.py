@@ -13,8 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf import decoder
+from tracekit.readers.common.protobuf.decoder import (
+    BROKEN_CHAIN,
+    FULL,
+    SCRATCH,
+    SCRATCH_BYTES,
+    SLACK,
+    TOO_MANY,
+    check_result,
+)
 from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.walk import AGAIN, BROKEN, MANY, ROOM, SCRATCH, SLACK, complain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,15 +34,13 @@ if TYPE_CHECKING:
 Kinds: TypeAlias = npt.NDArray[np.uint16]
 Starts: TypeAlias = npt.NDArray[np.uint32]
 
+EVENT_TAG, GENERIC_TAG, TYPE_TAG = decoder.EVENT_TAG, decoder.GENERIC_TAG, decoder.TYPE_TAG
+GENERIC, UNKNOWN = decoder.GENERIC, decoder.UNKNOWN
+FIRST_PAYLOAD, PAYLOADS, TYPES = decoder.FIRST_PAYLOAD, decoder.PAYLOADS, decoder.TYPES
 _FIRST = np.zeros(1, np.int64)
 MAX_ENTRIES = 1 << 17
 ENTRY_BYTES = 16
 """Memory that is kept of an entry, and what it takes to look for it."""
-BLOCK, PLACE, FOUND = 8, 9, 10
-"""Where the frame of the walk says how far it came: the block, the place in it, and the entries put."""
-GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
-FIRST_PAYLOAD, PAYLOADS, TYPES = 96, 64, 256
-"""Payload fields 96 to 159 and event types up to 255 have a kind of their own."""
 
 
 class Wanted(NamedTuple):
@@ -146,29 +153,31 @@ def _parts(buffer: Buffer, edges: Sequence[int], inside: Places) -> Iterator[tup
     """
     blocks = len(inside)
     after = SCRATCH + 8 * (blocks + 1) + 4 * blocks
-    rows = (SCRATCH + ROOM - after) // 16
+    rows = (SCRATCH + SCRATCH_BYTES - after) // 16
     if rows < 1:
         raise Damage(f"{blocks} blocks of events at once")
     at = [SCRATCH, after, after + 4 * rows, after + 8 * rows, after - 4 * blocks]
-    buffer.part(SCRATCH, 8 * (blocks + 1)).view(np.int64)[:] = edges
-    frame = buffer.frame(blocks, *at, rows, MAX_ENTRIES, 0, 0, 0, 0)
-    result = AGAIN
-    while result == AGAIN:
+    buffer.array(SCRATCH, blocks + 1, np.int64)[:] = edges
+    arrays = dict(zip(("edges", "starts", "sizes", "kinds", "bounds"), at, strict=True))
+    result = buffer.call("entries", blocks=blocks, capacity=rows, max_entries=MAX_ENTRIES, **arrays)
+    while True:
+        if result in (BROKEN_CHAIN, TOO_MANY):
+            _complain(result, buffer, edges)
+        check_result(0 if result == FULL else result)
+        count = buffer.parameter("entries", "count")
+        starts, sizes = (buffer.array(offset, count, np.uint32).copy() for offset in at[1:3])
+        yield starts, sizes, buffer.array(at[3], count, np.uint16).copy()
+        if not result:
+            break
         result = buffer.call("entries")
-        if result in (BROKEN, MANY):
-            _complain(result, frame, edges)
-        complain(0 if result == AGAIN else result)
-        found = int(frame[FOUND])
-        starts, sizes = (buffer.part(place, 4 * found).view(np.uint32).copy() for place in at[1:3])
-        yield starts, sizes, buffer.part(at[3], 2 * found).view(np.uint16).copy()
-    inside[:] = buffer.part(at[4], 4 * blocks).view(np.int32)
+    inside[:] = buffer.array(at[4], blocks, np.int32)
 
 
-def _complain(result: int, frame: npt.NDArray[np.int32], edges: Sequence[int]) -> NoReturn:
-    if result == MANY:
+def _complain(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
+    if result == TOO_MANY:
         raise Damage(f"a block holds more than {MAX_ENTRIES} events")
-    block = int(frame[BLOCK])
-    raise Damage(f"a block of events is damaged at byte {frame[PLACE]} of {edges[block + 1] - edges[block]}")
+    block, offset = (buffer.parameter("entries", name) for name in ("block", "offset"))
+    raise Damage(f"a block of events is damaged at byte {offset} of {edges[block + 1] - edges[block]}")
 
 
 def _counts(kinds: Kinds) -> dict[int, int]:
@@ -188,9 +197,9 @@ def counter() -> Callable[[memoryview], int]:
     buffers: list[Buffer] = []
 
     def count_entries(body: memoryview) -> int:
-        if not buffers or len(buffers[0].octets) < len(body) + SLACK:
+        if not buffers or len(buffers[0].data) < len(body) + SLACK:
             buffers[:] = [Buffer(len(body))]
-        octets = buffers[0].octets
+        octets = buffers[0].data
         octets[: len(body)] = np.frombuffer(body, np.uint8)
         octets[len(body) : len(body) + SLACK] = 0
         return len(find(buffers[0], [0, len(body)]).kinds)

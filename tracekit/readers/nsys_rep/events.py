@@ -15,10 +15,10 @@ import numpy as np
 
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoder import SLACK
 from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.walk import SLACK
 from tracekit.readers.nsys_rep import entries
-from tracekit.threads import Relay, in_order
+from tracekit.threads import RunningTotals, map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,22 +81,22 @@ class Events:
         Yields:
             What the work makes of each batch, in the order of the file; without any, of no events.
         """
-        relays = [Relay() for _ in wanted]
+        relays = [RunningTotals() for _ in wanted]
 
         def job(nth: int) -> Made:
             with contextlib.ExitStack() as stack:
                 for relay in relays:
                     stack.enter_context(relay.holding(nth))
-                hands = [functools.partial(relay.hand_on, nth) for relay in relays]
+                hands = [functools.partial(relay.add_totals, nth) for relay in relays]
                 with self._chosen(nth, wanted, hands) as chosen:
                     return work(chosen)
 
-        yield from in_order(job, range(len(self._batches)), THREADS)
+        yield from map_in_order(job, range(len(self._batches)), THREADS)
 
     def counts(self) -> Counter[int]:
         """Number of events of each kind."""
         total: Counter[int] = Counter()
-        for counted in in_order(self._count, range(len(self._batches)), THREADS):
+        for counted in map_in_order(self._count, range(len(self._batches)), THREADS):
             total.update(counted)
         return total
 
@@ -145,10 +145,10 @@ class Events:
         for i in which.tolist():
             body = self._raw.unpack(blocks[i])
             bases[i] = at
-            buffer.octets[at : at + len(body)] = body
+            buffer.data[at : at + len(body)] = body
             at += len(body)
         bases[-1] = at
-        buffer.octets[at : at + SLACK] = 0
+        buffer.data[at : at + SLACK] = 0
         return buffer, bases
 
 
@@ -183,7 +183,7 @@ class _Buffers:
             buffer = self._idle.pop()
         except IndexError:
             return Buffer(size)
-        return buffer if len(buffer.octets) >= size + SLACK else Buffer(size)
+        return buffer if len(buffer.data) >= size + SLACK else Buffer(size)
 
     def give(self, buffer: Buffer) -> None:
         """Give a buffer back: nothing looks at it any more."""

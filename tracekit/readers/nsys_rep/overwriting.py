@@ -16,17 +16,17 @@ import numpy as np
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.occurrences import occurrences
-from tracekit.readers.common.protobuf.rewriting import field, part_at
+from tracekit.readers.common.protobuf.occurrences import find_occurrences
+from tracekit.readers.common.protobuf.rewriting import encode_field, field_span_at
 from tracekit.readers.common.protobuf.wire import DELIMITED
-from tracekit.readers.common.redaction import Names, Redaction, TooManyPlaces
+from tracekit.readers.common.redaction import Names, Redaction, TooManyCandidates
 from tracekit.readers.nsys_rep.fields import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tracekit.readers.common.protobuf.decoding import Places
-    from tracekit.readers.common.protobuf.rewriting import Part
+    from tracekit.readers.common.protobuf.rewriting import FieldSpan
 
     Span = tuple[int, int, int]
     """A stretch of bytes in which something may stand: where it begins and ends, and the bits of what that may be."""
@@ -100,8 +100,8 @@ class Entries:
             Damage: A field reaches beyond the block, or there are too many.
         """
         buffer = Buffer(len(body))
-        buffer.octets[: len(body)] = np.frombuffer(body, np.uint8)
-        parts = occurrences(buffer, np.zeros(1, np.int64), np.full(1, len(body)), _ENTRY_FIELDS, MAX_ENTRIES)
+        buffer.data[: len(body)] = np.frombuffer(body, np.uint8)
+        parts = find_occurrences(buffer, np.zeros(1, np.int64), np.full(1, len(body)), _ENTRY_FIELDS, MAX_ENTRIES)
         starts, stops = (np.concatenate(x) for x in zip(*((p.starts, p.stops) for p in parts), strict=True))
         numbers = np.repeat(_ENTRY_FIELDS, [len(p) for p in parts])
         order = np.argsort(starts, kind="stable")
@@ -132,7 +132,7 @@ class Entries:
             at, end = int(befores[nth]), int(afters[nth])
             while at < end:
                 budget.spend()
-                part = part_at(self.body, view, at)
+                part = field_span_at(self.body, view, at)
                 if part.kind == DELIMITED and part.start != end:
                     yield part.start, part.end
                 at = part.end
@@ -145,7 +145,7 @@ class Entries:
             after = int(self.stops[nth - 1]) if nth else 0
             out += (
                 self.body[kept : self._begin(after, int(self.starts[nth]), budget)],
-                field(int(self.numbers[nth]), value),
+                encode_field(int(self.numbers[nth]), value),
             )
             kept = int(self.stops[nth])
         return b"".join((*out, self.body[kept:]))
@@ -153,7 +153,7 @@ class Entries:
     def _begin(self, after: int, start: int, budget: Budget) -> int:
         """Return where the field begins whose bytes begin at a place."""
         view = memoryview(self.body)
-        while (part := part_at(self.body, view, after)).start < start:
+        while (part := field_span_at(self.body, view, after)).start < start:
             budget.spend()
             after = part.end
         return part.begin
@@ -176,7 +176,7 @@ class Overwriter:
         before = self.names.examined
         try:
             spans = self.names.candidates(data, self.budget.left)
-        except TooManyPlaces as e:
+        except TooManyCandidates as e:
             raise self.budget.exceeded() from e
         self.budget.spend(self.names.examined - before)
         return spans
@@ -221,7 +221,7 @@ def leaves(value: bytes, spans: Spans, budget: Budget) -> Iterator[Span]:
             waiting.append((start + part.start, start + part.end, depth + 1, stretches))
 
 
-def _fields(value: bytes, spans: Spans, budget: Budget) -> list[tuple[Part, Spans]] | None:
+def _fields(value: bytes, spans: Spans, budget: Budget) -> list[tuple[FieldSpan, Spans]] | None:
     """Return the fields of a message that hold stretches; None if it is none, or if one lies elsewhere."""
     try:
         budget.spend(len(spans))
@@ -243,13 +243,13 @@ class _NoMessage(Exception):  # noqa: N818 - never leaves this module
     """Bytes are no message."""
 
 
-def _delimited(value: bytes, budget: Budget) -> Iterator[Part]:
+def _delimited(value: bytes, budget: Budget) -> Iterator[FieldSpan]:
     """Yield the fields of a message that hold bytes."""
     view, at = memoryview(value), 0
     while at < len(value):
         budget.spend()
         try:
-            part = part_at(value, view, at)
+            part = field_span_at(value, view, at)
         except Damage as e:
             raise _NoMessage from e
         if part.kind == DELIMITED:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import coalesced
+from tracekit.readers.common.columns import coalesce
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, cut, decode, varints
+from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, decode, decode_varints, extract_strings
 from tracekit.readers.common.protobuf.wire import DELIMITED
 from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, Form, quoted
@@ -24,8 +24,8 @@ from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, Form, quoted
 if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Mask, Places, Words
-    from tracekit.readers.common.sandbox import Octets
     from tracekit.readers.nsys_rep.payload_schemas import Labels, Plan, Schemas, Value
+    from tracekit.sandbox import Bytes
 
 Ints: TypeAlias = npt.NDArray[np.integer]
 
@@ -53,7 +53,7 @@ def columns(known: Schemas, made: dict[str, pa.Array], budget: Budget) -> dict[s
     budget.check(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
     text, other = texts(known, payloads, made["globalTid"], made["domainId"], min(MAX_TEXT, budget.left))
     budget.take(text.nbytes + other.nbytes, 1, "bytes of NVTX payloads")
-    return {"jsonText": coalesced(made["jsonText"], text), "binaryData": other}
+    return {"jsonText": coalesce(made["jsonText"], text), "binaryData": other}
 
 
 def texts(
@@ -105,7 +105,7 @@ class _Items:
 
     def __init__(self, payloads: pa.Array) -> None:
         buffer, self.rows, starts, stops = _messages(payloads)
-        self.octets: Octets = buffer.octets
+        self.octets: Bytes = buffer.data
         found = decode(buffer, starts, stops, (_EXTENDED.schema_id, _EXTENDED.data))
         schema, content = found.get(_EXTENDED.schema_id), found.get(_EXTENDED.data)
         empty = np.zeros(len(self.rows), np.int64)
@@ -126,7 +126,7 @@ class _Items:
     def hexadecimal(self) -> pa.Array:
         """Bytes of each as hexadecimal numbers, behind the number of its schema."""
         sizes = self.stops - self.starts
-        octets = cut(self.octets, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
+        octets = extract_strings(self.octets, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
         digits = _DIGITS[np.frombuffer(octets or b"", np.uint8)[: int(sizes.sum())]].reshape(-1)
         return _glued(_decimal(self.schemas), b":", _cut(digits, 2 * sizes))
 
@@ -142,7 +142,7 @@ def _messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
     ends = np.cumsum(sizes[rows])
     size = int(sizes[rows].sum())
     buffer = Buffer(size)
-    buffer.octets[:size] = np.frombuffer(chosen, np.uint8)[:size]
+    buffer.data[:size] = np.frombuffer(chosen, np.uint8)[:size]
     return buffer, *_split(buffer, rows, ends - sizes[rows], ends)
 
 
@@ -152,14 +152,14 @@ def _split(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Pla
     while len(rows):
         if len(found) == MAX_ITEMS:
             raise Damage(f"an event has more than {MAX_ITEMS} payloads")
-        sizes, lengths = varints(buffer, at + 1)
+        sizes, lengths = decode_varints(buffer, at + 1)
         starts = at + 1 + lengths
         at = starts + np.minimum(sizes, MAX_LENGTH).view(np.int64)
         if (at > stops).any():
             raise Damage("an NVTX payload reaches beyond its event")
         found.append((rows, starts, at))
         more = np.flatnonzero(at < stops)
-        more = more[buffer.octets[at[more]] == _ITEM_KEY]
+        more = more[buffer.data[at[more]] == _ITEM_KEY]
         rows, at, stops = rows[more], at[more], stops[more]
     if not found:
         return rows, at, stops
@@ -194,13 +194,13 @@ def _told(known: Schemas, items: _Items, keys: npt.NDArray[np.int64], most: int)
     return pa.concat_arrays(made).take(pa.array(places, mask=places < 0))
 
 
-def _written(octets: Octets, starts: Places, stops: Places, plan: Plan) -> pa.Array:
+def _written(octets: Bytes, starts: Places, stops: Places, plan: Plan) -> pa.Array:
     """Write n payloads after a plan."""
     parts = [p.encode() if isinstance(p, str) else _text(octets, starts, stops, p) for p in plan.pieces]
     return _glued(pa.array([b""] * len(starts), _BYTES), *parts)
 
 
-def _text(octets: Octets, starts: Places, stops: Places, value: Value) -> pa.Array:
+def _text(octets: Bytes, starts: Places, stops: Places, value: Value) -> pa.Array:
     """Write one value of n payloads."""
     begin = starts + value.at
     if value.form is Form.TEXT and not value.size:
@@ -219,7 +219,7 @@ def _text(octets: Octets, starts: Places, stops: Places, value: Value) -> pa.Arr
     return _real(numbers) if value.form is Form.REAL else _decimal(numbers)
 
 
-def _used(raw: Octets) -> Places:
+def _used(raw: Bytes) -> Places:
     """How many bytes of each row stand before the zeros at its end."""
     written = raw[:, ::-1] != 0
     return np.where(written.any(axis=1), raw.shape[1] - written.argmax(axis=1), 0)
@@ -262,7 +262,7 @@ def _lists(edges: Places, column: pa.Array) -> pa.Array:
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(edges, pa.int32()), column), b",")
 
 
-def _cut(octets: Octets, sizes: Places) -> pa.Array:
+def _cut(octets: Bytes, sizes: Places) -> pa.Array:
     """Cut bytes into n texts of some sizes."""
     edges = np.append(0, np.cumsum(sizes)).astype(np.int32)
     return pa.Array.from_buffers(

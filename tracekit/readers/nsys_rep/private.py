@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import edited, encoded, parts, within
-from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message, signed, varint
+from tracekit.readers.common.protobuf.rewriting import edit_message, encode_varint, field_spans, message_edit
+from tracekit.readers.common.protobuf.wire import DELIMITED, VARINT, Message, read_varint, to_signed
 from tracekit.readers.common.redaction import (
     ADDRESS,
     COMMAND,
@@ -18,7 +18,7 @@ from tracekit.readers.common.redaction import (
     Redaction,
     is_local,
     is_text,
-    without_folder,
+    program_name,
 )
 from tracekit.readers.nsys_rep.container import CLOCKS, FACTS
 from tracekit.readers.nsys_rep.fields import fields_of
@@ -26,10 +26,10 @@ from tracekit.readers.nsys_rep.fields import fields_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.readers.common.protobuf.rewriting import Edit, Part
+    from tracekit.readers.common.protobuf.rewriting import Edit, FieldSpan
 
 OPTIONS, AGENTS = "Analysis Options Data", "Agent activity list"
-PROCESS_MARK = encoded(fields_of("Event").process << 3 | DELIMITED)
+PROCESS_MARK = encode_varint(fields_of("Event").process << 3 | DELIMITED)
 """The bytes before the length of a process in an event."""
 
 _PROCESS, _LAUNCH, _VARIABLE = fields_of("Process"), fields_of("LaunchOptions"), fields_of("Variable")
@@ -83,7 +83,7 @@ def trailer(redaction: Redaction) -> Edit:
 def edit_fields(message: str, **edits: Edit) -> Edit:
     """Return the edit of a message that edits some of its fields, by name."""
     fields = fields_of(message)
-    return within({getattr(fields, name): edit for name, edit in edits.items()})
+    return message_edit({getattr(fields, name): edit for name, edit in edits.items()})
 
 
 def edit_fields_if_message(message: str, **edits: Edit) -> Edit:
@@ -123,7 +123,7 @@ def _launch(redaction: Redaction) -> Edit:
     """Return the edit of how a process was to be launched; whatever else of it is text goes with the command line."""
     variable = _variable(redaction)
 
-    def edit(part: Part, value: bytes) -> bytes:
+    def edit(part: FieldSpan, value: bytes) -> bytes:
         if part.kind != DELIMITED:
             return value
         if part.number == _LAUNCH.variables:
@@ -131,12 +131,12 @@ def _launch(redaction: Redaction) -> Edit:
         private = part.number in (_LAUNCH.command, _LAUNCH.arguments, _LAUNCH.folder) or _is_plain(value)
         return redaction.take(COMMAND, value) if private else value
 
-    return lambda data: edited(data, edit)
+    return lambda data: edit_message(data, edit)
 
 
 def target(redaction: Redaction) -> Edit:
     """Return the edit of a machine's description."""
-    network = edit_fields("NetworkDevices", devices=lambda data: edited(data, _without_address(redaction)))
+    network = edit_fields("NetworkDevices", devices=lambda data: edit_message(data, _without_address(redaction)))
     field = fields_of("Property")
     edits: dict[int, Edit] = {
         _ENVIRONMENT: _taken(redaction, ENVIRONMENT),
@@ -153,10 +153,10 @@ def target(redaction: Redaction) -> Edit:
     return edit_fields("Target", device_name=_device(redaction), properties=properties)
 
 
-def _without_address(redaction: Redaction) -> Callable[[Part, bytes], bytes]:
+def _without_address(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
     """Return the edit of a network device: its address becomes 0."""
 
-    def edit(part: Part, value: bytes) -> bytes:
+    def edit(part: FieldSpan, value: bytes) -> bytes:
         if part.number != fields_of("NetworkDevice").address or not value.strip(b"\0"):
             return value
         redaction.counts[ADDRESS] += 1
@@ -169,15 +169,15 @@ def process(redaction: Redaction) -> Edit:
     """Return the edit of a process: its name stays, without folder and arguments."""
 
     def edit(data: bytes) -> bytes:
-        kept = _kept_of_process(data, list(parts(data)))
+        kept = _kept_of_process(data, list(field_spans(data)))
 
-        def change(part: Part, value: bytes) -> bytes:
+        def change(part: FieldSpan, value: bytes) -> bytes:
             if part.start not in kept:
                 return value
             redaction.take(COMMAND, value)
             return kept[part.start]
 
-        return edited(data, change)
+        return edit_message(data, change)
 
     return edit
 
@@ -193,24 +193,24 @@ class Processes(NamedTuple):
         """Look through an event."""
         environments: list[int] = []
         change = False
-        for outer in parts(event):
+        for outer in field_spans(event):
             if outer.number == fields_of("Event").process and outer.kind == DELIMITED:
                 data = event[outer.start : outer.end]
-                fields = list(parts(data))
+                fields = list(field_spans(data))
                 numbers = [p for p in fields if p.number == _PROCESS.environment_text_id and p.kind == VARINT]
-                environments += [signed(varint(memoryview(data), p.start)[0]) for p in numbers]
+                environments += [to_signed(read_varint(memoryview(data), p.start)[0]) for p in numbers]
                 change = change or bool(_kept_of_process(data, fields))
         return cls(environments, change)
 
 
-def _kept_of_process(data: bytes, fields: list[Part]) -> dict[int, bytes]:
+def _kept_of_process(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
     """Return what is to become of the texts of a process that do not stay as they are, by where they begin."""
     texts = [(p.start, p.number, data[p.start : p.end]) for p in fields if p.kind == DELIMITED]
     named = next((value for _, number, value in texts if number == _PROCESS.name), b"")
     kept: dict[int, bytes] = {}
     for start, number, value in texts:
         if number == _PROCESS.command and value != named:
-            kept[start] = b"" if named else without_folder(value)
+            kept[start] = b"" if named else program_name(value)
         elif number in (_PROCESS.path, _PROCESS.folder, _PROCESS.arguments):
             kept[start] = b""
         if kept.get(start) == value:
@@ -227,6 +227,6 @@ def _is_plain(value: bytes) -> bool:
     if not value or not is_text(value):
         return False
     try:
-        return not list(parts(value))
+        return not list(field_spans(value))
     except Damage:
         return True

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tracekit.readers.common.damage import Damage, located
-from tracekit.readers.common.protobuf.rewriting import counted, edited, encoded, field
-from tracekit.readers.common.protobuf.wire import VARINT, Message, delimited
+from tracekit.readers.common.damage import Damage, damage_as_error
+from tracekit.readers.common.protobuf.rewriting import edit_message, encode_delimited, encode_field, encode_varint
+from tracekit.readers.common.protobuf.wire import VARINT, Message, read_delimited
 from tracekit.readers.common.redaction import (
     ENVIRONMENT,
     OUTPUT,
     PATH,
     Redaction,
-    TooManyPlaces,
+    TooManyCandidates,
     environment_candidates,
     environment_start,
     is_environment,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.readers.common.protobuf.decoding import Places
-    from tracekit.readers.common.protobuf.rewriting import Part
+    from tracekit.readers.common.protobuf.rewriting import FieldSpan
     from tracekit.readers.nsys_rep.blocks import Block
     from tracekit.readers.nsys_rep.overwriting import Span
     from tracekit.registry import Source
@@ -93,7 +93,7 @@ def remaining(source: Source) -> dict[str, int]:
 def _redact(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
     container = Container(source)
     try:
-        with located(source.path, file=container.file):
+        with damage_as_error(source.path, file=container.file):
             report = _Report(container, source, key)
             report.write(out)
         container.file.check()
@@ -149,10 +149,10 @@ class _Report:
         edits = private.sections(self.redaction)
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
-        header, at = delimited(self.raw.data, len(MAGIC))
+        header, at = read_delimited(self.raw.data, len(MAGIC))
         target, options = private.target(self.redaction), edits[private.OPTIONS]
         self.header = private.edit_fields("CaptureHeader", targets=target, options=options)(bytes(header))
-        self.stream = bytes(delimited(self.raw.data, at)[0])
+        self.stream = bytes(read_delimited(self.raw.data, at)[0])
         self.processes: dict[int, set[int]] = {}
         self.environments = self._learn_from_events()
         self.outputs: set[int] = set()
@@ -192,7 +192,7 @@ class _Report:
     def _write_raw(self, out: BinaryIO) -> bytes:
         """Write the raw data; return the section that says where what is in it."""
         raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwritten
-        out.write(MAGIC + counted(overwritten(self.header)) + counted(overwritten(self.stream)))
+        out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
         events = self._searched(raw.blocks, self.overwriter.candidates)
         out.writelines(self._repacked(e.block, e.body, self._without_private_events(e)) for e in events)
         moved = {_OFFSETS.strings: out.tell() - begin}
@@ -206,22 +206,22 @@ class _Report:
         at = self.strings_end
         trailer = private.trailer(self.redaction)
         while at < end:
-            message, at = delimited(raw.data, at)
+            message, at = read_delimited(raw.data, at)
             self.budget.spend()
-            out.write(counted(overwritten(trailer(bytes(message)))))
+            out.write(encode_delimited(overwritten(trailer(bytes(message)))))
         moved[_OFFSETS.payload_schemas] = out.tell() - begin
         if schema is not None:
             block = raw.block(end)
             body = self._body(block)
             out.write(self._repacked(block, body, overwritten(body)))
             out.write(overwritten(bytes(raw.data[block.at + block.packed :])))
-        return edited(bytes(places), lambda p, v: encoded(moved[p.number]) if _is_place(p, moved) else v)
+        return edit_message(bytes(places), lambda p, v: encode_varint(moved[p.number]) if _is_place(p, moved) else v)
 
     def _repacked(self, block: Block, body: bytes, after: bytes) -> bytes:
         """Return a block with another message; if the message is the same, the block as it was."""
         if after != body:
             return packed(after)
-        head = encoded(block.packed) + encoded(block.size)
+        head = encode_varint(block.packed) + encode_varint(block.size)
         return head + bytes(self.raw.data[block.at : block.at + block.packed])
 
     def _body(self, block: Block) -> bytes:
@@ -282,7 +282,7 @@ class _Report:
     def _environment_spans(self, data: bytes, *, homes: bool = False) -> list[Span]:
         try:
             starts = environment_candidates(data, self.budget.left, homes=homes)
-        except TooManyPlaces as e:
+        except TooManyCandidates as e:
             raise self.budget.exceeded() from e
         self.budget.spend(len(starts))
         return [(start, start + 1, 0) for start in starts]
@@ -384,8 +384,10 @@ class _Report:
 def _section_entry(name: str, offset: int, size: int) -> bytes:
     """Return the entry of a section in the table of contents."""
     fields = fields_of("Section")
-    entry = field(fields.name, name.encode()) + field(fields.offset, offset) + field(fields.size, size)
-    return field(fields_of("Contents").sections, entry)
+    entry = (
+        encode_field(fields.name, name.encode()) + encode_field(fields.offset, offset) + encode_field(fields.size, size)
+    )
+    return encode_field(fields_of("Contents").sections, entry)
 
 
 def _split(batch: list[tuple[Block, bytes]], candidates: Callable[[bytes], list[Span]]) -> Iterator[_Unpacked]:
@@ -407,5 +409,5 @@ def _places(data: bytes, mark: bytes) -> Iterator[int]:
         at = data.find(mark, at + 1)
 
 
-def _is_place(part: Part, moved: dict[int, int]) -> bool:
+def _is_place(part: FieldSpan, moved: dict[int, int]) -> bool:
     return part.kind == VARINT and part.number in moved

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tracekit.errors import warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import BYTES_PER_BYTE, Ledger
-from tracekit.readers.common.damage import COPY_AGAIN, located
+from tracekit.readers.common.damage import COPY_AGAIN, damage_as_error
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys_rep import arrays, entries, layout, left_out, machine, metrics, mpi, names, payloads
@@ -53,7 +53,7 @@ class Report:
     def __init__(self, source: Source) -> None:
         self.path = source.path
         self.container = Container(source)
-        with located(self.path, file=self.container.file):
+        with damage_as_error(self.path, file=self.container.file):
             self.raw = RawData(self.container, entries.counter())
         self.columns: Mapping[str, tuple[str, ...]] = self._catalogue()
         self._ledger = Ledger(self.raw.file_bytes)
@@ -87,11 +87,11 @@ class Report:
         of_events = [nth for nth, r in enumerate(requests) if r.table in layout.TABLES or r.table == SAMPLES]
         for nth, request in enumerate(requests):
             if nth not in of_events:
-                with located(self.path, request.table, self.container.file), self._reading(request) as budget:
+                with damage_as_error(self.path, request.table, self.container.file), self._reading(request) as budget:
                     yield nth, self._work(request, self._small(request.table, budget), repaired, budget)
         if of_events:
             asked = [requests[nth] for nth in of_events]
-            with located(self.path, asked[0].table if len(asked) == 1 else None, self.container.file):
+            with damage_as_error(self.path, asked[0].table if len(asked) == 1 else None, self.container.file):
                 for made in self._pass(asked, repaired, skipped):
                     yield from zip(of_events, made, strict=True)
             self._tell_skipped(skipped, {_payload(r.table) for r in asked})
@@ -145,7 +145,9 @@ class Report:
         budget.take(rows, request.row_bytes, "events")
         columns: dict[str, pa.Array] = {}
         for name, kind in request.types.items():
-            columns[name], broken = col.typed(kept[name], kind) if name in kept else (arrays.nulls(rows, kind), 0)
+            columns[name], broken = (
+                col.convert_column(kept[name], kind) if name in kept else (arrays.nulls(rows, kind), 0)
+            )
             repaired.update({(request.table, name): broken} if broken else {})
         return request.work(pa.table(columns))
 
@@ -160,7 +162,7 @@ class Report:
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
         """What is recorded and in no declared table: number of events by name, the most frequent first."""
-        with located(self.path, file=self.container.file):
+        with damage_as_error(self.path, file=self.container.file):
             found: Counter[str] = Counter()
             for kind, number in self.events.counts().items():
                 name = names.of_kind(kind)
@@ -188,7 +190,7 @@ class Report:
     @functools.cached_property
     def metrics(self) -> dict[int, list[Metric]]:
         """GPU metrics of each type of sample."""
-        with located(self.path, file=self.container.file):
+        with damage_as_error(self.path, file=self.container.file):
             return metrics.types(self.raw)
 
     def close(self) -> None:

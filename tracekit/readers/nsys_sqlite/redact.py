@@ -25,10 +25,10 @@ from tracekit.readers.common.redaction import (
     Redaction,
     is_environment,
     is_local,
-    without_folder,
+    program_name,
 )
 from tracekit.readers.common.sqlite.database import Database
-from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote, read_only_uri
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote_identifier, read_only_uri
 from tracekit.readers.nsys_sqlite.rewriting import Texts, check_expressions
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class _Export:
             self._edit("PROCESSES", "name", "TRUE", self._shortened)
 
     def _shortened(self, name: bytes) -> bytes:
-        made = without_folder(name)
+        made = program_name(name)
         if made != name:
             self.redaction.take(COMMAND, name)
         return made
@@ -286,10 +286,10 @@ class _Export:
         self, table: str, column: str, where: str, change: Callable[[bytes], bytes], parameters: Sequence[bytes] = ()
     ) -> None:
         """Change the texts and bytes in a column of the rows that meet a condition."""
-        name = quote(column)
+        name = quote_identifier(column)
         self.db.create_function("changed", 1, change)
         self.db.execute(
-            f"""UPDATE {quote(table)} SET {name} = CASE typeof({name})
+            f"""UPDATE {quote_identifier(table)} SET {name} = CASE typeof({name})
                 WHEN 'text' THEN CAST(changed(CAST({name} AS BLOB)) AS TEXT) ELSE changed({name}) END
                 WHERE typeof({name}) IN ('text', 'blob') AND ({where})""",  # noqa: S608 - quoted
             parameters,

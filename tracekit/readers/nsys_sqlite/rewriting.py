@@ -15,7 +15,7 @@ from tracekit.readers.common.redaction import (
     environment_candidates,
     environment_start,
 )
-from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote
+from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,9 +99,9 @@ class Texts:
                     self._update(table, column, [(row, after) for row, text, after in changed if after != text])
 
     def _update(self, table: _Table, column: str, values: list[_Value]) -> None:
-        name = quote(column)
+        name = quote_identifier(column)
         self.db.executemany(
-            f"""UPDATE {quote(table.name)}
+            f"""UPDATE {quote_identifier(table.name)}
                 SET {name} = CASE typeof({name}) WHEN 'text' THEN CAST(?1 AS TEXT) ELSE ?1 END
                 WHERE {table.rowid} = ?2""",  # noqa: S608 - quoted
             ((text, row) for row, text in values),
@@ -110,9 +110,9 @@ class Texts:
     def _overwrite_each(self, table: _Table, column: str, names: Names) -> None:
         """Overwrite the texts of a table without row numbers, one at a time."""
         self.db.create_function("changed", 1, lambda value: self.redaction.overwrite(names, value))
-        name = quote(column)
+        name = quote_identifier(column)
         self.db.execute(
-            f"""UPDATE {quote(table.name)} SET {name} = CASE typeof({name})
+            f"""UPDATE {quote_identifier(table.name)} SET {name} = CASE typeof({name})
                 WHEN 'text' THEN CAST(changed(CAST({name} AS BLOB)) AS TEXT) ELSE changed({name}) END
                 WHERE typeof({name}) IN ('text', 'blob')"""  # noqa: S608 - quoted
         )
@@ -122,9 +122,9 @@ class Texts:
 
         They are read in the order of the table itself, so rows may be changed in between.
         """
-        name = quote(column)
+        name = quote_identifier(column)
         rows = self.db.execute(
-            f"""SELECT {table.rowid or 0}, {name} FROM {quote(table.name)} NOT INDEXED
+            f"""SELECT {table.rowid or 0}, {name} FROM {quote_identifier(table.name)} NOT INDEXED
                 WHERE +{name} COLLATE BINARY > ''"""  # noqa: S608 - quoted
         )
         batch: list[_Value] = []
@@ -153,8 +153,8 @@ class Texts:
 
     def _table(self, name: str) -> _Table:
         """Look through a table once: how many rows it has, and which of its columns hold anything to be looked at."""
-        held = "".join(f", max(+{quote(c)} COLLATE BINARY > '')" for c in self.columns[name])
-        rows, *marks = self.db.execute(f"SELECT count(*){held} FROM {quote(name)} NOT INDEXED").fetchone()  # noqa: S608 - quoted
+        held = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
+        rows, *marks = self.db.execute(f"SELECT count(*){held} FROM {quote_identifier(name)} NOT INDEXED").fetchone()  # noqa: S608 - quoted
         self._check_cost(rows * len(marks))
         listed = self.db.execute("SELECT name FROM pragma_table_xinfo(?)", (name,))
         taken = {c.decode().lower() for (c,) in listed}
@@ -164,7 +164,7 @@ class Texts:
 
     def _has_rowid(self, table: str, name: str) -> bool:
         try:
-            self.db.execute(f"SELECT {name} FROM {quote(table)} LIMIT 0")  # noqa: S608 - quoted
+            self.db.execute(f"SELECT {name} FROM {quote_identifier(table)} LIMIT 0")  # noqa: S608 - quoted
         except sqlite3.OperationalError:
             return False
         return True

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import DICTIONARY, compact
+from tracekit.readers.common.columns import DICTIONARY, compact_dictionary
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.tensorflow import distinct, values
@@ -111,7 +111,11 @@ class NodeAttributes:
         for rows in selections:
             codes[self.nodes[rows]] = self.codes[rows]
         missing = codes < 0
-        return pa.nulls(self.rows, DICTIONARY) if missing.all() else compact(pa.array(codes, mask=missing), strings)
+        return (
+            pa.nulls(self.rows, DICTIONARY)
+            if missing.all()
+            else compact_dictionary(pa.array(codes, mask=missing), strings)
+        )
 
 
 def read_attributes(buffer: Buffer, occurrences: Occurrences, rows: int) -> NodeAttributes:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.common.protobuf.occurrences import occurrences
+from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.tensorflow import values
 from tracekit.readers.tensorflow.fields import field_spans, join_by_row, slice_bytes_or_empty, slice_strings
 
@@ -130,7 +130,7 @@ def _decode_strings(buffer: Buffer, starts: Places, stops: Places) -> tuple[Plac
     list_rows = list_rows[_has_only_field(list_fields, _STRING, len(list_rows))]
     string_starts, string_stops = field_spans(fields.get(_STRING), len(starts))
     strings = slice_strings(buffer, string_starts[single_rows], string_stops[single_rows])
-    (list_items,) = occurrences(buffer, list_starts[list_rows], list_stops[list_rows], (_STRING,))
+    (list_items,) = find_occurrences(buffer, list_starts[list_rows], list_stops[list_rows], (_STRING,))
     lists = join_by_row(
         len(list_rows), list_items.rows, _json_strings(slice_strings(buffer, list_items.starts, list_items.stops)), "[]"
     )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import compact
+from tracekit.readers.common.columns import compact_dictionary
 from tracekit.readers.tensorflow.fields import slice_strings
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def build_edges(
         "run": nodes["run"].take(target),
         "graph": nodes["graph"].take(target),
         "source": _find_nodes(node_keys[:node_count], node_keys[node_count:]),
-        "source_name": compact(pa.array(source_names), parsed.strings),
+        "source_name": compact_dictionary(pa.array(source_names), parsed.strings),
         "source_argument": parsed.arguments.take(pa.array(input_names)),
         "source_output": pa.array(parsed.outputs[input_names], mask=control),
         "target": target,

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import text
+from tracekit.readers.common.columns import to_valid_utf8
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.decoding import Buffer, cut
+from tracekit.readers.common.protobuf.decoding import Buffer, extract_strings
 
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Field, Places
@@ -23,7 +23,7 @@ JOIN_BATCH_ROWS = 1 << 16
 def load_buffer(data: bytes | memoryview) -> Buffer:
     """Copy bytes into a buffer in which they can be decoded."""
     buffer = Buffer(len(data))
-    buffer.octets[: len(data)] = np.frombuffer(data, np.uint8)
+    buffer.data[: len(data)] = np.frombuffer(data, np.uint8)
     return buffer
 
 
@@ -32,7 +32,7 @@ def slice_bytes(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
     order = None if (starts[1:] >= stops[:-1]).all() else np.argsort(starts, kind="stable")
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = (starts, stops) if order is None else (starts[order], stops[order])
-    values = cut(buffer.octets, edges)
+    values = extract_strings(buffer.data, edges)
     return values if order is None else values.take(pa.array(np.argsort(order)))
 
 
@@ -49,7 +49,7 @@ def slice_bytes_or_empty(buffer: Buffer, starts: Places, stops: Places) -> pa.Ar
 
 def slice_strings(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
     """Return n byte ranges as strings, with invalid UTF-8 replaced."""
-    return text(slice_bytes(buffer, starts, stops))[0]
+    return to_valid_utf8(slice_bytes(buffer, starts, stops))[0]
 
 
 def string_column(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MAX_VARINT, VARINT, varint
+from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MAX_VARINT, VARINT, read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -187,8 +187,8 @@ def _iter_fields(data: memoryview) -> Iterator[tuple[int, FieldValue]]:
         if offset >= len(data):
             return
         try:
-            key, offset = varint(data, offset)
-            size, start = varint(data, offset) if key & 7 in (VARINT, DELIMITED) else (0, offset)
+            key, offset = read_varint(data, offset)
+            size, start = read_varint(data, offset) if key & 7 in (VARINT, DELIMITED) else (0, offset)
         except Damage:
             if len(data) - offset < MAX_VARINT:
                 return

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.files import InputFile, Window
-from tracekit.readers.common.columns import compact, named
+from tracekit.readers.common.columns import compact_dictionary, dictionary_array
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.common.protobuf.occurrences import Occurrences, occurrences
+from tracekit.readers.common.protobuf.occurrences import Occurrences, find_occurrences
 from tracekit.readers.tensorflow import attributes, payloads
 from tracekit.readers.tensorflow.edges import build_edges
 from tracekit.readers.tensorflow.fields import MAX_GRAPH_BYTES, load_buffer, string_column
@@ -99,7 +99,7 @@ def read_saved_model(data: bytes | memoryview | InputFile, *, label: str) -> Gra
     """
     with _prefix_damage(label):
         buffer, size = _load_message(data, MessageKind.SAVED_MODEL)
-        (meta_graphs,) = occurrences(buffer, np.zeros(1, np.int64), np.full(1, size), (_META_GRAPH,))
+        (meta_graphs,) = find_occurrences(buffer, np.zeros(1, np.int64), np.full(1, size), (_META_GRAPH,))
         return _decode_meta_graphs(buffer, meta_graphs.starts, meta_graphs.stops, None)
 
 
@@ -155,10 +155,10 @@ def _load_message(data: bytes | memoryview | InputFile, message: MessageKind) ->
 
 def _decode_meta_graphs(buffer: Buffer, starts: Places, stops: Places, run: str | None) -> Graph:
     """Decode the graphs of meta graphs and concatenate them."""
-    infos, graphs = occurrences(buffer, starts, stops, (_INFO, _GRAPH))
+    infos, graphs = find_occurrences(buffer, starts, stops, (_INFO, _GRAPH))
     if len(starts) > MAX_GRAPHS or len(graphs) > MAX_GRAPHS:
         raise Damage(f"{max(len(starts), len(graphs))} meta graphs are more than {MAX_GRAPHS}")
-    (tags,) = occurrences(buffer, infos.starts, infos.stops, (_TAGS,))
+    (tags,) = find_occurrences(buffer, infos.starts, infos.stops, (_TAGS,))
     tags_by_info: dict[int, list[str]] = {}
     for info, start, stop in zip(tags.rows, tags.starts, tags.stops, strict=True):
         tags_by_info.setdefault(int(infos.rows[info]), []).append(_decode_text(buffer, start, stop))
@@ -172,7 +172,7 @@ def _decode_meta_graphs(buffer: Buffer, starts: Places, stops: Places, run: str 
 
 
 def _decode_text(buffer: Buffer, start: int, stop: int) -> str:
-    return buffer.octets[start:stop].tobytes().decode("utf-8", "replace")
+    return buffer.data[start:stop].tobytes().decode("utf-8", "replace")
 
 
 def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | None) -> Graph:
@@ -181,12 +181,12 @@ def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | 
     fields = decode(buffer, locations.starts, locations.stops, (_NAME, _OP, _DEVICE))
     names, ops, devices = (string_column(buffer, fields.get(n), rows) for n in (_NAME, _OP, _DEVICE))
     names, ops = names.fill_null(""), ops.fill_null("")
-    inputs, attribute_fields = occurrences(buffer, locations.starts, locations.stops, (_INPUT, _ATTRIBUTE))
+    inputs, attribute_fields = find_occurrences(buffer, locations.starts, locations.stops, (_INPUT, _ATTRIBUTE))
     node_attributes = attributes.read_attributes(buffer, attribute_fields, rows)
     call_nodes = np.flatnonzero(pc.is_in(ops, locations.functions).to_numpy(zero_copy_only=False))
     runs = pa.array([None if run is None else 0] * min(rows, 1), pa.int32())
-    runs = named(runs.take(pa.array(np.zeros(rows, np.int64))), pa.array([run], pa.string()))
-    labels = compact(pa.array(locations.owners), locations.labels)
+    runs = dictionary_array(runs.take(pa.array(np.zeros(rows, np.int64))), pa.array([run], pa.string()))
+    labels = compact_dictionary(pa.array(locations.owners), locations.labels)
     columns = {
         "node_id": pa.array(np.arange(rows)),
         "run": runs,
@@ -207,9 +207,9 @@ def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | 
 def _locate_nodes(buffer: Buffer, start: int, stop: int, graph: str) -> _NodeLocations:
     """Locate the nodes of a graph and of the functions in its library."""
     top = np.array([start]), np.array([stop])
-    nodes, libraries = occurrences(buffer, *top, (_NODE, _LIBRARY))
-    (functions,) = occurrences(buffer, libraries.starts, libraries.stops, (_FUNCTION,))
-    (inside,) = occurrences(buffer, functions.starts, functions.stops, (_BODY,))
+    nodes, libraries = find_occurrences(buffer, *top, (_NODE, _LIBRARY))
+    (functions,) = find_occurrences(buffer, libraries.starts, libraries.stops, (_FUNCTION,))
+    (inside,) = find_occurrences(buffer, functions.starts, functions.stops, (_BODY,))
     names = _function_names(buffer, functions)
     labels = pc.binary_join_element_wise(f"{graph}, function" if graph else "function", names, " ")
     return _NodeLocations(
@@ -223,7 +223,7 @@ def _locate_nodes(buffer: Buffer, start: int, stop: int, graph: str) -> _NodeLoc
 
 def _function_names(buffer: Buffer, functions: Occurrences) -> pa.Array:
     """Return the names of functions."""
-    (signatures,) = occurrences(buffer, functions.starts, functions.stops, (_SIGNATURE,))
+    (signatures,) = find_occurrences(buffer, functions.starts, functions.stops, (_SIGNATURE,))
     name = decode(buffer, signatures.starts, signatures.stops, (_NAME,)).get(_NAME)
     names = string_column(buffer, name, len(signatures))
     first = np.searchsorted(signatures.rows, np.arange(len(functions)))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tracekit.files import Window
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.rewriting import encoded
-from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, varint
+from tracekit.readers.common.protobuf.rewriting import encode_varint
+from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MORE, VARINT, read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ def _needed_parts(data: memoryview | Window, message: MessageKind) -> Iterator[b
         submessage = needed.get(number)
         if submessage is not None:
             encoded_submessage = drop_payloads(_slice(data, start, stop), submessage)
-            yield encoded(number << 3 | DELIMITED) + encoded(len(encoded_submessage))
+            yield encode_varint(number << 3 | DELIMITED) + encode_varint(len(encoded_submessage))
             yield encoded_submessage
         elif number in needed:
             yield data[field_start:stop]
@@ -96,11 +96,11 @@ def _iter_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int
         key, offset = _read_varint(data, offset)
         wire_type = key & 7
         if wire_type not in _WIDTHS:
-            raise Damage(f"a field has an invalid wire type (byte {field_start} of {end})")
+            raise Damage(f"a field has an invalid wire type (offset {field_start} of {end})")
         size, start = _read_varint(data, offset) if wire_type in (VARINT, DELIMITED) else (0, offset)
         stop = start + (size if wire_type == DELIMITED else _WIDTHS[wire_type])
         if stop > end:
-            raise Damage(f"a field reaches beyond its message (byte {field_start} of {end})")
+            raise Damage(f"a field extends beyond the end of its message (offset {field_start} of {end})")
         yield key >> 3, field_start, start, stop
         offset = stop
 
@@ -112,4 +112,4 @@ def _read_varint(data: memoryview | Window, offset: int) -> tuple[int, int]:
         return head[0], offset + 1
     if len(head) > 1 and head[1] < MORE:
         return head[0] - MORE | head[1] << 7, offset + 2
-    return varint(data, offset)
+    return read_varint(data, offset)

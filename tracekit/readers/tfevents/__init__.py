@@ -1,6 +1,6 @@
 """Read event files of TensorFlow and TensorBoard, one file or a folder of runs.
 
-``folders`` finds the files. ``records`` reads their records, which ``walk.wat`` and ``record_sandbox`` locate and
+``folders`` finds the files. ``records`` reads their records, which ``records.wat`` and ``record_sandbox`` locate and
 check. ``events`` decodes events, ``values`` and ``tensors`` the values in summaries, ``step_stats`` traced runs.
 ``runs`` combines the files of a run, ``exported`` decodes traced runs among their values, ``graphs`` their graphs, and
 ``capture`` builds the tables.
@@ -40,9 +40,9 @@ def sniff(source: Source) -> bool:
 
 
 def _is_record_header(head: bytes) -> bool:
-    from tracekit.crc32c import masked
+    from tracekit.crc32c import masked_crc32c
 
-    return masked(head[:8]) == int.from_bytes(head[8:], "little")
+    return masked_crc32c(head[:8]) == int.from_bytes(head[8:], "little")
 
 
 def open_capture(source: Source) -> EventsCapture:

@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, warn
 from tracekit.files import CHANGED_HINT
-from tracekit.readers.common.columns import compact
-from tracekit.readers.common.damage import located
+from tracekit.readers.common.columns import compact_dictionary
+from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.tensorflow.graph import EDGES, NODES
 from tracekit.readers.tfevents import events, exported, folders, graphs, step_stats
 from tracekit.readers.tfevents.events import FileEvents, NotAnEventFile
 from tracekit.readers.tfevents.records import BufferPool
 from tracekit.readers.tfevents.runs import Run
 from tracekit.registry import UNKNOWN, Capture, Source, describe
-from tracekit.threads import in_order
+from tracekit.threads import map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ def read_event_files(source: Source) -> EventsCapture:
         raise CorruptTraceError("the folder contains no event files", path=path, hint=hint)
     pool = BufferPool()
     jobs = [(run, file) for run, files in paths.items() for file in files]
-    results = zip(jobs, in_order(lambda job: _read_file(job[1], pool), jobs, THREADS), strict=True)
+    results = zip(jobs, map_in_order(lambda job: _read_file(job[1], pool), jobs, THREADS), strict=True)
     by_run: dict[str, list[FileEvents]] = {run: [] for run in paths}
     for (run, file), result in results:
         if isinstance(result, FileEvents):
@@ -77,7 +77,7 @@ class SkippedFile(NamedTuple):
 def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
     """Read a file if it is an event file."""
     try:
-        with located(path):
+        with damage_as_error(path):
             file_events = events.read_events(path, pool)
     except NotAnEventFile:
         message = "a TFRecord file, but its records are not events of TensorBoard"
@@ -227,7 +227,7 @@ class EventsCapture(Capture):
 
 def _run_column(runs: Sequence[Run], counts: Sequence[int]) -> pa.DictionaryArray:
     codes = np.repeat(np.arange(len(runs), dtype=np.int32), counts)
-    return compact(pa.array(codes), pa.array([run.name for run in runs], pa.string()))
+    return compact_dictionary(pa.array(codes), pa.array([run.name for run in runs], pa.string()))
 
 
 def _cast_column(batch: Mapping[str, pa.Array], field: pa.Field) -> pa.Array:

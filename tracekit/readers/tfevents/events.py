@@ -12,7 +12,7 @@ import numpy as np
 from tracekit.files import InputFile
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.common.protobuf.occurrences import occurrences
+from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.tfevents import step_stats, texts, values
 from tracekit.readers.tfevents.records import RecordReader
 
@@ -145,7 +145,7 @@ def to_nanoseconds(seconds: Float64Array) -> Places:
 
 def checksums(buffer: Buffer, starts: Places, stops: Places) -> list[int]:
     """Return the CRC-32 of n ranges of bytes."""
-    data = buffer.octets.data
+    data = buffer.data.data
     return [zlib.crc32(data[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
@@ -200,7 +200,7 @@ def _add_points(events: FileEvents, batch: BufferedRecords, field: Field | None,
     if field is None:
         return
     rows = _rows_with_field(field, len(steps))
-    (locations,) = occurrences(batch.buffer, *field.spans(), (_SUMMARY_VALUE,))
+    (locations,) = find_occurrences(batch.buffer, *field.spans(), (_SUMMARY_VALUE,))
     for first in range(0, len(locations), VALUES_PER_BATCH):
         batch_slice = slice(first, first + VALUES_PER_BATCH)
         event_rows = rows[locations.rows[batch_slice]]

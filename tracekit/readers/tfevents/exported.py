@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tracekit.readers.common.damage import Damage, located
-from tracekit.readers.common.protobuf.occurrences import occurrences
+from tracekit.readers.common.damage import Damage, damage_as_error
+from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.tensorflow.fields import load_buffer
 from tracekit.readers.tfevents import step_stats
 from tracekit.readers.tfevents.events import GraphSpans, checksums
@@ -34,7 +34,7 @@ def read_exported_runs(run: Run) -> Run:
         for points in list(file.points):
             rows = first + np.flatnonzero(run.metadata[first : first + len(points.steps)])
             if len(rows):
-                with located(file.path):
+                with damage_as_error(file.path):
                     _add_run_metadata(file, points, rows - first, run.tags(rows), run.has_functions[rows])
             first += len(points.steps)
     return run
@@ -86,7 +86,7 @@ def _add_function_graphs(
         offsets: n offsets in the file where they start.
     """
     file.counts.update(step_stats.count_fields(buffer, traced_runs.starts, traced_runs.stops, _RUN_FIELDS))
-    (functions,) = occurrences(buffer, traced_runs.starts, traced_runs.stops, (step_stats.FUNCTIONS,))
+    (functions,) = find_occurrences(buffer, traced_runs.starts, traced_runs.stops, (step_stats.FUNCTIONS,))
     file.counts.update(step_stats.count_fields(buffer, functions.starts, functions.stops, _FUNCTION_FIELDS))
     rows, starts, stops = step_stats.descend(buffer, functions.rows, functions.starts, functions.stops, _ORIGINAL_GRAPH)
     if len(rows):

@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import warn
-from tracekit.readers.common.damage import located
+from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.tensorflow import graph
 from tracekit.readers.tfevents import records
@@ -59,7 +59,7 @@ def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
             else cached
         )
         label = f"the graph at byte {location.start}"
-        with located(location.path, graph.NODES):
+        with damage_as_error(location.path, graph.NODES):
             if location.meta:
                 yield graph.read_meta_graph(data, label=label, run=run.name)
             else:
@@ -78,6 +78,6 @@ def _graph_digest(data: bytes, location: GraphLocation) -> bytes:
     """Return a digest that identifies a graph; of a meta graph, that of the graph in it."""
     graph_bytes: bytes | memoryview = data
     if location.meta:
-        with located(location.path, graph.NODES):
+        with damage_as_error(location.path, graph.NODES):
             graph_bytes = Message(memoryview(data)).part(_GRAPH_FIELD)
     return hashlib.sha256(graph_bytes).digest()

@@ -1,4 +1,4 @@
-"""Locate the records of a TFRecord file in a sandbox, whose code is ``walk.wat``."""
+"""Locate the records of a TFRecord file in a sandbox, whose code is ``records.wat``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,37 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tracekit import crc32c
-from tracekit.readers.common.sandbox import Octets, Sandbox
+from tracekit.readers.common.damage import Damage
+from tracekit.sandbox import Bytes, Sandbox
+from tracekit.sandbox.program import CRC32C, CRC32C_PARAMETERS, Program
 
 NEED_MORE, FULL, BAD_SIZE, BAD_DATA = range(4)
 MAX_RECORDS = 1 << 18
 """Maximum number of records that one call locates."""
 HEADER_BYTES, FOOTER_BYTES = 12, 4
-_TABLES, _STARTS, _SIZES, _OCTETS = 1024, 16384, 16384 + (1 << 20), 1 << 22
+_CRC_TABLES = 1024
+_STARTS = 16384
+_SIZES = _STARTS + 4 * MAX_RECORDS
+_BUFFER = 1 << 22
+"""Offsets of the tables of CRC-32C, of the start offsets and sizes of records (32 bits each), and of the input."""
 _SLACK = 64
+
+_PROGRAM = Program(
+    ((__package__, "records.wat"), CRC32C),
+    {
+        "CRC_TABLES": _CRC_TABLES,
+        "STARTS": _STARTS,
+        "SIZES": _SIZES,
+        "BUFFER": _BUFFER,
+        "HEADER_BYTES": HEADER_BYTES,
+        "FOOTER_BYTES": FOOTER_BYTES,
+        "MORE": NEED_MORE,
+        "FULL": FULL,
+        "BAD_SIZE": BAD_SIZE,
+        "BAD_DATA": BAD_DATA,
+    },
+    {**CRC32C_PARAMETERS, "records": ("offset", "end", "capacity", "next", "count")},
+)
 
 
 class RecordBounds(NamedTuple):
@@ -43,14 +65,12 @@ class RecordSandbox(Sandbox):
 
     def __init__(self, size: int) -> None:
         """Allocate memory for a number of bytes."""
-        super().__init__(__package__, _OCTETS + size + _SLACK, "a record reaches beyond its bytes")
-        self.data: Octets = self.part(_OCTETS, size)
-        self.part(_TABLES, 4 * crc32c.TABLES * crc32c.OCTETS).view(np.uint32)[:] = np.ravel(crc32c.tables())
+        super().__init__(_PROGRAM, _BUFFER + size + _SLACK, lambda: Damage("a record exceeds the file"))
+        self.data: Bytes = self.bytes(_BUFFER, size)
 
     def find_records(self, offset: int, end: int) -> RecordBounds:
         """Locate the complete records between two offsets, at most ``MAX_RECORDS``."""
-        frame = self.frame(_OCTETS + offset, _OCTETS + end, MAX_RECORDS)
-        result = self.call("records")
-        count = int(frame[4])
-        starts, sizes = (self.part(p, 4 * count).view(np.uint32).astype(np.int64) for p in (_STARTS, _SIZES))
-        return RecordBounds(result, int(frame[3]) - _OCTETS, starts, starts + sizes)
+        result = self.call("records", offset=_BUFFER + offset, end=_BUFFER + end, capacity=MAX_RECORDS)
+        count = self.parameter("records", "count")
+        starts, sizes = (self.array(array, count, np.uint32).astype(np.int64) for array in (_STARTS, _SIZES))
+        return RecordBounds(result, self.parameter("records", "next") - _BUFFER, starts, starts + sizes)

@@ -104,7 +104,7 @@ class RecordReader:
             TracekitError: The file cannot be read, or changed other than by appending.
         """
         while self._read_more():
-            self._buffers.buffer.octets[: self._filled] = self._buffers.sandbox.data[: self._filled]
+            self._buffers.buffer.data[: self._filled] = self._buffers.sandbox.data[: self._filled]
             result = FULL
             while result == FULL:
                 bounds = self._buffers.sandbox.find_records(self._consumed, self._filled)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import compact, text
+from tracekit.readers.common.columns import compact_dictionary, to_valid_utf8
 from tracekit.readers.tfevents.events import NO_TIME
 from tracekit.readers.tfevents.values import ValueKind
 
@@ -65,7 +65,7 @@ class Run:
                 columns[name] = pa.array(self._concat_attribute("numbers")[rows])
             elif name == "kind":
                 codes = (self._kinds[rows] != ValueKind.SIMPLE).astype(np.int32)
-                columns[name] = compact(pa.array(codes), pa.array(_KIND_NAMES))
+                columns[name] = compact_dictionary(pa.array(codes), pa.array(_KIND_NAMES))
             else:
                 columns[name] = self._common_column(name, rows)
         return {name: column for name, column in columns.items() if column is not None}
@@ -76,7 +76,7 @@ class Run:
         for name in names:
             if name == "text":
                 strings = self._texts.take(pa.array(self.texts))
-                columns[name] = pa.chunked_array([text(chunk)[0] for chunk in strings.chunks], pa.string())
+                columns[name] = pa.chunked_array([to_valid_utf8(chunk)[0] for chunk in strings.chunks], pa.string())
             elif name == "element":
                 columns[name] = pa.array(self._elements[self.texts])
             else:
@@ -103,7 +103,7 @@ class Run:
 
     def tags(self, rows: Places) -> pa.DictionaryArray:
         """Return the tags of some values."""
-        return compact(pa.array(self._codes[rows]), self._tags.dictionary)
+        return compact_dictionary(pa.array(self._codes[rows]), self._tags.dictionary)
 
     def _common_column(self, name: str, rows: Places) -> pa.Array | None:
         """Return a column that scalars and texts share; None for columns that do not depend on the run."""

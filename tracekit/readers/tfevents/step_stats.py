@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
-from tracekit.readers.common.protobuf.occurrences import Occurrences, occurrences
+from tracekit.readers.common.protobuf.occurrences import Occurrences, find_occurrences
 from tracekit.readers.tfevents import texts
 
 if TYPE_CHECKING:
@@ -97,12 +97,12 @@ def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executi
     run_rows, stats_starts, stats_stops = descend(
         buffer, np.arange(len(traced_runs.starts)), traced_runs.starts, traced_runs.stops, _STEP_STATS
     )
-    (devices,) = occurrences(buffer, stats_starts, stats_stops, (_DEVICES,))
+    (devices,) = find_occurrences(buffer, stats_starts, stats_stops, (_DEVICES,))
     run_rows = run_rows[devices.rows]
     names = texts.dictionary_column(
         buffer, decode(buffer, devices.starts, devices.stops, {_DEVICE}).get(_DEVICE), len(run_rows)
     )
-    (executions,) = occurrences(buffer, devices.starts, devices.stops, (_NODES,))
+    (executions,) = find_occurrences(buffer, devices.starts, devices.stops, (_NODES,))
     for first in range(0, len(executions), EXECUTIONS_PER_BATCH):
         nodes = Occurrences(
             *(
@@ -126,7 +126,7 @@ def count_fields(buffer: Buffer, starts: Places, stops: Places, names: Mapping[i
     Raises:
         Damage: A message is invalid.
     """
-    occurrences_by_name = zip(names.values(), occurrences(buffer, starts, stops, tuple(names)), strict=True)
+    occurrences_by_name = zip(names.values(), find_occurrences(buffer, starts, stops, tuple(names)), strict=True)
     return {name: len(found) for name, found in occurrences_by_name if len(found)}
 
 
@@ -199,7 +199,7 @@ def _merge_times(us: Field | None, ns: Field | None, name: str) -> MaskedColumn 
 
 def _allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     """Sum the bytes of all allocators of each execution."""
-    (allocators,) = occurrences(buffer, nodes.starts, nodes.stops, (_MEMORY,))
+    (allocators,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_MEMORY,))
     allocator_fields = decode(buffer, allocators.starts, allocators.stops, _ALLOCATOR_FIELDS.values())
     return {
         name: _sum_by_row(_integers(allocator_fields.get(f)), allocators.rows, len(nodes.rows), name)
@@ -210,7 +210,7 @@ def _allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array
 def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     """Count the outputs of each execution, and sum their sizes."""
     n = len(nodes.rows)
-    (outputs,) = occurrences(buffer, nodes.starts, nodes.stops, (_OUTPUT,))
+    (outputs,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_OUTPUT,))
     counts = pa.array(np.bincount(outputs.rows, minlength=n).astype(np.int64))
     description = decode(buffer, outputs.starts, outputs.stops, {_DESCRIPTION}).get(_DESCRIPTION)
     rows, starts, stops = descend(buffer, *_rows_and_spans(description, outputs.rows), _ALLOCATION_OF_TENSOR)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.readers.common.protobuf.decoding import decode, varints
-from tracekit.readers.common.protobuf.occurrences import occurrences
+from tracekit.readers.common.protobuf.decoding import decode, decode_varints
+from tracekit.readers.common.protobuf.occurrences import find_occurrences
 
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places, Words
@@ -88,7 +88,7 @@ def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Places:
     product = np.ones(n)
     if shape is not None and shape.stops is not None:
         rows = np.arange(n) if shape.valid is None else np.flatnonzero(shape.valid)
-        (dims,) = occurrences(buffer, *shape.spans(), (_DIM,))
+        (dims,) = find_occurrences(buffer, *shape.spans(), (_DIM,))
         dim_fields = decode(buffer, dims.starts, dims.stops, {_DIM_SIZE})
         sizes = dim_fields[_DIM_SIZE].values.view(np.int64) if dim_fields else np.zeros(len(dims), np.int64)
         np.multiply.at(product, rows[dims.rows], np.clip(sizes, 0, _MAX_COUNT))
@@ -107,7 +107,7 @@ def _first_elements(
     elif list_field is not None:
         starts, sizes = _field_bytes(list_field, rows)
         filled = np.flatnonzero(sizes)
-        words[filled] = buffer.words[starts[filled]] if encoding.fixed else varints(buffer, starts[filled])[0]
+        words[filled] = buffer.words[starts[filled]] if encoding.fixed else decode_varints(buffer, starts[filled])[0]
         is_valid &= (sizes == 0) | (sizes >= (width if encoding.fixed else 1))
     if content is not None and content.stops is not None:
         starts, sizes = _field_bytes(content, rows)

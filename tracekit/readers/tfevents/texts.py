@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tracekit.readers.common.columns import text
-from tracekit.readers.common.protobuf.decoding import cut
+from tracekit.readers.common.columns import to_valid_utf8
+from tracekit.readers.common.protobuf.decoding import extract_strings
 
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Places
@@ -18,7 +18,7 @@ def slice_strings(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
     """Return n byte ranges, in ascending order, as strings; invalid UTF-8 is replaced."""
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = starts, stops
-    strings: pa.Array = text(cut(buffer.octets, edges))[0]
+    strings: pa.Array = to_valid_utf8(extract_strings(buffer.data, edges))[0]
     return strings
 
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import first_of
-from tracekit.readers.common.protobuf.decoding import cut, decode
-from tracekit.readers.common.protobuf.occurrences import occurrences
+from tracekit.readers.common.columns import coalesce_dictionaries
+from tracekit.readers.common.protobuf.decoding import decode, extract_strings
+from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.tfevents import tensors, texts
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def read_values(buffer: Buffer, starts: Places, stops: Places) -> SummaryValues:
     n = len(starts)
     fields = decode(buffer, starts, stops, range(TAG, METADATA + 1))
     summary_tags, node_names = (texts.dictionary_column(buffer, fields.get(f), n) for f in (TAG, NODE_NAME))
-    tags = _without_nulls(first_of(summary_tags, node_names))
+    tags = _without_nulls(coalesce_dictionaries(summary_tags, node_names))
     kinds, numbers = np.full(n, ValueKind.NOTHING, np.uint8), np.zeros(n)
     strings = _no_strings()
     for field, kind in _BYTES_KINDS.items():
@@ -138,9 +138,9 @@ def _read_strings(buffer: Buffer, rows: Places, starts: Places, stops: Places) -
     """Return the strings in some tensors: row, position in the tensor, bytes, and offset of each."""
     if not len(rows):
         return _no_strings()
-    (strings,) = occurrences(buffer, starts, stops, (tensors.STRINGS,))
+    (strings,) = find_occurrences(buffer, starts, stops, (tensors.STRINGS,))
     first = np.searchsorted(strings.rows, strings.rows)
-    data = cut(buffer.octets, np.stack((strings.starts, strings.stops), axis=1).reshape(-1))
+    data = extract_strings(buffer.data, np.stack((strings.starts, strings.stops), axis=1).reshape(-1))
     return rows[strings.rows], np.arange(len(strings)) - first, data, strings.starts
 
 

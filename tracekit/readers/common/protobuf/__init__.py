@@ -1,1 +1,1 @@
-"""Protobuf messages: small ones one at a time, declared ones by the runtime, many of one kind in step with numpy."""
+"""Protocol Buffers: single messages, messages with a schema, and batches of many messages decoded in a sandbox."""

@@ -1,4 +1,4 @@
-"""Many protobuf messages of one kind, decoded into columns: a number or a place for each message and field."""
+"""Decoding of many protobuf messages of one type into columns: a number or a range of bytes per message and field."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.walk import (
+from tracekit.readers.common.protobuf.decoder import (
     COUNTS,
     FIELDS,
-    KINDS,
     MAX_SLOTS,
-    ROOM,
     SCRATCH,
+    SCRATCH_BYTES,
     SLACK,
     SLOTS,
-    Walk,
-    complain,
+    WIRE_TYPES,
+    DecoderSandbox,
+    check_result,
 )
 from tracekit.readers.common.protobuf.wire import DELIMITED
 
@@ -33,21 +33,22 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 WORD = 8
 MAX_ROWS = (1 << 14) - 8
-"""Messages walked through at a time: what is found of them stays in the processor's cache, columns apart."""
+"""Messages decoded at a time, so that the result stays in the processor's cache. The subtraction keeps columns from
+sharing cache sets."""
 FAR_APART = 8
-"""Texts are far apart when this many times as many bytes lie from the first to the last one."""
+"""Strings are far apart if their range is this many times as long as their total size."""
 MAX_LENGTH = np.uint64(1 << 40)
 _ABSENT = np.uint64(0)
 _PLACES, _CELL = 2 * WORD, 2 * WORD + 1
-"""Bytes of scratch a message (where it begins and ends), and further ones a field (value, end, mark)."""
+"""Scratch bytes per message (start and end offset), and per message and field (value, end offset, mark)."""
 
 
-class Buffer(Walk):
-    """Bytes that hold messages, and the eight-byte word that begins at each of them."""
+class Buffer(DecoderSandbox):
+    """A sandbox with messages, and a view of the eight-byte word that begins at each offset."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self.words: Words = np.ndarray((size + SLACK - WORD,), "<u8", self.octets.data, strides=(1,))
+        self.words: Words = np.ndarray((size + SLACK - WORD,), "<u8", self.data.data, strides=(1,))
 
 
 @dataclass(slots=True)
@@ -55,9 +56,9 @@ class Field:
     """One field of n messages.
 
     Attributes:
-        values: n numbers, or n places where bytes begin; whatever stands where the field is absent.
-        stops: n places where bytes end; None for numbers.
-        valid: Where the field is present; None if everywhere.
+        values: n numbers, or n start offsets of bytes; undefined where the field is absent.
+        stops: n end offsets of bytes; None for numbers.
+        valid: Whether each message has the field; None if all have it.
     """
 
     values: Words
@@ -65,11 +66,11 @@ class Field:
     valid: Mask | None
 
     def rows(self) -> Places | None:
-        """Rows that have the field; None if all."""
+        """Return the rows that have the field; None if all rows have it."""
         return None if self.valid is None else np.flatnonzero(self.valid)
 
     def spans(self) -> tuple[Places, Places]:
-        """Places where the bytes begin and end, of the rows that have the field."""
+        """Return the start and end offsets of the bytes, for the rows that have the field."""
         if self.stops is None:
             raise Damage("a field holds a number instead of bytes")
         starts, stops = self.values.view(np.int64), self.stops
@@ -80,75 +81,76 @@ def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int
     """Decode some fields of n messages.
 
     Args:
-        buffer: Holds the messages.
-        starts: n places where messages begin.
-        stops: n places where they end; none of them beyond the buffer.
-        wanted: Numbers of fields below 2048, 255 at most. Of a repeated field the last value counts.
+        buffer: The buffer with the messages.
+        starts: n start offsets of messages.
+        stops: n end offsets of messages, within the buffer.
+        wanted: At most 255 field numbers, below 2048. The last value of a repeated field is returned.
 
     Returns:
-        The fields that occur.
+        The fields that occur, by number.
 
     Raises:
-        Damage: A field reaches beyond its message, or is of no known kind.
+        Damage: A field extends beyond the end of its message, or has an unknown wire type.
     """
     numbers = sorted(wanted)
     if not numbers or not len(starts):
         return {}
-    found = _Found(numbers, len(starts))
-    rows = max(1, min(MAX_ROWS, ROOM // (_PLACES + _CELL * len(numbers))))
+    collector = _FieldCollector(numbers, len(starts))
+    rows = max(1, min(MAX_ROWS, SCRATCH_BYTES // (_PLACES + _CELL * len(numbers))))
     for first in range(0, len(starts), rows):
         part = slice(first, min(first + rows, len(starts)))
-        found.take(part, _Walk(buffer, numbers, starts[part], stops[part]))
-    return found.fields()
+        collector.add(part, _DecodedBatch(buffer, numbers, starts[part], stops[part]))
+    return collector.fields()
 
 
-def varints(buffer: Buffer, places: Places) -> tuple[Words, Places]:
-    """Read numbers: n places in, n values and their n lengths in bytes out.
+def decode_varints(buffer: Buffer, places: Places) -> tuple[Words, Places]:
+    """Decode the varints at n offsets into n values and n lengths in bytes.
 
     Raises:
-        Damage: A number does not end.
+        Damage: A varint is too long.
     """
     values, lengths = np.empty(len(places), np.uint64), np.empty(len(places), np.int64)
-    rows = ROOM // (3 * WORD)
+    rows = SCRATCH_BYTES // (3 * WORD)
     for first in range(0, len(places), rows):
         part = slice(first, first + rows)
         n = len(places[part])
-        at, found, after = (buffer.part(SCRATCH + k * n * WORD, n * WORD) for k in range(3))
-        at.view(np.int64)[:] = places[part]
-        buffer.frame(n, *(SCRATCH + k * n * WORD for k in range(3)), len(buffer.octets) - SLACK)
-        complain(buffer.call("numbers"))
-        values[part] = found.view(np.uint64)
-        lengths[part] = after.view(np.int64)
+        at = [SCRATCH + k * n * WORD for k in range(3)]
+        buffer.array(at[0], n, np.int64)[:] = places[part]
+        check_result(buffer.call("varints", rows=n, offsets=at[0], values=at[1], lengths=at[2], limit=buffer.size))
+        values[part] = buffer.array(at[1], n, np.uint64)
+        lengths[part] = buffer.array(at[2], n, np.int64)
     return values, lengths
 
 
-class _Walk:
-    """Some messages, walked through: what was found of each field, still in the memory of the sandbox."""
+class _DecodedBatch:
+    """A batch of decoded messages, as views of the memory of the sandbox."""
 
     def __init__(self, buffer: Buffer, numbers: Sequence[int], starts: Places, stops: Places) -> None:
         rows, slots = len(starts), len(numbers)
         if slots > MAX_SLOTS or numbers[-1] >= FIELDS or numbers[0] < 0:
-            raise ValueError(f"fields {numbers[0]} to {numbers[-1]}, {slots} of them, cannot be decoded at once")
+            raise ValueError(
+                f"{slots} fields from {numbers[0]} to {numbers[-1]}: at most {MAX_SLOTS} below {FIELDS} are allowed"
+            )
         at = np.cumsum([SCRATCH, *(WORD * rows for _ in range(2)), *(WORD * rows * slots for _ in range(2))]).tolist()
-        buffer.part(at[0], WORD * rows).view(np.int64)[:] = starts
-        buffer.part(at[1], WORD * rows).view(np.int64)[:] = stops
-        marks = buffer.part(at[4], rows * slots)
-        marks[:] = 0
-        table = buffer.part(SLOTS, FIELDS)
+        buffer.array(at[0], rows, np.int64)[:] = starts
+        buffer.array(at[1], rows, np.int64)[:] = stops
+        marks = buffer.array(at[4], rows * slots, np.bool_)
+        marks[:] = False
+        table = buffer.bytes(SLOTS, FIELDS)
         table[:] = 0
         table[list(numbers)] = np.arange(1, slots + 1)
-        self.counts: npt.NDArray[np.int32] = buffer.part(COUNTS, 4 * slots).view(np.int32)
-        self.kinds: npt.NDArray[np.int32] = buffer.part(KINDS, 4 * slots).view(np.int32)
+        self.counts: npt.NDArray[np.int32] = buffer.array(COUNTS, slots, np.int32)
+        self.kinds: npt.NDArray[np.int32] = buffer.array(WIRE_TYPES, slots, np.int32)
         self.counts[:], self.kinds[:] = 0, 0
-        buffer.frame(rows, *at, len(buffer.octets) - SLACK)
-        complain(buffer.call("messages"))
-        self.values: Words = buffer.part(at[2], WORD * rows * slots).view(np.uint64).reshape(slots, rows)
-        self.stops: Places = buffer.part(at[3], WORD * rows * slots).view(np.int64).reshape(slots, rows)
-        self.marks: Mask = marks.view(np.bool_).reshape(slots, rows)
+        arrays = dict(zip(("starts", "stops", "values", "ends", "marks"), at, strict=True))
+        check_result(buffer.call("messages", rows=rows, limit=buffer.size, **arrays))
+        self.values: Words = buffer.array(at[2], rows * slots, np.uint64).reshape(slots, rows)
+        self.stops: Places = buffer.array(at[3], rows * slots, np.int64).reshape(slots, rows)
+        self.marks: Mask = marks.reshape(slots, rows)
 
 
-class _Found:
-    """What was found of some fields in all messages so far; memory is taken for fields that occur."""
+class _FieldCollector:
+    """A builder of the fields of all messages, which allocates memory only for fields that occur."""
 
     def __init__(self, numbers: Sequence[int], rows: int) -> None:
         self._numbers = numbers
@@ -156,19 +158,19 @@ class _Found:
         self._fields: dict[int, Field] = {}
         self._counts = [0] * len(numbers)
 
-    def take(self, part: slice, walk: _Walk) -> None:
-        """Take over what a walk through a part of the messages found."""
-        kinds = walk.kinds.tolist()
-        for slot, count in enumerate(walk.counts.tolist()):
+    def add(self, rows: slice, batch: _DecodedBatch) -> None:
+        """Copy the fields of a decoded batch into their rows."""
+        kinds = batch.kinds.tolist()
+        for slot, count in enumerate(batch.counts.tolist()):
             if count:
                 field = self._field(slot, kinds[slot])
-                marks = walk.marks[slot]
+                marks = batch.marks[slot]
                 everywhere = count == len(marks)
-                field.values[part] = walk.values[slot] if everywhere else np.where(marks, walk.values[slot], _ABSENT)
+                field.values[rows] = batch.values[slot] if everywhere else np.where(marks, batch.values[slot], _ABSENT)
                 if field.stops is not None:
-                    field.stops[part] = walk.stops[slot] if everywhere else np.where(marks, walk.stops[slot], 0)
+                    field.stops[rows] = batch.stops[slot] if everywhere else np.where(marks, batch.stops[slot], 0)
                 if field.valid is not None:
-                    field.valid[part] = marks
+                    field.valid[rows] = marks
                 self._counts[slot] += count
 
     def fields(self) -> dict[int, Field]:
@@ -181,32 +183,32 @@ class _Found:
     def _field(self, slot: int, kinds: int) -> Field:
         number = self._numbers[slot]
         delimited = kinds == 1 << DELIMITED
-        known = self._fields.get(number)
-        if known is None:
+        field = self._fields.get(number)
+        if field is None:
             stops = np.zeros(self._rows, np.int64) if delimited else None
-            known = Field(np.zeros(self._rows, np.uint64), stops, np.zeros(self._rows, np.bool_))
-            self._fields[number] = known
-        if (known.stops is not None) != delimited or (kinds >> DELIMITED & 1) != delimited:
+            field = Field(np.zeros(self._rows, np.uint64), stops, np.zeros(self._rows, np.bool_))
+            self._fields[number] = field
+        if (field.stops is not None) != delimited or (kinds >> DELIMITED & 1) != delimited:
             raise Damage(f"field {number} holds both numbers and bytes")
-        return known
+        return field
 
 
-def cut(
-    octets: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
+def extract_strings(
+    data: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> pa.Array:
-    """Cut texts out of bytes: 2n ascending edges (start, end, start, end …) in, n texts out."""
+    """Return n strings of a buffer as an Arrow array, given 2n ascending offsets (start, end, start, end …)."""
     if len(edges) and FAR_APART * int((edges[1::2] - edges[::2]).sum()) < edges[-1] - edges[0]:
-        octets, edges = _drawn_together(octets, edges)
+        data, edges = _gather_strings(data, edges)
     offsets = pa.py_buffer(edges.astype(np.int32))
-    between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(octets)])
+    between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(data)])
     return between.take(pa.array(np.arange(0, len(between), 2)))
 
 
-def _drawn_together(
-    octets: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
+def _gather_strings(
+    data: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Copy the bytes of texts that lie far apart: to cut out takes memory for what is between them as well."""
+    """Copy strings that lie far apart into a new buffer, because extracting them needs memory for the gaps as well."""
     sizes = edges[1::2] - edges[::2]
     ends = np.cumsum(sizes)
-    places = np.repeat(edges[::2] - (ends - sizes), sizes) + np.arange(ends[-1])
-    return octets[places], np.stack((ends - sizes, ends), axis=1).reshape(-1)
+    offsets = np.repeat(edges[::2] - (ends - sizes), sizes) + np.arange(ends[-1])
+    return data[offsets], np.stack((ends - sizes, ends), axis=1).reshape(-1)

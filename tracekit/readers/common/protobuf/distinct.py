@@ -1,4 +1,4 @@
-"""Texts told apart where they lie: most texts of a trace are names that come time and again."""
+"""Dictionary encoding of strings inside a buffer. Most strings of a trace are names that occur many times."""
 
 from __future__ import annotations
 
@@ -7,42 +7,41 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tracekit.readers.common.protobuf.decoding import cut
-from tracekit.readers.common.protobuf.walk import SCRATCH, SLACK, complain
+from tracekit.readers.common.protobuf.decoder import SCRATCH, check_result
+from tracekit.readers.common.protobuf.decoding import extract_strings
 
 if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Places
 
-MAX_ROWS, PLACES = 1 << 14, 1 << 15
-NEXT, KNOWN = 9, 10
-"""Where the frame of the walk says how many texts came first, and how many of them its table holds."""
+MAX_ROWS, TABLE_ENTRIES = 1 << 14, 1 << 15
 
 
-def distinct(buffer: Buffer, starts: Places, stops: Places) -> pa.DictionaryArray:
-    """Take texts out of bytes: n places where texts begin and n where they end, ascending, in; n texts out.
+def dictionary_encode(buffer: Buffer, starts: Places, stops: Places) -> pa.DictionaryArray:
+    """Dictionary-encode n strings of a buffer, given their ascending start and end offsets.
 
-    Each text that occurs is taken out once. Of very many different ones some may be there several times.
+    With very many distinct strings, some may occur in the dictionary more than once.
 
     Raises:
-        Damage: A place is beyond the buffer.
+        Damage: An offset is beyond the end of the buffer.
     """
     n = min(MAX_ROWS, len(starts))
     at = [SCRATCH, SCRATCH + 8 * n, SCRATCH + 16 * n, SCRATCH + 20 * n, SCRATCH + 24 * n]
-    buffer.part(at[4], 16 * PLACES)[:] = 0
-    numbers = np.empty(len(starts), np.int32)
-    firsts: list[Places] = [np.empty(0, np.int64)]
-    count = known = 0
+    arrays = dict(zip(("starts", "stops", "codes", "first_rows", "table"), at, strict=True))
+    buffer.bytes(at[4], 16 * TABLE_ENTRIES)[:] = 0
+    codes = np.empty(len(starts), np.int32)
+    first_rows: list[Places] = [np.empty(0, np.int64)]
+    count = table_size = 0
     for first in range(0, len(starts), MAX_ROWS):
         part = slice(first, min(first + MAX_ROWS, len(starts)))
         rows = part.stop - first
-        buffer.part(at[0], 8 * rows).view(np.int64)[:] = starts[part]
-        buffer.part(at[1], 8 * rows).view(np.int64)[:] = stops[part]
-        frame = buffer.frame(rows, *at, PLACES - 1, PLACES // 2, len(buffer.octets) - SLACK, count, known)
-        complain(buffer.call("distinct"))
-        numbers[part] = buffer.part(at[2], 4 * rows).view(np.int32)
-        new = int(frame[NEXT]) - count
-        firsts.append(first + buffer.part(at[3], 4 * new).view(np.int32).astype(np.int64))
-        count, known = int(frame[NEXT]), int(frame[KNOWN])
-    chosen = np.concatenate(firsts)
-    texts = cut(buffer.octets, np.stack((starts[chosen], stops[chosen]), axis=1).reshape(-1))
-    return pa.DictionaryArray.from_arrays(pa.array(numbers), texts)
+        buffer.array(at[0], rows, np.int64)[:] = starts[part]
+        buffer.array(at[1], rows, np.int64)[:] = stops[part]
+        table = {"mask": TABLE_ENTRIES - 1, "max_entries": TABLE_ENTRIES // 2, "entries": table_size}
+        check_result(buffer.call("distinct", rows=rows, limit=buffer.size, next_code=count, **arrays, **table))
+        codes[part] = buffer.array(at[2], rows, np.int32)
+        new = buffer.parameter("distinct", "next_code") - count
+        first_rows.append(first + buffer.array(at[3], new, np.int32).astype(np.int64))
+        count, table_size = count + new, buffer.parameter("distinct", "entries")
+    new_rows = np.concatenate(first_rows)
+    strings = extract_strings(buffer.data, np.stack((starts[new_rows], stops[new_rows]), axis=1).reshape(-1))
+    return pa.DictionaryArray.from_arrays(pa.array(codes), strings)

@@ -1,4 +1,4 @@
-"""Messages declared in ``schemas/proto``, taken apart by the protobuf runtime."""
+"""Messages declared in ``schemas/proto``, parsed by the protobuf runtime."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ __all__ = ["message", "parse"]
 
 
 def parse(kind: Any, data: bytes | memoryview, what: str) -> Any:
-    """Take a message apart: n bytes in; fields that are not declared are passed over.
+    """Parse a message with the protobuf runtime. Fields that the schema does not declare are ignored.
+
+    Args:
+        kind: The message class.
+        data: The encoded message.
+        what: Noun for the message, for the error.
 
     Raises:
-        Damage: It is no message.
+        Damage: The bytes are not a valid message.
     """
     from google.protobuf.message import DecodeError
 
     try:
         return kind.FromString(bytes(data))
     except DecodeError as e:
-        raise Damage(f"{what} of {len(data)} bytes is no message") from e
+        raise Damage(f"{what} of {len(data)} bytes is not a valid message") from e

@@ -1,24 +1,23 @@
-"""Repeated fields of many messages: where each occurrence lies, and whose it is."""
+"""Repeated fields of many messages: the message and the range of bytes of each occurrence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.walk import (
-    AGAIN,
+from tracekit.readers.common.protobuf.decoder import (
+    BUFFER,
     FIELDS,
+    FULL,
     MAX_SLOTS,
-    OCTETS,
-    ROOM,
     SCRATCH,
-    SLACK,
+    SCRATCH_BYTES,
     SLOTS,
-    said,
+    error_message,
 )
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 1 << 14
 _EDGE, _CELL = 16, 13
-"""Bytes of scratch a message (where it begins and ends), and an occurrence (row, place, end, slot)."""
-PLACE, FOUND = 10, 11
-"""Where the frame of the walk says at which byte it stands, and how many occurrences it put."""
+"""Scratch bytes per message (start and end offset), and per occurrence (row, start, end, slot)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +35,9 @@ class Occurrences:
     """Occurrences of a field in n messages, in order.
 
     Attributes:
-        rows: Message of each, 0 to n - 1, ascending.
-        starts: Places where their bytes begin.
-        stops: Places where their bytes end.
+        rows: Number of the message of each occurrence, 0 to n - 1, ascending.
+        starts: Start offsets of the bytes.
+        stops: End offsets of the bytes.
     """
 
     rows: Places
@@ -51,62 +48,64 @@ class Occurrences:
         return len(self.rows)
 
 
-def occurrences(
+def find_occurrences(
     buffer: Buffer, starts: Places, stops: Places, wanted: Sequence[int], most: int | None = None
 ) -> list[Occurrences]:
-    """Find every occurrence of some fields that hold bytes: n messages in, the occurrences of each field out.
+    """Find all occurrences of some length-delimited fields in n messages.
 
     Args:
-        buffer: Holds the messages.
-        starts: n places where messages begin.
-        stops: n places where they end; none of them beyond the buffer.
-        wanted: Numbers of the fields, below 2048. Where one holds a number, it is passed over.
-        most: How many occurrences there may be; None for any number.
+        buffer: The buffer with the messages.
+        starts: n start offsets of messages.
+        stops: n end offsets of messages, within the buffer.
+        wanted: Numbers of the fields, below 2048. Occurrences that hold a number are ignored.
+        most: Maximum number of occurrences; None for no limit.
+
+    Returns:
+        The occurrences of each field, in the order of ``wanted``.
 
     Raises:
-        Damage: A field reaches beyond its message, or is of no known kind, or there are too many of them.
+        Damage: A field extends beyond the end of its message or has an unknown wire type, or there are too many
+            occurrences.
     """
     if not 0 < len(wanted) <= MAX_SLOTS or not 0 < min(wanted) <= max(wanted) < FIELDS:
-        raise ValueError(f"fields {list(wanted)} cannot be found at once")
-    table = buffer.part(SLOTS, FIELDS)
+        raise ValueError(f"fields {list(wanted)}: 1 to {MAX_SLOTS} field numbers from 1 to {FIELDS - 1} are allowed")
+    table = buffer.bytes(SLOTS, FIELDS)
     table[:] = 0
     table[list(wanted)] = np.arange(1, len(wanted) + 1)
-    found = [_NONE]
-    number = 0
-    for part in _parts(buffer, starts, stops):
-        found.append(part)
-        number += len(part[0])
-        if most is not None and number > most:
-            raise Damage(f"{len(starts)} messages hold more than {most} fields")
-    rows, places, ends, slots = (np.concatenate(column) for column in zip(*found, strict=True))
-    chosen = (np.flatnonzero(slots == slot) for slot in range(len(wanted)))
-    return [Occurrences(rows[c], places[c], ends[c]) for c in chosen]
+    batches = [_NONE]
+    count = 0
+    for batch in _batches(buffer, starts, stops):
+        batches.append(batch)
+        count += len(batch[0])
+        if most is not None and count > most:
+            raise Damage(f"{len(starts)} messages hold more than {most} repeated fields")
+    rows, begins, ends, slots = (np.concatenate(column) for column in zip(*batches, strict=True))
+    by_field = (np.flatnonzero(slots == slot) for slot in range(len(wanted)))
+    return [Occurrences(rows[i], begins[i], ends[i]) for i in by_field]
 
 
 _NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8))
 _Part = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 
 
-def _parts(buffer: Buffer, starts: Places, stops: Places) -> Iterator[_Part]:
-    """Walk through some messages at a time: rows, places, ends and slots of what is found."""
+def _batches(buffer: Buffer, starts: Places, stops: Places) -> Iterator[_Part]:
+    """Yield batches of occurrences: rows, start offsets, end offsets and slots."""
     for first in range(0, len(starts), MAX_ROWS):
         rows = min(MAX_ROWS, len(starts) - first)
         after = SCRATCH + _EDGE * rows
-        room = (SCRATCH + ROOM - after) // _CELL
+        room = (SCRATCH + SCRATCH_BYTES - after) // _CELL
         at = [SCRATCH, SCRATCH + 8 * rows, *(after + 4 * room * k for k in range(4))]
         for place, edges in zip(at, (starts, stops), strict=False):
-            buffer.part(place, 8 * rows).view(np.int64)[:] = edges[first : first + rows]
-        frame = buffer.frame(rows, *at, len(buffer.octets) - SLACK, room, 0, 0, 0)
-        result = AGAIN
-        while result == AGAIN:
+            buffer.array(place, rows, np.int64)[:] = edges[first : first + rows]
+        arrays = dict(zip(("starts", "stops", "rows", "begins", "ends", "slots"), at, strict=True))
+        result = buffer.call("occurrences", messages=rows, limit=buffer.size, capacity=room, **arrays)
+        while True:
+            if result not in (0, FULL):
+                offset = max(0, buffer.parameter("occurrences", "offset") - BUFFER)
+                raise Damage(f"{error_message(result)} (offset {offset} of {buffer.size})")
+            n = buffer.parameter("occurrences", "count")
+            numbers = [buffer.array(place, n, np.uint32).astype(np.int64) for place in at[2:5]]
+            yield numbers[0] + first, numbers[1], numbers[2], buffer.bytes(at[5], n).copy()
+            if not result:
+                break
             result = buffer.call("occurrences")
-            if result not in (0, AGAIN):
-                _complain(result, frame, len(buffer.octets) - SLACK)
-            n = int(frame[FOUND])
-            numbers = [buffer.part(place, 4 * n).view(np.uint32).astype(np.int64) for place in at[2:5]]
-            yield numbers[0] + first, numbers[1], numbers[2], buffer.part(at[5], n).copy()
-
-
-def _complain(result: int, frame: npt.NDArray[np.int32], size: int) -> NoReturn:
-    place = max(0, int(frame.view(np.uint32)[PLACE]) - OCTETS)
-    raise Damage(f"{said(result)} (byte {place} of {size})")

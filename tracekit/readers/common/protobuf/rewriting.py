@@ -1,4 +1,4 @@
-"""Messages changed in a few fields: all others stay as they are, byte for byte."""
+"""Editing of single fields in encoded messages. All other fields keep their bytes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tracekit.readers.common.damage import Damage
-from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MAX_VARINT, MORE, VARINT, varint
+from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, MAX_VARINT, MORE, VARINT, read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Edit: TypeAlias = Callable[[bytes], bytes]
-"""What is to become of the value of a field; of a number, of the bytes that encode it."""
+"""Function that returns the new value of a field; for a number, the bytes that encode it."""
 
-MAX_PARTS = 1 << 21
+MAX_FIELDS = 1 << 21
 _SIZES = {FIXED64: 8, FIXED32: 4}
 _NUMBER = re.compile(rb"[\x80-\xff]{0,%d}[\0-\x7f]" % (MAX_VARINT - 1))
 
 
-class Part(NamedTuple):
-    """A field of a message: its number and kind, where it begins, and where its value begins and ends."""
+class FieldSpan(NamedTuple):
+    """A field of an encoded message: number, wire type, and the offsets of its key and of the ends of its value."""
 
     number: int
     kind: int
@@ -30,8 +30,8 @@ class Part(NamedTuple):
     end: int
 
 
-def encoded(value: int) -> bytes:
-    """Encode a number."""
+def encode_varint(value: int) -> bytes:
+    """Encode a number as a varint."""
     out = bytearray()
     while value >= MORE:
         out.append(value % MORE | MORE)
@@ -39,93 +39,94 @@ def encoded(value: int) -> bytes:
     return bytes((*out, value))
 
 
-def counted(data: bytes) -> bytes:
-    """Put the length before bytes."""
-    return encoded(len(data)) + data
+def encode_delimited(data: bytes) -> bytes:
+    """Encode bytes with their length in front."""
+    return encode_varint(len(data)) + data
 
 
-def field(number: int, value: int | bytes) -> bytes:
-    """Encode a field."""
+def encode_field(number: int, value: int | bytes) -> bytes:
+    """Encode a field with a number or bytes as its value."""
     if isinstance(value, int):
-        return encoded(number << 3 | VARINT) + encoded(value)
-    return encoded(number << 3 | DELIMITED) + counted(value)
+        return encode_varint(number << 3 | VARINT) + encode_varint(value)
+    return encode_varint(number << 3 | DELIMITED) + encode_delimited(value)
 
 
-def parts(data: bytes) -> Iterator[Part]:
-    """Yield the fields of a message in order.
+def field_spans(data: bytes) -> Iterator[FieldSpan]:
+    """Yield the fields of an encoded message in order.
 
     Raises:
-        Damage: It is none.
+        Damage: The bytes are not a valid message.
     """
     view = memoryview(data)
     at, end = 0, len(data)
-    for _ in range(MAX_PARTS):
+    for _ in range(MAX_FIELDS):
         if at >= end:
             return
-        part = part_at(data, view, at)
+        part = field_span_at(data, view, at)
         yield part
         at = part.end
-    raise Damage(f"a message of more than {MAX_PARTS} fields")
+    raise Damage(f"a message has more than {MAX_FIELDS} fields")
 
 
-def part_at(data: bytes, view: memoryview, at: int) -> Part:
-    """Return the field of a message that begins at a place.
+def field_span_at(data: bytes, view: memoryview, at: int) -> FieldSpan:
+    """Return the field that begins at an offset of an encoded message.
 
     Raises:
-        Damage: No field begins there.
+        Damage: No valid field begins there.
     """
-    key, start = _number(data, view, at)
+    key, start = _read_varint(data, view, at)
     kind = key & 7
     if kind == DELIMITED:
-        size, start = _number(data, view, start)
+        size, start = _read_varint(data, view, start)
         stop = start + size
     elif kind == VARINT:
-        stop = _end_of_number(data, start)
+        stop = _varint_end(data, start)
     elif kind in _SIZES:
         stop = start + _SIZES[kind]
     else:
-        raise Damage(f"no field is of kind {kind}")
+        raise Damage(f"a field has the unknown wire type {kind}")
     if stop > len(data):
-        raise Damage(f"a field at byte {at} reaches beyond its message of {len(data)} bytes")
-    return Part(key >> 3, kind, at, start, stop)
+        raise Damage(f"a field at offset {at} extends beyond the end of its message of {len(data)} bytes")
+    return FieldSpan(key >> 3, kind, at, start, stop)
 
 
-def within(edits: Mapping[int, Edit]) -> Edit:
-    """Return the edit of a message that edits some of its fields; numbers stay."""
+def message_edit(edits: Mapping[int, Edit]) -> Edit:
+    """Return an edit of a whole message that applies edits to some of its length-delimited fields."""
 
-    def edit(part: Part, value: bytes) -> bytes:
+    def edit(part: FieldSpan, value: bytes) -> bytes:
         return edits[part.number](value) if part.kind == DELIMITED and part.number in edits else value
 
-    return lambda data: edited(data, edit)
+    return lambda data: edit_message(data, edit)
 
 
-def edited(data: bytes, edit: Callable[[Part, bytes], bytes]) -> bytes:
-    """Edit the fields of a message; what becomes no other value is not encoded anew."""
+def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> bytes:
+    """Return a message with edited fields. Fields whose value does not change keep their bytes."""
     out: list[bytes] = []
-    kept = 0
-    for part in parts(data):
+    copied = 0
+    for part in field_spans(data):
         value = data[part.start : part.end]
-        made = edit(part, value)
-        if made != value:
-            head = field(part.number, made) if part.kind == DELIMITED else data[part.begin : part.start] + made
-            out += (data[kept : part.begin], head)
-            kept = part.end
-    return b"".join((*out, data[kept:])) if out else data
+        edited = edit(part, value)
+        if edited != value:
+            is_delimited = part.kind == DELIMITED
+            head = encode_field(part.number, edited) if is_delimited else data[part.begin : part.start] + edited
+            out += (data[copied : part.begin], head)
+            copied = part.end
+    return b"".join((*out, data[copied:])) if out else data
 
 
-def _number(data: bytes, view: memoryview, at: int) -> tuple[int, int]:
-    """Read a number; most are of one or two bytes."""
+def _read_varint(data: bytes, view: memoryview, at: int) -> tuple[int, int]:
+    """Read a varint and return the offset after it as well. Most varints have one or two bytes."""
     if at + 1 < len(data):
         first, second = data[at], data[at + 1]
         if first < MORE:
             return first, at + 1
         if second < MORE:
             return first % MORE | second << 7, at + 2
-    return varint(view, at)
+    return read_varint(view, at)
 
 
-def _end_of_number(data: bytes, at: int) -> int:
+def _varint_end(data: bytes, at: int) -> int:
     match = _NUMBER.match(data, at)
     if match is None:
-        raise Damage(f"a number at byte {at} does not end")
+        raise Damage(f"the varint at offset {at} is too long")
     return match.end()

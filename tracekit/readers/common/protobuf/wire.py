@@ -1,4 +1,4 @@
-"""Small protobuf messages, one at a time and without a schema: headers, tables of contents, machine descriptions."""
+"""Decoding of single, small protobuf messages without a schema, such as headers and machine descriptions."""
 
 from __future__ import annotations
 
@@ -20,95 +20,95 @@ MORE = 0x80
 _U64 = (1 << 64) - 1
 
 
-def varint(data: memoryview | Region | Window, at: int) -> tuple[int, int]:
-    """Read an unsigned number of up to 64 bits: its value and the place after it."""
+def read_varint(data: memoryview | Region | Window, at: int) -> tuple[int, int]:
+    """Read a varint of up to 64 bits and return its unsigned value and the offset after it."""
     value = 0
-    for i, octet in enumerate(data[at : at + MAX_VARINT]):
-        value |= (octet % MORE) << 7 * i
-        if octet < MORE:
+    for i, byte in enumerate(data[at : at + MAX_VARINT]):
+        value |= (byte % MORE) << 7 * i
+        if byte < MORE:
             return value & _U64, at + i + 1
-    raise Damage(f"a number at byte {at} does not end")
+    raise Damage(f"the varint at offset {at} is too long")
 
 
-def delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]:
-    """Read bytes that stand behind their length: the bytes and the place after them."""
-    size, start = varint(data, at)
+def read_delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]:
+    """Read length-delimited bytes and return them and the offset after them."""
+    size, start = read_varint(data, at)
     if size > len(data) - start:
-        raise Damage(f"{size} bytes are announced at byte {at}, {len(data) - start} are left")
+        raise Damage(f"{size} bytes are declared at offset {at}, and {len(data) - start} are left")
     return data[start : start + size], start + size
 
 
-def fields(data: memoryview) -> Iterator[tuple[int, Value]]:
-    """Yield the fields of a message in order: number, and an unsigned integer or the bytes."""
+def read_fields(data: memoryview) -> Iterator[tuple[int, Value]]:
+    """Yield the number and value of each field of a message: an unsigned integer or bytes."""
     at = 0
     while at < len(data):
-        key, at = varint(data, at)
+        key, at = read_varint(data, at)
         kind = key & 7
         if kind == VARINT:
-            value, at = varint(data, at)
+            value, at = read_varint(data, at)
             yield key >> 3, value
         elif kind == DELIMITED:
-            part, at = delimited(data, at)
+            part, at = read_delimited(data, at)
             yield key >> 3, part
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
             if size > len(data) - at:
-                raise Damage(f"a field of {size} bytes is cut off")
+                raise Damage(f"a field of {size} bytes is truncated")
             yield key >> 3, data[at : at + size]
             at += size
         else:
-            raise Damage(f"no field is of kind {kind}")
+            raise Damage(f"a field has the unknown wire type {kind}")
 
 
-def signed(value: int) -> int:
-    """Take an unsigned number of 64 bits as a signed one."""
+def to_signed(value: int) -> int:
+    """Convert an unsigned 64-bit number to the signed number with the same bits."""
     return value - (1 << 64) if value >> 63 else value
 
 
 class Message:
-    """A message taken apart; fields are asked for by number."""
+    """A decoded message whose fields are accessed by number."""
 
     __slots__ = ("_fields",)
 
     def __init__(self, data: memoryview) -> None:
         self._fields: dict[int, list[Value]] = {}
-        for number, value in fields(data):
+        for number, value in read_fields(data):
             self._fields.setdefault(number, []).append(value)
 
     def numbers(self, field: int) -> list[int]:
-        """Integers of a repeated field, as signed 64-bit numbers."""
-        return [signed(v) for v in self._fields.get(field, ()) if isinstance(v, int)]
+        """Return the integers of a repeated field, as signed 64-bit numbers."""
+        return [to_signed(v) for v in self._fields.get(field, ()) if isinstance(v, int)]
 
     def number(self, field: int) -> int | None:
-        """The integer of a field; None if it is absent."""
+        """Return the integer of a field; None if it is absent."""
         return next(iter(self.numbers(field)), None)
 
     def parts(self, field: int) -> list[memoryview]:
-        """Bytes of a repeated field."""
+        """Return the bytes of each occurrence of a repeated field."""
         return [v for v in self._fields.get(field, ()) if isinstance(v, memoryview)]
 
     def part(self, field: int) -> memoryview:
-        """The bytes of a field; empty if it is absent."""
+        """Return the bytes of a field; empty if it is absent."""
         return next(iter(self.parts(field)), memoryview(b""))
 
     def text(self, field: int) -> str | None:
-        """The text of a field, with bytes that are not UTF-8 replaced; None if it is absent."""
-        found = self.parts(field)
-        return bytes(found[0]).decode("utf-8", "replace") if found else None
+        """Return the string of a field, with invalid UTF-8 replaced; None if it is absent."""
+        values = self.parts(field)
+        return bytes(values[0]).decode("utf-8", "replace") if values else None
 
     def real(self, field: int) -> float:
-        """The double of a field; 0 if it is absent."""
-        found = self.part(field)
-        return float(struct.unpack("<d", found)[0]) if len(found) == struct.calcsize("<d") else 0.0
+        """Return the double of a field; 0 if it is absent."""
+        value = self.part(field)
+        return float(struct.unpack("<d", value)[0]) if len(value) == struct.calcsize("<d") else 0.0
 
     def each(self, field: int) -> Iterator[Message]:
-        """Take the messages of a repeated field apart one by one."""
+        """Decode the messages of a repeated field one by one."""
         return map(Message, self.parts(field))
 
     def messages(self, field: int) -> list[Message]:
-        """Messages of a repeated field."""
+        """Return the decoded messages of a repeated field."""
         return list(self.each(field))
 
     def message(self, field: int) -> Message:
-        """The message of a field; an empty one if it is absent."""
+        """Return the decoded message of a field; an empty message if it is absent."""
         return Message(self.part(field))

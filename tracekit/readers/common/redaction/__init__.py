@@ -1,9 +1,9 @@
-"""What identifies people and machines in a capture, and how it is taken out: shared by the readers that redact.
+"""Redaction of values that identify people and machines, shared by all readers that redact.
 
-Some fields hold nothing else, environments and host names for example: a reader knows them and has them replaced. What
-is replaced gives names away, of hosts and of users, and secrets. Where one of them stands in another text, and where
-something identifies by its form alone, such as an address, its letters are overwritten. So no length changes there, and
-no structure. Where a value links rows or files, as a UUID does, a pseudonym in the same format takes its place.
+Some fields hold only private values, for example environments and host names: the reader replaces them. The replaced
+values reveal names of hosts and users, and secrets. Where one of these occurs in another string, and where a value is
+private by its form alone, such as an address, its letters are overwritten, so that no length and no structure changes.
+A value that links rows or files, such as a UUID, is replaced by a pseudonym in the same format.
 """
 
 from tracekit.readers.common.redaction.environments import environment_start, is_environment
@@ -23,8 +23,8 @@ from tracekit.readers.common.redaction.kinds import (
     SECRET,
     USER,
 )
-from tracekit.readers.common.redaction.ledger import MOST_NAMES, MOST_VALUES, Redaction, is_local, without_folder
-from tracekit.readers.common.redaction.names import Names, TooManyPlaces, environment_candidates, is_text
+from tracekit.readers.common.redaction.ledger import MAX_NAMES, MAX_VALUES, Redaction, is_local, program_name
+from tracekit.readers.common.redaction.names import Names, TooManyCandidates, environment_candidates, is_text
 from tracekit.readers.common.redaction.pseudonyms import MAX_KEY, MIN_KEY, Pseudonyms
 from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL
 
@@ -39,10 +39,10 @@ __all__ = [
     "IDENTIFIER",
     "KINDS",
     "MAX_KEY",
+    "MAX_NAMES",
+    "MAX_VALUES",
     "MENTION",
     "MIN_KEY",
-    "MOST_NAMES",
-    "MOST_VALUES",
     "NETWORK",
     "OUTPUT",
     "PATH",
@@ -52,11 +52,11 @@ __all__ = [
     "Names",
     "Pseudonyms",
     "Redaction",
-    "TooManyPlaces",
+    "TooManyCandidates",
     "environment_candidates",
     "environment_start",
     "is_environment",
     "is_local",
     "is_text",
-    "without_folder",
+    "program_name",
 ]

@@ -1,4 +1,4 @@
-"""Environments of processes: where a text holds one, and which names and values stand in it."""
+"""Detection and parsing of process environments in strings."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _MARKED_NAMES = (
     b"lc_monetary lc_messages lc_paper lc_name lc_address lc_telephone lc_measurement lc_identification"
 )
 MARKS = tuple(mark for name in _MARKED_NAMES.split() for mark in (name + b"=", name + b"':", name + b'":'))
-"""In lower case; every environment that is recognised without a NUL holds one of them."""
+"""Lower-case markers. Every environment that is detected without a NUL contains one of them."""
 
 NEARLY_ALWAYS = (b"PATH", b"HOME", b"PWD", b"USER")
-"""Variables of which a whole environment sets at least one."""
+"""Variables of which a complete environment sets at least one."""
 
 _VARIABLE = re.compile(rb"(?:^|[\0\n])[A-Za-z_][\w.%()]*=")
 _USUAL = re.compile(rb"(?:^|\n)(?:PATH|HOME|PWD|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TERM|HOSTNAME|LD_LIBRARY_PATH)=")
 _EMBEDDED = re.compile(rb"(?<![\w$])['\"]?(" + _USUAL_NAMES + rb")(?:=|['\"]\s*:\s*['\"])")
 _QUOTED = re.compile(rb"['\"]([A-Za-z_]\w*)['\"]\s*:\s*(?:'([^'\0]*)'|\"([^\"\0]*)\")")
 _LONGEST = 1 << 16
-"""Bytes by whose look a text is judged."""
+"""Bytes at the start of a string that are examined."""
 _LONGEST_READ = 1 << 22
 
 
 def is_environment(text: bytes) -> bool:
-    """Whether a text is the environment of a process: ``NAME=value`` joined by NUL, or by newline where SQLite got it.
+    """Return whether a string is a process environment: ``NAME=value``, separated by NUL or newline.
 
-    A NUL stands in no name. Without one, a text counts if most of its lines are variables and one is of the usual ones.
+    No name contains a NUL. Without NUL, most lines have to be variables and one of them a usual one.
     """
     text = text[:_LONGEST]
     if b"\0" in text:
@@ -44,10 +44,10 @@ def is_environment(text: bytes) -> bool:
 
 
 def environment_start(text: bytes) -> int | None:
-    """Return where an environment begins within a text; None if the text holds none.
+    """Return the offset of an environment in a string; None if the string contains none.
 
-    It may be written as ``NAME=value``, as JSON or as Python writes a dictionary. At least two of the variables that
-    nearly every process has must be set: a text that mentions one of them is no environment.
+    The environment can be written as ``NAME=value``, as JSON or as a Python dictionary. At least two of the variables
+    that nearly every process has must be set, because ordinary strings may mention one of them.
     """
     if is_environment(text):
         return 0
@@ -60,7 +60,7 @@ def environment_start(text: bytes) -> int | None:
 
 
 def variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the names and values of the variables in an environment, of a very long one those at its beginning."""
+    """Yield the names and values of the variables at the beginning of an environment, up to 4 MiB."""
     text = text[:_LONGEST_READ]
     if b"\0" not in text and (quoted := _QUOTED.findall(text)):
         yield from ((name, one or other) for name, one, other in quoted)
@@ -72,7 +72,7 @@ def variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _separator(text: bytes) -> bytes:
-    """Return what stands between the variables of an environment, as a pattern."""
+    """Return a pattern for the separator between the variables of an environment."""
     if b"\0" in text:
         return rb"\0"
     if b"\n" in text.strip(b"\n"):

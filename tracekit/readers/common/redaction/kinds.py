@@ -1,4 +1,4 @@
-"""The kinds of values that are redacted, as they are counted."""
+"""Names of the kinds of redacted values, under which they are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is redacted in one capture: what it gave away, and how much of each kind was replaced."""
+"""State of the redaction of one capture: the private names that it revealed, and the number of replaced values."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.redaction import environments
 from tracekit.readers.common.redaction.kinds import COMMAND, ENVIRONMENT, HOST, IDENTIFIER, KINDS, PATH, USER
 from tracekit.readers.common.redaction.names import ANYTHING, Names
-from tracekit.readers.common.redaction.patterns import HOME_FOLDER, without_private_folders
+from tracekit.readers.common.redaction.patterns import HOME_FOLDER, fill_private_folders
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL, is_known_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOST_NAMES = 1 << 12
-MOST_VALUES, MOST_VARIABLES = 1 << 16, 1 << 20
-"""Names, values and variables that a capture may give away; those of every process of a host are many."""
-MOST_NESTED = 128
-"""Names and values of which each begins with the one before it, such as a folder and those in it."""
+MAX_NAMES = 1 << 12
+MAX_VALUES, MAX_VARIABLES = 1 << 16, 1 << 20
+"""Limits for the names, values and variables that a capture may reveal. All processes of a host can have many."""
+MAX_NESTED = 128
+"""Limit for names and values that are prefixes of one another, such as a folder and the folders in it."""
 
 _SHORTEST, _LONGEST = 2, 255
 _NAME = re.compile(rb"(?=.*[A-Za-z\x80-\xff]|.{5})[\w.\-+ \x80-\xff]+")
@@ -41,7 +41,7 @@ _SOFTWARE_VARIABLE = re.compile(
     rb"|PAGER|CC|CXX|FC|F77|F90|PYTORCH_\w+|TORCH_\w+|OMP_\w+|KMP_\w+|MKL_\w+|TF_\w+|XLA_\w+|JAX_\w+|LANG\w*|LC_\w+"
     rb"|BASH_FUNC_.*|which_declare)"
 )
-"""Variables whose values say which software runs and how it is set, and nothing of people and machines."""
+"""Variables whose values describe software and its settings, and not people or machines."""
 _SYSTEM_FOLDER = re.compile(
     rb"/(?:usr/(?:(?:local/)?(?:s?bin|lib\w*|share|include|games|man|src))|lib\w*|s?bin|etc|proc|sys|dev|snap|run)(?:/|\Z)"
 )
@@ -60,15 +60,15 @@ _MANY_PARTS = 2
 
 
 class Redaction:
-    """What is taken out of one capture, and the names and values that it gave away.
+    """The redaction of one capture.
 
     Attributes:
-        counts: Values replaced by kind; of what stands within texts, the texts in which something was overwritten.
-        pseudonyms: What stands in place of values that link rows or files.
+        counts: Number of replaced values by kind; for values within other strings, the number of changed strings.
+        pseudonyms: Pseudonyms of values that link rows or files.
     """
 
     def __init__(self, path: Path, key: bytes | None = None) -> None:
-        """Redact the capture at a path; the same key gives the same pseudonyms."""
+        """Create the redaction of the capture at a path. The same key gives the same pseudonyms."""
         self.path = path
         self.pseudonyms = Pseudonyms(key)
         self.counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
@@ -77,7 +77,7 @@ class Redaction:
         self._variables = 0
 
     def take(self, kind: str, value: bytes) -> bytes:
-        """Return what stands in place of a value of a kind: nothing, or of a host a pseudonym; learn from the value."""
+        """Return the replacement of a private value, empty or a pseudonym, and learn its names."""
         replacement = self.pseudonyms.host(value) if kind == HOST else b""
         if replacement == value:
             return value
@@ -86,21 +86,21 @@ class Redaction:
         return replacement
 
     def identifier(self, value: bytes) -> bytes:
-        """Return the pseudonym of the 16 bytes of a UUID; other values stay."""
+        """Return the pseudonym of the 16 bytes of a UUID; other values are returned unchanged."""
         replacement = self.pseudonyms.uuid_bytes(value)
         self.counts[IDENTIFIER] += replacement != value
         return replacement
 
     def folders(self, path: bytes) -> bytes:
-        """Return a path without the names of private folders."""
-        replacement = without_private_folders(path, b"/\\")
+        """Return a path with the names of private folders overwritten."""
+        replacement = fill_private_folders(path, b"/\\")
         if replacement != path:
             self._learn_folder(path)
             self.counts[PATH] += 1
         return replacement
 
     def learn(self, kind: str, value: bytes) -> None:
-        """Learn the names and values that a value of a kind gives away."""
+        """Learn the private names and values that a value of a kind reveals."""
         if kind == HOST:
             self._learn_host(value)
         elif kind == USER:
@@ -113,25 +113,23 @@ class Redaction:
             self._learn_homes(value)
 
     def names(self) -> Names:
-        """Return what is to be overwritten, as far as it is learned."""
+        """Return the names and values learned so far, ready to be searched for."""
         names = Names(self._names, self._values, self.pseudonyms)
-        if names.depth > MOST_NESTED:
-            raise CorruptTraceError(
-                f"tells more than {MOST_NESTED} names of which each begins with another", path=self.path
-            )
+        if names.depth > MAX_NESTED:
+            raise CorruptTraceError(f"more than {MAX_NESTED} private names are prefixes of one another", path=self.path)
         return names
 
     def overwrite(self, names: Names, text: bytes, may_hold: int = ANYTHING) -> bytes:
-        """Overwrite what identifies somebody or something in a text, or in bytes that are none, and count it."""
-        made, kinds = names.rewritten(text, may_hold)
+        """Overwrite private values in a string or in other bytes, and count them."""
+        redacted, kinds = names.rewritten(text, may_hold)
         self.counts.update(kinds)
-        return made
+        return redacted
 
     def _learn_environment(self, text: bytes) -> None:
         for name, value in environments.variables(text):
             self._variables += 1
-            if self._variables > MOST_VARIABLES:
-                raise CorruptTraceError(f"its environments hold more than {MOST_VARIABLES} variables", path=self.path)
+            if self._variables > MAX_VARIABLES:
+                raise CorruptTraceError(f"its environments hold more than {MAX_VARIABLES} variables", path=self.path)
             if name in _HOST_VARIABLES:
                 self._learn_host(value)
             elif name in _USER_VARIABLES:
@@ -145,7 +143,7 @@ class Redaction:
                 self._learn_setting(value)
 
     def _learn_setting(self, value: bytes) -> None:
-        """Learn a value of an environment: of paths their private folders, and of other values what is not common."""
+        """Learn the private folders of paths in a variable, and other values unless they are common."""
         self._learn_homes(value)
         for part in re.split(rb"[:;,]", value) if b"/" in value and b"://" not in value else [value]:
             if part.startswith(b"/"):
@@ -162,10 +160,10 @@ class Redaction:
             self._learn_folder(program.rpartition(b"/")[0])
 
     def _learn_folder(self, path: bytes) -> None:
-        """Learn an absolute path of which a folder is private."""
+        """Learn an absolute path if one of its folders is private."""
         parts = [p for p in path.strip(b"/").split(b"/") if p]
-        known = _SYSTEM_FOLDER.match(path) or all(is_known_folder(p) for p in parts)
-        if len(parts) >= _MANY_PARTS and not known:
+        is_common = _SYSTEM_FOLDER.match(path) or all(is_known_folder(p) for p in parts)
+        if len(parts) >= _MANY_PARTS and not is_common:
             self._learn_value(path.rstrip(b"/"))
 
     def _learn_homes(self, value: bytes) -> None:
@@ -188,11 +186,11 @@ class Redaction:
         common = name.lower() in COMMON or name.lower() in TECHNICAL
         if _SHORTEST <= len(name) <= _LONGEST and not common and _NAME.fullmatch(name) and name.strip(b"xX"):
             self._names.add(name.lower())
-        if len(self._names) > MOST_NAMES:
-            raise CorruptTraceError(f"tells more than {MOST_NAMES} names of hosts and users", path=self.path)
+        if len(self._names) > MAX_NAMES:
+            raise CorruptTraceError(f"it reveals more than {MAX_NAMES} names of hosts and users", path=self.path)
 
     def _learn_secret(self, value: bytes) -> None:
-        """Learn what a setting with a telling name holds, a password perhaps, unless it is a word of programs."""
+        """Learn the value of a setting whose name suggests a secret, unless it consists of technical words."""
         value = value.strip()
         number = value.isdigit() and len(value) < _SHORTEST_VALUE
         if len(value) >= _SHORTEST_SECRET and not number and not _is_technical(value):
@@ -202,21 +200,21 @@ class Redaction:
         value = value.strip()[:_LONGEST_VALUE]
         if value.strip(b"xX"):
             self._values.add(value)
-        if len(self._values) > MOST_VALUES:
-            raise CorruptTraceError(f"its environments hold more than {MOST_VALUES} values", path=self.path)
+        if len(self._values) > MAX_VALUES:
+            raise CorruptTraceError(f"its environments hold more than {MAX_VALUES} values", path=self.path)
 
 
 def _is_technical(value: bytes) -> bool:
-    """Whether all words of a value are common ones."""
+    """Return whether all words of a value are common or technical."""
     words = [w.lower() for w in re.findall(rb"[A-Za-z]+", value)]
     return bool(words) and all(w in TECHNICAL or w in COMMON or is_known_folder(w) for w in words)
 
 
-def without_folder(path: bytes) -> bytes:
-    """Return the name of a program without the folder before it."""
+def program_name(path: bytes) -> bytes:
+    """Return the file name of a program, without its folder."""
     return re.sub(rb"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", b"", path)
 
 
 def is_local(device: bytes) -> bool:
-    """Whether a device is named for being the machine itself, and not by its host name."""
+    """Return whether the name of a device means the local machine, and is not a host name."""
     return device.startswith(b"Local") or not device

@@ -1,4 +1,4 @@
-"""Many short texts, searched for together in megabytes of anything."""
+"""Search for many short strings at once in megabytes of bytes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 _TO_ASCII = bytes(range(0x80)) + b"\1" * 0x80
 _BEGINNING = 32
-"""Bytes of a text that are searched for; the rest is compared where they stand."""
+"""Prefix of a string in bytes that is searched for; the rest is compared at each match."""
 
 
 class Marks:
-    """Texts in lower case to be searched for together, and the bits of what each belongs to.
+    """A set of lower-case strings to search for, with the bits of the patterns that each belongs to.
 
     Attributes:
-        owners: The bits by text.
-        depth: How many of the texts begin with one another at most: of ``/a``, ``/a/b`` and ``/a/b/c`` three.
+        owners: Bits of the patterns by string.
+        depth: Length of the longest chain of prefixes: 3 for ``/a``, ``/a/b`` and ``/a/b/c``.
     """
 
     def __init__(self, owners: Mapping[bytes, int]) -> None:
@@ -35,31 +35,31 @@ class Marks:
                 self._shorter[mark] = before[-1]
             before.append(mark)
             self.depth = max(self.depth, len(before))
-        self._patterns = _shortest({mark[:_BEGINNING].translate(_TO_ASCII).decode("ascii") for mark in owners})
+        self._patterns = _remove_prefixed({mark[:_BEGINNING].translate(_TO_ASCII).decode("ascii") for mark in owners})
 
-    def starts(self, data: bytes) -> list[int]:
-        """Return where marks may begin, ascending; upper case counts as lower case."""
+    def find_starts(self, data: bytes) -> list[int]:
+        """Return the ascending offsets at which a string may begin, ignoring case."""
         import polars as pl
 
         text = pl.Series([data.translate(_TO_ASCII).decode("ascii")])
-        found = text.str.find_many(self._patterns, ascii_case_insensitive=True, overlapping=True)
-        return [] if not len(found[0]) else sorted(set(found[0].to_list()))
+        offsets = text.str.find_many(self._patterns, ascii_case_insensitive=True, overlapping=True)
+        return [] if not len(offsets[0]) else sorted(set(offsets[0].to_list()))
 
-    def at(self, low: bytes, start: int) -> list[bytes]:
-        """Return the marks that begin at a place of data in lower case, the longest first."""
+    def matches_at(self, low: bytes, start: int) -> list[bytes]:
+        """Return the strings that begin at an offset of lower-case data, longest first."""
         data = low[start : start + self._longest]
-        nth = bisect_right(self._ordered, data) - 1
-        mark = self._ordered[nth] if nth >= 0 else None
-        found: list[bytes] = []
+        i = bisect_right(self._ordered, data) - 1
+        mark = self._ordered[i] if i >= 0 else None
+        matches: list[bytes] = []
         while mark is not None:
             if data.startswith(mark):
-                found.append(mark)
+                matches.append(mark)
             mark = self._shorter.get(mark)
-        return found
+        return matches
 
 
-def _shortest(texts: set[str]) -> list[str]:
-    """Return the texts that begin with no other one; at any place at most one of them begins."""
+def _remove_prefixed(texts: set[str]) -> list[str]:
+    """Return the strings of which no other is a prefix, so that at most one of them begins at any offset."""
     shortest: list[str] = []
     for text in sorted(texts):
         if not shortest or not text.startswith(shortest[-1]):

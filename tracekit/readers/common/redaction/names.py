@@ -1,7 +1,7 @@
-"""Overwriting: names that a capture gave away, and what identifies by its form, in texts and among numbers.
+"""Overwriting of private names and of values that are private by their form, in strings and binary data.
 
-``candidates`` looks through megabytes at once, of messages or of many texts, for places where something may stand.
-``rewritten`` then overwrites what does stand in one text. Nothing changes its length.
+``candidates`` searches megabytes of messages or strings at once for ranges that may hold a private value. ``rewritten``
+then overwrites the private values of one string. No length changes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Candidate = tuple[int, int, int]
-    """A stretch in which something may stand: where it begins and ends, and the bits of what that may be."""
+    """A range that may hold a private value: its start and end offset, and the bits of possible patterns."""
 
 LITERAL = 1 << len(PATTERNS)
-"""The bit of names and values; patterns have the bits before it, in their order."""
+"""The bit of names and values. Patterns have the lower bits, in their order."""
 ANYTHING = 2 * LITERAL - 1
 LONG = 5
-"""Among numbers only names of so many bytes are looked for: shorter ones turn up there by chance."""
+"""Minimum length of names in binary data, where shorter names occur by chance."""
 PART_OF_WORD = 3
-"""Names of so many bytes are also overwritten as parts of words: ``alice`` in ``alice_run3`` and ``runAlice``."""
+"""Minimum length of names that are also overwritten as parts of words: ``alice`` in ``alice_run3`` and ``runAlice``."""
 
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PRINTABLE = re.compile(rb"[\t\x20-\x7e\x80-\xff]{5,}")
@@ -46,24 +46,24 @@ _DIGITS[list(b"0123456789abcdef")] = range(16)
 _DIGITS[list(b"ABCDEF")] = range(10, 16)
 _AFTER_DRIVE = b":\\"
 _MANY_STARTS = 1 << 12
-"""Places where two bytes fit the beginning of a name: of more, the whole names are searched for."""
+"""Number of matches of the first two bytes of names above which the whole names are searched for."""
 _AROUND, _MANY_ESCAPES = 300, 1000
-"""Bytes around an escaped character that are decoded to see whether something stands there, unless there are many."""
+"""Bytes to decode around an escaped character, and the number of characters above which this is skipped."""
 
 
 class Names:
-    """Names of hosts and users and other texts that a capture gave away, and everything that is known by its form.
+    """The private names and values of a capture, and the patterns of values that are private by their form.
 
     Attributes:
-        literals: The names and other texts, in lower case.
-        examined: How many places were looked at more closely so far.
-        depth: How many literals begin with one another at most.
+        literals: The names and values, in lower case.
+        examined: Number of possible matches examined so far.
+        depth: Length of the longest chain of literals that are prefixes of one another.
     """
 
     def __init__(
         self, names: Iterable[bytes], values: Iterable[bytes] = (), pseudonyms: Pseudonyms | None = None
     ) -> None:
-        """Look for names as words or parts of words, and for values wherever they stand alone."""
+        """Create a set of names, matched as words or parts of words, and of values, matched as words."""
         self._pseudonyms = pseudonyms or Pseudonyms()
         spellings = {spelling for name in names for spelling in _spellings(name)}
         self._values = frozenset(value.lower() for value in values)
@@ -75,106 +75,106 @@ class Names:
         self._pairs[[int.from_bytes(literal[:2], "big") for literal in self.literals]] = True
 
     def rewritten(self, text: bytes, may_hold: int = ANYTHING) -> tuple[bytes, set[str]]:
-        """Overwrite what identifies somebody or something in a text, or in bytes that are none.
+        """Overwrite private values in a string or in other bytes.
 
         Args:
-            text: The text.
-            may_hold: Bits of what may stand in it, as ``candidates`` tells.
+            text: The string or bytes.
+            may_hold: Bits of the patterns that may match, as ``candidates`` returns them.
 
         Returns:
-            The text, and the kinds of what was overwritten.
+            The redacted bytes, and the kinds of the overwritten values.
         """
         kinds: set[str] = set()
         if is_text(text):
-            return self._rewritten_text(text, kinds, may_hold), kinds
-        made = text
+            return self._redact_string(text, kinds, may_hold), kinds
+        redacted = text
         for wide in _WIDE if b"\0" in text else ():
-            made = wide.sub(lambda match: self._rewritten_wide(match[0], kinds), made)
-        return _PRINTABLE.sub(lambda match: self._rewritten_run(match[0], kinds), made), kinds
+            redacted = wide.sub(lambda match: self._redact_utf16(match[0], kinds), redacted)
+        return _PRINTABLE.sub(lambda match: self._redact_printable(match[0], kinds), redacted), kinds
 
     def overwritten(self, text: bytes) -> bytes:
-        """Overwrite what identifies somebody or something in a text."""
+        """Return a string with all private values overwritten."""
         return self.rewritten(text)[0]
 
     def candidates(self, data: bytes, most: int | None = None) -> list[Candidate]:
-        """Return where something may have to be overwritten, ascending.
+        """Return the ascending ranges of data that may hold a private value.
 
-        Every occurrence in a text within the data touches one of these stretches.
+        Every private value in a string within the data overlaps one of the ranges.
 
         Args:
-            data: Texts, messages, anything.
-            most: How many places may be looked at more closely; None for any number.
+            data: Any bytes, such as messages or strings.
+            most: Maximum number of possible matches to examine; None for no limit.
 
         Raises:
-            TooManyPlaces: There are more.
+            TooManyCandidates: There are more possible matches.
         """
-        starts = self._searched.starts(data)
-        _check(len(starts), most)
-        probed = list(_probed(data, most))
-        escaped = [match.span() for match in _limited(_ESCAPE.finditer(data), most)]
+        starts = self._all_marks.find_starts(data)
+        _check_count(len(starts), most)
+        probed = list(_probe_candidates(data, most))
+        escaped = [match.span() for match in _limit_matches(_ESCAPE.finditer(data), most)]
         self.examined += len(starts) + len(probed) + len(escaped)
-        return sorted((*self._confirmed(data, starts), *probed, *self._around(data, escaped)))
+        return sorted((*self._mark_candidates(data, starts), *probed, *self._escape_candidates(data, escaped)))
 
-    def _rewritten_text(self, text: bytes, kinds: set[str], may_hold: int) -> bytes:
-        made = self._plain(text, kinds, may_hold=may_hold)
-        if not _ESCAPE.search(made):
-            return made
-        decoded, lengths = _decoded(made)
-        after = self._plain(decoded, kinds)
-        return made if after == decoded else _encoded_again(made, decoded, after, lengths)
+    def _redact_string(self, text: bytes, kinds: set[str], may_hold: int) -> bytes:
+        redacted = self._redact_unescaped(text, kinds, may_hold=may_hold)
+        if not _ESCAPE.search(redacted):
+            return redacted
+        decoded, lengths = _decode_escapes(redacted)
+        after = self._redact_unescaped(decoded, kinds)
+        return redacted if after == decoded else _encode_escapes(redacted, decoded, after, lengths)
 
-    def _plain(self, text: bytes, kinds: set[str], *, shortest: int = 0, may_hold: int = ANYTHING) -> bytes:
-        """Overwrite patterns and literals in a text as it is written."""
+    def _redact_unescaped(self, text: bytes, kinds: set[str], *, shortest: int = 0, may_hold: int = ANYTHING) -> bytes:
+        """Overwrite patterns and literals in a string, without decoding escapes."""
         low = text.lower()
         for nth, pattern in enumerate(PATTERNS):
             if not may_hold >> nth & 1:
                 continue
-            made = pattern.overwritten(text, low, self._pseudonyms)
-            if made != text:
+            redacted = pattern.overwritten(text, low, self._pseudonyms)
+            if redacted != text:
                 kinds.add(pattern.kind)
-                text, low = made, made.lower()
-        made = self._without_literals(text, shortest) if may_hold & LITERAL else text
-        if made != text:
+                text, low = redacted, redacted.lower()
+        redacted = self._redact_literals(text, shortest) if may_hold & LITERAL else text
+        if redacted != text:
             kinds.add(MENTION)
-        return made
+        return redacted
 
-    def _without_literals(self, text: bytes, shortest: int) -> bytes:
-        """Overwrite names and values of at least some length; in bytes that are no text only ASCII has letters."""
+    def _redact_literals(self, text: bytes, shortest: int) -> bytes:
+        """Overwrite names and values of a minimum length. In binary data only ASCII letters count as letters."""
         letters = _TEXT_LETTERS if shortest == 0 else _ASCII_LETTERS
         low, out, after = text.lower(), bytearray(text), 0
         for start in self._literal_starts(low):
             if start < after:
                 continue
-            for literal in self._literal_marks.at(low, start):
+            for literal in self._literal_marks.matches_at(low, start):
                 end, is_name = start + len(literal), literal not in self._values
-                if len(literal) >= shortest and _stands(text, start, end, is_name, letters):
+                if len(literal) >= shortest and _is_separate_word(text, start, end, is_name, letters):
                     out[start:end] = FILL * (end - start)
                     after = end
                     break
         return bytes(out)
 
     def _literal_starts(self, low: bytes) -> list[int]:
-        """Return where names and values may begin in a text in lower case, ascending."""
+        """Return the ascending offsets in a lower-case string at which names and values may begin."""
         data = np.frombuffer(low, np.uint8)
         pairs = data[:-1].astype(np.uint16) << 8 | data[1:]
         starts: list[int] = np.flatnonzero(self._pairs[pairs]).tolist()
-        return starts if len(starts) <= _MANY_STARTS else self._literal_marks.starts(low)
+        return starts if len(starts) <= _MANY_STARTS else self._literal_marks.find_starts(low)
 
-    def _rewritten_run(self, run: bytes, kinds: set[str]) -> bytes:
-        """Overwrite a printable run among numbers; its first byte may be the length of the text that follows."""
-        made = self._plain(run, kinds, shortest=LONG)
-        return made[:1] + self._plain(made[1:], kinds, shortest=LONG)
+    def _redact_printable(self, run: bytes, kinds: set[str]) -> bytes:
+        """Overwrite private values in printable binary data, whose first byte may be the length of a string."""
+        redacted = self._redact_unescaped(run, kinds, shortest=LONG)
+        return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, shortest=LONG)
 
-    def _rewritten_wide(self, text: bytes, kinds: set[str]) -> bytes:
-        """Overwrite a text of two bytes a letter."""
+    def _redact_utf16(self, text: bytes, kinds: set[str]) -> bytes:
+        """Overwrite private values in a UTF-16 string."""
         first = 0 if text[0] else 1
-        made = bytearray(text)
-        made[first::2] = self._plain(text[first::2], kinds)
-        return bytes(made)
+        redacted = bytearray(text)
+        redacted[first::2] = self._redact_unescaped(text[first::2], kinds)
+        return bytes(redacted)
 
     @functools.cached_property
-    def _searched(self) -> Marks:
-        """The marks of all patterns and literals, to be searched for together."""
+    def _all_marks(self) -> Marks:
+        """The marks of all patterns and literals, which are searched for together."""
         owners: defaultdict[bytes, int] = defaultdict(int)
         for nth, pattern in enumerate(PATTERNS):
             for mark in pattern.marks:
@@ -182,24 +182,24 @@ class Names:
         for literal in self.literals:
             owners[literal] |= LITERAL
         for text in (*HOME_MARKS, *(t for t in self.literals if len(t) >= PART_OF_WORD)):
-            owners[_wide(text)] |= ANYTHING
+            owners[_interleave_zeros(text)] |= ANYTHING
         return Marks(owners)
 
-    def _confirmed(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
-        """Yield the stretches of marks that may belong to something."""
+    def _mark_candidates(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
+        """Yield the ranges of marks that may belong to a private value."""
         low = data.lower() if starts else b""
-        owners = self._searched.owners
+        owners = self._all_marks.owners
         for start in starts:
             held, end = 0, start
-            for mark in self._searched.at(low, start):
-                owning = _confirmed_owners(owners[mark], data, start)
+            for mark in self._all_marks.matches_at(low, start):
+                owning = _confirm_owners(owners[mark], data, start)
                 if owning:
                     held, end = held | owning, max(end, start + len(mark))
             if held:
                 yield start, end, held
 
-    def _around(self, data: bytes, places: list[tuple[int, int]]) -> Iterator[Candidate]:
-        """Yield the escaped characters around which something stands once they are decoded."""
+    def _escape_candidates(self, data: bytes, places: list[tuple[int, int]]) -> Iterator[Candidate]:
+        """Yield the ranges of escaped characters whose decoded surroundings may hold a private value."""
         if len(places) > _MANY_ESCAPES:
             yield from ((start, end, ANYTHING) for start, end in places)
             return
@@ -209,14 +209,14 @@ class Names:
                 yield start, end, ANYTHING
 
     def _may_hold(self, data: bytes) -> bool:
-        """Whether a mark or a probe stands anywhere in a few bytes."""
+        """Return whether a few bytes contain a mark or match a probe."""
         low = data.lower()
-        marked = any(self._searched.at(low, start) for start in range(len(low)))
+        marked = any(self._all_marks.matches_at(low, start) for start in range(len(low)))
         return marked or any(probe.search(data) for probe, _ in PROBES)
 
 
 def is_text(value: bytes) -> bool:
-    """Whether bytes are printable UTF-8."""
+    """Return whether bytes are printable UTF-8."""
     if _CONTROL.search(value):
         return False
     try:
@@ -226,25 +226,30 @@ def is_text(value: bytes) -> bool:
     return True
 
 
-class TooManyPlaces(Exception):  # noqa: N818 - never leaves the readers
-    """More places would have to be looked at than a file of its size may have."""
+class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
+    """More possible matches than a file of its size may have."""
 
 
-def _check(number: int, most: int | None) -> None:
+def _check_count(number: int, most: int | None) -> None:
     if most is not None and number > most:
-        raise TooManyPlaces
+        raise TooManyCandidates
 
 
 def environment_candidates(data: bytes, most: int | None = None, *, homes: bool = False) -> list[int]:
-    """Return where the text of a whole environment may stand, or with homes also one variable or the path of a home.
+    """Return the offsets at which a complete environment may begin.
+
+    Args:
+        data: Any bytes.
+        most: Maximum number of offsets; None for no limit.
+        homes: Whether to include single variables and paths of home folders.
 
     Raises:
-        TooManyPlaces: In more places than there may be.
+        TooManyCandidates: There are more offsets.
     """
     if not homes and not any(name in data for name in environments.NEARLY_ALWAYS):
         return []
-    starts = _environment_marks(homes=homes).starts(data)
-    _check(len(starts), most)
+    starts = _environment_marks(homes=homes).find_starts(data)
+    _check_count(len(starts), most)
     return starts
 
 
@@ -253,8 +258,8 @@ def _environment_marks(*, homes: bool) -> Marks:
     return Marks(dict.fromkeys((*environments.MARKS, *(HOME_MARKS if homes else ())), 0))
 
 
-def _confirmed_owners(owners: int, data: bytes, start: int) -> int:
-    """Return the bits of those to whom a mark that begins at a place may belong."""
+def _confirm_owners(owners: int, data: bytes, start: int) -> int:
+    """Return the bits of the patterns that may match at an offset where a mark begins."""
     for nth, confirm in _CONFIRMED:
         if owners >> nth & 1 and not confirm(data, start):
             owners ^= 1 << nth
@@ -264,24 +269,24 @@ def _confirmed_owners(owners: int, data: bytes, start: int) -> int:
 _CONFIRMED = [(nth, pattern.confirm) for nth, pattern in enumerate(PATTERNS) if pattern.confirm is not None]
 
 
-def _limited(matches: Iterator[re.Match[bytes]], most: int | None) -> Iterator[re.Match[bytes]]:
-    """Yield matches as long as there are not too many."""
+def _limit_matches(matches: Iterator[re.Match[bytes]], most: int | None) -> Iterator[re.Match[bytes]]:
+    """Yield matches, and raise an error if there are too many."""
     for number, match in enumerate(matches, 1):
-        _check(number, most)
+        _check_count(number, most)
         yield match
 
 
-def _probed(data: bytes, most: int | None) -> Iterator[Candidate]:
-    """Yield the stretches that a probe matches."""
+def _probe_candidates(data: bytes, most: int | None) -> Iterator[Candidate]:
+    """Yield the ranges that a probe matches."""
     for probe, owners in PROBES:
-        for match in _limited(probe.finditer(data), most):
+        for match in _limit_matches(probe.finditer(data), most):
             start, end = match.span()
             if data[start : start + 2] != _AFTER_DRIVE or data[max(0, start - 1) : start].isalpha():
                 yield start, end, owners
 
 
-def _stands(text: bytes, start: int, end: int, is_name: bool, letters: frozenset[int]) -> bool:  # noqa: FBT001
-    """Whether what stands at a place is a word or a part of one, and not letters in the midst of another."""
+def _is_separate_word(text: bytes, start: int, end: int, is_name: bool, letters: frozenset[int]) -> bool:  # noqa: FBT001
+    """Return whether a range is a word or a part of a compound word, and not the middle of another word."""
     before, after = text[start - 1 : start] if start else b"", text[end : end + 1]
     if is_name and end - start < PART_OF_WORD:
         return not (_is_word(before, letters) or _is_word(after, letters))
@@ -291,7 +296,7 @@ def _stands(text: bytes, start: int, end: int, is_name: bool, letters: frozenset
 
 _ASCII_LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _TEXT_LETTERS = _ASCII_LETTERS | frozenset(range(0x80, 0x100))
-"""Bytes of letters; in UTF-8 every byte beyond ASCII counts as one."""
+"""Bytes that count as letters. In UTF-8 every byte beyond ASCII is part of a letter."""
 
 
 def _is_word(char: bytes, letters: frozenset[int]) -> bool:
@@ -311,7 +316,7 @@ def _ends_word(last: bytes, after: bytes, next_after: bytes, letters: frozenset[
 
 
 def _spellings(name: bytes) -> Iterator[bytes]:
-    """Yield a name in lower case as the bytes it may be written in."""
+    """Yield the byte sequences in which a name may be written, in lower case."""
     yield name.lower()
     if name.isascii():
         return
@@ -322,13 +327,13 @@ def _spellings(name: bytes) -> Iterator[bytes]:
             yield normal.encode("utf-8", "surrogateescape").lower()
 
 
-def _wide(text: bytes) -> bytes:
-    """Return a text in two bytes a letter, without the zero byte at one of its ends."""
+def _interleave_zeros(text: bytes) -> bytes:
+    """Return a string as UTF-16, without the zero byte at its beginning or end."""
     return b"\0".join(bytes((c,)) for c in text)
 
 
-def _decoded(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
-    """Decode escaped characters: the decoded text, and how many bytes of the text each of its bytes is written in."""
+def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
+    """Decode escaped characters, and return the number of original bytes of each decoded byte as well."""
     starts, stops = np.array([match.span() for match in _ESCAPE.finditer(text)]).T
     lengths = np.ones(len(text), np.int8)
     for offset in range(1, _LONGEST_ESCAPE):
@@ -339,8 +344,8 @@ def _decoded(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
     return decoded[lengths > 0].tobytes(), lengths[lengths > 0]
 
 
-def _encoded_again(text: bytes, decoded: bytes, after: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Write into a text what became of it decoded; an escaped character that changed is filled."""
+def _encode_escapes(text: bytes, decoded: bytes, after: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
+    """Apply the changes of a decoded string to the original. An escaped character that changed is overwritten."""
     before, now = (np.frombuffer(x, np.uint8) for x in (decoded, after))
     changed = np.repeat(before != now, lengths)
     values = np.repeat(np.where(lengths > 1, np.uint8(FILL[0]), now), lengths)

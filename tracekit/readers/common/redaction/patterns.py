@@ -1,9 +1,9 @@
-"""What identifies people and machines by its form alone, wherever it stands in a text: addresses, ids, secrets, paths.
+"""Patterns of values that are private by their form: addresses, ids, secrets and paths.
 
-Each pattern is overwritten in place, so that no text changes its length. Searching every text for every pattern would
-be slow. So a pattern also has marks, short texts of which one stands in each occurrence, or probes, expressions that
-begin with fixed bytes: both are found in megabytes of anything at once. No repetition is without bound, so searching
-takes time in proportion to the bytes.
+Matches are overwritten in place, so that no string changes its length. Searching every string for every pattern would
+be slow. So a pattern also has marks, short strings of which every match contains one, or probes, expressions that
+begin with fixed bytes: both are found quickly in megabytes of bytes. Every repetition is bounded, so the time of a
+search is proportional to the number of bytes.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Overwrite: TypeAlias = "Callable[[re.Match[bytes], Pseudonyms], bytes]"
 
 @dataclass(frozen=True)
 class Pattern:
-    """Texts of one form that identify somebody or something.
+    """A form of private values.
 
     Attributes:
-        kind: What they are counted as.
-        expression: Finds them in a text.
-        overwrite: Returns what stands in place of a match, with the same length.
-        marks: In lower case; one of them stands in every match.
-        probes: Each match holds a match of one of them: the bytes that it begins with, and an expression for the rest.
-        confirm: Whether a mark that begins at a place may belong to a match; None if every mark may.
+        kind: Kind under which matches are counted.
+        expression: Regular expression of the values.
+        overwrite: Returns the replacement of a match, with the same length.
+        marks: Lower-case strings; every match contains one of them.
+        probes: First byte and remaining expression of each probe; every match contains a match of a probe.
+        confirm: Returns whether a mark at an offset may belong to a match; None if every mark may.
     """
 
     kind: str
@@ -59,35 +59,35 @@ class Pattern:
 
     @functools.cached_property
     def gate(self) -> re.Pattern[bytes]:
-        """Finds in a text in lower case what every text with a match holds."""
+        """An expression that matches every lower-case string with a match."""
         return re.compile(b"|".join(map(re.escape, (*self.marks, *(start for start, _ in self.probes)))))
 
     def overwritten(self, text: bytes, low: bytes, pseudonyms: Pseudonyms) -> bytes:
-        """Overwrite every match in a text, of which the text in lower case tells quickly whether there is one."""
+        """Overwrite every match in a string; its lower-case form serves to exclude most strings quickly."""
         if self.gate.search(low) is None:
             return text
         return self.expression.sub(lambda match: self.overwrite(match, pseudonyms), text)
 
 
-def filled(text: bytes) -> bytes:
-    """Return a text of the same length that says nothing."""
+def fill(text: bytes) -> bytes:
+    """Return a string of ``x`` of the same length."""
     return FILL * len(text)
 
 
-def _filled(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    return filled(match[0])
+def _fill_match(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+    return fill(match[0])
 
 
-def _filled_words(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Fill letters and digits; what separates them stays."""
+def _fill_words(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+    """Overwrite the letters and digits of a match, but not their separators."""
     return re.sub(rb"[\w\x80-\xff]", FILL, match[0])
 
 
-def _filled_last_group(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Fill the group that took part in the match."""
+def _fill_last_group(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+    """Overwrite the last group of a match."""
     group = match.lastindex or 0
     start, end = (place - match.start() for place in match.span(group))
-    return match[0][:start] + filled(match[group]) + match[0][end:]
+    return match[0][:start] + fill(match[group]) + match[0][end:]
 
 
 _HEX = re.compile(rb"[0-9A-Fa-f]")
@@ -112,7 +112,7 @@ _TOKEN_START = re.compile(
 _TOKENS = Pattern(
     SECRET,
     re.compile(rb"(?<![0-9A-Za-z])" + _TOKEN),
-    _filled,
+    _fill_match,
     marks=(
         *(b"akia", b"asia", b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"glpat-", b"aiza", b"ya29."),
         *(b"xoxa-", b"xoxb-", b"xoxe-", b"xoxo-", b"xoxp-", b"xoxr-", b"xoxs-", b"npm_", b"pypi-", b"dckr_pat_"),
@@ -132,7 +132,7 @@ _ASSIGNED = re.compile(
 _ASSIGNMENTS = Pattern(
     SECRET,
     _ASSIGNED,
-    _filled_last_group,
+    _fill_last_group,
     marks=(
         *(b"passw", b"passphrase", b"secret", b"api_key", b"api-key", b"apikey", b"access_key", b"access-key"),
         *(b"accesskey", b"private_key", b"private-key", b"privatekey", b"credential", b"token", b"bearer ", b"basic "),
@@ -142,7 +142,7 @@ _ASSIGNMENTS = Pattern(
 _CREDENTIALS = Pattern(
     SECRET,
     re.compile(rb"://[^\s/@:\"'<>]{1,256}(?::[^\s/@\"'<>]{0,1024})?@"),
-    lambda match, _: b"://" + filled(match[0][3:-1]) + b"@",
+    lambda match, _: b"://" + fill(match[0][3:-1]) + b"@",
     probes=((b":", rb"//[^\s/@\"'<>]{1,1281}@"),),
 )
 
@@ -155,7 +155,7 @@ _EMAILS = Pattern(
         rb"(?!(?:service|socket|target|timer|mount|slice|scope|path|device|swap|so|py|cpp|cu|cuh|hpp|cxx|plt|got)(?!\w))"
         rb"[A-Za-z]{2,24}(?![\w\-])"
     ),
-    _filled_words,
+    _fill_words,
     probes=((b"@", rb"[\w\-]{1,63}\."),),
 )
 _OCTET = rb"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
@@ -171,40 +171,40 @@ _PORT_AFTER = re.compile(rb":\d{1,5}(?!\d)|/\d{1,2}(?!\d)|%\w")
 _LARGE_OCTET, _LARGE_OCTETS = 100, 2
 
 
-def _without_address(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Fill what is an IPv4 address and not the version of something, which has the same form."""
+def _fill_ipv4(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+    """Overwrite an IPv4 address, unless it is a version number, which has the same form."""
     text, before = match[0], match.string[max(0, match.start() - 16) : match.start()]
     if _LOCAL.match(text) or _VERSION_BEFORE.search(before):
         return text
     large = sum(int(octet) >= _LARGE_OCTET for octet in text.split(b"."))
-    known = _PRIVATE.match(text) or _PORT_AFTER.match(match.string, match.end()) or _ADDRESS_BEFORE.search(before)
-    return re.sub(rb"\d", FILL, text) if known or large >= _LARGE_OCTETS else text
+    is_address = _PRIVATE.match(text) or _PORT_AFTER.match(match.string, match.end()) or _ADDRESS_BEFORE.search(before)
+    return re.sub(rb"\d", FILL, text) if is_address or large >= _LARGE_OCTETS else text
 
 
 _IPV4 = Pattern(
     NETWORK,
     re.compile(rb"(?<![\w.\-])(?:" + _OCTET + rb"\.){3}" + _OCTET + rb"(?![\w\-]|\.\d)"),
-    _without_address,
+    _fill_ipv4,
     probes=((b".", rb"\d{1,3}\.\d{1,3}\.\d"),),
 )
 _IPV6_GROUPS = 8
 
 
-def _without_ipv6(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    whole = b"::" in match[0] or match[0].count(b":") == _IPV6_GROUPS - 1
-    return _HEX.sub(FILL, match[0]) if whole else match[0]
+def _fill_ipv6(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+    is_complete = b"::" in match[0] or match[0].count(b":") == _IPV6_GROUPS - 1
+    return _HEX.sub(FILL, match[0]) if is_complete else match[0]
 
 
 _IPV6 = Pattern(
     NETWORK,
     re.compile(rb"(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):(?::?[0-9a-f]{1,4}){1,7}(?![\w:])", re.IGNORECASE),
-    _without_ipv6,
+    _fill_ipv6,
     marks=(b"fe80:",),
     probes=((b":", rb"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{1,4}:"),),
 )
 
 
-def _without_hardware_address(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _fill_hardware_address(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     digits = re.sub(rb"[:\-]", b"", match[0]).lower()
     says_nothing = not digits.strip(b"0") or not digits.strip(b"f") or (b"-" in match[0] and digits.isdigit())
     return match[0] if says_nothing else _HEX.sub(FILL, match[0])
@@ -216,7 +216,7 @@ _HARDWARE = Pattern(
         rb"(?<![\w:\-])(?:[0-9a-f]{2}([:\-])(?:[0-9a-f]{2}\1){4,18}[0-9a-f]{2}|[0-9a-f]{4}(?::[0-9a-f]{4}){3})(?![\w:\-])",
         re.IGNORECASE,
     ),
-    _without_hardware_address,
+    _fill_hardware_address,
     probes=((b":", (_PAIR + rb":") * 3), (b"-", (_PAIR + rb"-") * 4), (b":", (_FOUR + rb":") * 2)),
 )
 _PCI = Pattern(
@@ -237,7 +237,7 @@ _CONTAINERS = Pattern(
         rb"(?:docker|containerd|cri-?o|libpod|containers?|kubepods|buildkit|podman|lxc)"
         rb"[^\s\0]{0,256}?([0-9a-f]{64})(?![0-9a-f])"
     ),
-    _filled_last_group,
+    _fill_last_group,
     marks=(b"docker", b"container", b"crio", b"cri-o", b"libpod", b"kubepods", b"buildkit", b"podman", b"lxc"),
 )
 
@@ -251,14 +251,14 @@ _HOMES = Pattern(
         rb"(" + _IN_HOME + rb")([^/\\\0-\x1f:;,\"'<>|*?\x7f]{1,255}(?=\\)|" + _COMPONENT + rb")"
         rb"|(?<![\w:)\]>])(~)([A-Za-z_][\w.\-]{0,63})(?=/)"
     ),
-    lambda match, _: match[1] + _account(match[2]) if match[2] else match[3] + _account(match[4]),
+    lambda match, _: match[1] + _fill_account(match[2]) if match[2] else match[3] + _fill_account(match[4]),
     marks=tuple(a + name + b for name in (b"home", b"users") for a in (b"/", b"\\") for b in (b"/", b"\\")),
     probes=((b"~", rb"[A-Za-z_][\w.\-]{0,63}/"),),
 )
 
 
-def _account(name: bytes) -> bytes:
-    return name if name.lower() in COMMON else filled(name)
+def _fill_account(name: bytes) -> bytes:
+    return name if name.lower() in COMMON else fill(name)
 
 
 _ROOTS = (
@@ -274,34 +274,34 @@ _BEFORE_LAST = 2
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def without_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
-    """Fill the folders of a path that are not on every system; the name of the file stays, and every separator."""
+def fill_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
+    """Overwrite the folder names of a path that are not common. The file name and the separators are unchanged."""
     parts = re.split(rb"([" + re.escape(separators) + rb"]+)", path)
     last = len(parts) - 1
     before = parts[last - 2].lower() if last >= _BEFORE_LAST else b""
     for at in range(0, len(parts), 2):
         is_file = at == last and (_FILE_NAME.fullmatch(parts[at]) or before in _PROGRAM_FOLDERS)
         if len(parts[at]) > 1 and not is_file and not is_known_folder(parts[at]):
-            parts[at] = filled(parts[at])
+            parts[at] = fill(parts[at])
     return b"".join(parts)
 
 
 def _has_private_folders(data: bytes, start: int) -> bool:
     path = _PATH.match(data, start)
-    return path is not None and without_private_folders(path[0]) != path[0]
+    return path is not None and fill_private_folders(path[0]) != path[0]
 
 
 _PATHS = Pattern(
     PATH,
     re.compile(rb"(?<![\w.~\-])" + _FROM_ROOT, re.IGNORECASE),
-    lambda match, _: without_private_folders(match[0]),
+    lambda match, _: fill_private_folders(match[0]),
     marks=tuple(b"/" + root + b"/" for root in _ROOTS),
     confirm=_has_private_folders,
 )
 _LIBRARIES = Pattern(
     PATH,
     re.compile(rb"\A/[^\0-\x20]{1,4096}\.(?:so|pyd|dylib|cubin)(?:\.\d{1,8}){0,6}(?: \(deleted\))?\Z"),
-    lambda match, _: without_private_folders(match[0]),
+    lambda match, _: fill_private_folders(match[0]),
     marks=(b".so", b".pyd", b".dylib", b".cubin"),
 )
 _IN_WINDOWS = rb"[^\\/:*?\"<>|\0-\x1f]{1,255}"
@@ -311,7 +311,7 @@ _WINDOWS_PATHS = Pattern(
         rb"(?:(?<![0-9A-Za-z])[A-Za-z]:|(?<![\\\w:])\\{1,2}(?=\\[\w.\-]{1,255}\\))"
         rb"(?:\\{1,2}" + _IN_WINDOWS + rb"(?=\\)){0,64}\\{1,2}[^\\/:*?\"<>|\0-\x20]{1,255}"
     ),
-    lambda match, _: match[0][:2] + without_private_folders(match[0][2:], b"\\"),
+    lambda match, _: match[0][:2] + fill_private_folders(match[0][2:], b"\\"),
     probes=((b":", rb"\\{1,2}[\w.(]"), (b"\\", rb"\\[\w.\-]{1,255}\\")),
 )
 
@@ -319,24 +319,24 @@ _WINDOWS_PATHS = Pattern(
 # Environments
 
 
-def _without_environment(match: re.Match[bytes], _: Pseudonyms) -> bytes:
+def _fill_environment(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     start = environments.environment_start(match[0])
-    return match[0] if start is None else match[0][:start] + filled(match[0][start:])
+    return match[0] if start is None else match[0][:start] + fill(match[0][start:])
 
 
-_ENVIRONMENTS = Pattern(ENVIRONMENT, re.compile(rb"(?s)\A.+\Z"), _without_environment, marks=environments.MARKS)
+_ENVIRONMENTS = Pattern(ENVIRONMENT, re.compile(rb"(?s)\A.+\Z"), _fill_environment, marks=environments.MARKS)
 
 PATTERNS = (
     *(_ENVIRONMENTS, _TOKENS, _ASSIGNMENTS, _CREDENTIALS, _EMAILS, _UUIDS, _CONTAINERS, _HARDWARE, _PCI, _IPV6, _IPV4),
     *(_HOMES, _WINDOWS_PATHS, _PATHS, _LIBRARIES),
 )
-"""In the order in which they are overwritten."""
+"""All patterns, in the order in which they are applied."""
 
 HOME_FOLDER, HOME_MARKS = _HOMES.expression, _HOMES.marks
 
 
-def _joined_probes() -> tuple[tuple[re.Pattern[bytes], int], ...]:
-    """Join the probes that begin with the same byte: an expression that begins with a fixed byte is searched fast."""
+def _join_probes() -> tuple[tuple[re.Pattern[bytes], int], ...]:
+    """Join the probes that begin with the same byte, because searching for a fixed first byte is fast."""
     rests: defaultdict[bytes, list[bytes]] = defaultdict(list)
     owners: defaultdict[bytes, int] = defaultdict(int)
     for nth, pattern in enumerate(PATTERNS):
@@ -349,5 +349,5 @@ def _joined_probes() -> tuple[tuple[re.Pattern[bytes], int], ...]:
     )
 
 
-PROBES = _joined_probes()
-"""The probes of all patterns, and for each the bits of the patterns that it belongs to."""
+PROBES = _join_probes()
+"""The joined probes, each with the bits of its patterns."""

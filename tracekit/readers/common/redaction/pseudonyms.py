@@ -1,8 +1,8 @@
-"""Pseudonyms: what stands in place of values that link rows or files.
+"""Pseudonyms that replace values which link rows or files.
 
-A pseudonym is a keyed hash of the value in the format of the value, so the same value has the same pseudonym wherever
-it stands, and programs that parse the field still can. Without the key it cannot be turned back by trying out values.
-Every pseudonym can be told from a real value, so that redacting a file again leaves it alone.
+A pseudonym is a keyed hash of a value in the format of the value, so the same value has the same pseudonym everywhere,
+and programs can still parse the field. Without the key, a value cannot be found by trying candidates.
+Pseudonyms differ in form from real values, so redacting a file again does not change them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import secrets
 
 MIN_KEY, MAX_KEY = 16, 1 << 16
-"""Bytes that a key has at least: a shorter one could be guessed."""
+"""Minimum and maximum size of a key in bytes. A shorter key could be guessed."""
 
 _UUID_START = bytes(6)
 _HOST_START = b"redacted-"
@@ -20,14 +20,14 @@ _HOST = re.compile(_HOST_START + rb"[0-9a-f]{12}")
 _BUS = re.compile(rb"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
 _UUID_BYTES = 16
 _DEVICES = 1 << 13
-"""Numbers of bus and device of a PCI address together."""
+"""Number of combinations of bus and device in a PCI address."""
 
 
 class Pseudonyms:
-    """Pseudonyms made with one key."""
+    """Pseudonyms derived from one key."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        """Use a key, or a random one that nobody keeps."""
+        """Create pseudonyms from a key, or from a random key that is not stored."""
         self._key = hashlib.blake2b(key).digest() if key else secrets.token_bytes(64)
         self._devices: dict[bytes, int] = {}
 
@@ -38,23 +38,23 @@ class Pseudonyms:
         return _HOST_START + self._hash(b"host", name.lower())[:6].hex().encode()
 
     def uuid(self, text: bytes) -> bytes:
-        """Return the pseudonym of a UUID written with hyphens or underscores; the nil UUID stays."""
+        """Return the pseudonym of a UUID with hyphens or underscores; the nil UUID is returned unchanged."""
         value = self.uuid_bytes(bytes.fromhex(re.sub(rb"[-_]", b"", text).decode()))
         digits = iter(value.hex())
-        kept = "".join(chr(c) if c in b"-_" else next(digits) for c in text).encode()
-        return kept.upper() if text.isupper() else kept
+        pseudonym = "".join(chr(c) if c in b"-_" else next(digits) for c in text).encode()
+        return pseudonym.upper() if text.isupper() else pseudonym
 
     def uuid_bytes(self, value: bytes) -> bytes:
-        """Return the pseudonym of the 16 bytes of a UUID: one of version 8 that begins with six zero bytes."""
+        """Return the pseudonym of the 16 bytes of a UUID: a UUID of version 8 that begins with six zero bytes."""
         if len(value) != _UUID_BYTES or value.startswith(_UUID_START):
             return value
-        made = bytearray(_UUID_START + self._hash(b"uuid", value)[: _UUID_BYTES - len(_UUID_START)])
-        made[6] = 0x80 | made[6] & 0x0F
-        made[8] = 0x80 | made[8] & 0x3F
-        return bytes(made)
+        pseudonym = bytearray(_UUID_START + self._hash(b"uuid", value)[: _UUID_BYTES - len(_UUID_START)])
+        pseudonym[6] = 0x80 | pseudonym[6] & 0x0F
+        pseudonym[8] = 0x80 | pseudonym[8] & 0x3F
+        return bytes(pseudonym)
 
     def bus(self, location: bytes) -> bytes:
-        """Return the pseudonym of a PCI address: one whose domain is all ``f``; the function of the device stays."""
+        """Return the pseudonym of a PCI address: its domain is all ``f``, and its function number is unchanged."""
         parts = _BUS.fullmatch(location)
         if parts is None or not parts[1].strip(b"fF"):
             return location
@@ -62,11 +62,11 @@ class Pseudonyms:
         return b"%b:%02x:%02x.%b" % (b"f" * len(parts[1]), number >> 5, number & 31, parts[4])
 
     def _device(self, location: bytes) -> int:
-        """Return the number of a PCI device; two devices of a capture never have the same one."""
+        """Return the number of a PCI device, which is unique within a capture."""
         if location not in self._devices:
             number = int.from_bytes(self._hash(b"bus", location)[:2], "big") % _DEVICES
-            taken = set(self._devices.values())
-            while number in taken and len(taken) < _DEVICES:
+            used = set(self._devices.values())
+            while number in used and len(used) < _DEVICES:
                 number = (number + 1) % _DEVICES
             self._devices[location] = number
         return self._devices[location]

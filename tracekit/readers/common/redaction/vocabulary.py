@@ -1,4 +1,4 @@
-"""Words that identify nobody: names of many accounts and machines, words of programs, folders of every system."""
+"""Words that identify nobody: common account and machine names, technical terms, and system folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ACCOUNTS = (
     b"internal compute.internal cluster.local svc.cluster.local lan intranet example"
 )
 COMMON = frozenset(_ACCOUNTS.split())
-"""Names that so many accounts and machines have that they say nothing; they stay everywhere."""
+"""Names of so many accounts and machines that they identify nobody. They are never redacted."""
 
 _PROGRAMS = (
     b"abs acc acos act adam add addr adj algo align all alloc alpha amax amin amp and any api app apply arg args "
@@ -66,7 +66,7 @@ _PROGRAMS = (
     b"weights while width window with worker wrap wrapper write writer xla zero zeros zip"
 )
 TECHNICAL = frozenset(_PROGRAMS.split())
-"""Words of kernels, ranges and programs: as names of people they are replaced in home folders and addresses only."""
+"""Words in the names of kernels, ranges and programs. They are redacted only in home folders and addresses."""
 
 _FOLDERS = (
     b"home root users usr opt lib lib32 lib64 libexec bin sbin local share etc var tmp proc sys dev run mnt media srv "
@@ -91,5 +91,5 @@ _NUMBERED = re.compile(rb"(?:cuda|python|pypy|v|gcc|rocm|nccl|cudnn|tensorrt|nsi
 
 
 def is_known_folder(name: bytes) -> bool:
-    """Whether a folder of that name is on so many systems that it says nothing."""
+    """Return whether a folder name is so common that it identifies nobody."""
     return name.lower() in _KNOWN_FOLDERS or name.lower() in COMMON or bool(_NUMBERED.fullmatch(name))

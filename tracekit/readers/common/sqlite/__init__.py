@@ -1,5 +1,5 @@
-"""Read SQLite files that nobody vouches for: every tree of pages is checked before a row of it is used.
+"""Reading of untrusted SQLite files: the pages of a table are checked before any of its rows is used.
 
-``pages`` reads pages, ``trees`` checks where the rows of a table lie, ``records`` decodes integers, ``catalogue`` reads
-the schema, and ``database`` puts them together and lets SQLite read what is left.
+``pages`` reads pages, ``trees`` checks the pages and rows of a table, ``records`` decodes integers, ``catalogue`` reads
+the schema, and ``database`` combines them and lets SQLite read everything else.
 """

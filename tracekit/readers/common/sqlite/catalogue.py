@@ -1,7 +1,7 @@
-"""Read which tables a file has, before SQLite reads it.
+"""Reading of the schema of a SQLite file before SQLite opens it.
 
-The first statement that SQLite runs makes it read and parse the whole schema, and rows of statistics, as long as that
-takes. So the table that holds the schema is checked and read here first, and what no profiler writes is refused.
+At its first statement SQLite parses the whole schema and the table of statistics, however long that takes. So the
+schema table is checked and read here first, and a schema larger than any profiler writes is an error.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     Value = int | float | bytes | None
 
 MAX_BYTES, MAX_STATEMENT_BYTES, MAX_ENTRIES = 1 << 18, 1 << 14, 10_000
-"""The largest schema of a real file has 46 kB in 111 entries of at most 4.4 kB. SQLite compares each UNIQUE of a
-statement with all others before it."""
+"""Limits for the schema. The largest schema of a real file has 46 kB in 111 entries of at most 4.4 kB. SQLite compares
+each UNIQUE constraint of a statement with all before it."""
 
 MAX_STATISTICS_BYTES = 1 << 20
 
@@ -41,8 +41,8 @@ class Entry(NamedTuple):
 
     Attributes:
         kind: ``table``, ``index``, ``view`` or ``trigger``.
-        name: Its name.
-        root: Its root page; 0 for what has none.
+        name: Name of the object.
+        root: Number of its root page; 0 if it has no pages.
         sql: The statement that creates it.
     """
 
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
     @property
     def is_table(self) -> bool:
-        """Whether this is an ordinary table, with rows of its own."""
+        """Whether this is an ordinary table, which stores rows itself."""
         return (
             self.kind == "table"
             and self.root > 0
@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The schema of a file, and the pages that hold it."""
+    """The schema of a file, and the pages that store it."""
 
     entries: list[Entry]
     tree: trees.Tree
@@ -74,50 +74,50 @@ class Schema(NamedTuple):
 
 
 def table_names(path: Path) -> frozenset[str] | None:
-    """Return the names of the ordinary tables of a SQLite file; None if it is too damaged to tell.
+    """Return the names of the ordinary tables of a SQLite file; None if the file is damaged.
 
     Raises:
-        TracekitError: It may not be read.
+        TracekitError: The file cannot be read.
     """
     try:
-        return frozenset(read(PageFile(path)).tables())
+        return frozenset(read_schema(PageFile(path)).tables())
     except Damage:
         return None
 
 
-def read(file: PageFile) -> Schema:
+def read_schema(file: PageFile) -> Schema:
     """Read the schema of a file.
 
     Raises:
-        Damage: It is damaged, or larger than that of any profiler.
+        Damage: The schema is damaged, or larger than that of any profiler.
     """
-    tree = trees.walk(file, _ROOT)
+    tree = trees.read_tree(file, _ROOT)
     entries: list[Entry] = []
     overflow: list[int] = []
     size = 0
-    for run in trees.runs(tree, file.page_size):
+    for run in trees.split_runs(tree, file.page_size):
         block = file.read(run.pages)
-        cells = trees.cells(file, block, run)
-        size += trees.facts(file, block, cells, run).payload
+        cells = trees.find_cells(file, block, run)
+        size += trees.summarize(file, block, cells, run).payload
         if size > MAX_BYTES or len(entries) + len(cells.rowids) > MAX_ENTRIES:
             raise Damage(f"its schema has more than {MAX_BYTES} bytes or {MAX_ENTRIES} entries")
         if (cells.payload > MAX_STATEMENT_BYTES).any():
             raise Damage(f"its schema has an entry of {cells.payload.max()} bytes, more than {MAX_STATEMENT_BYTES}")
         for nth in range(len(cells.rowids)):
             local = block.data[cells.starts[nth] : cells.ends[nth] + _NEXT_PAGE_BYTES].tobytes()
-            record, pages = _whole_record(file, local, int(cells.payload[nth]), int(cells.on_leaf[nth]))
+            record, pages = _assemble_record(file, local, int(cells.payload[nth]), int(cells.on_leaf[nth]))
             overflow += pages
-            entries.append(_entry(record, file.header.encoding))
+            entries.append(_schema_entry(record, file.header.encoding))
     return Schema(entries, tree, np.array(overflow, np.int64))
 
 
-def _whole_record(file: PageFile, local: bytes, size: int, on_leaf: int) -> tuple[bytes, list[int]]:
-    """Put a record together from its leaf page and its overflow pages, and return the numbers of these."""
+def _assemble_record(file: PageFile, local: bytes, size: int, on_leaf: int) -> tuple[bytes, list[int]]:
+    """Join a record from its leaf page and its overflow pages, and return the numbers of the overflow pages as well."""
     parts, pages = [local[:on_leaf]], []
     page, left = int.from_bytes(local[on_leaf : on_leaf + _NEXT_PAGE_BYTES], "big"), size - on_leaf
     while left:
         if not 1 < page <= file.count:
-            raise Damage(f"its schema leads to page {page} of {file.count}")
+            raise Damage(f"its schema refers to page {page} of {file.count}")
         pages.append(page)
         data = file.read(np.array([page], np.int64)).pages[0].tobytes()
         parts.append(data[_NEXT_PAGE_BYTES : min(file.usable, _NEXT_PAGE_BYTES + left)])
@@ -126,8 +126,8 @@ def _whole_record(file: PageFile, local: bytes, size: int, on_leaf: int) -> tupl
     return b"".join(parts), pages
 
 
-def _entry(record: bytes, encoding: str) -> Entry:
-    kind, name, _, root, sql = _values(record)
+def _schema_entry(record: bytes, encoding: str) -> Entry:
+    kind, name, _, root, sql = _record_values(record)
 
     def text(value: Value) -> str:
         return value.decode(encoding, "replace") if isinstance(value, bytes) else ""
@@ -135,21 +135,21 @@ def _entry(record: bytes, encoding: str) -> Entry:
     return Entry(text(kind), text(name), root if isinstance(root, int) else 0, text(sql))
 
 
-def _values(record: bytes) -> Iterator[Value]:
-    """Yield the first five values of a record; texts as bytes."""
+def _record_values(record: bytes) -> Iterator[Value]:
+    """Yield the first five values of a record, with strings as bytes."""
     end, at = _varint(record, 0)
     place = end
     for _ in range(_COLUMNS):
         kind, at = _varint(record, at) if at < end else (0, at)
-        size = _INTEGER_BYTES.get(kind, 8 if kind == 7 else max(0, kind - 12) // 2)  # noqa: PLR2004 - a real
+        size = _INTEGER_BYTES.get(kind, 8 if kind == 7 else max(0, kind - 12) // 2)  # noqa: PLR2004 - a double
         if place + size > len(record):
-            raise Damage("its schema holds a record that is cut short")
+            raise Damage("its schema has a truncated record")
         raw = record[place : place + size]
         place += size
         if kind in _INTEGER_BYTES:
             yield int.from_bytes(raw, "big", signed=True)
         else:
-            yield raw if kind >= 12 else {8: 0, 9: 1}.get(kind)  # noqa: PLR2004 - texts and bytes
+            yield raw if kind >= 12 else {8: 0, 9: 1}.get(kind)  # noqa: PLR2004 - strings and blobs
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -160,4 +160,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value = value << 7 | byte & 0x7F
         if byte < 0x80:  # noqa: PLR2004
             return value, at + n + 1
-    raise Damage("its schema holds a record that is cut short")
+    raise Damage("its schema has a truncated record")

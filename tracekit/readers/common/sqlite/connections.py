@@ -1,4 +1,4 @@
-"""Connections of SQLite to a file that nobody vouches for: read-only, limited in steps and sizes, used again."""
+"""Read-only SQLite connections to an untrusted file, with limits on the work and size of queries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STEPS = 50_000_000
 STEPS_PER_BYTE = 8
-"""Steps of SQLite's machine that a query may take: a fixed number, and more for a larger file."""
+"""Limit for the virtual machine steps of a query: a fixed number plus a multiple of the file size."""
 
 MAX_COLUMNS = 500
 """The widest table of a real file has 41 columns."""
@@ -32,14 +32,14 @@ _RETURNED = (pa.int64(), pa.float64(), pa.string(), pa.binary())
 
 
 class Connections:
-    """Connections to one file, opened when they are needed; several threads may share them."""
+    """A thread-safe pool of connections to one file, which are opened on demand."""
 
     def __init__(self, path: Path, size: int) -> None:
-        """Take note of a file.
+        """Create an empty pool.
 
         Args:
-            path: The file.
-            size: Its size in bytes, which limits what a query may cost.
+            path: Path of the file.
+            size: Size of the file in bytes, which determines the limits of queries.
         """
         self._uri = read_only_uri(path)
         self._size = size
@@ -50,50 +50,50 @@ class Connections:
         self.idle: list[Any] = []
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a small query; text comes as ``str``, with bytes that are not UTF-8 replaced.
+        """Run a small query and return its rows as Python objects, with invalid UTF-8 replaced.
 
         Raises:
-            Damage: It takes more steps than a file of this size can need.
+            Damage: The query exceeds its limit of steps.
             sqlite3.Error: SQLite fails.
         """
         with self._lock:
             if self._small is None:
-                self._small = self._opened()
+                self._small = self._open_connection()
             self._steps_left = STEPS + STEPS_PER_BYTE * self._size
             try:
                 return self._small.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as e:
                 if self._steps_left > 0:
                     raise
-                raise Damage("takes longer to read than a file of its size can need") from e
+                raise Damage("a query takes more steps than a file of this size can need") from e
 
     def fetch(self, sql: str, parameters: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
-        """Run a query into Arrow arrays.
+        """Run a query and yield its rows as Arrow record batches.
 
         Args:
-            sql: The query; what it reads has to be checked before.
-            parameters: Its parameters.
-            rows: Number of rows that it is to give; memory for that many is set aside.
+            sql: The query. The pages that it reads have to be checked before.
+            parameters: Parameters of the query.
+            rows: Expected number of rows, for which memory is reserved.
 
         Yields:
-            Batches whose texts are bytes, which need not be UTF-8: one batch if it gives that many rows.
+            Record batches with strings as bytes: one batch if the query returns the expected number of rows.
 
         Raises:
-            Damage: SQLite fails, or its driver returns what it should not.
+            Damage: SQLite fails, or its driver returns invalid arrays.
         """
         from adbc_driver_manager import Error
 
         try:
-            with self._lent() as connection, connection.cursor() as cursor:
+            with self._borrow() as connection, connection.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
                 cursor.execute(sql, tuple(parameters) or None)
                 for batch in cursor.fetch_record_batch():
-                    yield checked(batch)
+                    yield validate_batch(batch)
         except (Error, pa.ArrowException, OSError) as e:
             raise Damage(first_line(e)) from e
 
     def close(self) -> None:
-        """Close all connections; another query opens a new one."""
+        """Close all connections. A later query opens a new one."""
         with self._lock:
             small, self._small = self._small, None
             if small is not None:
@@ -102,7 +102,7 @@ class Connections:
         while self.idle:
             self.idle.pop().close()
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._uri, uri=True, check_same_thread=False)
         connection.text_factory = lambda b: b.decode("utf-8", "replace")
         connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MAX_COLUMNS)
@@ -114,18 +114,18 @@ class Connections:
         return connection
 
     def _count_steps(self) -> int:
-        """Return 1 once a query has taken all its steps, which ends it."""
+        """Count steps and return 1, which ends the query, when its limit is reached."""
         self._steps_left -= _STEPS_AT_A_TIME
         return int(self._steps_left <= 0)
 
     @contextlib.contextmanager
-    def _lent(self) -> Iterator[Any]:
-        """Lend a connection that no other thread uses."""
+    def _borrow(self) -> Iterator[Any]:
+        """Return a context manager that provides a connection for one thread."""
         closings = self._closings
         try:
             connection = self.idle.pop()
         except IndexError:
-            connection = self._connected()
+            connection = self._open_adbc_connection()
         try:
             yield connection
         finally:
@@ -134,7 +134,7 @@ class Connections:
             else:
                 connection.close()
 
-    def _connected(self) -> Any:
+    def _open_adbc_connection(self) -> Any:
         from adbc_driver_sqlite import dbapi
 
         connection = dbapi.connect(self._uri, autocommit=True)
@@ -144,23 +144,23 @@ class Connections:
         return connection
 
 
-def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Check a batch that a driver returned: n rows in, n rows out, texts as bytes.
+def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Check the arrays of a batch that the driver returned, and return the batch with strings as bytes.
 
     Raises:
-        Damage: Its arrays contradict themselves, or are of a type that SQLite does not have.
+        Damage: An array is invalid or of a type that SQLite does not have.
     """
     foreign = [a.type for a in batch.columns if a.type not in _RETURNED]
     if foreign:
-        raise Damage(f"SQLite returned a column of {foreign[0]}")
-    arrays = [_as_bytes(a) for a in batch.columns]
+        raise Damage(f"SQLite returned a column of the type {foreign[0]}")
+    arrays = [_strings_as_binary(a) for a in batch.columns]
     for array in arrays:
         array.validate(full=True)
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
-def _as_bytes(array: pa.Array) -> pa.Array:
-    """Take texts as bytes, of which no encoding is expected."""
+def _strings_as_binary(array: pa.Array) -> pa.Array:
+    """Reinterpret an array of strings as bytes, whose encoding is not checked."""
     if array.type != pa.string():
         return array
     return pa.Array.from_buffers(pa.binary(), len(array), array.buffers(), array.null_count, array.offset)

@@ -1,6 +1,6 @@
-"""Read pages of a SQLite file into memory, many at a time, and parse numbers in them with numpy.
+"""Reading of SQLite pages, many at a time, and decoding of numbers in them with numpy.
 
-Pages are read, not mapped: a file that someone truncates meanwhile gives an error instead of a dead process.
+Pages are read and not memory-mapped, so that truncating the file while it is open causes an error and not a crash.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     Ints: TypeAlias = npt.NDArray[np.int64]
 
 RUN_BYTES = 1 << 21
-"""Bytes of pages that are read and decoded at a time."""
+"""Bytes of pages to read and decode at a time."""
 
 PAD = 64
-"""Zeros after the last page of a block, so that a few bytes may be read from any position."""
+"""Zeros after the last page of a block, so that a few bytes can be read at any position."""
 
 LOCK_BYTE = 1 << 30
-"""SQLite keeps the page that holds this byte of a file unused."""
+"""Offset in a file whose page SQLite never uses."""
 
 COPY_HINT = "copy it again from where it was written"
 _MORE = 0x80
@@ -45,24 +45,24 @@ class OutsideError(Exception):
 
 
 class PageFile:
-    """The pages of one SQLite file. Nothing is kept open, so several threads may share it.
+    """The pages of one SQLite file. It is thread-safe because no file stays open between reads.
 
     Attributes:
-        path: The file, absolute.
-        state: What it was when it was opened; a read of a file that is no longer in this state is an error.
+        path: Absolute path of the file.
+        state: State of the file when it was opened. Reading it in another state is an error.
         head: The bytes of its header.
-        header: What its header says.
+        header: The parsed header.
         page_size: Bytes per page.
         usable: Bytes per page that SQLite uses.
         count: Number of pages.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the header of a file.
+        """Read and check the header of a file.
 
         Raises:
-            Damage: It is no header of a SQLite file.
-            TracekitError: It is not a regular file, or may not be read.
+            Damage: The header is invalid.
+            TracekitError: The file is not a regular file, or cannot be read.
         """
         self.path = path.absolute()
         self.state = FileState.of(self.path)
@@ -72,24 +72,24 @@ class PageFile:
         self.page_size, self.usable = self.header.page_size, self.header.page_size - self.header.reserved
         plain = 512 <= self.page_size <= 1 << 16 and self.page_size & (self.page_size - 1) == 0  # noqa: PLR2004 - SQLite's own limits
         if not plain or self.usable < 480:  # noqa: PLR2004
-            raise Damage(f"pages of {self.page_size} bytes, {self.header.reserved} of them reserved")
+            raise Damage(f"invalid page size of {self.page_size} bytes with {self.header.reserved} reserved bytes")
         present = self.state.size // self.page_size
         self.count = min(self.header.pages or present, present)
-        _keep_memory()
+        _raise_free_threshold()
 
     def check(self) -> None:
-        """Check that the file is what it was when it was opened.
+        """Check that the file has not changed since it was opened.
 
         Raises:
-            TracekitError: It was changed, replaced or removed.
+            TracekitError: The file was changed, replaced or removed.
         """
         self.state.check(self.path)
 
-    def read(self, numbers: Ints) -> Block:
-        """Read pages by number, neighbours at once.
+    def read(self, numbers: Ints) -> PageBlock:
+        """Read pages by number, consecutive pages in one call.
 
         Raises:
-            Damage: The file ends before them.
+            Damage: The file ends before one of the pages.
             TracekitError: The file changed.
         """
         size = self.page_size
@@ -99,7 +99,7 @@ class PageFile:
             with os.fdopen(open_regular(self.path), "rb", buffering=0) as f:
                 complete = all(
                     f.seek((int(numbers[a]) - 1) * size) >= 0 and _fill(f, data.data[a * size : b * size])
-                    for a, b in _stretches(numbers)
+                    for a, b in _consecutive_ranges(numbers)
                 )
         except OSError as e:
             self.check()
@@ -107,13 +107,13 @@ class PageFile:
         self.check()
         if not complete:
             raise Damage("the file ends before its last page")
-        return Block(data, numbers, size)
+        return PageBlock(data, numbers, size)
 
 
-class Block:
-    """Pages one after the other in memory, followed by some zeros; positions are offsets from the beginning.
+class PageBlock:
+    """Consecutive pages in memory, followed by zeros. Positions are offsets from the first page.
 
-    A position outside reads as some byte of the block: what it leads to has to be checked afterwards.
+    Reading at a position outside the block returns an arbitrary byte of it, so results have to be checked.
 
     Attributes:
         numbers: Page numbers [n].
@@ -137,7 +137,7 @@ class Block:
         return self.data.take(at, mode="clip")
 
     def varints(self, at: Ints) -> tuple[Ints, Ints]:
-        """Read a number of 1 to 9 bytes at each position [n]: the numbers [n], and where they end [n]."""
+        """Decode the varint at each position [n] into values [n] and end positions [n]."""
         byte = self.bytes(at)
         more = byte >= _MORE
         value = (byte & 0x7F).astype(np.int64)
@@ -145,9 +145,9 @@ class Block:
         rows: Ints | slice = slice(None)
         for left in range(8, 0, -1):
             if not more.all():
-                kept = np.flatnonzero(more)
-                rows = kept if isinstance(rows, slice) else rows[kept]
-                if not len(kept):
+                longer = np.flatnonzero(more)
+                rows = longer if isinstance(rows, slice) else rows[longer]
+                if not len(longer):
                     break
             byte = self.bytes(end[rows])
             shift, mask = (7, 0x7F) if left > 1 else (8, 0xFF)
@@ -157,11 +157,11 @@ class Block:
         return value, end
 
     def numbers_at(self, at: Ints) -> Ints:
-        """Read a big-endian number of 4 bytes at each position [n]; no position may be beyond the last page."""
+        """Decode the 4-byte big-endian number at each position [n] within the pages."""
         return np.ascontiguousarray(self.rows(at, 8)[:, :4]).view(">u4")[:, 0].astype(np.int64)
 
     def rows(self, at: Ints, width: int) -> Bytes:
-        """Return the bytes [n, width] that follow each position [n]; at most 64.
+        """Return the bytes [n, width] from each position [n]; the width is at most 64.
 
         Raises:
             OutsideError: A position is outside the pages.
@@ -173,7 +173,7 @@ class Block:
 
 
 def _fill(f: io.FileIO, view: memoryview) -> bool:
-    """Read until a buffer is full; False if the file ends before."""
+    """Read until a buffer is full, and return whether the file was long enough."""
     while len(view):
         n = f.readinto(view)
         if not n:
@@ -182,15 +182,15 @@ def _fill(f: io.FileIO, view: memoryview) -> bool:
     return True
 
 
-def _keep_memory() -> None:
-    """Let the C library keep freed memory: by default it gives it back block by block, which doubles the time.
+def _raise_free_threshold() -> None:
+    """Make the C library reuse freed memory: returning each block to the system would double the time.
 
-    Its thresholds for that follow the largest block that was freed, up to 32 MiB.
+    Its threshold follows the size of the largest freed block, up to 32 MiB, so one large block is freed here.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 
 
-def _stretches(numbers: Ints) -> Iterator[tuple[int, int]]:
-    """Cut page numbers where one is not the successor of the one before; yield first and end of each part."""
+def _consecutive_ranges(numbers: Ints) -> Iterator[tuple[int, int]]:
+    """Yield the start and end index of each range of consecutive page numbers."""
     cuts = (np.flatnonzero(np.diff(numbers) != 1) + 1).tolist()
     yield from zip([0, *cuts], [*cuts, len(numbers)], strict=True)

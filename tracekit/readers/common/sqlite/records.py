@@ -1,8 +1,8 @@
-"""Decode columns of integers from records: those of many rows at once, column by column, with numpy.
+"""Decoding of integer columns from SQLite records, for many rows at once with numpy.
 
-A record is a header of one serial type per column (kind and length of the value), then the values. Whatever is not
-plain (text where an integer is wanted, a short record, a value on an overflow page, lengths that lead nowhere) is not
-decoded: SQLite then reads the same rows and judges.
+A record is a header of one serial type per column (type and length of the value), followed by the values. In other
+cases (a string where an integer is expected, a short record, a value on an overflow page, invalid lengths) nothing is
+decoded, and SQLite reads the same rows instead.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tracekit.readers.common.sqlite.pages import PAD, OutsideError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.readers.common.sqlite.pages import Block, Bytes, Flags, Ints
+    from tracekit.readers.common.sqlite.pages import Bytes, Flags, Ints, PageBlock
     from tracekit.readers.common.sqlite.trees import Cells
 
-    Column: TypeAlias = tuple[Ints, Flags | None]
-    """Values and which of them are not null; None if all are. A null has the value 0."""
+    DecodedColumn: TypeAlias = tuple[Ints, Flags | None]
+    """Values, and whether each is not null; None if no value is null. A null has the value 0."""
 
 ROWID = -1
-"""Number of the column that is another name of the rowid."""
+"""Column number of an alias of the rowid."""
 
 _MORE = 0x80
 _FIRST_BLOB = 12
@@ -33,9 +33,9 @@ _REAL, _ONE = 7, 9
 _MAX_LENGTH = 1 << 32
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((t - 12) // 2 for t in range(12, _MORE))], np.int64)
 _SHIFTS = np.where(_SIZES % 8 == 0, 0, 64 - 8 * _SIZES)
-_KEPT = np.where(_SIZES > 0, -1, 0)
+_MASKS = np.where(_SIZES > 0, -1, 0)
 _READ = {1: ("i1", 0), 2: (">i2", 0), 3: (">i4", 8), 4: (">i4", 0), 5: (">i8", 16), 6: (">i8", 0)}
-"""For each serial type, how to read it, and what to shift away."""
+"""For each serial type, the numpy type to read and the number of bits to shift away."""
 
 
 class ColumnInfo(NamedTuple):
@@ -51,41 +51,41 @@ class ColumnInfo(NamedTuple):
 
 
 class NotPlainError(Exception):
-    """SQLite itself has to read this."""
+    """Records that only SQLite itself can read."""
 
 
-def layout(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
-    """Find the columns of a table that may be decoded.
+def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
+    """Return the columns of a table that can be decoded from its pages.
 
     Args:
-        sql: Its statement, from ``sqlite_schema``.
-        columns: Its columns.
+        sql: The statement that creates the table, from ``sqlite_schema``.
+        columns: Columns of the table.
 
     Returns:
-        The number of each, :data:`ROWID` for another name of the rowid; nothing for a table without rowids or with
-        generated columns. Columns of real affinity, in which SQLite turns integers into reals, are left out.
+        The column numbers by name, with :data:`ROWID` for an alias of the rowid; nothing for a table without rowids or
+        with generated columns. Columns of real affinity, in which SQLite converts integers to doubles, are missing.
     """
     if re.search(r"\bwithout\b", sql, re.IGNORECASE) or any(c.hidden for c in columns):
         return {}
     keys = [c for c in columns if c.pk]
-    decodable = {c.name: c.cid for c in columns if not _is_real(c.type)}
+    decodable = {c.name: c.cid for c in columns if not _has_real_affinity(c.type)}
     if len(keys) == 1 and keys[0].type.upper() == "INTEGER":
         decodable[keys[0].name] = ROWID
-        if re.search(r"\bdesc\b", sql, re.IGNORECASE):  # by an old quirk such a key is no other name of the rowid
+        if re.search(r"\bdesc\b", sql, re.IGNORECASE):  # by an old quirk such a key is not an alias of the rowid
             del decodable[keys[0].name]
     return decodable
 
 
-def decode(block: Block, cells: Cells, columns: Sequence[int]) -> list[Column] | None:
+def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> list[DecodedColumn] | None:
     """Decode the integers of some columns.
 
     Args:
         block: Leaf pages.
-        cells: The rows on them.
-        columns: Numbers of columns, from 0; :data:`ROWID` for the rowid.
+        cells: The rows on the pages.
+        columns: Column numbers from 0; :data:`ROWID` for the rowid.
 
     Returns:
-        For each column, values [n] and their validity [n]; None if SQLite itself has to read these rows.
+        For each column, values [n] and their validity [n]; None if only SQLite can read these rows.
     """
     wanted = {c for c in columns if c != ROWID}
     try:
@@ -97,20 +97,20 @@ def decode(block: Block, cells: Cells, columns: Sequence[int]) -> list[Column] |
 
 
 class _Cursor:
-    """A place in every record at once: an array [n] plus an offset that all rows share."""
+    """A position in each of n records: an array of positions plus an offset that all rows share."""
 
-    def __init__(self, block: Block, at: Ints) -> None:
+    def __init__(self, block: PageBlock, at: Ints) -> None:
         self.block = block
         self.at = at
         self.offset = 0
         self._window: tuple[int, Bytes] | None = None
 
     def position(self) -> Ints:
-        """Return the place in each row [n]."""
+        """Return the position in each row [n]."""
         return self.at + self.offset if self.offset else self.at
 
     def window(self, size: int) -> tuple[Bytes, int, bool]:
-        """Return bytes of each row [n, width], where in it ``size`` bytes from here begin, and whether it is new."""
+        """Return a window of bytes [n, width], the index in it of the next ``size`` bytes, and whether it is new."""
         if self._window is not None:
             index = self.offset - self._window[0]
             if index + size <= self._window[1].shape[1]:
@@ -119,21 +119,21 @@ class _Cursor:
         return self._window[1], 0, True
 
     def skip(self, size: int | Ints) -> None:
-        """Step forward, by the same size or by one for each row [n]."""
+        """Advance by one size for all rows, or by a size for each row [n]."""
         if isinstance(size, int):
             self.offset += size
         else:
             self.move(self.at + size, self.offset)
 
     def move(self, at: Ints, offset: int) -> None:
-        """Step to another place."""
+        """Move to other positions."""
         self.at, self.offset, self._window = at, offset, None
 
 
 class _Record:
-    """The records of a block, read column by column."""
+    """A decoder of the records of a block, column by column."""
 
-    def __init__(self, block: Block, header: Ints, content: Ints, end: Ints) -> None:
+    def __init__(self, block: PageBlock, header: Ints, content: Ints, end: Ints) -> None:
         self._header = _Cursor(block, header)
         self._header_end = content
         self._content = _Cursor(block, content)
@@ -141,75 +141,75 @@ class _Record:
         self._bits: tuple[Bytes, Bytes] = (np.empty(0, np.uint8), np.empty(0, np.uint8))
 
     @classmethod
-    def of(cls, block: Block, cells: Cells, last: int) -> _Record:
-        """Read the length of each record's header, which is to have a type for the last column that is wanted."""
+    def of(cls, block: PageBlock, cells: Cells, last: int) -> _Record:
+        """Create a decoder, after checking that each header has a type for the last column to decode."""
         length, at = block.varints(cells.starts)
-        if _outside(length, last + 2):
+        if _is_out_of_range(length, last + 2):
             raise NotPlainError
         content = cells.starts + length
         if (content > cells.ends).any():
             raise NotPlainError
         return cls(block, at, content, cells.ends)
 
-    def columns(self, wanted: set[int]) -> dict[int, Column]:
-        """Decode the wanted columns, by number, and step over the others before the last of them."""
-        decoded: dict[int, Column] = {}
+    def columns(self, wanted: set[int]) -> dict[int, DecodedColumn]:
+        """Decode columns by number, skipping the columns between them."""
+        decoded: dict[int, DecodedColumn] = {}
         for column in range(max(wanted) + 1):
-            types = self._types()
+            types = self._next_types()
             if column in wanted:
-                decoded[column] = self._same(types) if isinstance(types, int) else self._mixed(types)
-            self._content.skip(_size(types))
+                decoded[column] = self._decode_uniform(types) if isinstance(types, int) else self._decode_mixed(types)
+            self._content.skip(_value_sizes(types))
         if (self._header.position() > self._header_end).any() or (self._content.position() > self._end).any():
             raise NotPlainError
         return decoded
 
-    def _types(self) -> int | Ints | Bytes:
-        """Read the serial type of the next column: one number if it is the same in all rows, else [n]."""
+    def _next_types(self) -> int | Ints | Bytes:
+        """Read the serial types of the next column: one number if all rows have the same, otherwise [n]."""
         rows, index, fresh = self._header.window(1)
         if fresh:
-            self._bits = _folded(rows, np.bitwise_and), _folded(rows, np.bitwise_or)
+            self._bits = _combine_rows(rows, np.bitwise_and), _combine_rows(rows, np.bitwise_or)
         common, some = (int(b[index]) for b in self._bits)
         if some < _MORE:
             self._header.skip(1)
             return common if common == some else rows[:, index].copy()
         types, end = self._header.block.varints(self._header.position())
-        if _outside(types, 0):
+        if _is_out_of_range(types, 0):
             raise NotPlainError
         self._header.move(end, 0)
         return types
 
-    def _same(self, kind: int) -> Column:
-        """Decode a column in which all rows have the same serial type."""
+    def _decode_uniform(self, kind: int) -> DecodedColumn:
+        """Decode a column whose rows all have the same serial type."""
         n = len(self._end)
         if kind > _HIGHEST_INTEGER or kind == _REAL:
             raise NotPlainError
         if not _SIZES[kind]:
             return np.full(n, kind == _ONE, np.int64), None if kind else np.zeros(n, np.bool_)
         dtype, shift = _READ[kind]
-        values = self._read(dtype)
+        values = self._read_values(dtype)
         if shift:
             values >>= shift
         return values, None
 
-    def _mixed(self, types: Ints | Bytes) -> Column:
-        """Decode a column of several serial types [n]."""
+    def _decode_mixed(self, types: Ints | Bytes) -> DecodedColumn:
+        """Decode a column whose rows have several serial types [n]."""
         low, high = int(types.min()), int(types.max())
         if high > _HIGHEST_INTEGER or (low <= _REAL <= high and (types == _REAL).any()):
             raise NotPlainError
-        values = self._read(">i8")
+        values = self._read_values(">i8")
         values >>= _SHIFTS.take(types)
         if low == 0 or high > _REAL:
-            values &= _KEPT.take(types)
+            values &= _MASKS.take(types)
             values |= types == _ONE
         return values, types != 0 if low == 0 else None
 
-    def _read(self, dtype: str) -> Ints:
+    def _read_values(self, dtype: str) -> Ints:
         rows, index, _ = self._content.window(8)
         return np.ndarray((len(rows),), dtype, rows, index, (rows.shape[1],)).astype(np.int64)
 
 
-def _size(types: int | Ints | Bytes) -> int | Ints:
-    """Return the length of values of any serial types."""
+def _value_sizes(types: int | Ints | Bytes) -> int | Ints:
+    """Return the size in bytes of values of one or several serial types."""
     if isinstance(types, int):
         return int(_SIZES[types])
     if types.dtype == np.uint8:
@@ -217,8 +217,8 @@ def _size(types: int | Ints | Bytes) -> int | Ints:
     return np.where(types < _MORE, _SIZES.take(types, mode="clip"), (types - _FIRST_BLOB) >> 1)
 
 
-def _folded(rows: Bytes, operation: np.ufunc) -> Bytes:
-    """Combine all rows [n, width] bit by bit, half with half so that each step is one long run: [width]."""
+def _combine_rows(rows: Bytes, operation: np.ufunc) -> Bytes:
+    """Combine all rows [n, width] with a bitwise operation into one row [width], halving the rows in each step."""
     words = rows.view(np.uint64)
     while len(words) > 1:
         half = (len(words) + 1) // 2  # of an odd number, the middle row goes into both halves
@@ -227,12 +227,12 @@ def _folded(rows: Bytes, operation: np.ufunc) -> Bytes:
     return folded
 
 
-def _outside(values: Ints, low: int) -> bool:
+def _is_out_of_range(values: Ints, low: int) -> bool:
     return bool(len(values)) and not (low <= int(values.min()) and int(values.max()) < _MAX_LENGTH)
 
 
-def _is_real(kind: str) -> bool:
-    """Whether a declared type gives a column real affinity, by SQLite's rules."""
+def _has_real_affinity(kind: str) -> bool:
+    """Return whether a declared type has real affinity by SQLite's rules."""
     if re.search("INT|CHAR|CLOB|TEXT|BLOB", kind, re.IGNORECASE):
         return False
     return re.search("REAL|FLOA|DOUB", kind, re.IGNORECASE) is not None

@@ -1,10 +1,9 @@
-"""Check the tree of pages that a table is kept in, and where its rows lie.
+"""Checks of the B-tree of a SQLite table, and of the rows on its leaf pages.
 
-A table with rowids is a tree: inner pages hold page numbers and, between two of them, the highest rowid of the first;
-leaf pages hold the rows in rowid order. SQLite believes all of that. A tree in which a page has two parents makes it
-visit pages without end, one whose keys are out of order makes it find other rows than it counts, and cells that overlap
-make a small file large. So nothing of a table is used before its inner pages are checked, and nothing of a leaf page
-before that page is.
+Inner pages hold page numbers and, between two of them, the highest rowid of the first; leaf pages hold the rows in
+rowid order. SQLite does not check that. With a page that has two parents it visits pages almost forever, with keys
+out of order it finds other rows than it counts, and with overlapping cells a small file holds any number of rows. So
+the inner pages of a table are checked before anything else, and each leaf page before its rows are used.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite.pages import LOCK_BYTE, RUN_BYTES
 
 if TYPE_CHECKING:
-    from tracekit.readers.common.sqlite.pages import Block, Flags, Ints, PageFile
+    from tracekit.readers.common.sqlite.pages import Flags, Ints, PageBlock, PageFile
 
 LEAF, INNER = 13, 5
 HEAD_BYTES = {LEAF: 8, INNER: 12}
 INDEX_PAGES = (2, 10)
 BATCH_BYTES = 1 << 26
-"""Bytes of records that SQLite is asked for at a time."""
+"""Bytes of records to request from SQLite at a time."""
 
 MAX_DEPTH = 20
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -37,7 +36,7 @@ class Tree(NamedTuple):
 
     Attributes:
         leaves: Numbers of the leaf pages [n], in rowid order.
-        highs: Highest rowid that each leaf page may hold [n], in rising order.
+        highs: Highest allowed rowid of each leaf page [n], ascending.
         inner: Numbers of the other pages.
     """
 
@@ -47,13 +46,13 @@ class Tree(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Some leaf pages in rowid order.
+    """A range of leaf pages in rowid order, which is read at a time.
 
     Attributes:
-        pages: Their numbers [n].
-        low: Lowest rowid that the first may hold.
-        highs: Highest rowid that each may hold [n].
-        is_root: Whether this is the only page of the table, which may hold no rows.
+        pages: Page numbers [n].
+        low: Lowest allowed rowid of the first page.
+        highs: Highest allowed rowid of each page [n].
+        is_root: Whether this is the only page of the table. Only such a page can be empty.
     """
 
     pages: Ints
@@ -63,7 +62,7 @@ class Run(NamedTuple):
 
     @property
     def high(self) -> int:
-        """Highest rowid that the last page may hold."""
+        """The highest allowed rowid of the last page."""
         return int(self.highs[-1])
 
 
@@ -71,11 +70,11 @@ class Cells(NamedTuple):
     """The rows of some leaf pages.
 
     Attributes:
-        rowids: Rowids [n], in rising order.
-        payload: Bytes of each record [n].
-        on_leaf: Bytes of it that are on the leaf page [n]; the others are on overflow pages.
+        rowids: Rowids [n], ascending.
+        payload: Size of each record in bytes [n].
+        on_leaf: Bytes of each record on its leaf page [n]; the others are on overflow pages.
         starts: Position of each record [n].
-        ends: Where its part on the leaf page ends [n].
+        ends: End position of the bytes on the leaf page [n].
     """
 
     rowids: Ints
@@ -85,15 +84,15 @@ class Cells(NamedTuple):
     ends: Ints
 
 
-class Facts(NamedTuple):
-    """What a checked run holds.
+class RunSummary(NamedTuple):
+    """Totals of a checked run.
 
     Attributes:
         rows: Number of rows.
-        payload: Bytes of their records.
-        overflowing: Bytes of them that are not on leaf pages.
+        payload: Size of all records in bytes.
+        overflowing: Bytes of the records on overflow pages.
         overflow_pages: First overflow page of each record that has one.
-        ranges: Ranges of rowids, both ends included, that cover the run, with not many more than ``BATCH_BYTES`` each.
+        ranges: Inclusive ranges of rowids that cover the run, with about ``BATCH_BYTES`` each at most.
     """
 
     rows: int
@@ -103,28 +102,28 @@ class Facts(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
 
-def walk(file: PageFile, root: int) -> Tree:
-    """Walk a table's tree, level by level, down to its leaves; these themselves are not read.
+def read_tree(file: PageFile, root: int) -> Tree:
+    """Read the tree of a table level by level, without its leaves, and check it.
 
     Raises:
-        Damage: A page lies outside the file or has two parents, keys are not in order, or the tree is too deep.
+        Damage: A page is outside the file or has two parents, keys are not in order, or the tree is too deep.
     """
     pages, highs = np.array([root], np.int64), np.array([HIGHEST], np.int64)
-    levels = [_checked_numbers(file, pages, lowest=1)]
+    levels = [_check_page_numbers(file, pages, lowest=1)]
     for _ in range(MAX_DEPTH):
         first = file.read(pages[:1])
         if first.kinds[0] == LEAF:
             return Tree(pages, highs, np.concatenate(levels[:-1]) if len(levels) > 1 else pages[:0])
         if first.kinds[0] in INDEX_PAGES:
             raise Damage(f"page {pages[0]} belongs to an index or a table without rowids")
-        pages, highs = _below(file, pages, highs)
+        pages, highs = _next_level(file, pages, highs)
         levels.append(pages)
-        _checked_numbers(file, np.concatenate(levels), lowest=1 if root == 1 else 2)
-    raise Damage(f"a tree of more than {MAX_DEPTH} levels of pages, from page {root}")
+        _check_page_numbers(file, np.concatenate(levels), lowest=1 if root == 1 else 2)
+    raise Damage(f"the tree of page {root} has more than {MAX_DEPTH} levels")
 
 
-def runs(tree: Tree, page_size: int, size: int = RUN_BYTES) -> list[Run]:
-    """Cut the leaves of a table into runs of about ``size`` bytes; together they cover all rowids, each once."""
+def split_runs(tree: Tree, page_size: int, size: int = RUN_BYTES) -> list[Run]:
+    """Split the leaves of a table into runs of about ``size`` bytes, whose rowid ranges cover all rowids once."""
     step = max(1, size // page_size)
     cuts = range(0, len(tree.leaves), step)
     lows = [LOWEST, *(int(h) + 1 for h in tree.highs[step - 1 : -1 : step])]
@@ -134,57 +133,59 @@ def runs(tree: Tree, page_size: int, size: int = RUN_BYTES) -> list[Run]:
     ]
 
 
-def cells(file: PageFile, block: Block, run: Run) -> Cells:
-    """Find the rows on the pages of a run.
+def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
+    """Locate and check the rows on the pages of a run.
 
     Raises:
-        Damage: A page is no leaf, rows overlap or lie outside their page, or their rowids are not in order.
+        Damage: A page is not a leaf, rows overlap or extend beyond their page, or rowids are not in order.
     """
-    _require(block, block.kinds != LEAF, "is not a leaf page of a table")
+    _reject_pages(block, block.kinds != LEAF, "is not a leaf page of a table")
     if not run.is_root:
-        _require(block, block.counts == 0, "holds no rows")
-    at = _positions(file, block, HEAD_BYTES[LEAF])
+        _reject_pages(block, block.counts == 0, "holds no rows")
+    at = _cell_offsets(file, block, HEAD_BYTES[LEAF])
     payload, middle = block.varints(at)
     rowids, starts = block.varints(middle)
     limit = min(file.count * file.page_size, _LONGEST)
     if len(payload) and not 1 <= int(payload.min()) <= int(payload.max()) <= limit:
-        _require_cells(block, (payload < 1) | (payload > limit), "holds a record of an impossible size")
-    on_leaf = _on_leaf(file, payload)
-    found = Cells(rowids, payload, on_leaf, starts, starts + on_leaf)
-    _check_places(file, block, at, found)
+        _reject_cells(block, (payload < 1) | (payload > limit), "holds a record of an impossible size")
+    on_leaf = _bytes_on_leaf(file, payload)
+    cells = Cells(rowids, payload, on_leaf, starts, starts + on_leaf)
+    _check_extents(file, block, at, cells)
     _check_order(block, rowids, run)
-    return found
+    return cells
 
 
-def facts(file: PageFile, block: Block, found: Cells, run: Run) -> Facts:
-    """Sum up what a run holds.
+def summarize(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSummary:
+    """Return the totals of a run.
 
     Raises:
-        Damage: Its records claim to be larger than the file.
+        Damage: The declared size of the records exceeds the file.
     """
-    total = int(found.payload.sum())
+    total = int(cells.payload.sum())
     if total > file.count * file.page_size:
-        raise Damage(f"page {run.pages[0]} and those after it claim to hold {total} bytes, more than the file has")
-    overflowing = np.flatnonzero(found.payload > found.on_leaf)
-    return Facts(
-        rows=len(found.rowids),
+        raise Damage(
+            f"page {run.pages[0]} and the pages after it declare {total} bytes of records, more than the file has"
+        )
+    overflowing = np.flatnonzero(cells.payload > cells.on_leaf)
+    return RunSummary(
+        rows=len(cells.rowids),
         payload=total,
-        overflowing=total - int(found.on_leaf.sum()) if len(overflowing) else 0,
-        overflow_pages=block.numbers_at(found.ends[overflowing]),
-        ranges=_ranges(found, run) if total > BATCH_BYTES else ((run.low, run.high),),
+        overflowing=total - int(cells.on_leaf.sum()) if len(overflowing) else 0,
+        overflow_pages=block.numbers_at(cells.ends[overflowing]),
+        ranges=_rowid_ranges(cells, run) if total > BATCH_BYTES else ((run.low, run.high),),
     )
 
 
-def _ranges(found: Cells, run: Run) -> tuple[tuple[int, int], ...]:
-    """Cut a run where its records reach another multiple of ``BATCH_BYTES``."""
-    before = np.cumsum(found.payload) - found.payload
+def _rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
+    """Split a run into rowid ranges at multiples of ``BATCH_BYTES`` of its records."""
+    before = np.cumsum(cells.payload) - cells.payload
     cuts = np.flatnonzero(np.diff(before // BATCH_BYTES))
-    highs = [*found.rowids[cuts].tolist(), run.high]
+    highs = [*cells.rowids[cuts].tolist(), run.high]
     return tuple(zip([run.low, *(h + 1 for h in highs[:-1])], highs, strict=True))
 
 
-def _below(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
-    """Return the children of inner pages, in order, and the highest rowid each may hold."""
+def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
+    """Return the children of inner pages, in order, and the highest allowed rowid of each."""
     step = max(1, RUN_BYTES // file.page_size)
     parts: list[tuple[Ints, Ints]] = []
     total = 0
@@ -192,99 +193,101 @@ def _below(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
         parts.append(_children(file, pages[a : a + step], highs[a : a + step]))
         total += len(parts[-1][0])
         if total > file.count:
-            raise Damage(f"{total} pages in a tree, {file.count} in the file")
+            raise Damage(f"a tree has {total} pages, more than the {file.count} of the file")
     children, keys = (np.concatenate(p) for p in zip(*parts, strict=True))
     if (keys[1:] <= keys[:-1]).any():
         child = children[1:][keys[1:] <= keys[:-1]][0]
-        raise Damage(f"page {child}: the keys of the inner pages that lead to it are not in order")
+        raise Damage(f"page {child}: the keys of the inner pages above it are not in order")
     return children, keys
 
 
 def _children(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
     block = file.read(pages)
-    _require(block, block.kinds != INNER, "is not an inner page of a table")
-    _require(block, (block.counts == 0) & (pages != 1), "holds no keys")
-    at = _positions(file, block, HEAD_BYTES[INNER])
+    _reject_pages(block, block.kinds != INNER, "is not an inner page of a table")
+    _reject_pages(block, (block.counts == 0) & (pages != 1), "holds no keys")
+    at = _cell_offsets(file, block, HEAD_BYTES[INNER])
     left = block.numbers_at(at)
     keys, ends = block.varints(at + 4)
-    _require_cells(block, ends > (at & -file.page_size) + file.usable, "holds a key that does not fit")
+    _reject_cells(block, ends > (at & -file.page_size) + file.usable, "holds a key that does not fit")
     last = block.numbers_at(block.starts + block.head + 8)
     after = np.cumsum(block.counts)
     return np.insert(left, after, last), np.insert(keys, after, highs)
 
 
-def _positions(file: PageFile, block: Block, head_bytes: int) -> Ints:
-    """Return where the cells of all pages begin [n], in order."""
+def _cell_offsets(file: PageFile, block: PageBlock, head_bytes: int) -> Ints:
+    """Return the position of each cell of all pages [n], in order."""
     counts = block.counts
-    _require(block, counts > (file.page_size - 8) // 6, "holds more rows than fit")
+    _reject_pages(block, counts > (file.page_size - 8) // 6, "holds more rows than fit")
     most = int(counts.max())
     first = block.head + head_bytes
-    _require(block, first + 2 * counts > file.usable, "holds more rows than fit")
+    _reject_pages(block, first + 2 * counts > file.usable, "holds more rows than fit")
     pointers = block.pages[:, first : first + 2 * most].view(">u2")
     at = pointers[np.arange(most) < counts[:, None]].astype(np.int64)
     lowest = np.repeat(first + 2 * counts, counts)
     at += (starts := np.repeat(block.starts, counts))
-    _require_cells(block, (at - starts < lowest) | (at - starts > file.usable - _SHORTEST_CELL), "leads outside itself")
+    _reject_cells(
+        block, (at - starts < lowest) | (at - starts > file.usable - _SHORTEST_CELL), "refers to a cell outside itself"
+    )
     return at
 
 
-def _on_leaf(file: PageFile, payload: Ints) -> Ints:
-    """Count the bytes of each record [n] that lie on its leaf, the others being on overflow pages."""
+def _bytes_on_leaf(file: PageFile, payload: Ints) -> Ints:
+    """Return the number of bytes of each record [n] on its leaf page. The others are on overflow pages."""
     most = file.usable - 35
     if not len(payload) or payload.max() <= most:
         return payload
     least = (file.usable - 12) * 32 // 255 - 23
-    kept = least + (payload - least) % (file.usable - 4)
-    return np.where(payload <= most, payload, np.where(kept <= most, kept, least))
+    remainder = least + (payload - least) % (file.usable - 4)
+    return np.where(payload <= most, payload, np.where(remainder <= most, remainder, least))
 
 
-def _check_places(file: PageFile, block: Block, at: Ints, found: Cells) -> None:
-    """Check that no row reaches beyond its page or into another row."""
-    ends = found.ends
-    if found.on_leaf is not found.payload:
-        ends = ends + _PAGE_NUMBER_BYTES * (found.payload > found.on_leaf)
-    _require_cells(block, ends > (at & -file.page_size) + file.usable, "holds a row that does not fit")
+def _check_extents(file: PageFile, block: PageBlock, at: Ints, cells: Cells) -> None:
+    """Check that no row extends beyond its page or overlaps another row."""
+    ends = cells.ends
+    if cells.on_leaf is not cells.payload:
+        ends = ends + _PAGE_NUMBER_BYTES * (cells.payload > cells.on_leaf)
+    _reject_cells(block, ends > (at & -file.page_size) + file.usable, "holds a row that does not fit")
     overlapping = ends[1:] > at[:-1]  # rows are written from the end of a page towards its beginning
     overlapping[np.cumsum(block.counts)[:-1] - 1] = False  # the next page
     if overlapping.any():
         order = np.argsort(at, kind="stable")
-        _require_cells(block, np.append(ends[order][:-1] > at[order][1:], False), "holds rows that overlap")
+        _reject_cells(block, np.append(ends[order][:-1] > at[order][1:], False), "holds rows that overlap")
 
 
-def _check_order(block: Block, rowids: Ints, run: Run) -> None:
-    """Check that rowids rise, and that those of each page are within the keys that lead to it."""
+def _check_order(block: PageBlock, rowids: Ints, run: Run) -> None:
+    """Check that rowids ascend and are within the range that the inner pages allow for each page."""
     if not len(rowids):
         return
     ends = np.cumsum(block.counts)
     lows = np.append(run.low, run.highs[:-1] + 1)
     outside = (rowids[ends - 1] > run.highs) | (rowids[ends - block.counts] < lows)
-    _require(block, outside, "holds rowids other than the pages that lead to it say")
-    _require_cells(block, np.append(rowids[1:] <= rowids[:-1], False), "holds rowids that are not in order")
+    _reject_pages(block, outside, "holds rowids outside the range that its parents allow")
+    _reject_cells(block, np.append(rowids[1:] <= rowids[:-1], False), "holds rowids that are not in order")
 
 
-def _checked_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
+def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
     low, high = int(pages.min()), int(pages.max())
     if not lowest <= low <= high <= file.count:
         number = low if low < lowest else high
-        raise Damage(f"a tree of pages leads to page {number}, and its pages are those from {lowest} to {file.count}")
+        raise Damage(f"a tree refers to page {number}, and the valid pages are {lowest} to {file.count}")
     lock = LOCK_BYTE // file.page_size + 1
     if high >= lock and (pages == lock).any():
-        raise Damage(f"a tree of pages leads to page {lock}, which SQLite never uses")
+        raise Damage(f"a tree refers to page {lock}, which SQLite never uses")
     ordered = np.sort(pages)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):
-        raise Damage(f"page {twice[0]} belongs to two places")
+        raise Damage(f"page {twice[0]} is used twice")
     return pages
 
 
-def _require(block: Block, bad: Flags, what: str) -> None:
-    """Raise an error that names the first page [n] that is bad."""
+def _reject_pages(block: PageBlock, bad: Flags, what: str) -> None:
+    """Raise an error that names the first bad page, if any page [n] is bad."""
     if bad.any():
         raise Damage(f"page {block.numbers[int(np.argmax(bad))]} {what}")
 
 
-def _require_cells(block: Block, bad: Flags, what: str) -> None:
-    """Raise an error that names the page of the first cell [n] that is bad."""
+def _reject_cells(block: PageBlock, bad: Flags, what: str) -> None:
+    """Raise an error that names the page of the first bad cell, if any cell [n] is bad."""
     if bad.any():
         page = np.repeat(block.numbers, block.counts)[int(np.argmax(bad))]
         raise Damage(f"page {page} {what}")

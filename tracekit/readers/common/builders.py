@@ -1,0 +1,178 @@
+"""Builders that join the record batches of a column while they are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.readers.common import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MANY_STRINGS = 1 << 16
+
+
+def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | DictionaryBuilder | StringBuilder:
+    """Return a builder for a column of an Arrow type.
+
+    Args:
+        kind: The type of the column.
+        capacity: Rows to reserve memory for; pages of it are allocated when rows are added.
+    """
+    if pa.types.is_dictionary(kind):
+        return DictionaryBuilder(kind, capacity)
+    return NumberBuilder(kind, capacity) if columns.is_number(kind) else StringBuilder(kind)
+
+
+class TableBuilder:
+    """A builder of several columns: numbers become one chunk, dictionary columns get one dictionary."""
+
+    def __init__(self, capacity: int) -> None:
+        """Create an empty builder.
+
+        Args:
+            capacity: Rows to reserve memory for if there is more than one batch.
+        """
+        self._capacity = capacity
+        self._first_batch: Mapping[str, pa.Array | pa.ChunkedArray] | None = None
+        self._builders: dict[str, NumberBuilder | DictionaryBuilder | StringBuilder] = {}
+
+    def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+        """Add a batch, with the same columns each time. A single batch is returned unchanged."""
+        if self._first_batch is None:
+            self._first_batch = batch
+            return
+        if not self._builders:
+            self._builders = {
+                name: column_builder(data.type, self._capacity) for name, data in self._first_batch.items()
+            }
+            self._append(self._first_batch)
+            self._first_batch = {}
+        self._append(batch)
+
+    def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
+        """Return the columns, releasing the builders one by one."""
+        if not self._builders:
+            return dict(self._first_batch or {})
+        return {name: self._builders.pop(name).finish() for name in list(self._builders)}
+
+    def _append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+        for name, data in batch.items():
+            for array in data.chunks if isinstance(data, pa.ChunkedArray) else (data,):
+                self._builders[name].append(array)
+
+
+class NumberBuilder:
+    """A builder of a column of numbers, in one chunk.
+
+    A batch of a wider type widens the column. Rows of null take no memory until the first value is added.
+
+    Attributes:
+        rows: Number of rows added so far.
+    """
+
+    def __init__(self, kind: pa.DataType, capacity: int) -> None:
+        self._kind = kind
+        self._values = np.zeros(capacity, columns.numpy_dtype(kind))
+        self._valid: np.ndarray | None = None
+        self.rows = 0
+
+    def append(self, data: pa.Array) -> None:
+        """Add a batch of rows."""
+        if data.type.bit_width > self._kind.bit_width:
+            self._widen(data.type)
+        rows = slice(self.rows, self.rows + len(data))
+        if rows.stop > len(self._values):
+            self._grow(2 * rows.stop)
+        if data.null_count and self._valid is None:
+            self._valid = np.zeros(len(self._values), np.bool_)
+            self._valid[: self.rows] = True
+        self.rows = rows.stop
+        if data.null_count == len(data):
+            return
+        if data.type != self._kind:
+            data = data.cast(self._kind)
+        if self._valid is not None:
+            self._valid[rows] = data.is_valid().to_numpy(zero_copy_only=False) if data.null_count else True
+        start = data.offset * self._values.dtype.itemsize
+        self._values[rows] = np.frombuffer(data.buffers()[1], self._values.dtype, len(data), start)
+
+    def replace_codes(self, rows: slice, table: np.ndarray) -> None:
+        """Replace each code of some rows by the code that a table has for it; null rows get an arbitrary code."""
+        np.take(table, self._values[rows], mode="clip", out=self._values[rows])
+
+    def finish(self) -> pa.ChunkedArray:
+        """Return the complete column."""
+        valid = None if self._valid is None else self._valid[: self.rows]
+        return pa.chunked_array([columns.numbers(self._values[: self.rows], valid)])
+
+    def _grow(self, size: int) -> None:
+        values, valid, self._values = self._values, self._valid, np.zeros(size, self._values.dtype)
+        self._values[: self.rows] = values[: self.rows]
+        if valid is not None:
+            self._valid = np.zeros(size, np.bool_)
+            self._valid[: self.rows] = valid[: self.rows]
+
+    def _widen(self, kind: pa.DataType) -> None:
+        wider = np.zeros(len(self._values), columns.numpy_dtype(kind))
+        wider[: self.rows] = self._values[: self.rows]
+        self._kind, self._values = kind, wider
+
+
+class DictionaryBuilder:
+    """A builder of a dictionary column: codes become one chunk, and dictionaries are merged at the end."""
+
+    def __init__(self, kind: pa.DataType, capacity: int) -> None:
+        self._numbers = NumberBuilder(kind.index_type, capacity)
+        self._dictionaries = [pa.array([], kind.value_type)]
+        self._chunks: list[tuple[slice, int]] = []
+
+    def append(self, data: pa.DictionaryArray) -> None:
+        """Add a batch of rows."""
+        if not data.dictionary.equals(self._dictionaries[-1]):
+            self._dictionaries.append(data.dictionary)
+        rows = slice(self._numbers.rows, self._numbers.rows + len(data))
+        self._chunks.append((rows, len(self._dictionaries) - 1))
+        self._numbers.append(data.indices)
+
+    def finish(self) -> pa.ChunkedArray:
+        """Return the column: one chunk, or one chunk per batch if most strings are distinct."""
+        if is_mostly_unique(sum(map(len, self._dictionaries)), self._numbers.rows):
+            codes = self._numbers.finish().chunk(0)
+            return pa.chunked_array([_dictionary_array(codes[rows], self._dictionaries[n]) for rows, n in self._chunks])
+        values = pa.concat_arrays(self._dictionaries).unique()
+        places = [pc.index_in(d, values).to_numpy() for d in self._dictionaries]
+        moved = [bool((p != np.arange(len(p))).any()) for p in places]
+        for rows, n in self._chunks:
+            if moved[n]:
+                self._numbers.replace_codes(rows, places[n])
+        return pa.chunked_array([_dictionary_array(self._numbers.finish().chunk(0), values)])
+
+
+def is_mostly_unique(strings: int, rows: int) -> bool:
+    """Return whether a column has so many distinct strings per row that one dictionary does not pay."""
+    return strings > max(MANY_STRINGS, rows // 2)
+
+
+def _dictionary_array(codes: pa.Array, values: pa.Array) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(codes, values, safe=False)
+
+
+class StringBuilder:
+    """A builder of a string column, with one chunk per batch."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._chunks: list[pa.Array] = []
+
+    def append(self, data: pa.Array) -> None:
+        """Add a batch of rows."""
+        self._chunks.append(data)
+
+    def finish(self) -> pa.ChunkedArray:
+        """Return the complete column."""
+        return pa.chunked_array(self._chunks, self._kind)

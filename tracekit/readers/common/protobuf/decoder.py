@@ -1,0 +1,117 @@
+"""Sandbox that decodes Protocol Buffers: the layout of its memory, its functions and its results (``decoder.wat``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED32, FIXED64, VARINT
+from tracekit.sandbox import Sandbox
+from tracekit.sandbox.program import STRINGS, Program
+
+if TYPE_CHECKING:
+    from tracekit.sandbox import Bytes
+
+SLOTS = 4096
+"""Offset of the slots of fields, a byte per field number: 0 for fields that are not decoded, otherwise slot + 1."""
+COUNTS, WIRE_TYPES = 8192, 12288
+"""Offsets of the number of messages that have a field, and of the set of its wire types as bits, by slot (32 bits)."""
+SCRATCH = 16384
+"""Offset of the arrays that a call reads and writes."""
+BUFFER = 1 << 22
+"""Offset of the messages."""
+SCRATCH_BYTES = BUFFER - SCRATCH
+SLACK = 32
+"""Zeros behind the messages, so that eight bytes can be read at any offset."""
+MAX_SLOTS, FIELDS = 255, 2048
+
+OVERRUN, FIELD_NUMBER, WIRE_TYPE, BROKEN_CHAIN, EVENT_OVERRUN, TOO_MANY, FULL = range(1, 8)
+"""Results of the functions; 0 is success. ``FULL`` means that the output is full and the call has to be repeated."""
+
+EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08
+"""Keys of an event, of a generic event, and of the type of an event, in the blocks of an nsys report."""
+GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
+"""Kinds of generic events and of events without a kind of their own."""
+FIRST_PAYLOAD, PAYLOADS, TYPES = 96, 64, 256
+"""Payload fields 96 to 159 and event types up to 255 have a kind of their own."""
+
+_MESSAGES = {
+    OVERRUN: "a field extends beyond the end of its message",
+    FIELD_NUMBER: f"a field has a number of {FIELDS} or more",
+    WIRE_TYPE: "a field has an unknown wire type",
+    EVENT_OVERRUN: "the payload of an event extends beyond the end of the event",
+}
+_PROGRAM = Program(
+    ((__package__, "decoder.wat"), STRINGS),
+    {
+        "SLOTS": SLOTS,
+        "COUNTS": COUNTS,
+        "WIRE_TYPES": WIRE_TYPES,
+        "BUFFER": BUFFER,
+        "VARINT": VARINT,
+        "FIXED64": FIXED64,
+        "DELIMITED": DELIMITED,
+        "FIXED32": FIXED32,
+        "OVERRUN": OVERRUN,
+        "FIELD_NUMBER": FIELD_NUMBER,
+        "WIRE_TYPE": WIRE_TYPE,
+        "BROKEN_CHAIN": BROKEN_CHAIN,
+        "EVENT_OVERRUN": EVENT_OVERRUN,
+        "TOO_MANY": TOO_MANY,
+        "FULL": FULL,
+        "EVENT_TAG": EVENT_TAG,
+        "GENERIC_TAG": GENERIC_TAG,
+        "TYPE_TAG": TYPE_TAG,
+        "GENERIC": GENERIC,
+        "UNKNOWN": UNKNOWN,
+        "FIRST_PAYLOAD": FIRST_PAYLOAD,
+        "PAYLOADS": PAYLOADS,
+        "TYPES": TYPES,
+        "TRIES": 16,
+    },
+    {
+        "messages": ("rows", "starts", "stops", "values", "ends", "marks", "limit"),
+        "varints": ("rows", "offsets", "values", "lengths", "limit"),
+        "occurrences": (
+            *("messages", "starts", "stops", "rows", "begins", "ends", "slots", "limit", "capacity"),
+            *("message", "offset", "count"),
+        ),
+        "entries": (
+            *("blocks", "edges", "starts", "sizes", "kinds", "bounds", "capacity", "max_entries"),
+            *("block", "offset", "count", "in_block"),
+        ),
+        "distinct": (
+            *("rows", "starts", "stops", "codes", "first_rows", "table", "mask", "max_entries", "limit"),
+            *("next_code", "entries"),
+        ),
+    },
+)
+
+
+class DecoderSandbox(Sandbox):
+    """A sandbox that decodes Protocol Buffers, with memory for messages.
+
+    Attributes:
+        data: The messages, followed by zeros.
+        size: Size of the messages in bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(_PROGRAM, BUFFER + size + SLACK, lambda: Damage(error_message(OVERRUN)))
+        self.size = size
+        self.data: Bytes = self.bytes(BUFFER, size + SLACK)
+
+
+def check_result(result: int) -> None:
+    """Check that a function of the sandbox succeeded.
+
+    Raises:
+        Damage: It did not.
+    """
+    if result:
+        raise Damage(error_message(result))
+
+
+def error_message(result: int) -> str:
+    """Return the error message for a result other than 0 of a function of the sandbox."""
+    return _MESSAGES[result]

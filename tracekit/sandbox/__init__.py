@@ -1,0 +1,129 @@
+"""WebAssembly sandbox for parsing untrusted bytes.
+
+Parsing bytes in which each value tells where the next one begins is a loop that no operation on whole columns replaces.
+In WebAssembly the loop runs at the speed of compiled code and without the interpreter's lock, and it can read and write
+nothing but its own memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import wasmtime
+
+from tracekit.sandbox.program import MAX_PARAMETERS, PARAMETERS, Program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+_Number = TypeVar("_Number", bound=np.generic)
+
+_PAGE_BYTES = 1 << 16
+_LOCK = threading.Lock()
+
+
+class Sandbox:
+    """An instance of a WebAssembly program with memory of its own. It serves one thread at a time.
+
+    Attributes:
+        memory: All bytes of its memory.
+    """
+
+    def __init__(self, program: Program, size: int, out_of_bounds: Callable[[], Exception]) -> None:
+        """Compile the program, unless that was done before, and allocate memory.
+
+        Args:
+            program: The program.
+            size: Size of the memory in bytes.
+            out_of_bounds: Returns the exception to raise when the program accesses an offset outside its memory.
+
+        Raises:
+            MemoryError: The memory cannot be allocated.
+        """
+        self._out_of_bounds = out_of_bounds
+        code, self._store, memory = _allocate(program, -(-size // _PAGE_BYTES))
+        exports = wasmtime.Instance(self._store, code.module, [memory]).exports(self._store)
+        self._functions: dict[str, wasmtime.Func] = {n: f for n, f in exports.items() if isinstance(f, wasmtime.Func)}
+        self._names = program.parameters
+        self.memory: Bytes = np.asarray(_ArrayInterface(memory, self._store))
+        self._parameters = self.array(PARAMETERS, MAX_PARAMETERS, np.uint32)
+
+    def call(self, function: str, **parameters: int) -> int:
+        """Call a function of the program and return its result.
+
+        Args:
+            function: Name of the function.
+            **parameters: Its parameters; those left out are 0. Without any, they stay as the last call left them.
+        """
+        if parameters:
+            names = self._names[function]
+            self._parameters[: len(names)] = [parameters.pop(name, 0) for name in names]
+            if parameters:
+                raise TypeError(f"{function}() has no parameters {sorted(parameters)}, only {list(names)}")
+        try:
+            return int(self._functions[function](self._store))
+        except wasmtime.Trap as e:
+            raise self._out_of_bounds() from e
+
+    def parameter(self, function: str, name: str) -> int:
+        """Return a parameter as the last call of its function left it."""
+        return int(self._parameters[self._names[function].index(name)])
+
+    def bytes(self, offset: int, size: int) -> Bytes:
+        """Return a view of some bytes of the memory."""
+        return self.memory[offset : offset + size]
+
+    def array(self, offset: int, count: int, dtype: type[_Number]) -> npt.NDArray[_Number]:
+        """Return a view of an array of numbers in the memory."""
+        return self.memory[offset : offset + count * np.dtype(dtype).itemsize].view(dtype)
+
+
+class _Code(NamedTuple):
+    engine: wasmtime.Engine
+    module: wasmtime.Module
+
+
+class _ArrayInterface:
+    """The memory of an instance in the form that numpy reads; it keeps the store that owns the memory alive."""
+
+    def __init__(self, memory: wasmtime.Memory, store: wasmtime.Store) -> None:
+        self.owner = store
+        address = ctypes.addressof(memory.data_ptr(store).contents)
+        size = memory.data_len(store)
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
+
+
+def _allocate(program: Program, pages: int) -> tuple[_Code, wasmtime.Store, wasmtime.Memory]:
+    """Compile a program and allocate memory for it.
+
+    With gigabytes of reserved address space around the memory, the processor detects accesses outside it. Where address
+    space is limited, the program is compiled again to check each offset itself.
+    """
+    size = wasmtime.MemoryType(wasmtime.Limits(pages, pages))
+    for guarded in (True, False):
+        with _LOCK:
+            code = _compile(program, guarded=guarded)
+        store = wasmtime.Store(code.engine)
+        try:
+            return code, store, wasmtime.Memory(store, size)
+        except wasmtime.WasmtimeError:
+            continue
+    raise MemoryError(f"cannot allocate {pages * _PAGE_BYTES} bytes to decode in")
+
+
+@functools.cache
+def _compile(program: Program, *, guarded: bool) -> _Code:
+    config = wasmtime.Config()
+    config.parallel_compilation = False  # a forked process would wait for threads that it does not have
+    if not guarded:
+        config.memory_reservation = 0
+        config.memory_reservation_for_growth = 0
+        config.memory_guard_size = 0
+    engine = wasmtime.Engine(config)
+    return _Code(engine, wasmtime.Module(engine, program.text()))

@@ -1,0 +1,55 @@
+"""WebAssembly programs in text form, with the constants and parameters that they share with Python.
+
+A constant has one definition, in Python. The text refers to it as ``{NAME}``, and to the offset of a parameter of an
+exported function as ``{function.parameter}``; both are filled in when the program is compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PARAMETERS: Final = 64
+"""Offset in memory of the parameters of a call, 32-bit integers, in which a function also leaves results."""
+MAX_PARAMETERS: Final = 16
+STRINGS: Final = ("tracekit.sandbox", "strings.wat")
+"""The functions that hash and compare strings."""
+CRC32C: Final = ("tracekit.sandbox", "crc32c.wat")
+"""The functions that compute CRC-32C; their tables begin at the constant ``CRC_TABLES``."""
+CRC32C_PARAMETERS: Final = {"checksum": ("crc", "offset", "size")}
+
+_MODULE = '(module (import "tracekit" "memory" (memory 1))\n{}\n)'
+_PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The text of a WebAssembly module, and the names in it that Python fills in.
+
+    Attributes:
+        files: Package and name of each file of functions. Together they are the module.
+        constants: Integers by name, such as the offsets of arrays in memory.
+        parameters: Parameter names of each exported function, in order.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    constants: Mapping[str, int]
+    parameters: Mapping[str, tuple[str, ...]]
+
+    def text(self) -> str:
+        """Return the text of the module with constants and parameter offsets filled in.
+
+        Raises:
+            KeyError: The text uses a name that is not defined.
+        """
+        values = {name: str(value) for name, value in self.constants.items()}
+        for function, names in self.parameters.items():
+            for i, name in enumerate(names):
+                values[f"{function}.{name}"] = str(PARAMETERS + 4 * i)
+        source = "\n".join(resources.files(package).joinpath(name).read_text("utf-8") for package, name in self.files)
+        return _MODULE.format(_PLACEHOLDER.sub(lambda match: values[match[1]], source))

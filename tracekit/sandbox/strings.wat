@@ -1,0 +1,40 @@
+  ;; Hashing and comparing strings. Eight bytes beyond the end of a string have to be readable.
+
+  ;; Return the last bytes of a string, fewer than eight, as a number.
+  (func $last_bytes (param $offset i32) (param $size i32) (result i64)
+    (i64.and
+      (i64.load align=1 (local.get $offset))
+      (i64.sub (i64.shl (i64.const 1) (i64.extend_i32_u (i32.shl (local.get $size) (i32.const 3)))) (i64.const 1))))
+
+  (func $mix (param $hash i64) (param $word i64) (result i64)
+    (local.set $hash (i64.mul (i64.xor (local.get $hash) (local.get $word)) (i64.const 0x9e3779b97f4a7c15)))
+    (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 29))))
+
+  ;; Return a 64-bit hash of a string.
+  (func $hash (param $offset i32) (param $size i32) (result i64)
+    (local $hash i64)
+    (local.set $hash (i64.extend_i32_u (local.get $size)))
+    (block $done
+      (loop $next
+        (br_if $done (i32.lt_u (local.get $size) (i32.const 8)))
+        (local.set $hash (call $mix (local.get $hash) (i64.load align=1 (local.get $offset))))
+        (local.set $offset (i32.add (local.get $offset) (i32.const 8)))
+        (local.set $size (i32.sub (local.get $size) (i32.const 8)))
+        (br $next)))
+    (local.set $hash (call $mix (local.get $hash) (call $last_bytes (local.get $offset) (local.get $size))))
+    (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 32))))
+
+  ;; Return whether two strings of the same size are equal.
+  (func $equal (param $one i32) (param $other i32) (param $size i32) (result i32)
+    (block $done
+      (loop $next
+        (br_if $done (i32.lt_u (local.get $size) (i32.const 8)))
+        (if (i64.ne (i64.load align=1 (local.get $one)) (i64.load align=1 (local.get $other)))
+          (then (return (i32.const 0))))
+        (local.set $one (i32.add (local.get $one) (i32.const 8)))
+        (local.set $other (i32.add (local.get $other) (i32.const 8)))
+        (local.set $size (i32.sub (local.get $size) (i32.const 8)))
+        (br $next)))
+    (i64.eq
+      (call $last_bytes (local.get $one) (local.get $size))
+      (call $last_bytes (local.get $other) (local.get $size))))
