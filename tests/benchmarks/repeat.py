@@ -45,8 +45,8 @@ def report(source: Path, target: Path, times: int) -> None:
     shifted = _changed(offsets, lambda number, n: n + moved if number in (STRINGS_AT, AFTER_STRINGS) else n)
     contents = b""
     with target.open("wb") as file:
-        file.write(source.read_bytes()[: min(container.places.values())])
-        for name in sorted(container.places, key=container.places.__getitem__):
+        file.write(source.read_bytes()[: min(container.offsets.values())])
+        for name in sorted(container.offsets, key=container.offsets.__getitem__):
             start = file.tell()
             if name == RAW:
                 file.write(before)

@@ -20,8 +20,8 @@ WRITTEN, WRITING = b"U3w[END]", b"\0\xff" * 4
 REPORT = (FIXTURES / "cpu_only.nsys-rep").read_bytes()
 IMPORT = "Hint: with the QdstrmImporter of Nsight Systems 2025.3.1.0, run: QdstrmImporter -i FILE.qdstrm"
 UNFINISHED = (
-    "Hint: copy it again; if it ends so where it was recorded, let nsys finish, or record again; "
-    "from the .qdstrm beside it: QdstrmImporter -i FILE.qdstrm"
+    "Hint: copy it again; if the original is unfinished, too, let nsys finish, record again, "
+    "or convert the .qdstrm file: QdstrmImporter -i FILE.qdstrm"
 )
 COPY = "Hint: copy the report again from where it was recorded, or record it again"
 CASES = {
@@ -38,18 +38,18 @@ CASES = {
 REPORTS = {
     "unfinished": (
         REPORT[:-1],
-        f"unfinished or cut short: its {len(REPORT) - 1} bytes do not end in the mark of a whole report",
+        f"unfinished or truncated: its {len(REPORT) - 1} bytes do not end with the end mark of a report",
         UNFINISHED,
     ),
     "compression": (
         Parts(compression="zstd").pack(),
-        "its blocks are compressed with 'zstd'; only lz4 is read",
-        "Hint: export it: nsys export --type sqlite REPORT, and read that",
+        "its blocks are compressed with 'zstd'; only lz4 is supported",
+        "Hint: export it with nsys export --type sqlite REPORT, and read the export",
     ),
-    "head": (REPORT[:40], "cut short: 40 bytes", COPY),
+    "head": (REPORT[:40], "truncated: 40 bytes", COPY),
     "sections": (
         container(Parts().sections),
-        "its section 'Raw Sampling Data' (0 bytes) does not begin as it should",
+        "its section 'Raw Sampling Data' (0 bytes) does not begin with QDTEXT00",
         COPY,
     ),
 }
@@ -106,5 +106,5 @@ def test_a_part_of_a_capture(run: Run, tmp_path: Path, form: str, keep: float) -
     path = tmp_path / f"part.{form}"
     path.write_bytes(data[: int(len(data) * keep)])
     what, hint = said(run, path)
-    assert re.match(rf"tracekit: {re.escape(str(path))}: (unfinished or )?cut short: ", what)
+    assert re.match(rf"tracekit: {re.escape(str(path))}: (unfinished or truncated|cut short|truncated): ", what)
     assert hint in (UNFINISHED, "Hint: export it again: nsys export --type sqlite REPORT")

@@ -15,7 +15,7 @@ import tracekit as tk
 from tests.readers.nsys_rep_files import message, take_apart
 from tracekit import schemas
 from tracekit.cli.info import lines, summary
-from tracekit.readers.nsys_rep.container import FACTS
+from tracekit.readers.nsys_rep.container import UI_DATA
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run, Spawn
@@ -75,9 +75,11 @@ class TestInfo:
     def test_a_newer_build_is_warned_of_and_read(self, run: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:
         parts = take_apart(ROOT / "fixtures" / "cpu_only.nsys-rep")
         path = tmp_path / "newer.nsys-rep"
-        path.write_bytes(replace(parts, sections={FACTS: message((6, "2031.1.2.3-9"))}).pack())
+        path.write_bytes(replace(parts, sections={UI_DATA: message((6, "2031.1.2.3-9"))}).pack())
         result = run(verb[0], path, *verb[1:])
-        assert "written by nsys 2031.1.2.3; known are 2019.5 to 2026.2: what is known of it is read" in result.stderr
+        assert (
+            "written by nsys 2031.1.2.3; supported are 2019.5 to 2026.2: it may be read incompletely" in result.stderr
+        )
         assert "nvtx_ranges" in result.text or "only cpu" in result.text
 
     def test_little_is_known_of_tables_in_memory(self) -> None:

@@ -17,7 +17,7 @@ from tests.readers.nsys_rep_files import LZ4, MAGIC, RAW_MAGIC, delimited, messa
 from tracekit import schemas
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import OFFSETS, RAW, Container
-from tracekit.readers.nsys_rep.entries import count
+from tracekit.readers.nsys_rep.entries import count_entries
 from tracekit.registry import Source
 
 FORMAT, SUFFIX = "nsys-rep", ".nsys-rep"
@@ -122,12 +122,12 @@ def cut_down(path: Path, name: str) -> Report:
     """Take a real report apart and keep some events of each kind; strings keep their numbers and lose their tails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        parts, raw = take_apart(path), RawData(Container(Source(path)), count)
+        parts, raw = take_apart(path), RawData(Container(Source(path)), count_entries)
     seen: Counter[tuple[int, ...]] = Counter()
     blocks = [tuple(kept(block, seen)) for block in parts.blocks]
     strings = [tuple(shortened(block)) for block in parts.strings]
     listed = raw._offsets.number(3)
-    schemas = None if listed is None else bytes(raw.unpack(raw.block(listed + len(RAW_MAGIC))))
+    schemas = None if listed is None else bytes(raw.decompress(raw.block(listed + len(RAW_MAGIC))))
     made = Report(
         name,
         [b for b in blocks if b],

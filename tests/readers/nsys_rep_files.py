@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 from tracekit.readers.common.protobuf.wire import DELIMITED, FIXED64, VARINT, read_delimited
 from tracekit.readers.nsys_rep.blocks import RawData
-from tracekit.readers.nsys_rep.container import CLOCKS, FACTS, OFFSETS, RAW, Container
-from tracekit.readers.nsys_rep.entries import count
+from tracekit.readers.nsys_rep.container import CLOCKS, OFFSETS, RAW, UI_DATA, Container
+from tracekit.readers.nsys_rep.entries import count_entries
 from tracekit.registry import Source
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -71,14 +71,14 @@ class Parts:
     header: bytes = b""
     stream: bytes | None = None
     rest: Sequence[bytes] = ()
-    sections: dict[str, bytes] = field(default_factory=lambda: {FACTS: message((6, "2025.3.1.0-test"))})
+    sections: dict[str, bytes] = field(default_factory=lambda: {UI_DATA: message((6, "2025.3.1.0-test"))})
     offsets: bool = True
     compression: str = "lz4"
     schemas: bytes | None = None
 
     def counts(self) -> bytes:
         """A stream header that says how much there is."""
-        entries = sum(count(memoryview(b)) for b in self.blocks)
+        entries = sum(count_entries(memoryview(b)) for b in self.blocks)
         texts = sum(len(list(_entries(b))) for b in self.strings)
         return message((1, entries), (3, texts), (9, self.compression))
 
@@ -111,20 +111,20 @@ def container(sections: dict[str, bytes]) -> bytes:
 def take_apart(path: Path) -> Parts:
     """Take a real report apart; packed again it holds the same."""
     opened = Container(Source(path))
-    raw = RawData(opened, count)
+    raw = RawData(opened, count_entries)
     at, texts = raw._strings_at, []
     while at < raw._string_blocks[1]:
-        block = raw._block(at)
-        at = block.at + block.packed
-        texts.append(bytes(raw.unpack(block)))
+        block = raw._read_block(at)
+        at = block.offset + block.packed
+        texts.append(bytes(raw.decompress(block)))
     header, after = read_delimited(raw.data, len(RAW_MAGIC))
     return Parts(
-        blocks=[bytes(raw.unpack(b)) for b in raw.blocks],
+        blocks=[bytes(raw.decompress(b)) for b in raw.blocks],
         strings=texts,
         header=bytes(header),
         stream=bytes(read_delimited(raw.data, after)[0]),
-        rest=[bytes(m) for m in raw._rest],
-        sections={n: bytes(opened.section(n)) for n in (CLOCKS, FACTS) if n in opened.sections},
+        rest=[bytes(m) for m in raw._messages_after_strings],
+        sections={n: bytes(opened.section(n)) for n in (CLOCKS, UI_DATA) if n in opened.sections},
     )
 
 

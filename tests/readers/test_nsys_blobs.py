@@ -73,7 +73,7 @@ def test_a_report_tells_them_alike() -> None:
         marks = trace.table("nvtx_marks", ["mark_id", "payload_type", "payload_text"]).to_pylist()
     reported = {m["mark_id"]: m["payload_text"] for m in marks if m["payload_type"] == "binary"}
     listed = CAPTURES["every_type"]
-    mine = dict(zip(listed, blobs.texts(pa.array(listed.values(), pa.binary())).to_pylist(), strict=True))
+    mine = dict(zip(listed, blobs.format_blobs(pa.array(listed.values(), pa.binary())).to_pylist(), strict=True))
     assert {row: mine[row] for row in reported} == reported
     assert len(reported) == 104
     assert sum("," in text for text in mine.values()) == 2
@@ -111,10 +111,12 @@ def test_other_values_are_hexadecimal_numbers(tmp_path: Path, value: str) -> Non
 
 def test_more_than_can_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = with_blobs(tmp_path, "ddp2")
-    monkeypatch.setattr(blobs, "MOST_BYTES", 800)
+    monkeypatch.setattr(blobs, "MAX_BYTES", 800)
     with (
         tk.load(path) as trace,
-        pytest.raises(CorruptTraceError, match=r"1235 bytes of NVTX payloads at once\nHint: "),
+        pytest.raises(
+            CorruptTraceError, match=r"1235 bytes of NVTX payloads in one batch; at most 800 are supported\nHint: "
+        ),
     ):
         trace["nvtx_ranges"]
 
@@ -134,4 +136,4 @@ def damaged(draw: st.DrawFn) -> bytes:
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=60), ITEMS, damaged())), st.integers(0, 3))
 def test_any_blobs(values: list[bytes | None], offset: int) -> None:
     column = pa.array([None, b"before", b"", *values], pa.binary())[offset:]
-    assert blobs.texts(column).to_pylist() == [told(v) for v in column.to_pylist()]
+    assert blobs.format_blobs(column).to_pylist() == [told(v) for v in column.to_pylist()]

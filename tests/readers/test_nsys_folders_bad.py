@@ -230,7 +230,9 @@ def test_a_table_without_columns_has_no_rows(kind: str, kernels: Path) -> None:
 def test_two_columns_of_one_name(kind: str, kernels: Path) -> None:
     table = read(kernels)
     write(kernels, pa.table([*table.columns, table["end"]], names=[*table.column_names, "start"]))
-    assert error_of(kernels.parent) == f"{kernels}: table {KERNEL}: has two columns called start{again(kind)}"
+    assert (
+        error_of(kernels.parent) == f"{kernels}: table {KERNEL}: has several columns with the name start{again(kind)}"
+    )
 
 
 @pytest.mark.parametrize("name", [None, "nsys-parquetdir", "nsys-arrowdir"])
@@ -258,7 +260,7 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
     with pytest.raises(CorruptTraceError) as caught:
         tk.load(kernels, f"nsys-{kind}")
     assert str(caught.value) == (
-        f"{kernels}: no folder of {NAMES[kind]} files: one file of it\nHint: give the folder that it is in"
+        f"{kernels}: not a folder of {NAMES[kind]} files: one file of it\nHint: give the folder that it is in"
     )
     said = {
         "parquetdir": "holds no table of tracekit\nHint: give the folder that nsys exported",
@@ -279,9 +281,9 @@ def test_absurd_numbers_of_rows(tmp_path: Path) -> None:
                 out.write_batch(pa.record_batch([pa.nulls(rows)], names=["start"]))
         else:
             parquet.write_table(pa.table({"start": pa.repeat(7, rows)}), path, row_group_size=rows)
-        said = f"says it has {rows} rows, in {path.stat().st_size} bytes{again(kind)}"
+        said = f"announces {rows} rows in {path.stat().st_size} bytes{again(kind)}"
         assert error_of(path.parent) == f"{path}: table {KERNEL}: {said}"
-        with tk.load(path.parent) as trace, pytest.raises(CorruptTraceError, match=f"says it has {rows} rows"):
+        with tk.load(path.parent) as trace, pytest.raises(CorruptTraceError, match=f"announces {rows} rows"):
             trace.count("kernels")
 
 
@@ -291,7 +293,7 @@ def test_a_long_text_on_every_row_stays_one_text(tmp_path: Path) -> None:
     table = pa.table({"globalPid": pa.array(range(4000)), "pid": pa.array(range(4000)), "name": long})
     parquet.write_table(table, path, compression="zstd")
     said = error_of(path.parent, "processes")
-    assert said.startswith(f"{path}: table PROCESSES: cannot be read: 4,000,000,000 bytes of texts would take 4,000,")
+    assert said.startswith(f"{path}: table PROCESSES: cannot be read: 4,000,000,000 bytes of strings would take 4,000,")
     assert said.endswith(again("parquetdir"))
 
 

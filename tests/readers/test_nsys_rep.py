@@ -19,7 +19,7 @@ from tracekit.readers.nsys.tables import Where
 from tracekit.readers.nsys_rep import READER, events
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.capture import RepCapture
-from tracekit.readers.nsys_rep.container import FACTS, OFFSETS
+from tracekit.readers.nsys_rep.container import OFFSETS, UI_DATA
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.registry import Source
 
@@ -165,7 +165,9 @@ def test_only_blocks_that_hold_the_table_are_unpacked_again(monkeypatch: pytest.
     capture.read("kernels", ["start_ns"])
     unpacked = []
     monkeypatch.setattr(
-        RawData, "unpack", lambda self, block, _unpack=RawData.unpack: unpacked.append(block) or _unpack(self, block)
+        RawData,
+        "decompress",
+        lambda self, block, _unpack=RawData.decompress: unpacked.append(block) or _unpack(self, block),
     )
     capture.read("memcpys", ["bytes"])
     assert len(unpacked) == 1
@@ -242,7 +244,7 @@ def test_repeated_fields_and_any_order_are_understood(tmp_path: Path) -> None:
 def test_text_that_is_not_utf8_is_repaired_and_counted(tmp_path: Path) -> None:
     made = event(59, 102, (1, 59), (2, 1), (7, b"caf\xe9"), (9, 1 << 48), (10, 2))
     capture = written(tmp_path, Parts([made]).pack())
-    with pytest.warns(TracekitWarning, match="1 texts of NVTX_EVENTS.text are not UTF-8: repaired"):
+    with pytest.warns(TracekitWarning, match="1 strings of NVTX_EVENTS.text are not UTF-8: invalid bytes are replaced"):
         assert rows(capture, "nvtx_ranges", "name") == [("caf\ufffd",)]
 
 
@@ -284,10 +286,10 @@ def test_unfinished_report_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CorruptTraceError) as caught:
         written(tmp_path, data)
     assert str(caught.value) == (
-        f"{tmp_path / 'made.nsys-rep'}: unfinished or cut short: "
-        f"its {len(data)} bytes do not end in the mark of a whole report\n"
-        "Hint: copy it again; if it ends so where it was recorded, let nsys finish, or record again; "
-        "from the .qdstrm beside it: QdstrmImporter -i FILE.qdstrm"
+        f"{tmp_path / 'made.nsys-rep'}: unfinished or truncated: "
+        f"its {len(data)} bytes do not end with the end mark of a report\n"
+        "Hint: copy it again; if the original is unfinished, too, let nsys finish, record again, "
+        "or convert the .qdstrm file: QdstrmImporter -i FILE.qdstrm"
     )
 
 
@@ -295,37 +297,37 @@ def test_other_compression_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedVersionError) as caught:
         written(tmp_path, Parts(compression="zstd").pack())
     assert str(caught.value) == (
-        f"{tmp_path / 'made.nsys-rep'}: its blocks are compressed with 'zstd'; only lz4 is read\n"
-        "Hint: export it: nsys export --type sqlite REPORT, and read that"
+        f"{tmp_path / 'made.nsys-rep'}: its blocks are compressed with 'zstd'; only lz4 is supported\n"
+        "Hint: export it with nsys export --type sqlite REPORT, and read the export"
     )
 
 
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        ("2031.1.2.3-9", "written by nsys 2031.1.2.3; known are 2019.5 to 2026.2: what is known of it is read"),
-        ("", "does not say which nsys wrote it: it is read like the newest known"),
+        ("2031.1.2.3-9", "written by nsys 2031.1.2.3; supported are 2019.5 to 2026.2: it may be read incompletely"),
+        ("", "the version of nsys is missing: read like the newest supported version"),
     ],
 )
 def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Path) -> None:
     block = event(59, 102, (1, 59), (2, 1), (9, 1 << 48), (10, 2))
     with pytest.warns(TracekitWarning, match=said):
-        capture = written(tmp_path, Parts([block], sections={FACTS: message((6, build))}).pack())
+        capture = written(tmp_path, Parts([block], sections={UI_DATA: message((6, build))}).pack())
     assert capture.count("nvtx_ranges") == 1
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"NVIDIA Tegra Profiler Report 1.", "cut short: 31 bytes"),
+        (b"NVIDIA Tegra Profiler Report 1.", "truncated: 31 bytes"),
         (
             Parts().pack()[:-16] + b"\xff" * 8 + b"U3w[END]",
-            "its table of contents is said to be at byte 18446744073709551615 of {size}",
+            "the offset of its table of contents is 18446744073709551615, but it has {size} bytes",
         ),
-        (container(Parts().sections), "its section 'Raw Sampling Data' (0 bytes) does not begin as it should"),
+        (container(Parts().sections), "its section 'Raw Sampling Data' (0 bytes) does not begin with QDTEXT00"),
         (Parts().pack(blocks=[packed(b"x", size=1 << 40)]), "a block of 3 bytes announces 1099511627776 bytes"),
         (Parts().pack(blocks=[b"\x7f\x7f"]), "a block at byte {block} announces 127 bytes, 0 are left"),
-        (Parts().pack(blocks=[packed(event(59, 102))] * 1001), "1001 blocks of events hold only 8008 bytes"),
+        (Parts().pack(blocks=[packed(event(59, 102))] * 1001), "1001 blocks of events have only 8008 bytes in all"),
     ],
     ids=["short", "contents", "sections", "ratio", "block", "tiny"],
 )  # fmt: skip
@@ -353,7 +355,7 @@ EVENT_OVERRUN = "the payload of an event extends beyond the end of the event"
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        (packed(RANGE, size=200), "a block of {packed} bytes does not hold the 200 bytes it announces"),
+        (packed(RANGE, size=200), "a block of {packed} bytes does not decompress to the 200 bytes that it announces"),
         (packed(RANGE[:-1]), "a block of events is damaged at byte 0 of {left}"),
         (packed(b"\x08\x01"), "a block of events is damaged at byte 0 of 2"),
         (packed(event(59, 102, (7, b"")).replace(b"\x3a\0", b"\x3a\7")), OVERRUN),
@@ -381,7 +383,7 @@ FACTS_ONLY = Parts().sections
     [
         (
             Parts(sections=FACTS_ONLY | {OFFSETS: message((2, 1 << 20))}, offsets=False),
-            "are said to be at byte 1048584",
+            "the offset of its strings is 1048584",
         ),
         (
             Parts([RANGE], sections=FACTS_ONLY | {OFFSETS: message((2, 13))}, offsets=False),
@@ -434,7 +436,7 @@ def test_metrics_of_two_gpus_keep_the_order_of_the_file(tmp_path: Path) -> None:
 def test_contexts_have_their_device_whatever_recorded_them(build: str, tmp_path: Path) -> None:
     """nsys 2024.1 exports the device of a context that 2023.3 recorded."""
     context = message((14, message((1, 7), (4, 42), (5, 0), (6, 1))))
-    parts = Parts([RANGE], rest=[context], sections={FACTS: message((6, build))})
+    parts = Parts([RANGE], rest=[context], sections={UI_DATA: message((6, build))})
     found = rows(written(tmp_path, parts.pack()), "contexts", "process_id", "context_id", "device_id", "null_stream_id")
     assert found == [(42, 1, 0, 7)]
 
@@ -442,7 +444,7 @@ def test_contexts_have_their_device_whatever_recorded_them(build: str, tmp_path:
 @pytest.mark.parametrize(("build", "exported"), [("2025.3.2.474-test", False), ("2025.5.1.121-test", True)])
 def test_cuda_events_have_times_from_2025_5_on(build: str, exported: bool, tmp_path: Path) -> None:
     made = event(127, 107, (1, 0), (3, 5), (4, 0), (5, 1), (6, 7), (8, 7 << 24), (106, message((1, 2))))
-    capture = written(tmp_path, Parts([made], sections={FACTS: message((6, build))}).pack())
+    capture = written(tmp_path, Parts([made], sections={UI_DATA: message((6, build))}).pack())
     assert rows(capture, "cuda_events", "timestamp_ns") == [(0 if exported else None,)]
 
 

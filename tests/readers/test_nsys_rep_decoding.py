@@ -130,7 +130,7 @@ ENTRIES = st.lists(
 def test_entries(listed: list[tuple[int, int, bytes, int]]) -> None:
     block = b"".join(message((tag, message((1, t), (field, data)))) for t, field, data, tag in listed)
     begin = 3
-    found = entries.find(buffer_of(b"\x0a\1\x08" + block + b"\x0a\2"), [begin, begin + len(block)])
+    found = entries.find_entries(buffer_of(b"\x0a\1\x08" + block + b"\x0a\2"), [begin, begin + len(block)])
     kept = [(t, field, data, tag) for t, field, data, tag in listed if tag != 3]
     expected = [
         message((1, t), (field, data)) if tag == 2 else data for t, field, data, tag in kept
@@ -140,26 +140,26 @@ def test_entries(listed: list[tuple[int, int, bytes, int]]) -> None:
     ]  # fmt: skip
     assert payloads == expected
     assert found.kinds.tolist() == [entries.GENERIC if tag == 2 else entries.kind_of(f, t) for t, f, _, tag in kept]
-    assert sum(found.counts.values()) == len(kept) == entries.count(memoryview(block))
+    assert sum(found.counts.values()) == len(kept) == entries.count_entries(memoryview(block))
 
 
 @given(st.lists(ENTRIES, min_size=1, max_size=4))
 def test_blocks_end_to_end_are_found_like_each_alone(listed: list[list[tuple[int, int, bytes, int]]]) -> None:
     blocks = [b"".join(message((tag, message((1, t), (f, data)))) for t, f, data, tag in block) for block in listed]
     edges = [0, *itertools.accumulate(map(len, blocks))]
-    found = entries.find(buffer_of(b"".join(blocks)), edges)
-    alone = [entries.find(buffer_of(block), [0, len(block)]) for block in blocks]
+    found = entries.find_entries(buffer_of(b"".join(blocks)), edges)
+    alone = [entries.find_entries(buffer_of(block), [0, len(block)]) for block in blocks]
     assert found.bounds.tolist() == [0, *itertools.accumulate(len(a.kinds) for a in alone)]
     for name in ("starts", "sizes", "kinds"):
         assert getattr(found, name).tolist() == [n for a in alone for n in getattr(a, name).tolist()]
     assert found.counts == sum((Counter(a.counts) for a in alone), Counter())
-    gpu = entries.Wanted(107)
-    assert found.by_block(found.mask(gpu)).tolist() == [a.total(107) for a in alone]
+    gpu = entries.Selection(107)
+    assert found.count_by_block(found.mask(gpu)).tolist() == [a.total(107) for a in alone]
 
 
 def test_long_events_are_followed_link_by_link() -> None:
     block = message((1, message((1, 59), (102, b"x" * 70_000))), (1, b""), (1, b"\x12\0"))
-    found = entries.find(buffer_of(block), [0, len(block)])
+    found = entries.find_entries(buffer_of(block), [0, len(block)])
     assert found.sizes.tolist() == [70_000, 0, 2]
     assert found.counts == {entries.kind_of(102, 59): 1, entries.UNKNOWN: 2}
 
@@ -172,7 +172,7 @@ def test_clocks_by_offsets() -> None:
         *((1, OFFSET(*o)) for o in ((7, 1, "-5"), (1, 3, str((1 << 64) - 7)), (3, 9, "-1000"), (9, 10, "")))
     )
     header = Message(memoryview(message((16, listed), (17, 100), (18, 350))))
-    assert clocks.extent(header, memoryview(b"")) == clocks.Extent(1012, 250)
+    assert clocks.time_extent(header, memoryview(b"")) == clocks.TimeExtent(1012, 250)
 
 
 def test_clocks_by_segments() -> None:
@@ -183,19 +183,19 @@ def test_clocks_by_segments() -> None:
     listed = segment(11, 7, 5000, 30) + segment(7, 15, 0, 0) + segment(15, 14, 100, 0)
     conversions = message((1, kinds), (2, listed))
     header = Message(memoryview(message((17, 100), (18, 350))))
-    assert clocks.extent(header, memoryview(conversions)) == clocks.Extent(5070, 250)
+    assert clocks.time_extent(header, memoryview(conversions)) == clocks.TimeExtent(5070, 250)
     later = Message(memoryview(message((17, 90), (18, 3_000_350))))
-    assert clocks.extent(later, memoryview(conversions)) == clocks.Extent(5070, 2_999_900)
-    assert clocks.extent(Message(memoryview(b"")), memoryview(b"")) == clocks.Extent(None, None)
+    assert clocks.time_extent(later, memoryview(conversions)) == clocks.TimeExtent(5070, 2_999_900)
+    assert clocks.time_extent(Message(memoryview(b"")), memoryview(b"")) == clocks.TimeExtent(None, None)
 
 
 def test_a_block_that_is_shorter_than_announced_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / "made.nsys-rep"
     path.write_bytes(Parts([message((1, b"\x08\x01" * 40))]).pack())
-    raw = RawData(Container(Source(path)), entries.count)
+    raw = RawData(Container(Source(path)), entries.count_entries)
     block = raw.blocks[0]
-    assert len(raw.unpack(block)) == 82
-    with pytest.raises(Damage, match="does not hold the 93 bytes it announces"):
-        raw.unpack(type(block)(block.at, block.packed, block.size + 10))
+    assert len(raw.decompress(block)) == 82
+    with pytest.raises(Damage, match="does not decompress to the 93 bytes that it announces"):
+        raw.decompress(type(block)(block.offset, block.packed, block.size + 10))
     with pytest.raises(Damage, match="cannot be decompressed"):
-        raw.unpack(type(block)(block.at, block.packed, block.size - 10))
+        raw.decompress(type(block)(block.offset, block.packed, block.size - 10))

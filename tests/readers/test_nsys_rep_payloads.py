@@ -20,7 +20,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep import payloads
 from tracekit.readers.nsys_rep.container import OFFSETS
-from tracekit.readers.nsys_rep.payload_schemas import MAX_VALUES, Schemas, quoted
+from tracekit.readers.nsys_rep.payload_schemas import MAX_VALUES, Schemas, json_string
 from tracekit.readers.nsys_rep.payloads import MAX_ITEMS
 
 FOLDER = CAPTURES / "payloads"
@@ -83,7 +83,7 @@ def test_where_nsys_has_no_text_there_are_the_bytes() -> None:
 
 
 def test_what_is_otherwise_than_nsys_says_it() -> None:
-    with pytest.warns(TracekitWarning, match="texts of NVTX_EVENTS.jsonText are not UTF-8"):
+    with pytest.warns(TracekitWarning, match="strings of NVTX_EVENTS.jsonText are not UTF-8"):
         mine = {name: (kind, text) for name, kind, _, _, text in told("every_type").values()}
     assert mine["raw 32"] == ("json", '["0xc1"]')
     assert mine["same"] == ("json", '{"x":-1082130239,"x":-16842239}')
@@ -117,7 +117,7 @@ def block(*schemas: bytes, enums: tuple[bytes, ...] = ()) -> bytes:
 
 
 def known(*schemas: bytes, enums: tuple[bytes, ...] = ()) -> Schemas:
-    return Schemas.of(Message(memoryview(block(*schemas, enums=enums))))
+    return Schemas.parse(Message(memoryview(block(*schemas, enums=enums))))
 
 
 def item(number: int, data: bytes) -> tuple[int, bytes]:
@@ -128,7 +128,7 @@ def texts(schemas: Schemas, *events: bytes | None, process: int = PROCESS) -> li
     """Text of each event, its hexadecimal one where it has no other."""
     column = pa.array(list(events), pa.binary())
     rows = len(column)
-    text, other = payloads.texts(schemas, column, pa.array([process | 5] * rows), pa.array([DOMAIN] * rows))
+    text, other = payloads.format_payloads(schemas, column, pa.array([process | 5] * rows), pa.array([DOMAIN] * rows))
     return [(t or o or b"").decode() or None for t, o in zip(text.to_pylist(), other.to_pylist(), strict=True)]
 
 
@@ -227,7 +227,7 @@ def test_a_chain_of_structs_has_an_end() -> None:
     [("", '""'), ('a"\\/\n\t\x1f', '"a\\"\\\\\\/\\n\\t\\u001F"'), ("é数\x7f", '"é数\x7f"'), ("\\u00ab", '"\\\\u00ab"')],
 )
 def test_quoting(text: str, made: str) -> None:
-    assert quoted(text) == made
+    assert json_string(text) == made
     assert json.loads(made) == text
 
 
@@ -305,7 +305,7 @@ def test_any_text_can_be_read_back(listed: list[str]) -> None:
 @given(st.binary(max_size=60), st.lists(st.binary(max_size=40), max_size=4))
 def test_any_bytes_are_told_or_damaged(schemas: bytes, events: list[bytes]) -> None:
     try:
-        listed = Schemas.of(Message(memoryview(schemas)))
+        listed = Schemas.parse(Message(memoryview(schemas)))
     except Damage:
         listed = known(schema(ID, entry(15, "a"), size=4))
     with contextlib.suppress(Damage, UnicodeDecodeError):
@@ -330,7 +330,7 @@ def test_damage(made: bytes, said: str) -> None:
 def test_much_text_of_few_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payloads, "MAX_TEXT", 1000)
     schemas = known(schema(ID, entry(11, "n" * 100), size=1))
-    with pytest.raises(Damage, match="10 NVTX payloads would become more than 1000 characters"):
+    with pytest.raises(Damage, match="10 NVTX payloads would be formatted as more than 1000 characters"):
         texts(schemas, *[message(item(ID, b"\1"))] * 10)
 
 
@@ -361,8 +361,8 @@ def test_a_report_with_schemas_of_its_own(tmp_path: Path) -> None:
     [
         (packed(b"\x0b"), "a field has the unknown wire type 3"),
         (packed(b"x", size=1 << 23), "announces 8388608 bytes"),
-        (packed(b"\x08\x01" * (1 << 21) + b"\x08\x01"), "its payload schemas take 4194"),
-        (b"", "are said to be at byte"),
+        (packed(b"\x08\x01" * (1 << 21) + b"\x08\x01"), "its payload schemas have 4194"),
+        (b"", "the offset of its payload schemas is"),
     ],
     ids=["kind", "ratio", "large", "absent"],
 )

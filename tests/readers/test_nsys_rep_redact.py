@@ -38,8 +38,8 @@ from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.common.redaction import Pseudonyms
 from tracekit.readers.nsys_rep import redact
 from tracekit.readers.nsys_rep.blocks import RawData
-from tracekit.readers.nsys_rep.container import CLOCKS, FACTS, OFFSETS, RAW, Container
-from tracekit.readers.nsys_rep.entries import count
+from tracekit.readers.nsys_rep.container import CLOCKS, OFFSETS, RAW, UI_DATA, Container
+from tracekit.readers.nsys_rep.entries import count_entries
 from tracekit.registry import Source
 
 OWN = sorted(CAPTURES.glob("*.nsys-rep"))
@@ -102,7 +102,13 @@ PLANTED = Parts(
     strings=[TEXTS, strings("more", "LC_CTYPE=C.UTF-8")],
     header=message((1, MACHINE), (2, ASKED), (17, 5)),
     rest=[message((13, message((1, "stream of alice"), (4, 77))))],
-    sections={FACTS: UI, OPTIONS: ASKED, AGENTS: ACTIVITY, "Telemetry": b"", "Other": message((1, "by alice"), (2, 7))},
+    sections={
+        UI_DATA: UI,
+        OPTIONS: ASKED,
+        AGENTS: ACTIVITY,
+        "Telemetry": b"",
+        "Other": message((1, "by alice"), (2, 7)),
+    },
 )
 
 
@@ -120,11 +126,11 @@ def redacted(path: Path, name: str = "redacted.nsys-rep") -> tuple[Path, dict[st
 def unpacked(path: Path) -> dict[str, bytes]:
     """Everything that a report holds: sections, parts of the raw data, unpacked blocks."""
     opened = Container(Source(path))
-    raw = RawData(opened, count)
+    raw = RawData(opened, count_entries)
     found = {name: bytes(data) for name, data in opened.sections.items() if name not in (RAW, OFFSETS)}
     apart = take_apart(path)
     found |= {"header": apart.header, "stream": apart.stream or b""}
-    found |= {f"events {i}": bytes(raw.unpack(b)) for i, b in enumerate(raw.blocks)}
+    found |= {f"events {i}": bytes(raw.decompress(b)) for i, b in enumerate(raw.blocks)}
     found |= {f"strings {i}": b for i, b in enumerate(apart.strings)}
     return found | {f"rest {i}": b for i, b in enumerate(apart.rest)}
 
@@ -182,7 +188,7 @@ def test_every_other_field_is_as_it_was(planted: Path) -> None:
     options = {(9,)} | {(26, *p) for p in launch}
     found = {name: set(differing(before[name], after[name])) for name in before if before[name] != after[name]}
     assert found == {
-        FACTS: {(5,), (24,), (25,), (40,)},
+        UI_DATA: {(5,), (24,), (25,), (40,)},
         OPTIONS: options,
         AGENTS: {(1, 50, 1, 9), (1, 50, 1, 10), (1, 50, 10), (1, 50, 11), (1, 50, 61)}
         | {(1, 52, 1, n) for n in (1, 2, 3)}
@@ -198,7 +204,7 @@ def test_every_other_field_is_as_it_was(planted: Path) -> None:
 
 def test_what_stands_in_the_place_of_what_was_private(planted: Path) -> None:
     after = unpacked(redacted(planted)[0])
-    facts, options = (Message(memoryview(after[name])) for name in (FACTS, OPTIONS))
+    facts, options = (Message(memoryview(after[name])) for name in (UI_DATA, OPTIONS))
     hosts = [bytes(m.part(n)) for m, ns in ((facts, (5, 24, 40)), (options, (9,))) for n in ns]
     assert all(HOST.fullmatch(h) for h in hosts)
     assert hosts[0] == hosts[3] != hosts[1] == hosts[2]
@@ -223,7 +229,7 @@ def test_only_what_changes_is_packed_anew(planted: Path) -> None:
 
 
 def test_without_anything_private_the_copy_is_the_same_file(tmp_path: Path) -> None:
-    facts = {FACTS: message((6, "2025.3"))}
+    facts = {UI_DATA: message((6, "2025.3"))}
     path = written(tmp_path, Parts([PLANTED.blocks[1]], [strings("a", "b")], sections=facts).pack())
     out, counts = redacted(path)
     assert out.read_bytes() == path.read_bytes()
@@ -242,9 +248,9 @@ def test_sections_keep_their_order_without_gaps(planted: Path) -> None:
     before, after = (Container(Source(p)) for p in (planted, redacted(planted)[0]))
     names = list(after.sections)
     assert names == list(before.sections)
-    ends = [after.places[n] + len(after.sections[n]) for n in names]
-    assert [after.places[n] for n in names[1:]] == ends[:-1]
-    assert after.places[names[0]] == before.places[names[0]] == 31
+    ends = [after.offsets[n] + len(after.sections[n]) for n in names]
+    assert [after.offsets[n] for n in names[1:]] == ends[:-1]
+    assert after.offsets[names[0]] == before.offsets[names[0]] == 31
 
 
 @needs_captures
@@ -254,8 +260,8 @@ def test_sections_of_real_reports_keep_their_order_without_gaps(report: Path, tm
     tk.redact(report, out)
     before, after = (Container(Source(p)) for p in (report, out))
     for opened in (before, after):
-        ends = [opened.places[n] + len(data) for n, data in opened.sections.items()]
-        assert list(opened.places.values())[1:] == ends[:-1]
+        ends = [opened.offsets[n] + len(data) for n, data in opened.sections.items()]
+        assert list(opened.offsets.values())[1:] == ends[:-1]
     assert list(before.sections) == list(after.sections)
 
 
@@ -274,13 +280,13 @@ def test_schemas_of_payloads_after_the_strings_are_moved_and_searched(tmp_path: 
     path = written(tmp_path, container({OFFSETS: offsets, RAW: raw + packed(schema), **PLANTED.sections}))
     out, _ = redacted(path)
     opened = Container(Source(out))
-    data = RawData(opened, count)
+    data = RawData(opened, count_entries)
     places = Message(opened.section(OFFSETS))
     assert list(opened.sections) == [RAW, OFFSETS, *PLANTED.sections]
     assert places.text(1) == "lz4"
     block = data.block((places.number(3) or 0) + len(RAW_MAGIC))
-    assert bytes(data.unpack(block)) == schema.replace(b"alice", b"xxxxx")
-    assert block.at + block.packed == len(data.data)
+    assert bytes(data.decompress(block)) == schema.replace(b"alice", b"xxxxx")
+    assert block.offset + block.packed == len(data.data)
     assert data.strings.to_pylist() == [b"zero", b"of xxxxx", b"", b"", b"", b"more", b""]
     assert data.trailer.message(13).text(1) == "stream of xxxxx"
 
@@ -305,8 +311,14 @@ def test_of_real_reports_only_what_is_private_changes(report: Path, tmp_path: Pa
     found = {name: set(differing(before[name], after[name])) for name in before if before[name] != after[name]}
     options = {(9,), (26, 10), (26, 11), (26, 12), (26, 30, 1), (26, 30, 2), (77,)}
     events = {p for name, paths in found.items() if name.startswith("events") for p in paths}
-    assert {n for n in found if not n.startswith(("events", "strings"))} == {FACTS, OPTIONS, AGENTS, "header", "rest 1"}
-    assert found[FACTS] == {(2,), (5,), (24,), (25,), (40,)}
+    assert {n for n in found if not n.startswith(("events", "strings"))} == {
+        UI_DATA,
+        OPTIONS,
+        AGENTS,
+        "header",
+        "rest 1",
+    }
+    assert found[UI_DATA] == {(2,), (5,), (24,), (25,), (40,)}
     assert found[OPTIONS] <= options
     gpus = {(1, 2, 1, 2, 1, 3), (1, 2, 1, 2, 1, 5)}
     assert found["header"] <= {(1, 2, 1, 2), (44, 2, 1, 2)} | gpus | {(2, *p) for p in options}
@@ -323,14 +335,14 @@ def test_of_real_reports_nothing_private_is_left(report: Path, tmp_path: Path) -
     after = unpacked(out)
     everything = b"\0".join(after.values())
     before = unpacked(report)
-    options, facts = (Message(memoryview(before[name])) for name in (OPTIONS, FACTS))
+    options, facts = (Message(memoryview(before[name])) for name in (OPTIONS, UI_DATA))
     launch = options.message(26)
     assert not any(bytes(facts.part(n)) in everything for n in (25,))
     pairs = [(bytes(m.part(1)), bytes(m.part(2))) for m in launch.messages(30)]
     assert pairs
     assert [k for k, v in pairs if b"%b=%b" % (k, v) in everything] == []
     assert [k for k, _ in pairs if k in after[OPTIONS] or k in after[AGENTS]] == []
-    sections = [Message(memoryview(after[FACTS])), Message(memoryview(after[OPTIONS]))]
+    sections = [Message(memoryview(after[UI_DATA])), Message(memoryview(after[OPTIONS]))]
     assert sections[0].part(25) == b""
     hosts = {bytes(m.part(n)) for m, ns in zip(sections, ((5, 24, 40), (9,)), strict=True) for n in ns}
     assert len(hosts) == 1
@@ -378,9 +390,9 @@ def tables(path: Path) -> dict[str, object] | None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (PLANTED.pack()[:-1], "unfinished or cut short: its"),
+        (PLANTED.pack()[:-1], "unfinished or truncated: its"),
         (replace(PLANTED, header=message((2, b"\x0b"))).pack(), "a field has the unknown wire type 3\n"),
-        (replace(PLANTED, sections={FACTS: UI, OPTIONS: b"\x0a\x7f"}).pack(), "a field at offset 0 extends beyond"),
+        (replace(PLANTED, sections={UI_DATA: UI, OPTIONS: b"\x0a\x7f"}).pack(), "a field at offset 0 extends beyond"),
         (
             replace(PLANTED, strings=[b"\x0a\x7f"], stream=message((3, 1))).pack(),
             "a field extends beyond the end of its message (offset 0 of 2)\n",
@@ -411,7 +423,7 @@ def test_sections_that_overlap_are_refused(tmp_path: Path) -> None:
 def test_a_section_over_the_mark_of_the_file_is_refused(tmp_path: Path) -> None:
     whole = PLANTED.pack()
     path = written(tmp_path, whole[:-16] + message((1, message((1, "first"), (2, 0), (3, 5)))) + whole[-16:])
-    with pytest.raises(CorruptTraceError, match=r"a section lies where the file begins\nHint: "):
+    with pytest.raises(CorruptTraceError, match=r"a section overlaps the magic of the file\nHint: "):
         tk.redact(path, tmp_path / "out.nsys-rep")
 
 
@@ -430,7 +442,7 @@ IDS = Parts(
     ),
     rest=[message((1, message((2, message((7, message((5, GPU))), (9, message((1, 0), (5, RAW_GPU))))))))],
     sections={
-        FACTS: message((2, GPU), (6, "2025.3"), (23, "/acme/falcon/r.qdstrm")),
+        UI_DATA: message((2, GPU), (6, "2025.3"), (23, "/acme/falcon/r.qdstrm")),
         CLOCKS: message(
             (1, message((1, message((1, CLOCK), (2, 7))))), (2, message((1, message((1, CLOCK), (2, CLOCK))))),
         ),
@@ -445,7 +457,7 @@ def test_a_uuid_is_replaced_by_the_same_pseudonym_everywhere(tmp_path: Path) -> 
     counts = tk.redact(path, out, key=KEY)
     gpu, bus = pseudonyms.uuid(GPU.encode()), pseudonyms.bus(b"0000:3b:00.0")
     after = unpacked(out)
-    assert Message(memoryview(after[FACTS])).part(2) == gpu
+    assert Message(memoryview(after[UI_DATA])).part(2) == gpu
     ranges = [m.text(7) for e in Message(memoryview(after["events 0"])).messages(1) for m in e.messages(102)]
     assert ranges == [f"on GPU-{gpu.decode()} at {bus.decode()}"]
     assert Message(memoryview(after["strings 0"])).parts(1)[1] == b"MIG-" + gpu + b"/1/2"
@@ -505,7 +517,7 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     """Reports that are small and would take long to look through, and what is said of them."""
     empty, mark = b"\x0a\x00" * (1 << 20), strings("/home/alice/a")
     many = message((3, 21 << 20), (9, "lz4"))
-    yield "strings", Parts(strings=[empty] * 21, stream=many), "22020096 strings are announced in a file of "
+    yield "strings", Parts(strings=[empty] * 21, stream=many), "announces 22020096 strings; at most "
     few = message((3, 1 << 20), (9, "lz4"))
     yield "more", Parts(strings=[b"\x0a\x00" * (3 << 20)], stream=few), "1 messages hold more than 2097152 fields\n"
     yield "events", Parts(blocks=[b"\x0a\x00" * (1 << 23)], stream=message((1, 1 << 23), (3, 0))), ""
@@ -513,22 +525,22 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     yield (
         "fields",
         Parts(blocks=marked, stream=message((1, 40), (3, 0))),
-        "fields and texts would have to be looked at to redact it\n",
+        "redacting it would take more than",
     )
     processes = [message((1, message((113, b"\x08\x00" * 2_000_000))))]
     yield (
         "processes",
         Parts(blocks=processes * 8, stream=message((1, 16), (3, 0))),
-        "fields and texts would have to be looked at",
+        "redacting it would take more than",
     )
     names = [strings("alice " * 1_000_000, "USER=alice\0PATH=/bin\0")] * 30
     yield (
         "names",
         Parts(strings=names, stream=message((3, 60))),
-        "fields and texts would have to be looked at to redact it\n",
+        "redacting it would take more than",
     )
     tokens = [message((1, message((102, message((7, "token" * 1_000_000))))))] * 30
-    yield "marks", Parts(blocks=tokens, stream=message((1, 30), (3, 0))), "fields and texts would have to be looked at"
+    yield "marks", Parts(blocks=tokens, stream=message((1, 30), (3, 0))), "redacting it would take more than"
     yield "depth", Parts(blocks=[message((1, nested(mark * 20_000, 40)))] * 3, stream=message((1, 3), (3, 0))), ""
     for name, text in (
         ("letters", b"alice " + b"l" * 15_000_000),
@@ -538,7 +550,7 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
         ("variables", b"PATH=/x HOME=/y " + b"PATH=/x " * 1_800_000),
     ):
         long = Parts([message((1, message((102, message((7, text))))))] * 13, [strings("USER=alice\0PATH=/bin\0")])
-        yield name, replace(long, stream=message((1, 13), (3, 1))), "fields and texts would have to be looked at"
+        yield name, replace(long, stream=message((1, 13), (3, 1))), "redacting it would take more than"
     nested_names = "".join(f"USER={'a' * n}\0" for n in range(2, 250)) + "PATH=/bin\0"
     run = [message((1, message((102, message((7, "a" * 300_000))))))] * 11
     named = Parts(run, [strings(nested_names)], stream=message((1, 11), (3, 1)))
@@ -565,14 +577,14 @@ def test_what_a_small_report_may_cost_is_bounded(field_spans: Parts, said: str, 
 
 
 def test_a_file_that_changes_meanwhile_gives_no_copy(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = redact._Report.write
+    original = redact._RedactedReport.write
 
-    def changing(self: redact._Report, out: BinaryIO) -> None:
+    def changing(self: redact._RedactedReport, out: BinaryIO) -> None:
         original(self, out)
         with planted.open("ab") as f:
             f.write(b"more")
 
-    monkeypatch.setattr(redact._Report, "write", changing)
+    monkeypatch.setattr(redact._RedactedReport, "write", changing)
     with pytest.raises(TracekitError, match=r"changed while it was open: it had .* bytes, now .*\nHint: wait until"):
         tk.redact(planted, planted.with_name("out.nsys-rep"))
     assert [p.name for p in planted.parent.iterdir()] == [planted.name]

@@ -360,7 +360,7 @@ def test_the_string_table_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     capture = ExportCapture(Source(FEATURES))
     assert capture.strings is capture.strings
     assert capture.labels("ENUM_CUDA_MEM_KIND") is capture.labels("ENUM_CUDA_MEM_KIND")
-    assert capture.small("streams") is capture.small("streams")
+    assert capture.machine_table("streams") is capture.machine_table("streams")
     capture.close()
 
 
@@ -529,7 +529,10 @@ def test_an_export_without_meta_data(tmp_path: Path) -> None:
 
 def test_an_export_without_strings_has_no_names(tmp_path: Path) -> None:
     path = edited(tmp_path, "DROP TABLE StringIds")
-    with tk.load(path, "nsys-sqlite") as trace, pytest.warns(tk.TracekitWarning, match="52 rows of kernels name a str"):
+    with (
+        tk.load(path, "nsys-sqlite") as trace,
+        pytest.warns(tk.TracekitWarning, match="52 rows of kernels refer to unknown"),
+    ):
         assert trace.table("kernels", ["name"])["name"].null_count == 52
 
 

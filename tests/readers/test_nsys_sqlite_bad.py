@@ -370,7 +370,7 @@ def test_rows_that_end_before_they_start_are_kept_and_counted(tmp_path: Path) ->
 
 def test_dangling_string_ids(tmp_path: Path) -> None:
     path = edited(tmp_path, f"UPDATE {KERNEL} SET demangledName = 999999 WHERE rowid < 4")
-    message = "3 rows of kernels name a string that is not in the file: name left empty"
+    message = "3 rows of kernels refer to unknown strings: their name is null"
     with tk.load(path) as trace, pytest.warns(TracekitWarning, match=f"^{path}: {message}$"):
         names = trace["kernels"]["name"]
     assert names[:3].null_count == 3
@@ -387,7 +387,9 @@ def test_repeated_string_ids(tmp_path: Path) -> None:
         "ALTER TABLE fresh RENAME TO StringIds",
     )
     with tk.load(path) as trace, tk.load(SMALL) as same:
-        with pytest.warns(TracekitWarning, match=r"\d+ strings repeat an id: the first of each is used"):
+        with pytest.warns(
+            TracekitWarning, match=r"\d+ strings have the id of another string: the first string of each id is used"
+        ):
             names = trace["kernels"]["name"]
         assert names.equals(same["kernels"]["name"])
 
@@ -400,13 +402,19 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
         "UPDATE TARGET_INFO_GPU SET name = CAST(x'80' AS TEXT) WHERE rowid = 1",
         "UPDATE META_DATA_EXPORT SET value = CAST(x'3132ff' AS TEXT) WHERE name = 'EXPORT_PRODUCT_VERSION'",
     )
-    with pytest.warns(TracekitWarning, match="1 texts of META_DATA_EXPORT.value are not UTF-8: repaired"):
+    with pytest.warns(
+        TracekitWarning, match="1 strings of META_DATA_EXPORT.value are not UTF-8: invalid bytes are replaced"
+    ):
         trace = tk.load(path)
-    with pytest.warns(TracekitWarning, match="1 texts of StringIds.value are not UTF-8: repaired"):
+    with pytest.warns(TracekitWarning, match="1 strings of StringIds.value are not UTF-8: invalid bytes are replaced"):
         assert trace["kernels"]["short_name"][0].as_py() == "�A�"
-    with pytest.warns(TracekitWarning, match=r"\d+ texts of NVTX_EVENTS.text are not UTF-8: repaired"):
+    with pytest.warns(
+        TracekitWarning, match=r"\d+ strings of NVTX_EVENTS.text are not UTF-8: invalid bytes are replaced"
+    ):
         assert set(trace["nvtx_ranges"]["name"].to_pylist()) == {"A�("}
-    with pytest.warns(TracekitWarning, match="1 texts of TARGET_INFO_GPU.name are not UTF-8: repaired"):
+    with pytest.warns(
+        TracekitWarning, match="1 strings of TARGET_INFO_GPU.name are not UTF-8: invalid bytes are replaced"
+    ):
         assert trace.devices["name"][0] == "�"
     assert trace.info["tool_version"] == "12�"
     trace.close()
@@ -469,7 +477,7 @@ def test_numbers_of_either_kind_in_a_real_column(tmp_path: Path, column: str) ->
 def test_a_newer_schema_is_read_with_a_warning(tmp_path: Path) -> None:
     newer = "UPDATE META_DATA_EXPORT SET value = '4.1.7' WHERE name = 'EXPORT_SCHEMA_VERSION'"
     path = edited(tmp_path, newer)
-    message = "schema 4.1.7 is newer than 3.25, the newest known: what is known of it is read"
+    message = "schema 4.1.7 is newer than 3.25, the newest supported: new tables and columns are ignored"
     with pytest.warns(TracekitWarning, match=f"^{path}: {message}$"), tk.load(path) as trace:
         assert trace["kernels"].num_rows == 52
 

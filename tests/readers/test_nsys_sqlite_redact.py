@@ -253,7 +253,7 @@ def test_old_exports_without_settings_are_redacted(tmp_path: Path) -> None:
         (
             "CREATE TRIGGER t AFTER UPDATE ON StringIds BEGIN DELETE FROM StringIds; END",
             TracekitError,
-            "holds 1 triggers, which would run when it is changed\nHint: drop them, or export it again",
+            "holds 1 triggers, which would run while it is redacted\nHint: drop them, or export the report again",
         ),
         (
             "CREATE UNIQUE INDEX one ON META_DATA_CAPTURE(name, value)",
@@ -278,7 +278,7 @@ def test_other_encodings_are_refused(tmp_path: Path) -> None:
         db.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
         db.execute("CREATE TABLE ThreadNames (nameId INTEGER)")
         db.commit()
-    with pytest.raises(UnsupportedVersionError, match="its texts are encoded in UTF-16le; only UTF-8 is redacted"):
+    with pytest.raises(UnsupportedVersionError, match="its strings are encoded in UTF-16le; only UTF-8 is supported"):
         tk.redact(path, tmp_path / "out.sqlite")
 
 
@@ -344,9 +344,7 @@ def test_names_that_are_no_unicode_are_refused(tmp_path: Path) -> None:
     data = edited(tmp_path, "CREATE TABLE scratch (hello TEXT)").read_bytes()
     path = tmp_path / "odd.sqlite"
     path.write_bytes(data.replace(b"scratch", b"scr\xe9tch").replace(b"hello", b"h\xe9llo"))
-    with pytest.raises(
-        CorruptTraceError, match=r"odd\.sqlite: .*a table or column has a name that is not UTF-8\nHint: "
-    ):
+    with pytest.raises(CorruptTraceError, match=r"odd\.sqlite: .*the name of a table or column is not UTF-8\nHint: "):
         tk.redact(path, tmp_path / "out.sqlite")
 
 
@@ -370,7 +368,7 @@ def test_a_target_that_exists_is_kept(planted: Path) -> None:
 
 def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy fits, what is made of it does not."""
-    original = redact._opened
+    original = redact._writable_database
 
     @contextlib.contextmanager
     def small(path: Path) -> Iterator[sqlite3.Connection]:
@@ -378,8 +376,8 @@ def test_a_disk_that_fills_up_is_the_fault_of_the_target(planted: Path, monkeypa
             db.execute("PRAGMA max_page_count = 1")
             yield db
 
-    monkeypatch.setattr(redact, "_opened", small)
-    monkeypatch.setattr(redact._Export, "_empty_outputs", lambda self: self.db.execute(FILLED))
+    monkeypatch.setattr(redact, "_writable_database", small)
+    monkeypatch.setattr(redact._RedactedExport, "_redact_outputs", lambda self: self.db.execute(FILLED))
     with pytest.raises(ExportError, match=r"cannot be written: No space left on device\nHint: make room on the disk"):
         tk.redact(planted, planted.with_name("out.sqlite"))
     assert [p.name for p in planted.parent.iterdir()] == [planted.name]
@@ -484,17 +482,17 @@ def test_no_unredacted_copy_stands_on_the_disk_meanwhile(tmp_path: Path, monkeyp
     monkeypatch.setenv("SQLITE_TMPDIR", str(temporary))
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     path = large(source, 30_000)
-    original = redact._Export.redact
+    original = redact._RedactedExport.redact
     found: list[list[str]] = []
 
-    def watched(self: redact._Export) -> dict[str, int]:
+    def watched(self: redact._RedactedExport) -> dict[str, int]:
         assert self.db.execute("SELECT count(*) FROM StringIds WHERE id >= 100000").fetchone() == (30_000,)
         found.append(holding_the_marker(target, temporary))
         counts = original(self)
         found.append(holding_the_marker(target, temporary))
         return counts
 
-    monkeypatch.setattr(redact._Export, "redact", watched)
+    monkeypatch.setattr(redact._RedactedExport, "redact", watched)
     assert tk.redact(path, target / "out.sqlite")["environment"] >= 30_000
     assert found == [[], []]
     assert holding_the_marker(source) == [path.name]
@@ -596,19 +594,19 @@ def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatc
     path = edited(
         tmp_path, f"CREATE TABLE wide (a INTEGER, {columns})", "INSERT INTO wide (a) SELECT id FROM StringIds"
     )
-    monkeypatch.setattr(rewriting, "LEAST_VALUES", 1000)
+    monkeypatch.setattr(rewriting, "MIN_VALUES", 1000)
     monkeypatch.setattr(rewriting, "VALUES_PER_BYTE", 0)
     with pytest.raises(
-        CorruptTraceError, match=r"bytes hold more than .* values that may be texts\nHint: export it again"
+        CorruptTraceError, match=r"bytes hold over .* values that may be strings\nHint: export it again"
     ):
         tk.redact(path, tmp_path / "out.sqlite")
 
 
 def test_more_text_than_the_size_allows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = edited(tmp_path)
-    monkeypatch.setattr(rewriting, "LEAST_TEXT", -rewriting.TEXT_PER_BYTE * path.stat().st_size)
+    monkeypatch.setattr(rewriting, "MIN_STRING_BYTES", -rewriting.STRING_BYTES_PER_BYTE * path.stat().st_size)
     with pytest.raises(
-        CorruptTraceError, match=r"its texts are more than 4 times as long as the file\nHint: export it again"
+        CorruptTraceError, match=r"its strings have over 4 times as many bytes as the file\nHint: export it again"
     ):
         tk.redact(path, tmp_path / "out.sqlite")
 
@@ -673,21 +671,21 @@ def test_pages_that_lead_to_the_same_page_again_and_again_are_refused(tmp_path: 
     done = subprocess.run(command, cwd=FIXTURES.parent, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
-        f"CorruptTraceError {path}: cannot be redacted: its pages or rows do not hold together"
+        f"CorruptTraceError {path}: cannot be redacted: SQLite finds its pages or rows damaged"
     )
     assert [p.name for p in tmp_path.iterdir()] == ["loop.sqlite"]
 
 
 def test_a_file_that_changes_meanwhile_gives_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = edited(tmp_path)
-    opened = redact._opened
+    opened = redact._writable_database
 
     def changing(uri: str) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         with path.open("ab") as f:
             f.write(bytes(4096))
         return opened(uri)
 
-    monkeypatch.setattr(redact, "_opened", changing)
+    monkeypatch.setattr(redact, "_writable_database", changing)
     with pytest.raises(TracekitError, match=r"changed while it was open: it had .* bytes, now .*\nHint: wait until"):
         tk.redact(path, tmp_path / "out.sqlite")
     assert [p.name for p in tmp_path.iterdir()] == ["edited.sqlite"]

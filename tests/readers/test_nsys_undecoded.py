@@ -12,7 +12,7 @@ import pytest
 import tracekit as tk
 from tests.readers.nsys_rep_files import CAPTURES, SHARED
 from tracekit.errors import TracekitWarning
-from tracekit.readers.nsys.export import sources
+from tracekit.readers.nsys.export import decoded_tables
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.readers.nsys_sqlite.tables import ExportTables
 from tracekit.registry import Source
@@ -41,13 +41,13 @@ def test_every_form_lists_the_same(name: str) -> None:
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda p: p.stem)
 def test_a_table_with_rows_is_read_or_listed(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
-    pieces = ExportTables.pieces
+    batches = ExportTables.batches
 
     def noting(self: ExportTables, requests: Sequence[Request[object]]) -> object:
         asked.update(r.table for r in requests)
-        return pieces(self, requests)
+        return batches(self, requests)
 
-    monkeypatch.setattr(ExportTables, "pieces", noting)
+    monkeypatch.setattr(ExportTables, "batches", noting)
     with tk.load(export) as trace:
         for name in trace.tables:
             trace.table(name)
@@ -58,7 +58,7 @@ def test_a_table_with_rows_is_read_or_listed(export: Path, monkeypatch: pytest.M
     others = {n: count for n, count in rows.items() if count and n not in asked and not n.startswith("ENUM_")}
     assert listed == others
     assert asked.isdisjoint(listed)
-    assert asked <= sources() | {n for n in asked if n.startswith("ENUM_")}
+    assert asked <= decoded_tables() | {n for n in asked if n.startswith("ENUM_")}
 
 
 def test_a_table_that_cannot_be_counted_is_warned_of(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_table_that_cannot_be_counted_is_warned_of(tmp_path: Path) -> None:
         db.execute("INSERT INTO own VALUES (1), (2)")
         db.execute("CREATE TABLE hollow (a)")
     capture = ExportCapture(Source(path))
-    with pytest.warns(TracekitWarning, match="1 tables that are not decoded cannot be counted: table mine"):
+    with pytest.warns(TracekitWarning, match="1 undecoded tables cannot be counted: table mine"):
         counts = capture.undecoded
     assert counts["own"] == 2
     assert counts.keys().isdisjoint({"mine", "hollow"})

@@ -11,7 +11,7 @@ import tracekit as tk
 from tests.conftest import SHARED
 from tests.readers.databases import FIXTURES, columns_of, edited
 from tracekit import schemas
-from tracekit.readers.nsys.lookups import kind_of
+from tracekit.readers.nsys.lookups import arrow_type
 from tracekit.readers.nsys.versions import (
     ADDED,
     CONTEXTS,
@@ -20,7 +20,7 @@ from tracekit.readers.nsys.versions import (
     FACT_TABLES,
     LABELS,
     NEWEST_SCHEMA,
-    Added,
+    AddedColumn,
 )
 
 PUBLIC = sorted(p for folder in ("nsys_sqlite", "nsys_pairs") for p in (SHARED / "corpus" / folder).glob("**/*.sqlite"))
@@ -37,7 +37,7 @@ def declared(source: str) -> dict[str, str]:
     return {t: c.name for t, schema in schemas.tables().items() for c in schema.columns if c.source == source}
 
 
-def with_table(added: Added) -> list[Path]:
+def with_table(added: AddedColumn) -> list[Path]:
     """The two smallest captures whose export has the table of a column."""
     exports = sorted(FIXTURES.glob("*.sqlite"), key=lambda p: p.stat().st_size)
     return [p for p in exports if columns_of(p, added.column.partition(".")[0])][:2]
@@ -62,7 +62,7 @@ def test_declared_columns_are_those_that_tables_are_made_of() -> None:
 
 
 @pytest.mark.parametrize("added", [a for a in ADDED if with_table(a)], ids=lambda a: a.column)
-def test_an_export_without_a_column_reads_alike(tmp_path: Path, added: Added) -> None:
+def test_an_export_without_a_column_reads_alike(tmp_path: Path, added: AddedColumn) -> None:
     """Without the column, only what is made of it is null."""
     table, _, column = added.column.partition(".")
     made = set(declared(added.column).items())
@@ -144,6 +144,6 @@ def test_what_others_add_to_an_export_does_not_disturb(tmp_path: Path, capture: 
 
 def test_types_of_source_columns() -> None:
     texts = {"NVTX_EVENTS.jsonText", "PROCESSES.name", "StringIds.value", "TARGET_INFO_GPU.uuid"}
-    assert {str(kind_of(*c.split("."))) for c in texts} == {"string"}
-    assert str(kind_of("NVTX_EVENTS", "doubleValue")) == "double"
-    assert str(kind_of("NVTX_EVENTS", "start")) == "int64"
+    assert {str(arrow_type(*c.split("."))) for c in texts} == {"string"}
+    assert str(arrow_type("NVTX_EVENTS", "doubleValue")) == "double"
+    assert str(arrow_type("NVTX_EVENTS", "start")) == "int64"

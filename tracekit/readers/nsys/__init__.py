@@ -1,1 +1,1 @@
-"""What all forms of a Nsight Systems capture share: source tables in, declared tables out."""
+"""Convert the source tables of any Nsight Systems format to declared tables."""

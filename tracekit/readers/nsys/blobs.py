@@ -1,7 +1,8 @@
-"""Extended NVTX payloads as exports made with ``--include-blobs`` hold them, as the text that a report gives of them.
+"""Format the extended NVTX payloads of exports made with ``--include-blobs`` as the text that a report has for them.
 
-A blob is the number of its payloads, then schema, size and place in the blob of each, all of 8 bytes, then their bytes.
-As text each is its schema and its bytes in hexadecimal numbers; a blob of any other form is hexadecimal numbers alone.
+A blob holds the number of its payloads, then the schema, size and offset of each payload (8 bytes each), then their
+bytes. The text of a payload is its schema and its bytes as hexadecimal digits; a blob of any other form becomes
+hexadecimal digits alone.
 """
 
 from __future__ import annotations
@@ -16,71 +17,76 @@ import pyarrow.compute as pc
 from tracekit.readers.common.protobuf.decoding import extract_strings
 
 if TYPE_CHECKING:
-    Octets: TypeAlias = npt.NDArray[np.uint8]
-    Places: TypeAlias = npt.NDArray[np.int64]
+    Bytes: TypeAlias = npt.NDArray[np.uint8]
+    Offsets: TypeAlias = npt.NDArray[np.int64]
 
 COLUMN = "binaryData"
-MOST_BYTES = (1 << 30) - 1
+MAX_BYTES = (1 << 30) - 1
 COUNT_BYTES, ITEM_BYTES = 8, 24
 _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).reshape(256, 2)
 
 
-def texts(column: pa.Array) -> pa.Array:
-    """Tell payloads: n values of bytes or text in, n texts out, null where there is none.
+def format_blobs(column: pa.Array) -> pa.Array:
+    """Format n blobs as n strings; null stays null.
 
     Raises:
-        ValueError: They are more than 1 GiB.
+        ValueError: The blobs have more than 1 GiB in all.
     """
     raw = column.cast(pa.binary())
     if raw.null_count == len(raw):
         return pa.nulls(len(raw), pa.string())
     edges = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset :][: len(raw) + 1].astype(np.int64)
-    octets = np.frombuffer(raw.buffers()[2] or b"", np.uint8)[edges[0] : edges[-1]]
-    if len(octets) > MOST_BYTES:
-        raise ValueError(f"{len(octets)} bytes of NVTX payloads at once")
+    data = np.frombuffer(raw.buffers()[2] or b"", np.uint8)[edges[0] : edges[-1]]
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{len(data)} bytes of NVTX payloads in one batch; at most {MAX_BYTES} are supported")
     rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
-    places = np.full(len(raw), -1)
-    places[rows] = np.arange(len(rows))
+    indices = np.full(len(raw), -1)
+    indices[rows] = np.arange(len(rows))
     starts, stops = edges[rows] - edges[0], edges[rows + 1] - edges[0]
-    return _told(octets, starts, stops).cast(pa.string()).take(pa.array(places, mask=places < 0))
+    return _format_consecutive_blobs(data, starts, stops).cast(pa.string()).take(pa.array(indices, mask=indices < 0))
 
 
-def _told(octets: Octets, starts: Places, stops: Places) -> pa.Array:
-    """Tell n blobs, one after another in some bytes: n texts out."""
-    of, schemas, begins, ends = _items(octets, starts, stops)
-    alone = np.setdiff1d(np.arange(len(starts)), of)
-    order = np.argsort(np.concatenate([of, alone]), kind="stable")
-    begins, ends = np.concatenate([begins, starts[alone]])[order], np.concatenate([ends, stops[alone]])[order]
-    digits = extract_strings(_DIGITS[octets].reshape(-1), 2 * np.stack([begins, ends], axis=1).reshape(-1))
+def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> pa.Array:
+    """Format n consecutive blobs of a buffer as n strings."""
+    owners, schemas, payload_starts, payload_stops = _payloads(data, starts, stops)
+    others = np.setdiff1d(np.arange(len(starts)), owners)
+    order = np.argsort(np.concatenate([owners, others]), kind="stable")
+    payload_starts = np.concatenate([payload_starts, starts[others]])[order]
+    payload_stops = np.concatenate([payload_stops, stops[others]])[order]
+    digits = extract_strings(
+        _DIGITS[data].reshape(-1), 2 * np.stack([payload_starts, payload_stops], axis=1).reshape(-1)
+    )
     numbers = pc.binary_join_element_wise(pa.array(schemas).cast(pa.string()), "", ":").cast(pa.binary())
-    heads = pa.concat_arrays([numbers, pa.array([b""] * len(alone), pa.binary())]).take(pa.array(order))
-    firsts = np.searchsorted(np.concatenate([of, alone])[order], np.arange(len(starts) + 1))
+    heads = pa.concat_arrays([numbers, pa.array([b""] * len(others), pa.binary())]).take(pa.array(order))
+    firsts = np.searchsorted(np.concatenate([owners, others])[order], np.arange(len(starts) + 1))
     each = pc.binary_join_element_wise(heads, digits, b"")
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(firsts, pa.int32()), each), b",")
 
 
-def _items(octets: Octets, starts: Places, stops: Places) -> tuple[Places, npt.NDArray[np.uint64], Places, Places]:
-    """Find the payloads of n blobs: of which blob, schema, begin and end of each; none of a blob of another form."""
-    counts = _counts(octets, starts, stops)
-    of = np.repeat(np.arange(len(starts)), counts)
-    nth = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    at = starts[of] + COUNT_BYTES + ITEM_BYTES * nth
-    schemas, sizes, offsets = octets[at[:, None] + np.arange(ITEM_BYTES)].view("<u8").reshape(-1, 3).T
-    room = (stops - starts)[of].astype(np.uint64)
+def _payloads(data: Bytes, starts: Offsets, stops: Offsets) -> tuple[Offsets, npt.NDArray[np.uint64], Offsets, Offsets]:
+    """Return the blob number, schema, start and end of each payload of n blobs; none for blobs of another form."""
+    counts = _payload_counts(data, starts, stops)
+    owners = np.repeat(np.arange(len(starts)), counts)
+    indices = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    offsets_of_items = starts[owners] + COUNT_BYTES + ITEM_BYTES * indices
+    schemas, sizes, offsets = data[offsets_of_items[:, None] + np.arange(ITEM_BYTES)].view("<u8").reshape(-1, 3).T
+    room = (stops - starts)[owners].astype(np.uint64)
     fits = (offsets <= room) & (sizes <= room)
-    begins = starts[of] + np.where(fits, offsets, 0).astype(np.int64)
-    ends = begins + np.where(fits, sizes, 0).astype(np.int64)
-    first = starts[of] + COUNT_BYTES + ITEM_BYTES * counts[of]
-    fits &= (begins >= np.where(nth == 0, first, np.roll(ends, 1))) & (ends <= stops[of])
-    kept = ~np.isin(of, of[~fits])
-    return of[kept], np.ascontiguousarray(schemas[kept]), begins[kept], ends[kept]
+    payload_starts = starts[owners] + np.where(fits, offsets, 0).astype(np.int64)
+    payload_stops = payload_starts + np.where(fits, sizes, 0).astype(np.int64)
+    first_start = starts[owners] + COUNT_BYTES + ITEM_BYTES * counts[owners]
+    fits &= (payload_starts >= np.where(indices == 0, first_start, np.roll(payload_stops, 1))) & (
+        payload_stops <= stops[owners]
+    )
+    valid = ~np.isin(owners, owners[~fits])
+    return owners[valid], np.ascontiguousarray(schemas[valid]), payload_starts[valid], payload_stops[valid]
 
 
-def _counts(octets: Octets, starts: Places, stops: Places) -> Places:
-    """How many payloads each of n blobs says it has; 0 where it has no room for so many."""
+def _payload_counts(data: Bytes, starts: Offsets, stops: Offsets) -> Offsets:
+    """Return the number of payloads that each of n blobs announces; 0 where they would not fit in the blob."""
     counts = np.zeros(len(starts), np.int64)
     long = np.flatnonzero(stops - starts >= COUNT_BYTES)
-    said = octets[starts[long, None] + np.arange(COUNT_BYTES)].view("<u8").reshape(-1)
+    announced = data[starts[long, None] + np.arange(COUNT_BYTES)].view("<u8").reshape(-1)
     room = ((stops - starts)[long] - COUNT_BYTES) // ITEM_BYTES
-    counts[long] = np.where(said <= room.astype(np.uint64), said, 0).astype(np.int64)
+    counts[long] = np.where(announced <= room.astype(np.uint64), announced, 0).astype(np.int64)
     return counts

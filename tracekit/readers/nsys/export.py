@@ -1,4 +1,4 @@
-"""One export of Nsight Systems, whatever its form, as declared tables."""
+"""Read an export of Nsight Systems, in any of its formats, as declared tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.nsys.capture import NsysCapture
-from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, LOOKED_UP, NEWEST_SCHEMA
+from tracekit.readers.nsys.versions import CONTEXTS, DEVICES, FACT_TABLES, LOOKUP_TABLES, NEWEST_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ _NO_RECORDS = ("ENUM_", "sqlite_")
 
 
 class Export(NsysCapture):
-    """An opened export: declared tables on demand, only the columns asked for."""
+    """An opened export, whose declared tables are read on demand and by column."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
@@ -32,35 +32,37 @@ class Export(NsysCapture):
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """What the export holds and no declared table is made of: number of rows by source table, where it has any.
+        """Number of rows of each source table that no declared table is made of, where it has any.
 
-        Labels of numbers (``ENUM_*``) are not listed. Tables that cannot be counted are warned of.
+        ``ENUM_*`` tables, which hold labels, are not listed. A warning is issued for tables that cannot be counted.
         """
-        used, counts, failed = sources(), {}, []
+        decoded, counts, errors = decoded_tables(), {}, []
         for table in self.tables.columns:
-            if table not in used and not table.startswith(_NO_RECORDS):
+            if table not in decoded and not table.startswith(_NO_RECORDS):
                 try:
                     counts[table] = self.tables.counts([(table, None)])[0]
                 except CorruptTraceError as e:
-                    failed.append(e.message)
-        if failed:
-            warn(f"{len(failed)} tables that are not decoded cannot be counted: {failed[0]}", path=self.path)
+                    errors.append(e.message)
+        if errors:
+            warn(f"{len(errors)} undecoded tables cannot be counted: {errors[0]}", path=self.path)
         return {table: rows for table, rows in counts.items() if rows}
 
     def _check_version(self) -> None:
-        """Warn of an export newer than the newest known one; what is known of it is read."""
-        facts = {r["name"]: r["value"] for r in self.small("capture_info").to_pylist()}
+        """Warn if the schema of the export is newer than the newest supported one."""
+        facts = {r["name"]: r["value"] for r in self.machine_table("capture_info").to_pylist()}
         version = facts.get("schema_version", "")
         numbers = tuple(int(n) for n in re.findall(r"\d{1,9}", version)[:2])
         if numbers > NEWEST_SCHEMA:
             newest = ".".join(map(str, NEWEST_SCHEMA))
-            what = f"schema {version} is newer than {newest}, the newest known: what is known of it is read"
-            warn(what, path=self.path)
+            message = (
+                f"schema {version} is newer than {newest}, the newest supported: new tables and columns are ignored"
+            )
+            warn(message, path=self.path)
 
 
 @functools.cache
-def sources() -> frozenset[str]:
-    """Return the source tables that declared tables are made of, directly or by what is looked up in them."""
+def decoded_tables() -> frozenset[str]:
+    """Return the names of the source tables that are read for declared tables, including lookup tables."""
     declared = (str(c.source) for schema in schemas.tables().values() for c in schema.columns if c.source)
     origins = (origin.table for origin in (*DEVICES, *CONTEXTS))
-    return frozenset((*(s.partition(".")[0] for s in declared), *origins, *FACT_TABLES, *LOOKED_UP))
+    return frozenset((*(s.partition(".")[0] for s in declared), *origins, *FACT_TABLES, *LOOKUP_TABLES))

@@ -1,4 +1,4 @@
-"""Ids of nsys that hold machine, process and thread in one number."""
+"""Unpack global ids, which hold the numbers of a machine, a process and a thread in one integer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1
 
 
-def process_id(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Unpack the process number from ids that hold machine, process and thread (``globalTid``, ``globalPid``)."""
+def process_ids(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return the process ids of global ids (``globalTid``, ``globalPid``)."""
     return pc.bit_wise_and(pc.shift_right(column, ID_BITS), ID_MASK)
 
 
-def thread_id(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Unpack the thread number from ids that hold machine, process and thread."""
+def thread_ids(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return the thread ids of global ids (``globalTid``)."""
     return pc.bit_wise_and(column, ID_MASK)

@@ -1,4 +1,4 @@
-"""GPU metrics of an export: samples, with the metric named and the GPU unpacked from the type id."""
+"""Resolve the metric names and GPU numbers of GPU metric samples."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ GPU_MASK = 0xFF
 METRICS = "TARGET_INFO_GPU_METRICS"
 
 
-def device_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """The GPU: the lowest byte of the type id."""
+def device_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return the GPU of each sample: the lowest byte of its type id."""
     return pc.bit_wise_and(raw["typeId"], GPU_MASK)
 
 
-def metric(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Name of the metric, by type and metric id."""
+def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the name of the metric of each sample, by type id and metric id."""
     names: dict[tuple[int | None, ...], str] = {}
     if METRICS in capture.tables.columns:
         types, metrics, listed = (c.to_pylist() for c in capture.fetch(METRICS, ["typeId", "metricId", "metricName"]))
@@ -31,4 +31,7 @@ def metric(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
     return col.dictionary_array(numbers, pa.array([names.get(k) for k in keys], pa.string()))
 
 
-RESOLVERS: dict[str, Resolver] = {"device_id": (("typeId",), device_id), "metric": (("typeId", "metricId"), metric)}
+RESOLVERS: dict[str, Resolver] = {
+    "device_id": (("typeId",), device_ids),
+    "metric": (("typeId", "metricId"), metric_names),
+}

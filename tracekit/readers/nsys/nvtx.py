@@ -1,7 +1,7 @@
-"""NVTX events of an export: ranges and marks, with domains, categories and payloads resolved.
+"""Resolve names, domains, categories and payloads of NVTX ranges and marks.
 
-An event has its text inline or as a registered string. Domains and categories are named by events of their own, valid
-within one process; a category belongs to a domain.
+An event has its text inline or as a registered string. Domains and categories are named by separate events, whose names
+are valid within one process; a category belongs to a domain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import ids
-from tracekit.readers.nsys.lookups import request
+from tracekit.readers.nsys.lookups import source_request
 from tracekit.readers.nsys.tables import Where
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.lookups import Lookups, Resolver
     from tracekit.readers.nsys.tables import Request
 
-EVENTS = "NVTX_EVENTS"
+SOURCE_TABLE = "NVTX_EVENTS"
 PUSH_POP, START_END = (59, 70), (60, 71)
 MARKS = (34, 65)
 
@@ -34,90 +34,90 @@ FILTERS = {
 _DEFINITION_BYTES = 1 << 10
 _INTS = {"uint64": "uint64Value", "int64": "int64Value", "uint32": "uint32Value", "int32": "int32Value"}
 _FLOATS = {"double": "doubleValue", "float": "floatValue"}
-_TEXTS = {"json": "jsonText", "binary": "binaryData"}
-_SOURCES = (*_INTS.items(), *_FLOATS.items(), ("json", "jsonTextId"), *_TEXTS.items())
-_PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_TEXTS.values())
+_STRINGS = {"json": "jsonText", "binary": "binaryData"}
+_SOURCES = (*_INTS.items(), *_FLOATS.items(), ("json", "jsonTextId"), *_STRINGS.items())
+_PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_STRINGS.values())
 
 
-def name(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
-    """The registered text where there is one, else the inline text."""
+def event_names(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
+    """Return the name of each event: the registered string, or else the inline text."""
     registered = capture.look_up(table, "name", raw["textId"], capture.strings)
     return col.coalesce_dictionaries(registered, col.single_array(raw["text"]))
 
 
-def kind(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """push_pop or start_end."""
+def range_kinds(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return the kind of each range: ``push_pop`` or ``start_end``."""
     is_start_end = pc.is_in(raw["eventType"], pa.array(START_END, pa.int64()))
     return col.compact_dictionary(is_start_end.cast(pa.int32()), pa.array(["push_pop", "start_end"]))
 
 
-def domain_id(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """The domain; an event without one is in the default domain."""
+def domain_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return the domain id of each event; 0, the default domain, where it has none."""
     domains = raw["domainId"]
     return pc.fill_null(domains, 0) if domains.null_count else domains
 
 
-def domain(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Key of the domain: process and domain id. The name is put there when the whole file is read."""
-    return _keys(raw["globalTid"], raw["domainId"])
+def domain_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return the key of each domain: process and domain id. ``resolve_names`` replaces keys by names."""
+    return _key_strings(raw["globalTid"], raw["domainId"])
 
 
-def category(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Key of the category: process, domain and category id. The name is put there when the whole file is read."""
-    return _keys(raw["globalTid"], raw["domainId"], raw["category"])
+def category_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return the key of each category: process, domain and category id. ``resolve_names`` replaces keys by names."""
+    return _key_strings(raw["globalTid"], raw["domainId"], raw["category"])
 
 
-def payload_type(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Which of the payload columns is filled; the first if several are."""
+def payload_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return the payload type of each event: the first of its payload columns that is not null."""
     sources = [(name, c) for name, c in _SOURCES if not col.is_empty(raw[c])]
     codes = [pc.if_else(raw[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
     names = pa.array([name for name, _ in sources], pa.string())
     return col.compact_dictionary(pc.coalesce(*codes), names) if codes else pa.nulls(len(raw), col.DICTIONARY)
 
 
-def payload_int(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """The integer payload."""
+def payload_ints(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return the integer payload of each event."""
     return col.coalesce(*(raw[c] for c in _INTS.values()))
 
 
-def payload_float(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """The floating point payload."""
+def payload_floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return the floating-point payload of each event."""
     return col.coalesce(*(raw[c] for c in _FLOATS.values()))
 
 
-def payload_text(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
-    """The JSON payload, inline or registered, else the binary payload as it was encoded."""
-    inline = [raw[c] for c in _TEXTS.values()]
+def payload_strings(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
+    """Return the JSON payload of each event, inline or registered, or else its binary payload."""
+    inline = [raw[c] for c in _STRINGS.values()]
     if col.is_empty(raw["jsonTextId"]):
         return col.coalesce(*inline)
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
-    capture.check_texts(table, registered)
+    capture.check_string_memory(table, registered)
     return col.coalesce(registered.cast(pa.string()), *inline)
 
 
 _COMMON: dict[str, Resolver] = {
-    "name": (("textId", "text"), name),
-    "domain_id": (("domainId",), domain_id),
-    "domain": (("globalTid", "domainId"), domain),
-    "category": (("globalTid", "domainId", "category"), category),
-    "payload_type": (_PAYLOADS, payload_type),
-    "payload_int": (tuple(_INTS.values()), payload_int),
-    "payload_float": (tuple(_FLOATS.values()), payload_float),
-    "payload_text": (("jsonTextId", *_TEXTS.values()), payload_text),
+    "name": (("textId", "text"), event_names),
+    "domain_id": (("domainId",), domain_ids),
+    "domain": (("globalTid", "domainId"), domain_keys),
+    "category": (("globalTid", "domainId", "category"), category_keys),
+    "payload_type": (_PAYLOADS, payload_types),
+    "payload_int": (tuple(_INTS.values()), payload_ints),
+    "payload_float": (tuple(_FLOATS.values()), payload_floats),
+    "payload_text": (("jsonTextId", *_STRINGS.values()), payload_strings),
 }
 RESOLVERS: dict[str, dict[str, Resolver]] = {
-    "nvtx_ranges": {**_COMMON, "kind": (("eventType",), kind)},
+    "nvtx_ranges": {**_COMMON, "kind": (("eventType",), range_kinds)},
     "nvtx_marks": _COMMON,
 }
 
 
-class Definition(NamedTuple):
-    """Events that name something.
+class NameDefinition(NamedTuple):
+    """The events that define the names of a column.
 
     Attributes:
-        column: Declared column of the names.
-        types: Event types.
-        keys: Columns that tell, with the process, what is named.
+        column: Declared column that holds the names.
+        types: Event types of the events.
+        keys: Source columns that, with the process, identify what is named.
     """
 
     column: str
@@ -125,55 +125,63 @@ class Definition(NamedTuple):
     keys: tuple[str, ...]
 
     def request(self) -> Request[dict[str, pa.Array]]:
-        """Ask for the events; each of them becomes a row of Python objects."""
+        """Return the request that reads the events; each of them becomes Python objects."""
         columns = ["start", "globalTid", "textId", "text", *self.keys]
-        return replace(request(EVENTS, columns, Where("eventType", self.types)), row_bytes=_DEFINITION_BYTES)
+        return replace(
+            source_request(SOURCE_TABLE, columns, Where("eventType", self.types)), row_bytes=_DEFINITION_BYTES
+        )
 
 
-DEFINITIONS = (Definition("domain", (75,), ("domainId",)), Definition("category", (33, 64), ("domainId", "category")))
+DEFINITIONS = (
+    NameDefinition("domain", (75,), ("domainId",)),
+    NameDefinition("category", (33, 64), ("domainId", "category")),
+)
 
 
-def unknown(capture: Lookups, wanted: Mapping[str, Sequence[str]]) -> list[Definition]:
-    """Return the definitions that columns of tables need and that are not read yet."""
-    columns = {c for table in RESOLVERS for c in wanted.get(table, ())}
-    return [d for d in DEFINITIONS if d.column in columns and d.column not in capture.names_of]
+def missing_definitions(capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]) -> list[NameDefinition]:
+    """Return the definitions that columns of tables need and that were not read yet."""
+    columns = {c for table in RESOLVERS for c in columns_by_table.get(table, ())}
+    return [d for d in DEFINITIONS if d.column in columns and d.column not in capture.defined_names]
 
 
-def learn(capture: Lookups, definition: Definition, raw: pa.Table) -> None:
-    """Keep which names the events gave, by process, domain and further keys; the earliest name counts."""
-    named = raw.append_column("name", name(capture, EVENTS, raw).cast(pa.string()))
-    named = named.append_column("process", ids.process_id(raw["globalTid"])).sort_by("start")
-    found: dict[str, str] = {}
+def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> None:
+    """Store the names that events define, by process, domain and further keys; the earliest name is used."""
+    named = raw.append_column("name", event_names(capture, SOURCE_TABLE, raw).cast(pa.string()))
+    named = named.append_column("process", ids.process_ids(raw["globalTid"])).sort_by("start")
+    names: dict[str, str] = {}
     for row in named.select(["process", *definition.keys, "name"]).to_pylist():
         process, domain, *rest, text = row.values()
-        key = _key(process, domain or 0, *rest)
+        key = _key_string(process, domain or 0, *rest)
         if text is not None and key is not None:
-            found.setdefault(key, text)
-    capture.names_of[definition.column] = found
+            names.setdefault(key, text)
+    capture.defined_names[definition.column] = names
 
 
-def tell_names(capture: Lookups, made: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Put names in the place of keys: columns of n rows in, the same out."""
-    return {c: _named(data, capture.names_of[c]) if c in capture.names_of else data for c, data in made.items()}
+def resolve_names(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """Replace the keys of domains and categories in some columns by their names."""
+    return {
+        c: _resolve_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
+        for c, data in columns.items()
+    }
 
 
-def _named(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Array:
-    """Resolve keys that events of their own have named: n keys in, n names out."""
-    used = col.single_array(keys)
+def _resolve_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Array:
+    """Return the name of each of n keys, null where it has none."""
+    encoded = col.single_array(keys)
     return col.dictionary_array(
-        used.indices, pa.array([names.get(k) for k in used.dictionary.to_pylist()], pa.string())
+        encoded.indices, pa.array([names.get(k) for k in encoded.dictionary.to_pylist()], pa.string())
     )
 
 
-def _keys(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
-    """Make texts of keys: n rows in, n texts out, null where a key is."""
+def _key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
+    """Return the key of each of n rows as a string, null where a part of it is null."""
     if any(col.is_empty(c) for c in rest):
         return pa.nulls(len(threads), col.DICTIONARY)
     numbers, rows = col.encode_rows(threads, domains, *rest)
-    processes = ids.process_id(pa.array([thread for thread, *_ in rows], pa.int64())).to_pylist()
-    keys = [_key(p, domain or 0, *others) for p, (_, domain, *others) in zip(processes, rows, strict=True)]
+    processes = ids.process_ids(pa.array([thread for thread, *_ in rows], pa.int64())).to_pylist()
+    keys = [_key_string(p, domain or 0, *others) for p, (_, domain, *others) in zip(processes, rows, strict=True)]
     return col.dictionary_array(numbers, pa.array(keys, pa.string()))
 
 
-def _key(*numbers: int | None) -> str | None:
+def _key_string(*numbers: int | None) -> str | None:
     return None if None in numbers else "/".join(map(str, numbers))

@@ -1,4 +1,7 @@
-"""The seam between a file of Nsight Systems and the declared tables: source tables, named as its exports name them."""
+"""The interface between the file formats of Nsight Systems and the declared tables.
+
+A format provides source tables, with the table and column names of nsys's exports.
+"""
 
 from __future__ import annotations
 
@@ -12,73 +15,73 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWID = "rowid"
-"""The number of a row, which every source table has."""
+"""Name of the column of row numbers, which every source table has."""
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 class Where(NamedTuple):
-    """Rows in which a column has one of some values; with no values, rows in which it is not null."""
+    """A condition on rows: a column has one of some values or, without values, is not null."""
 
     column: str
     values: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[Made]):
-    """Columns of a table that are wanted.
+class Request(Generic[Result]):
+    """A request to read columns of a source table.
 
     Attributes:
-        table: One of the source tables.
-        types: Columns and what they are read as: integers, reals, texts. A number that its type cannot hold leaves its
-            column of the piece wider; a column that the file lacks is null.
+        table: Name of the source table.
+        types: Columns, and the types that they are read as: integers, floats, strings. If a value does not fit, the
+            column gets a wider type in that batch. A column that the file lacks is null.
         where: Condition for the rows.
-        work: What to do with a piece; runs in several threads at once where there are several pieces.
-        row_bytes: Memory that a row takes beside its columns, as Python objects do.
+        work: Function that is called with each batch, on several threads at once if there are several batches.
+        row_bytes: Bytes of memory per row beside its columns, such as those of Python objects.
     """
 
     table: str
     types: Mapping[str, pa.DataType]
     where: Where | None
-    work: Callable[[pa.Table], Made]
+    work: Callable[[pa.Table], Result]
     row_bytes: int = 0
 
 
 class Tables(Protocol):
-    """An opened file as source tables.
+    """The source tables of an opened file.
 
     Attributes:
         path: The file.
-        columns: Columns of each source table it has.
-        hint: What to do about a damaged file.
+        columns: Columns of each of its source tables.
+        hint: Hint of errors about a damaged file.
     """
 
     path: Path
     hint: str
     columns: Mapping[str, tuple[str, ...]]
 
-    def counts(self, wanted: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Numbers of rows of tables that meet conditions; 0 if there is no such table."""
+    def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
+        """Return the number of rows of each table that meet a condition; 0 if there is no such table."""
         ...
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Number of the row at ``index`` among the rows of a table that meet a condition; None if there is none."""
+        """Return the row number of the row at ``index`` of those that meet a condition; None if there is none."""
         ...
 
-    def pieces(self, requests: Sequence[Request[Made]]) -> Iterator[tuple[int, Made]]:
-        """Read columns of tables, a piece of their rows at a time.
+    def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
+        """Read columns of several tables in batches.
 
         Yields:
-            Which request it is, and what its work made of a piece: those of one request in order, at least one, which
-            may have no rows.
+            The index of a request, and what its ``work`` returned for a batch. The batches of one request come in
+            order; there is at least one, which may have no rows.
 
         Raises:
-            CorruptTraceError: The file is damaged there.
+            CorruptTraceError: The file is damaged.
         """
         ...
 
-    def at_most(self, table: str) -> int:
-        """About how many rows a table has at most: to set memory aside, which is taken as they come."""
+    def max_rows(self, table: str) -> int:
+        """Return an upper bound of the number of rows of a table, for reserving memory."""
         ...
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Where exports of Nsight Systems differ from version to version, as data: the one place that says so.
+"""Tables, columns and labels of the exports of Nsight Systems, and how they differ between versions.
 
-No reader asks for a version. It asks for the tables and columns listed here and takes what it finds, so that exports
-read alike. An export names its schema since nsys 2021.5 (2.7.0), the newest known one is that of 2026.2.
+Readers do not check versions: they ask for the tables and columns listed here and use those that a file has. Exports
+have a schema version since nsys 2021.5 (2.7.0); the newest supported one is that of 2026.2.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 
 NEWEST_SCHEMA = (3, 25)
 
-MARKS = ("CUPTI_ACTIVITY_KIND_RUNTIME", "META_DATA_EXPORT", "EXPORT_META_DATA", "ProcessStreams", "ThreadNames")
-"""Tables one of which every export has beside its strings."""
+MARKER_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "META_DATA_EXPORT", "EXPORT_META_DATA", "ProcessStreams", "ThreadNames")
+"""Tables of which every export has at least one, beside its strings."""
 
 
-class Origin(NamedTuple):
+class SourceTable(NamedTuple):
     """A source table of a declared table about the machine.
 
     Attributes:
-        table: Its name.
-        columns: Declared columns, each with its source columns; the first that holds a value counts.
-        schemas: The schemas in which it was seen.
-        completes: Declared column by which it completes the rows of the origins before it; None if it does not.
+        table: Name of the source table.
+        columns: Source columns of each declared column; the first that is not null is used.
+        schemas: The schema versions in which it was seen.
+        completes: Declared column by which it fills nulls in the rows of the origins before it; None if it has rows of
+            its own.
     """
 
     table: str
@@ -33,8 +34,8 @@ class Origin(NamedTuple):
     completes: str | None = None
 
 
-class Added(NamedTuple):
-    """A source column that came with some schema: the last one known without it, and the first one known with it.
+class AddedColumn(NamedTuple):
+    """A source column that was added to the schema: the last version seen without it, and the first one with it.
 
     ``none`` is an export before schema 2.7.0.
     """
@@ -49,19 +50,19 @@ FACTS = {
     "EXPORT_PRODUCT_VERSION": "tool_version",
     "EXPORT_SCHEMA_VERSION": "schema_version",
 }
-"""Names of facts in the table of facts, and as they are declared."""
+"""Names of facts in exports, and the declared names."""
 
 FACT_TABLES = {"META_DATA_EXPORT": "3.4.0 on", "EXPORT_META_DATA": "2.7.0 to 3.1.7"}
-"""Tables of facts, and the schemas in which each was seen."""
+"""Tables of facts, and the schema versions in which each was seen."""
 
-LOOKED_UP = (
+LOOKUP_TABLES = (
     *("StringIds", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV"),
     *("ANALYSIS_DETAILS", "SystemInfo"),
 )
-"""Further tables in which something is looked up: texts, times, and what DLProf noted of the machine."""
+"""Further tables that are read: strings, times, and facts about the machine that DLProf added."""
 
 DEVICES = (
-    Origin(
+    SourceTable(
         "TARGET_INFO_GPU",
         {
             "device_id": ("id", "deviceId"),
@@ -84,7 +85,7 @@ DEVICES = (
         },
         "all; until 2020.5 with deviceId, name and busLocation alone",
     ),
-    Origin(
+    SourceTable(
         "TARGET_INFO_CUDA_GPU",
         {
             "device_id": ("deviceId",),
@@ -110,7 +111,7 @@ DEVICES = (
 )
 
 CONTEXTS = (
-    Origin(
+    SourceTable(
         "TARGET_INFO_CUDA_CONTEXT_INFO",
         {
             "process_id": ("processId",),
@@ -122,7 +123,7 @@ CONTEXTS = (
         },
         "3.7.2 on",
     ),
-    Origin(
+    SourceTable(
         "TARGET_INFO_CUDA_NULL_STREAM",
         {
             "process_id": ("processId",),
@@ -135,25 +136,25 @@ CONTEXTS = (
 )
 
 ADDED = (
-    Added("CUPTI_ACTIVITY_KIND_CUDA_EVENT.eventSyncId", "3.16.1", "3.20.3"),
-    Added("CUPTI_ACTIVITY_KIND_CUDA_EVENT.greenContextId", "3.4.0", "3.7.2"),
-    Added("CUPTI_ACTIVITY_KIND_CUDA_EVENT.timestamp", "3.20.3", "3.23.3"),
-    Added("CUPTI_ACTIVITY_KIND_KERNEL.clusterX", "3.20.3", "3.24.8"),
-    Added("CUPTI_ACTIVITY_KIND_KERNEL.clusterY", "3.20.3", "3.24.8"),
-    Added("CUPTI_ACTIVITY_KIND_KERNEL.clusterZ", "3.20.3", "3.24.8"),
-    Added("CUPTI_ACTIVITY_KIND_KERNEL.graphId", "3.20.3", "3.24.8"),
-    Added("CUPTI_ACTIVITY_KIND_KERNEL.greenContextId", "3.6.0", "3.13.2"),
-    Added("CUPTI_ACTIVITY_KIND_KERNEL.mangledName", "none", "2.7.0"),
-    Added("CUPTI_ACTIVITY_KIND_MEMCPY.copyCount", "3.17.1", "3.20.2"),
-    Added("CUPTI_ACTIVITY_KIND_MEMCPY.greenContextId", "3.6.0", "3.7.2"),
-    Added("CUPTI_ACTIVITY_KIND_MEMCPY.virtualAddress", "none", "2.7.0"),
-    Added("CUPTI_ACTIVITY_KIND_MEMSET.greenContextId", "3.6.0", "3.16.1"),
-    Added("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.eventSyncId", "3.16.1", "3.17.1"),
-    Added("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.greenContextId", "3.6.0", "3.7.2"),
-    Added("NVTX_EVENTS.binaryData", "3.6.0", "3.16.1"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_CUDA_EVENT.eventSyncId", "3.16.1", "3.20.3"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_CUDA_EVENT.greenContextId", "3.4.0", "3.7.2"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_CUDA_EVENT.timestamp", "3.20.3", "3.23.3"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_KERNEL.clusterX", "3.20.3", "3.24.8"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_KERNEL.clusterY", "3.20.3", "3.24.8"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_KERNEL.clusterZ", "3.20.3", "3.24.8"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_KERNEL.graphId", "3.20.3", "3.24.8"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_KERNEL.greenContextId", "3.6.0", "3.13.2"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_KERNEL.mangledName", "none", "2.7.0"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_MEMCPY.copyCount", "3.17.1", "3.20.2"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_MEMCPY.greenContextId", "3.6.0", "3.7.2"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_MEMCPY.virtualAddress", "none", "2.7.0"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_MEMSET.greenContextId", "3.6.0", "3.16.1"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.eventSyncId", "3.16.1", "3.17.1"),
+    AddedColumn("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.greenContextId", "3.6.0", "3.7.2"),
+    AddedColumn("NVTX_EVENTS.binaryData", "3.6.0", "3.16.1"),
 )
-"""Source columns of declared columns that older schemas lack; without a version of its own 2020.5 brought two more,
-MEMCPY.migrationCause and RUNTIME.callchainId."""
+"""Source columns of declared columns that older schemas lack. Two more, MEMCPY.migrationCause and RUNTIME.callchainId,
+were added in 2020.5 without a schema version."""
 
 MEMORY_KINDS = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
 COPY_KINDS = (
@@ -173,7 +174,7 @@ COPY_KINDS = (
     "Unified Device-to-Device",
 )
 
-_IN_ORDER: dict[str, tuple[str, ...]] = {
+_ORDERED_LABELS: dict[str, tuple[str, ...]] = {
     "ENUM_CUDA_KERNEL_LAUNCH_TYPE": ("Unknown", "Regular", "Coop Single Device", "Coop Multi Device"),
     "ENUM_CUDA_MEMCPY_OPER": COPY_KINDS,
     "ENUM_CUDA_MEM_KIND": MEMORY_KINDS,
@@ -190,12 +191,12 @@ _IN_ORDER: dict[str, tuple[str, ...]] = {
 }
 EVENT_CLASSES = {0: "CUDA runtime", 1: "CUDA driver", 13: "CUDA EGL driver", 26: "CUDA API", 67: "CUDA backtrace"}
 LABELS: dict[str, Mapping[int, str]] = {
-    **{name: dict(enumerate(listed)) for name, listed in _IN_ORDER.items()},
+    **{name: dict(enumerate(listed)) for name, listed in _ORDERED_LABELS.items()},
     "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
 }
-"""Labels of numbers, as nsys 2025.3 writes them: exports before schema 3.0 (2022.4) have no ``ENUM_*`` tables.
+"""Labels of enums, as nsys 2025.3 writes them, for exports without ``ENUM_*`` tables (before schema 3.0 of 2022.4).
 
-A table of an export wins over these."""
+The ``ENUM_*`` tables of an export take precedence."""
 
 ENUM_OF_COLUMN = {
     "launchType": "ENUM_CUDA_KERNEL_LAUNCH_TYPE",
@@ -208,4 +209,4 @@ ENUM_OF_COLUMN = {
     "flag": "ENUM_CUPTI_STREAM_TYPE",
     "eventClass": "ENUM_NSYS_EVENT_CLASS",
 }
-"""The labels that a source column is resolved with."""
+"""The enum whose labels a source column is resolved with."""

@@ -1,1 +1,1 @@
-"""Exports of Nsight Systems that are folders of one file a table (``nsys export --type parquetdir``, ``arrowdir``)."""
+"""Read exports of Nsight Systems with one file per table (``nsys export --type parquetdir`` or ``arrowdir``)."""

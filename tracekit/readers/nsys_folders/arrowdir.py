@@ -1,4 +1,4 @@
-"""Nsight Systems exports as folders of Arrow files (``nsys export --type arrowdir``)."""
+"""Reader of Nsight Systems exports that are folders of Arrow files (``nsys export --type arrowdir``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SUFFIX = ".arrow"
 
 
 def sniff(source: Source) -> bool:
-    """Whether a folder holds Arrow files that are named as tables of an export."""
+    """Return whether a folder holds Arrow files with the names of tables of an export."""
     return holds_export(source, _SUFFIX)
 
 

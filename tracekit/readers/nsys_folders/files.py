@@ -1,4 +1,4 @@
-"""One table of an export in a file of its own, read by column and in pieces of limited size."""
+"""Read the file of one table of an export, by column and in batches of limited size."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from tracekit.files import InputFile
     from tracekit.readers.common.budget import Budget
 
-PIECE_ROWS = 1 << 18
+BATCH_ROWS = 1 << 18
 
 
 class TableFile(Protocol):
-    """What a file says it holds.
+    """A file that holds one table, and its metadata.
 
     Attributes:
-        kind: What such a file is called.
-        magics: What such a file begins with.
-        schema: Its schema.
-        rows: Number of rows.
+        kind: Name of the file format.
+        magics: The first bytes of such files.
+        schema: Schema of the table.
+        rows: Number of rows that the metadata announces.
     """
 
     kind: ClassVar[str]
@@ -38,18 +38,18 @@ class TableFile(Protocol):
     def __init__(self, file: InputFile) -> None: ...
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Read columns of the file, at least one and none nested, a piece at a time; values are not checked.
+        """Read at least one column, none of them nested, in batches; values are not validated.
 
         Raises:
-            Damage: They would take more memory than they may.
+            Damage: The columns would take more memory than the budget allows.
         """
         ...
 
 
 class ParquetTable:
-    """A Parquet file; of a row group some pages are unpacked at a time.
+    """A Parquet file, of which a few pages are decompressed at a time.
 
-    Texts come as dictionaries: the few bytes of a page may stand for a long text on every row.
+    Strings are read as dictionaries, because the few bytes of a page may stand for a long string in every row.
     """
 
     kind: ClassVar[str] = "Parquet"
@@ -62,14 +62,14 @@ class ParquetTable:
         file.check()
         groups = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.rows: int = sum(group.num_rows for group in groups)
-        self._texts = [field.name for field in self.schema if is_string_type(field.type)]
+        self._string_columns = [field.name for field in self.schema if is_string_type(field.type)]
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Read columns of the file, at least one and none nested, a piece at a time; values are not checked."""
+        """Read at least one column, none of them nested, in batches; values are not validated."""
         parquet_pages.check_columns(file, self._metadata, columns, budget)
-        options = {"page_checksum_verification": True, "read_dictionary": self._texts}
+        options = {"page_checksum_verification": True, "read_dictionary": self._string_columns}
         with parquet.ParquetFile(file.native_path, metadata=self._metadata, **options) as opened:
-            for batch in opened.iter_batches(PIECE_ROWS, columns=list(columns)):
+            for batch in opened.iter_batches(BATCH_ROWS, columns=list(columns)):
                 file.check()
                 yield batch.select(list(columns))
 
@@ -81,8 +81,8 @@ class ArrowTable(arrow_ipc.IpcFile):
     magics: ClassVar[tuple[bytes, ...]] = (arrow_ipc.STREAM, arrow_ipc.FILE)
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Read columns of the file, at least one and none nested, a piece at a time; values are not checked."""
+        """Read at least one column, none of them nested, in batches; values are not validated."""
         self.check_sizes(file, budget)
         for batch in self.record_batches(file, columns):
-            for start in range(0, batch.num_rows, PIECE_ROWS):
-                yield batch.slice(start, PIECE_ROWS)
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield batch.slice(start, BATCH_ROWS)

@@ -1,4 +1,4 @@
-"""Nsight Systems exports as folders of Parquet files (``nsys export --type parquetdir``)."""
+"""Reader of Nsight Systems exports that are folders of Parquet files (``nsys export --type parquetdir``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SUFFIX = ".parquet"
 
 
 def sniff(source: Source) -> bool:
-    """Whether a folder holds Parquet files that are named as tables of an export."""
+    """Return whether a folder holds Parquet files with the names of tables of an export."""
     return holds_export(source, _SUFFIX)
 
 

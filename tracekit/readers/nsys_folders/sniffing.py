@@ -1,11 +1,11 @@
-"""Which files of a folder are tables of an export."""
+"""Find the files of a folder that hold tables of an export."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tracekit import schemas
-from tracekit.readers.nsys.versions import MARKS
+from tracekit.readers.nsys.versions import MARKER_TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 STRINGS = "StringIds"
 
 
-def files(source: Source, suffix: str) -> dict[str, Path]:
-    """Find the files of tables in a folder, by the name of the table; hidden ones are none. None if it is a file."""
+def table_paths(source: Source, suffix: str) -> dict[str, Path]:
+    """Return the paths of the files with a suffix by table name, without hidden ones; empty if the source is a file."""
     names = (n for n in sorted(source.names) if n.endswith(suffix) and not n.startswith("."))
     return {n.removesuffix(suffix): source.path / n for n in names}
 
 
 def holds_export(source: Source, suffix: str) -> bool:
-    """Whether a folder has files of a suffix that are named as tables of an export."""
-    return not _known().isdisjoint(files(source, suffix))
+    """Return whether a folder has files with a suffix that have the names of tables of an export."""
+    return not _known_tables().isdisjoint(table_paths(source, suffix))
 
 
-def _known() -> frozenset[str]:
+def _known_tables() -> frozenset[str]:
     sources = (str(c.source) for schema in schemas.tables().values() for c in schema.columns[:1] if c.source)
-    return frozenset((STRINGS, *MARKS, *(table for table, dot, _ in (s.partition(".") for s in sources) if dot)))
+    return frozenset(
+        (STRINGS, *MARKER_TABLES, *(table for table, dot, _ in (s.partition(".") for s in sources) if dot))
+    )

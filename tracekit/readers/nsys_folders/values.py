@@ -1,4 +1,4 @@
-"""Values of Parquet and Arrow columns as SQLite would hold them, checked before they are used."""
+"""Validate values of Parquet and Arrow columns, and convert them to the types of SQLite."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
-def plain(array: pa.Array) -> pa.Array:
-    """Check n values and take them as SQLite holds them: integers signed, truth as 0 and 1, texts as bytes.
+def sqlite_values(array: pa.Array) -> pa.Array:
+    """Validate n values and convert them as SQLite stores them: signed integers, booleans as 0 and 1, strings as bytes.
 
     Raises:
-        ArrowInvalid: They are damaged, or more than 2 GiB.
+        ArrowInvalid: The values are invalid, or have more than 2 GiB.
     """
     if pa.types.is_dictionary(array.type):
-        return pa.DictionaryArray.from_arrays(plain(array.indices), plain(array.dictionary))
+        return pa.DictionaryArray.from_arrays(sqlite_values(array.indices), sqlite_values(array.dictionary))
     kind = _AS_BYTES.get(array.type, array.type)
     array = array.view(kind)
     array.validate(full=True)
@@ -34,23 +34,23 @@ def plain(array: pa.Array) -> pa.Array:
     return array.cast(pa.binary()) if pa.types.is_large_binary(kind) else array
 
 
-def typed(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
-    """Take plain values as numbers or texts: n in, n out, and how many texts had to be repaired.
+def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
+    """Convert n values to a type, and count the strings that were repaired because they are not UTF-8.
 
     Args:
-        array: The values.
-        kind: What they are taken as.
-        budget: Memory that texts may take which many rows share in the file.
+        array: The values, as ``sqlite_values`` returns them.
+        kind: The type.
+        budget: Memory budget of strings that many rows share in the file.
 
     Raises:
-        TypeError: They are of another kind; says of which they should be.
-        Damage: They would take more memory than they may.
+        TypeError: The values have another type; the message is the expected one.
+        Damage: The strings would take more memory than the budget allows.
     """
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind), 0
     if not pa.types.is_dictionary(array.type):
-        return _typed(array, kind)
-    values, broken = _typed(array.dictionary, pa.string() if kind == col.DICTIONARY else kind)
+        return _convert(array, kind)
+    values, broken = _convert(array.dictionary, pa.string() if kind == col.DICTIONARY else kind)
     if broken:
         changed = pc.not_equal(values.cast(pa.binary()), array.dictionary)
         broken = pc.sum(changed.take(array.indices)).as_py() or 0
@@ -58,18 +58,18 @@ def typed(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa.Array,
         return col.compact_dictionary(array.indices, values), broken
     if kind == pa.string():
         lengths = pc.binary_length(values).cast(pa.int64())
-        budget.take(pc.sum(lengths.take(array.indices)).as_py() or 0, 1, "bytes of texts")
+        budget.take(pc.sum(lengths.take(array.indices)).as_py() or 0, 1, "bytes of strings")
     return values.take(array.indices), broken
 
 
-def payloads(array: pa.Array) -> pa.Array:
-    """Tell NVTX payloads that are plain bytes: n in, n texts out; other values as they are."""
+def format_payloads(array: pa.Array) -> pa.Array:
+    """Format n NVTX payloads as strings, if they are bytes; other values stay as they are."""
     if pa.types.is_dictionary(array.type):
-        return pa.DictionaryArray.from_arrays(array.indices, payloads(array.dictionary))
-    return blobs.texts(array) if pa.types.is_binary(array.type) else array
+        return pa.DictionaryArray.from_arrays(array.indices, format_payloads(array.dictionary))
+    return blobs.format_blobs(array) if pa.types.is_binary(array.type) else array
 
 
-def _typed(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
+def _convert(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
     try:
         return col.convert_column(array, kind)
     except pa.ArrowNotImplementedError:

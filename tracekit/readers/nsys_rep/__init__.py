@@ -1,4 +1,4 @@
-"""Nsight Systems reports (``.nsys-rep``, ``.qdrep``), 2019.5 to 2026.2, read without nsys."""
+"""Reader of Nsight Systems reports (``.nsys-rep``, ``.qdrep``) of 2019.5 to 2026.2, which does not need nsys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAGIC = b"NVIDIA Tegra Profiler Report"
 
 
 def sniff(source: Source) -> bool:
-    """Whether a file begins as a report does."""
+    """Return whether a file begins with the magic of a report."""
     return source.head.startswith(_MAGIC)
 
 
@@ -27,17 +27,17 @@ def open_(source: Source) -> Capture:
 
 
 def redact_(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy without what identifies people and machines; the same key makes the same pseudonyms."""
-    from tracekit.readers.nsys_rep.redact import redacted
+    """Write a copy without values that identify people and machines; a key determines the pseudonyms."""
+    from tracekit.readers.nsys_rep.redact import write_redacted
 
-    return redacted(source, target, key)
+    return write_redacted(source, target, key)
 
 
 def unredacted_(source: Source) -> dict[str, int]:
-    """Count what identifies people and machines, by kind."""
-    from tracekit.readers.nsys_rep.redact import remaining
+    """Count the values that identify people and machines, by kind."""
+    from tracekit.readers.nsys_rep.redact import count_private_values
 
-    return remaining(source)
+    return count_private_values(source)
 
 
 READER = Reader(

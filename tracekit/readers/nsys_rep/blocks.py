@@ -1,4 +1,4 @@
-"""Raw Sampling Data: headers, compressed blocks of events and strings, thread names, trailer."""
+"""Read the section "Raw Sampling Data": headers, compressed blocks of events and strings, thread names, trailer."""
 
 from __future__ import annotations
 
@@ -28,37 +28,43 @@ MAGIC = b"QDTEXT00"
 MAX_BLOCK = 32 << 20
 MAX_SCHEMAS = 1 << 18
 MAX_RATIO = 255
-"""Bytes that a byte of LZ4 becomes at most."""
+"""Largest compression ratio of LZ4."""
 FEW_BLOCKS, MIN_MEAN = 1000, 4096
 MAX_REST = 1000
 END_LITERALS = 5
 MIN_EVENT = 4
-"""Bytes that an event takes at least when it is compressed; in no known report fewer than 10 on average."""
-STRING_BYTES, TEXT_BYTES = 32, 3
-"""Memory of a string, and of each byte of it: in its block, cut out of it, and put together with the others."""
-AT_ONCE = 16 << 20
-"""Bytes of strings that are cut at a time."""
+"""Smallest compressed size of an event in bytes; the lowest average of known reports is 10."""
+STRING_BYTES, STRING_DATA_BYTES = 32, 3
+"""Bytes of memory per string, and per byte of a string: in its block, as an array, and in the concatenated array."""
+ARRAY_BYTES = 16 << 20
+"""Bytes of strings that are converted to one array."""
 _STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
 STRING_KEY = fields_of("StringBlock").strings << 3 | DELIMITED
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One compressed block: where it lies in the section and how large it becomes."""
+    """One compressed block.
 
-    at: int
+    Attributes:
+        offset: Offset of its compressed bytes in the section.
+        packed: Compressed size in bytes.
+        size: Uncompressed size in bytes.
+    """
+
+    offset: int
     packed: int
     size: int
 
 
 class RawData:
-    """The section that holds the capture itself.
+    """The section "Raw Sampling Data", which holds events and strings.
 
     Attributes:
-        data: Its bytes, which are read when a slice of them is taken.
+        data: Bytes of the section, which are read when they are sliced.
         file_bytes: Size of the whole file.
-        header: What was captured: targets, options, clocks.
-        stream: What follows: counts of events and strings, generic event types.
+        header: The capture header: targets, options, clocks.
+        stream: The stream header: numbers of events and strings, generic event types.
         blocks: Compressed blocks of events.
     """
 
@@ -67,48 +73,57 @@ class RawData:
         self.data = container.region(RAW)
         self.file_bytes = container.file.size
         if self.data[: len(MAGIC)] != MAGIC:
-            raise Damage(f"its section {RAW!r} ({len(self.data)} bytes) does not begin as it should")
+            raise Damage(f"its section {RAW!r} ({len(self.data)} bytes) does not begin with {MAGIC.decode()}")
         header, at = read_delimited(self.data, len(MAGIC))
         stream, at = read_delimited(self.data, at)
         self.header, self.stream = Message(header), Message(stream)
         self._check_compression()
         self._offsets = Message(container.section(OFFSETS))
-        blocks = self._until_offset(at) if self._offsets.number(_OFFSETS.strings) else self._until_count(at, count)
-        self.blocks = self._list(blocks)
-        self._strings_at = max((b.at + b.packed for b in self.blocks), default=at)
+        blocks = (
+            self._blocks_until_offset(at)
+            if self._offsets.number(_OFFSETS.strings)
+            else self._blocks_until_count(at, count)
+        )
+        self.blocks = self._checked_blocks(blocks)
+        self._strings_at = max((b.offset + b.packed for b in self.blocks), default=at)
 
-    def unpack(self, block: Block) -> memoryview:
-        """Decompress a block: the message in it.
+    def decompress(self, block: Block) -> memoryview:
+        """Decompress a block and return its message.
 
-        The decompressor does not tell how much it wrote. But a block always ends in literal bytes; where those stand at
-        the end of the result, it is whole.
+        The decompressor does not return how much it wrote. But an LZ4 block always ends in literal bytes: if they are
+        at the end of the result, the result is complete.
+
+        Raises:
+            Damage: The block cannot be decompressed, or has another size than it announces.
         """
-        packed = self.data[block.at : block.at + block.packed]
+        packed = self.data[block.offset : block.offset + block.packed]
         try:
-            made = memoryview(_codec().decompress(packed, block.size)).cast("B")
+            unpacked = memoryview(_codec().decompress(packed, block.size)).cast("B")
         except (OSError, pa.ArrowException) as e:
             raise Damage(f"a block of {block.packed} bytes cannot be decompressed") from e
         tail = min(END_LITERALS, block.size)
-        if made[-tail:] != packed[-tail:]:
-            raise Damage(f"a block of {block.packed} bytes does not hold the {block.size} bytes it announces")
-        body, end = read_delimited(made, 0)
+        if unpacked[-tail:] != packed[-tail:]:
+            raise Damage(
+                f"a block of {block.packed} bytes does not decompress to the {block.size} bytes that it announces"
+            )
+        body, end = read_delimited(unpacked, 0)
         if end != block.size:
-            raise Damage(f"a block of {block.size} bytes holds a message that ends at byte {end}")
+            raise Damage(f"a block of {block.size} bytes has a message that ends at byte {end}")
         return body
 
     @property
     def events(self) -> int:
-        """Number of events that the report says it has; no more than its blocks have room for."""
+        """Number of events that the report announces, but at most as many as fit in its blocks."""
         return max(0, min(self._announced_events, sum(b.packed for b in self.blocks) // MIN_EVENT))
 
     @property
     def strings_at(self) -> int:
-        """Where the blocks of strings begin."""
+        """Offset of the first block of strings."""
         return self._strings_at
 
     def block(self, at: int) -> Block:
-        """Return the block that begins at a place."""
-        return self._block(at)
+        """Return the block at an offset."""
+        return self._read_block(at)
 
     @functools.cached_property
     def strings(self) -> pa.BinaryArray:
@@ -118,12 +133,12 @@ class RawData:
     @functools.cached_property
     def threads(self) -> Message:
         """Names of threads."""
-        return Message(self._rest[0] if self._has_thread_names else memoryview(b""))
+        return Message(self._messages_after_strings[0] if self._has_thread_names else memoryview(b""))
 
     @functools.cached_property
     def trailer(self) -> Message:
-        """What the machine was: GPUs, contexts, streams."""
-        rest = self._rest[1:] if self._has_thread_names else self._rest
+        """The description of the machine: GPUs, contexts, streams."""
+        rest = self._messages_after_strings[1:] if self._has_thread_names else self._messages_after_strings
         return Message(rest[0] if rest else memoryview(b""))
 
     @functools.cached_property
@@ -134,33 +149,36 @@ class RawData:
             return Message(memoryview(b""))
         at += len(MAGIC)
         if not 0 < at < len(self.data):
-            raise Damage(f"its payload schemas are said to be at byte {at} of {len(self.data)}")
-        block = self._block(at)
+            raise Damage(f"the offset of its payload schemas is {at}, but the section has {len(self.data)} bytes")
+        block = self._read_block(at)
         if block.size > MAX_SCHEMAS:
-            raise Damage(f"its payload schemas take {block.size} bytes, more than {MAX_SCHEMAS}")
-        return Message(self.unpack(block))
+            raise Damage(f"its payload schemas have {block.size} bytes; at most {MAX_SCHEMAS} are supported")
+        return Message(self.decompress(block))
 
     @checked_property
-    def _rest(self) -> list[memoryview]:
-        """The messages after the strings."""
+    def _messages_after_strings(self) -> list[memoryview]:
+        """The messages after the strings: thread names and trailer."""
         schema = self._offsets.number(_OFFSETS.payload_schemas)
         at, end = self._string_blocks[1], len(self.data) if schema is None else schema + len(MAGIC)
-        found = []
+        messages = []
         while at < min(end, len(self.data)):
             message, at = read_delimited(self.data, at)
-            found.append(message)
-            if len(found) > MAX_REST:
+            messages.append(message)
+            if len(messages) > MAX_REST:
                 raise Damage(f"more than {MAX_REST} messages follow its strings")
-        return found or [memoryview(b"")]
+        return messages or [memoryview(b"")]
 
     @checked_property
     def _string_blocks(self) -> tuple[pa.BinaryArray, int]:
-        """The strings, and the place after their last block."""
-        strings, at = _Strings(self.stream.number(_STREAM.string_count) or 0, Budget(self.file_bytes)), self._strings_at
+        """The strings, and the offset of the end of their last block."""
+        strings, at = (
+            _StringBuilder(self.stream.number(_STREAM.string_count) or 0, Budget(self.file_bytes)),
+            self._strings_at,
+        )
         while strings.left > 0:
-            block = self._block(at)
-            at = block.at + block.packed
-            strings.add(self.unpack(block))
+            block = self._read_block(at)
+            at = block.offset + block.packed
+            strings.add(self.decompress(block))
         return strings.finish(), at
 
     @property
@@ -176,13 +194,17 @@ class RawData:
         name = self.stream.text(_STREAM.compression)
         if name not in (None, "lz4"):
             raise UnsupportedVersionError(
-                f"its blocks are compressed with {name!r}; only lz4 is read",
+                f"its blocks are compressed with {name!r}; only lz4 is supported",
                 path=self.path,
-                hint="export it: nsys export --type sqlite REPORT, and read that",
+                hint="export it with nsys export --type sqlite REPORT, and read the export",
             )
 
-    def _list(self, blocks: Iterator[Block]) -> list[Block]:
-        """Collect blocks; many tiny ones are refused, for a block is written when thousands of events are there."""
+    def _checked_blocks(self, blocks: Iterator[Block]) -> list[Block]:
+        """Return the blocks.
+
+        Raises:
+            Damage: There are many tiny blocks; nsys writes a block per 7000 events.
+        """
         collected: list[Block] = []
         total = 0
         for block in blocks:
@@ -192,10 +214,10 @@ class RawData:
                 break
         number = len(collected)
         if number > FEW_BLOCKS and total < number * MIN_MEAN:
-            raise Damage(f"{number} blocks of events hold only {total} bytes")
+            raise Damage(f"{number} blocks of events have only {total} bytes in all")
         return collected
 
-    def _block(self, at: int) -> Block:
+    def _read_block(self, at: int) -> Block:
         packed, at = read_varint(self.data, at)
         size, at = read_varint(self.data, at)
         if not 0 < packed <= len(self.data) - at:
@@ -204,32 +226,32 @@ class RawData:
             raise Damage(f"a block of {packed} bytes announces {size} bytes")
         return Block(at, packed, size)
 
-    def _until_offset(self, at: int) -> Iterator[Block]:
+    def _blocks_until_offset(self, at: int) -> Iterator[Block]:
         end = (self._offsets.number(_OFFSETS.strings) or 0) + len(MAGIC)
         if not at <= end <= len(self.data):
-            raise Damage(f"its strings are said to be at byte {end} of {len(self.data)}")
+            raise Damage(f"the offset of its strings is {end}, but the section has {len(self.data)} bytes")
         while at < end:
-            block = self._block(at)
-            at = block.at + block.packed
+            block = self._read_block(at)
+            at = block.offset + block.packed
             yield block
         if at != end:
-            raise Damage(f"its events end at byte {at}, its strings begin at byte {end}")
+            raise Damage(f"its events end at byte {at}, but its strings begin at byte {end}")
 
-    def _until_count(self, at: int, count: Callable[[memoryview], int]) -> Iterator[Block]:
-        """Yield blocks until all events are seen: reports of 2019.5 do not say where the strings begin."""
+    def _blocks_until_count(self, at: int, count: Callable[[memoryview], int]) -> Iterator[Block]:
+        """Yield blocks until all events were counted: reports of 2019.5 have no offset of the strings."""
         left = self._announced_events
         while left > 0:
-            block = self._block(at)
-            at = block.at + block.packed
-            left -= max(1, count(self.unpack(block)))
+            block = self._read_block(at)
+            at = block.offset + block.packed
+            left -= max(1, count(self.decompress(block)))
             yield block
 
 
-def packed(body: bytes) -> bytes:
-    """Compress a message to a block."""
-    whole = encode_delimited(body)
-    data: bytes = _codec().compress(whole, asbytes=True)
-    return encode_varint(len(data)) + encode_varint(len(whole)) + data
+def compress_block(body: bytes) -> bytes:
+    """Return the compressed block of a message."""
+    unpacked = encode_delimited(body)
+    data: bytes = _codec().compress(unpacked, asbytes=True)
+    return encode_varint(len(data)) + encode_varint(len(unpacked)) + data
 
 
 @functools.cache
@@ -237,11 +259,11 @@ def _codec() -> pa.Codec:
     return pa.Codec("lz4_raw")
 
 
-class _Strings:
-    """Strings that are taken out of their blocks; streams of processes stand between them.
+class _StringBuilder:
+    """Builder of the array of all strings, from their blocks.
 
     Attributes:
-        left: How many are still to come.
+        left: Number of strings that are still missing.
     """
 
     def __init__(self, number: int, budget: Budget) -> None:
@@ -252,37 +274,39 @@ class _Strings:
         self._edges = array("q")
 
     def add(self, body: memoryview) -> None:
-        """Take the strings out of a block.
+        """Add the strings of a block.
 
         Raises:
-            Damage: It is damaged, or holds more strings than are still to come.
+            Damage: The block is damaged, or has more strings than are missing.
         """
-        self._budget.take(len(body), TEXT_BYTES, "bytes of strings")
-        most, before = min(self.left, self._budget.left // STRING_BYTES), len(self._edges)
-        end = self._find(bytes(body) + b"\0", before + 2 * most)
+        self._budget.take(len(body), STRING_DATA_BYTES, "bytes of strings")
+        max_strings, before = min(self.left, self._budget.left // STRING_BYTES), len(self._edges)
+        end = self._append_edges(bytes(body) + b"\0", before + 2 * max_strings)
         count = (len(self._edges) - before) // 2
         self._budget.take(count, STRING_BYTES, "strings")
-        if end != len(body) or count > most:
-            raise Damage(f"a block of strings is damaged at byte {end} of {len(body)}, after {count} of {most} strings")
+        if end != len(body) or count > max_strings:
+            raise Damage(
+                f"a block of strings is damaged at byte {end} of {len(body)}, after {count} of {max_strings} strings"
+            )
         self.left -= count
         self._data += body
-        if len(self._data) >= AT_ONCE:
-            self._cut()
+        if len(self._data) >= ARRAY_BYTES:
+            self._convert_edges()
 
     def finish(self) -> pa.BinaryArray:
-        """Return the strings."""
-        self._cut()
+        """Return the array of all strings."""
+        self._convert_edges()
         return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
 
-    def _find(self, data: bytes, most: int) -> int:
-        """Note where strings begin and end in a block that a zero follows, up to ``most`` edges.
+    def _append_edges(self, data: bytes, max_edges: int) -> int:
+        """Append the edges of the strings of a block that is followed by a zero, up to ``max_edges`` edges in all.
 
         Returns:
-            The place where the last field that was looked at ends.
+            The offset of the end of the last field that was read.
         """
         edges, base = self._edges, len(self._data)
         at, end = 0, len(data) - 1
-        while at < end and len(edges) <= most:
+        while at < end and len(edges) <= max_edges:
             key, size, start = data[at], data[at + 1], at + 2
             if size >= MORE:
                 size, start = read_varint(memoryview(data)[:end], at + 1)
@@ -296,7 +320,7 @@ class _Strings:
                 break
         return at
 
-    def _cut(self) -> None:
+    def _convert_edges(self) -> None:
         edges = np.frombuffer(self._edges, np.int64) if self._edges else np.zeros(0, np.int64)
         self._arrays.append(extract_strings(np.frombuffer(self._data, np.uint8), edges))
         self._data, self._edges = bytearray(), array("q")

@@ -1,4 +1,4 @@
-"""One report of Nsight Systems as declared tables."""
+"""Read a report of Nsight Systems as declared tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RepCapture(NsysCapture):
-    """An opened report: declared tables on demand, only the columns asked for."""
+    """An opened report, whose declared tables are read on demand and by column."""
 
     def __init__(self, source: Source) -> None:
         self.report = Report(source)
@@ -26,5 +26,5 @@ class RepCapture(NsysCapture):
 
     @property
     def undecoded(self) -> dict[str, int]:
-        """What is recorded and in no declared table: number of events by name."""
+        """Number of recorded events that are in no declared table, by name."""
         return self.report.undecoded

@@ -1,4 +1,4 @@
-"""When the capture began, in UTC, and how long it lasted."""
+"""Determine the UTC time at which a capture origin_point, and its duration."""
 
 from __future__ import annotations
 
@@ -13,45 +13,50 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SESSION, MACHINE, SYSTEM, UTC = 7, 1, 3, 9
-SERVED_SESSION, SERVED_SYSTEM, SERVED_UTC = 15, 14, 11
+SEGMENT_SESSION, SEGMENT_SYSTEM, SEGMENT_UTC = 15, 14, 11
 _U64 = (1 << 64) - 1
 _MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """Of a capture: UTC of event time 0, and the time from start to stop, both in ns; None where it is not known."""
+class TimeExtent:
+    """The time extent of a capture.
+
+    Attributes:
+        origin_utc_ns: UTC time of event time 0; None if it is unknown.
+        duration_ns: Time from start to stop; None if it is unknown.
+    """
 
     origin_utc_ns: int | None
     duration_ns: int | None
 
 
-def extent(header: Message, conversions: memoryview) -> Extent:
-    """Work out the extent of a capture.
+def time_extent(header: Message, conversions: memoryview) -> TimeExtent:
+    """Return the time extent of a capture.
 
     Args:
-        header: The capture header; up to 2025 it lists offsets between clocks.
-        conversions: Section of clock conversions, from 2025.6 on; used if the header lists none.
+        header: The capture header, which has the offsets between clocks up to 2025.
+        conversions: The section of clock conversions (from 2025.6 on), used if the header has no offsets.
     """
     field = fields_of("CaptureHeader")
     start, stop = header.number(field.start_ns), header.number(field.stop_ns)
     if header.parts(field.clock_offsets):
-        return Extent(_by_offsets(header.message(field.clock_offsets)), _between(start, stop))
-    origin, began = _by_segments(Message(conversions))
+        return TimeExtent(_origin_from_offsets(header.message(field.clock_offsets)), _duration(start, stop))
+    origin, began = _origin_from_segments(Message(conversions))
     if began is not None and began != start and stop is not None:
         start, stop = began, stop // _MS * _MS
-    return Extent(origin, _between(start, stop))
+    return TimeExtent(origin, _duration(start, stop))
 
 
-def _between(start: int | None, stop: int | None) -> int | None:
+def _duration(start: int | None, stop: int | None) -> int | None:
     return None if start is None or stop is None else to_signed((stop - start) & _U64)
 
 
-def _by_offsets(listed: Message) -> int | None:
-    """Follow the offsets from event times over the machine's clock to UTC."""
+def _origin_from_offsets(listed: Message) -> int | None:
+    """Return the UTC time of event time 0, from the offsets between session, machine, system and UTC clocks."""
     field = fields_of("ClockOffset")
     offsets = {
-        (m.number(field.from_clock), m.number(field.to_clock)): _decimal(m.text(field.offset_ns))
+        (m.number(field.from_clock), m.number(field.to_clock)): _parse_offset(m.text(field.offset_ns))
         for m in listed.messages(fields_of("ClockOffsets").offsets)
     }
     steps = ((SESSION, MACHINE), (MACHINE, SYSTEM), (SYSTEM, UTC))
@@ -60,23 +65,23 @@ def _by_offsets(listed: Message) -> int | None:
     return to_signed(-sum(offsets[s] for s in steps) & _U64)
 
 
-def _decimal(text: str | None) -> int:
-    """Read an offset: decimal text, of a negative number either signed or wrapped; no text is no offset."""
+def _parse_offset(text: str | None) -> int:
+    """Parse a clock offset in decimal digits; 0 if it is missing. Negative offsets are signed, or wrapped at 2^64."""
     return to_signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
 
 
-def _by_segments(conversions: Message) -> tuple[int | None, int | None]:
-    """Follow the segments of the served clocks: UTC of event time 0, and the system's clock at that time."""
+def _origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
+    """Return the UTC time and the system time of event time 0, from the segments of clock conversions."""
     kinds = _clock_kinds(conversions)
     segments = {}
     for from_uuid, to_uuid, point in _last_points(conversions):
         segments[kinds.get(from_uuid, -1), kinds.get(to_uuid, -1)] = point
-    began = segments.get((SERVED_SESSION, SERVED_SYSTEM))
-    masters = [source for source, target in segments if target == SERVED_SESSION]
-    utc = next((segments[SERVED_UTC, m] for m in masters if (SERVED_UTC, m) in segments), None)
-    if began is None or utc is None:
+    origin_point = segments.get((SEGMENT_SESSION, SEGMENT_SYSTEM))
+    masters = [source for source, target in segments if target == SEGMENT_SESSION]
+    utc = next((segments[SEGMENT_UTC, m] for m in masters if (SEGMENT_UTC, m) in segments), None)
+    if origin_point is None or utc is None:
         return None, None
-    return to_signed((utc[0] + began[0] - utc[1]) & _U64), began[0]
+    return to_signed((utc[0] + origin_point[0] - utc[1]) & _U64), origin_point[0]
 
 
 def _clock_kinds(conversions: Message) -> dict[bytes, int]:

@@ -1,4 +1,4 @@
-"""The entries of a block of events: where each one's payload lies, and what kind it is.
+"""Find the entries of blocks of events: the offset, size and kind of each payload.
 
 A block is a chain: each entry begins where the one before it ends.
 """
@@ -34,20 +34,19 @@ if TYPE_CHECKING:
 Kinds: TypeAlias = npt.NDArray[np.uint16]
 Starts: TypeAlias = npt.NDArray[np.uint32]
 
-EVENT_TAG, GENERIC_TAG, TYPE_TAG = decoder.EVENT_TAG, decoder.GENERIC_TAG, decoder.TYPE_TAG
 GENERIC, UNKNOWN = decoder.GENERIC, decoder.UNKNOWN
 FIRST_PAYLOAD, PAYLOADS, TYPES = decoder.FIRST_PAYLOAD, decoder.PAYLOADS, decoder.TYPES
 _FIRST = np.zeros(1, np.int64)
 MAX_ENTRIES = 1 << 17
 ENTRY_BYTES = 16
-"""Memory that is kept of an entry, and what it takes to look for it."""
+"""Bytes of memory per entry, including those used while it is found."""
 
 
-class Wanted(NamedTuple):
-    """Which entries.
+class Selection(NamedTuple):
+    """A selection of entries by payload and event type.
 
     Attributes:
-        payload: Field that holds the payload; ``GENERIC`` for generic events.
+        payload: Field of the event that holds the payload; ``GENERIC`` for generic events.
         types: Event types; any if empty.
     """
 
@@ -60,11 +59,11 @@ class Entries:
     """The entries of some blocks, in order.
 
     Attributes:
-        starts: n places where payloads begin, from the start of their block.
-        sizes: n sizes of payloads in bytes.
-        kinds: n kinds.
-        bounds: Number of the first entry of each block, and n.
-        counts: Entries of each kind.
+        starts: Offsets of the n payloads in their blocks.
+        sizes: Sizes of the n payloads in bytes.
+        kinds: Kinds of the n entries.
+        bounds: Index of the first entry of each block, and n.
+        counts: Number of entries of each kind.
     """
 
     starts: Starts
@@ -73,66 +72,66 @@ class Entries:
     bounds: Places
     counts: dict[int, int]
 
-    def mask(self, wanted: Wanted) -> Mask:
-        """Say of each entry whether it is wanted."""
-        known = np.zeros(1 << 16, np.bool_)
-        known[self._kinds(wanted)] = True
-        return known[self.kinds]
+    def mask(self, selection: Selection) -> Mask:
+        """Return a mask of the selected entries."""
+        selected = np.zeros(1 << 16, np.bool_)
+        selected[self._selected_kinds(selection)] = True
+        return selected[self.kinds]
 
-    def by_block(self, mask: Mask) -> Places:
-        """Count the entries of each block where a mask is set."""
+    def count_by_block(self, mask: Mask) -> Places:
+        """Return the number of masked entries of each block."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))
 
-    def ranks(self, rows: Places, wanted: Wanted) -> Places:
-        """Return which of all that have the payload the rows are; they are those that are wanted."""
-        if not wanted.types:
+    def ranks(self, rows: Places, selection: Selection) -> Places:
+        """Return the row number of each selected entry among all entries with the same payload."""
+        if not selection.types:
             return np.arange(len(rows))
-        return np.cumsum(self.mask(Wanted(wanted.payload)))[rows] - 1
+        return np.cumsum(self.mask(Selection(selection.payload)))[rows] - 1
 
     def types(self, rows: Places, some: Places) -> Kinds:
-        """Return the event types of some of the rows; none of them is a generic event, or of unknown kind."""
+        """Return the event types of some of the rows, none of which may be a generic or unknown event."""
         return self.kinds[rows[some]] % TYPES
 
     def total(self, payload: int) -> int:
-        """How many have a payload."""
-        return sum(self.counts[k] for k in self._kinds(Wanted(payload)))
+        """Return the number of entries with a payload."""
+        return sum(self.counts[k] for k in self._selected_kinds(Selection(payload)))
 
-    def _kinds(self, wanted: Wanted) -> list[int]:
-        return [k for k in self.counts if _is(k, *wanted)]
+    def _selected_kinds(self, selection: Selection) -> list[int]:
+        return [k for k in self.counts if _is_selected(k, *selection)]
 
 
 NONE = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint16), _FIRST, {})
 
 
 def kind_of(payload: int, event_type: int) -> int:
-    """Return the kind of events of a type whose payload is a certain field."""
-    known = FIRST_PAYLOAD <= payload < FIRST_PAYLOAD + PAYLOADS and event_type < TYPES
-    return (payload - FIRST_PAYLOAD) * TYPES + event_type if known else UNKNOWN
+    """Return the kind of events with a payload and a type."""
+    has_kind = FIRST_PAYLOAD <= payload < FIRST_PAYLOAD + PAYLOADS and event_type < TYPES
+    return (payload - FIRST_PAYLOAD) * TYPES + event_type if has_kind else UNKNOWN
 
 
-def parts_of(kind: int) -> tuple[int, int]:
+def payload_and_type(kind: int) -> tuple[int, int]:
     """Return the payload field and the event type of a kind."""
     return kind // TYPES + FIRST_PAYLOAD, kind % TYPES
 
 
 @functools.cache
-def _is(kind: int, payload: int, types: tuple[int, ...]) -> bool:
+def _is_selected(kind: int, payload: int, types: tuple[int, ...]) -> bool:
     if GENERIC in (kind, payload):
         return kind == payload
-    field, event_type = parts_of(kind)
+    field, event_type = payload_and_type(kind)
     return field == payload and (not types or event_type in types)
 
 
-def find(buffer: Buffer, edges: Sequence[int], budget: Budget | None = None) -> Entries:
-    """Find the entries of blocks that lie end to end.
+def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = None) -> Entries:
+    """Find the entries of consecutive blocks.
 
     Args:
-        buffer: Holds the blocks.
-        edges: Where each block begins, and where the last one ends.
-        budget: Counts the memory that the entries take.
+        buffer: The blocks.
+        edges: Offset of each block, and the end of the last one.
+        budget: Memory budget of the entries.
 
     Raises:
-        Damage: The chain of a block breaks, a block has too many entries, or all of them have.
+        Damage: A block is damaged, or the entries of a block or of all blocks are too many.
     """
     inside = np.zeros(len(edges) - 1, np.int64)
     parts = []
@@ -143,13 +142,13 @@ def find(buffer: Buffer, edges: Sequence[int], budget: Budget | None = None) -> 
     starts, sizes, kinds = (np.concatenate(p) for p in zip(*parts, strict=True))
     narrow: type[np.uint16 | np.uint32] = np.uint32 if len(sizes) and int(sizes.max()) >> 16 else np.uint16
     bounds = np.concatenate((_FIRST, np.cumsum(inside)))
-    return Entries(starts, sizes.astype(narrow), kinds, bounds, _counts(kinds))
+    return Entries(starts, sizes.astype(narrow), kinds, bounds, _kind_counts(kinds))
 
 
 def _parts(buffer: Buffer, edges: Sequence[int], inside: Places) -> Iterator[tuple[Starts, Starts, Kinds]]:
-    """Follow the chains as far as there is room, time and again: places and sizes of payloads, and kinds.
+    """Yield offsets, sizes and kinds of the payloads in batches that fit in the scratch memory.
 
-    The entries of each block are counted in ``inside``.
+    The number of entries of each block is written to ``inside``.
     """
     blocks = len(inside)
     after = SCRATCH + 8 * (blocks + 1) + 4 * blocks
@@ -180,28 +179,28 @@ def _complain(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
     raise Damage(f"a block of events is damaged at byte {offset} of {edges[block + 1] - edges[block]}")
 
 
-def _counts(kinds: Kinds) -> dict[int, int]:
-    """Count each kind."""
+def _kind_counts(kinds: Kinds) -> dict[int, int]:
+    """Return the number of entries of each kind."""
     counts = np.bincount(kinds)
     known = np.flatnonzero(counts)
     return dict(zip(known.tolist(), counts[known].tolist(), strict=True))
 
 
-def count(body: memoryview) -> int:
+def count_entries(body: memoryview) -> int:
     """Return the number of entries of a block."""
-    return counter()(body)
+    return entry_counter()(body)
 
 
-def counter() -> Callable[[memoryview], int]:
-    """Return a function that counts the entries of a block, in memory that it uses again; for one thread."""
+def entry_counter() -> Callable[[memoryview], int]:
+    """Return a function that counts the entries of a block and reuses its memory; for use in one thread."""
     buffers: list[Buffer] = []
 
-    def count_entries(body: memoryview) -> int:
+    def count_block(body: memoryview) -> int:
         if not buffers or len(buffers[0].data) < len(body) + SLACK:
             buffers[:] = [Buffer(len(body))]
         octets = buffers[0].data
         octets[: len(body)] = np.frombuffer(body, np.uint8)
         octets[len(body) : len(body) + SLACK] = 0
-        return len(find(buffers[0], [0, len(body)]).kinds)
+        return len(find_entries(buffers[0], [0, len(body)]).kinds)
 
-    return count_entries
+    return count_block

@@ -1,6 +1,7 @@
-"""Passes over the blocks of events: only blocks that hold what is wanted are unpacked, in batches, on all cores.
+"""Read the blocks of events, in batches and on several threads.
 
-The first pass over a block keeps where its events lie (8 bytes an event); later passes go straight to the wanted ones.
+The first pass over a block caches the offsets of its events (8 bytes per event). Later passes decompress only the
+blocks that have selected events, and visit only these.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.protobuf.decoding import Mask, Places
     from tracekit.readers.nsys_rep.blocks import Block, RawData
-    from tracekit.readers.nsys_rep.entries import Entries, Kinds, Wanted
+    from tracekit.readers.nsys_rep.entries import Entries, Kinds, Selection
 
-    HandOn = Callable[[Mapping[str, int]], Mapping[str, int]]
+    PrefixTotals = Callable[[Mapping[str, int]], Mapping[str, int]]
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 BATCH_BYTES = 24 << 20
 USUAL_RATIO = 16
-"""Times that the blocks of real reports grow at most when they are unpacked."""
+"""Largest compression ratio of blocks of real reports."""
 THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Some events of a batch of blocks, in order.
+class SelectedEvents:
+    """The selected events of a batch of blocks, in order.
 
     Attributes:
-        buffer: Holds them.
-        starts: n places where payloads begin.
-        stops: n places where they end.
-        ranks: Returns n numbers: of all events of that payload in the batch, which one it is.
-        total: How many there are.
-        types: Returns the event types of some of the n.
-        hand_on: Takes totals of this batch and returns those of all batches before; may be called once.
+        buffer: The decompressed blocks.
+        starts: Offsets of the n payloads in the buffer.
+        stops: Offsets of their ends.
+        ranks: Returns the row number of each of the n events among all events of the batch with that payload.
+        total: Number of all events of the batch with that payload.
+        types: Returns the event types of some of the n events.
+        prefix_totals: Takes totals of this batch and returns the totals of all batches before it; may be called once.
     """
 
     buffer: Buffer
@@ -57,7 +58,7 @@ class Chosen:
     ranks: Callable[[], Places]
     total: int
     types: Callable[[Places], Kinds]
-    hand_on: HandOn
+    prefix_totals: PrefixTotals
 
 
 class Events:
@@ -66,84 +67,92 @@ class Events:
     def __init__(self, raw: RawData) -> None:
         self._raw = raw
         self._batches = list(_batches(raw.blocks)) or [range(0)]
-        self._known: list[Entries | None] = [None] * len(self._batches)
+        self._entries: list[Entries | None] = [None] * len(self._batches)
         self._damaged: dict[int, str] = {}
-        self._buffers = _Buffers()
+        self._buffers = _BufferPool()
         self._budget = Budget(raw.file_bytes)
 
-    def each(self, wanted: Sequence[Wanted], work: Callable[[list[Chosen]], Made]) -> Iterator[Made]:
-        """Do some work on events, a batch of blocks at a time; what is wanted of a batch is unpacked once.
+    def map_batches(
+        self, selections: Sequence[Selection], work: Callable[[list[SelectedEvents]], Result]
+    ) -> Iterator[Result]:
+        """Call a function with the selected events of each batch of blocks.
 
         Args:
-            wanted: Which events; for each there is one item in what the work is given.
-            work: Is given the events of a batch; runs on several threads at once. Keeps nothing of the buffer.
+            selections: The selections of events.
+            work: Called with the selected events of a batch, one item per selection, on several threads at once. It
+                must not keep a reference to the buffer.
 
         Yields:
-            What the work makes of each batch, in the order of the file; without any, of no events.
+            What ``work`` returns for each batch, in the order of the file; if there is no batch, for no events.
         """
-        relays = [RunningTotals() for _ in wanted]
+        relays = [RunningTotals() for _ in selections]
 
-        def job(nth: int) -> Made:
+        def job(nth: int) -> Result:
             with contextlib.ExitStack() as stack:
                 for relay in relays:
                     stack.enter_context(relay.holding(nth))
                 hands = [functools.partial(relay.add_totals, nth) for relay in relays]
-                with self._chosen(nth, wanted, hands) as chosen:
+                with self._selected(nth, selections, hands) as chosen:
                     return work(chosen)
 
         yield from map_in_order(job, range(len(self._batches)), THREADS)
 
     def counts(self) -> Counter[int]:
-        """Number of events of each kind."""
+        """Return the number of events of each kind."""
         total: Counter[int] = Counter()
-        for counted in map_in_order(self._count, range(len(self._batches)), THREADS):
+        for counted in map_in_order(self._count_batch, range(len(self._batches)), THREADS):
             total.update(counted)
         return total
 
-    def _count(self, nth: int) -> dict[int, int]:
-        found = self._known[nth]
-        if found is None:
-            buffer, found, _ = self._look(nth)
-            self._buffers.give(buffer)
-        return found.counts
+    def _count_batch(self, nth: int) -> dict[int, int]:
+        entries_of_batch = self._entries[nth]
+        if entries_of_batch is None:
+            buffer, entries_of_batch, _ = self._find_entries(nth)
+            self._buffers.release(buffer)
+        return entries_of_batch.counts
 
     @contextlib.contextmanager
-    def _chosen(self, nth: int, wanted: Sequence[Wanted], hands: Sequence[HandOn]) -> Iterator[list[Chosen]]:
-        """Unpack what is wanted of a batch; the buffer is used again afterwards."""
-        found = self._known[nth]
-        if found is None:
-            buffer, found, bases = self._look(nth)
-            masks = [found.mask(w) for w in wanted]
+    def _selected(
+        self, nth: int, selections: Sequence[Selection], hands: Sequence[PrefixTotals]
+    ) -> Iterator[list[SelectedEvents]]:
+        """Decompress the blocks of a batch that have selected events; the buffer is reused afterwards."""
+        entries_of_batch = self._entries[nth]
+        if entries_of_batch is None:
+            buffer, entries_of_batch, bases = self._find_entries(nth)
+            masks = [entries_of_batch.mask(selection) for selection in selections]
         else:
-            masks = [found.mask(w) for w in wanted]
-            needed = sum(found.by_block(mask) for mask in masks)
+            masks = [entries_of_batch.mask(selection) for selection in selections]
+            needed = sum(entries_of_batch.count_by_block(mask) for mask in masks)
             buffer, bases = self._load(nth, np.flatnonzero(needed))
-        chosen = zip(wanted, masks, hands, strict=True)
-        yield [_choose(_Loaded(buffer, bases, found), w, mask, hand_on) for w, mask, hand_on in chosen]
-        self._buffers.give(buffer)
+        chosen = zip(selections, masks, hands, strict=True)
+        yield [
+            _select(_LoadedBatch(buffer, bases, entries_of_batch), w, mask, prefix_totals)
+            for w, mask, prefix_totals in chosen
+        ]
+        self._buffers.release(buffer)
 
-    def _look(self, nth: int) -> tuple[Buffer, Entries, Places]:
-        """Unpack a whole batch and see what is in it; damage is looked for once."""
+    def _find_entries(self, nth: int) -> tuple[Buffer, Entries, Places]:
+        """Decompress a whole batch and find its entries; damage is cached and raised again."""
         batch = self._batches[nth]
         if nth in self._damaged:
             raise Damage(self._damaged[nth])
         try:
             buffer, bases = self._load(nth, np.arange(len(batch)))
-            found = entries.find(buffer, bases.tolist(), self._budget) if batch else entries.NONE
+            entries_of_batch = entries.find_entries(buffer, bases.tolist(), self._budget) if batch else entries.NONE
         except Damage as e:
             self._damaged[nth] = str(e)
             raise
-        self._known[nth] = found
-        return buffer, found, bases
+        self._entries[nth] = entries_of_batch
+        return buffer, entries_of_batch, bases
 
     def _load(self, nth: int, which: Places) -> tuple[Buffer, Places]:
-        """Unpack some blocks of a batch end to end: the buffer, and where each block begins and the last one ends."""
+        """Decompress some blocks of a batch into one buffer; return it, and the offsets of the blocks and its end."""
         blocks = [self._raw.blocks[i] for i in self._batches[nth]]
-        buffer = self._buffers.take(sum(blocks[i].size for i in which))
+        buffer = self._buffers.acquire(sum(blocks[i].size for i in which))
         bases = np.zeros(len(blocks) + 1, np.int64)
         at = 0
         for i in which.tolist():
-            body = self._raw.unpack(blocks[i])
+            body = self._raw.decompress(blocks[i])
             bases[i] = at
             buffer.data[at : at + len(body)] = body
             at += len(body)
@@ -152,46 +161,46 @@ class Events:
         return buffer, bases
 
 
-class _Loaded(NamedTuple):
-    """A batch of blocks: those that are unpacked, where each begins, and all their entries."""
+class _LoadedBatch(NamedTuple):
+    """A batch of blocks: the buffer of its decompressed blocks, their offsets, and the entries of all blocks."""
 
     buffer: Buffer
     bases: Places
     entries: Entries
 
 
-def _choose(batch: _Loaded, wanted: Wanted, mask: Mask, hand_on: HandOn) -> Chosen:
-    buffer, bases, found = batch
+def _select(batch: _LoadedBatch, selection: Selection, mask: Mask, prefix_totals: PrefixTotals) -> SelectedEvents:
+    buffer, bases, entries_of_batch = batch
     rows = np.flatnonzero(mask)
-    starts = np.repeat(bases[:-1], np.diff(np.searchsorted(rows, found.bounds)))
-    starts += found.starts[rows]
-    stops = starts + found.sizes[rows]
-    ranks = functools.partial(found.ranks, rows, wanted)
-    types = functools.partial(found.types, rows)
-    return Chosen(buffer, starts, stops, ranks, found.total(wanted.payload), types, hand_on)
+    starts = np.repeat(bases[:-1], np.diff(np.searchsorted(rows, entries_of_batch.bounds)))
+    starts += entries_of_batch.starts[rows]
+    stops = starts + entries_of_batch.sizes[rows]
+    ranks = functools.partial(entries_of_batch.ranks, rows, selection)
+    types = functools.partial(entries_of_batch.types, rows)
+    return SelectedEvents(buffer, starts, stops, ranks, entries_of_batch.total(selection.payload), types, prefix_totals)
 
 
-class _Buffers:
-    """Buffers that are used again: memory that is new to a process is slow to write to."""
+class _BufferPool:
+    """Pool of buffers: memory that is new to a process is slow to write to."""
 
     def __init__(self) -> None:
         self._idle: list[Buffer] = []
 
-    def take(self, size: int) -> Buffer:
-        """Return a buffer with room for so many bytes."""
+    def acquire(self, size: int) -> Buffer:
+        """Return a buffer for a number of bytes."""
         try:
             buffer = self._idle.pop()
         except IndexError:
             return Buffer(size)
         return buffer if len(buffer.data) >= size + SLACK else Buffer(size)
 
-    def give(self, buffer: Buffer) -> None:
-        """Give a buffer back: nothing looks at it any more."""
+    def release(self, buffer: Buffer) -> None:
+        """Return a buffer to the pool."""
         self._idle.append(buffer)
 
 
 def _batches(blocks: Sequence[Block]) -> Iterator[range]:
-    """Group blocks, in order, into batches of some megabytes; where blocks grow unusually much, into smaller ones."""
+    """Yield ranges of consecutive blocks of some megabytes in all, fewer where the compression ratio is unusual."""
     first, size = 0, 0.0
     for i, block in enumerate(blocks):
         size += block.size * max(1.0, block.size / (USUAL_RATIO * block.packed))

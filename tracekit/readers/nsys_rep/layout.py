@@ -1,4 +1,4 @@
-"""Where the event tables of an export of nsys are found in a report: the tables and columns, as the export names them.
+"""Map the columns of event tables, as exports of nsys name them, to fields of the messages of a report.
 
 An event has a type and one payload, and the field of the payload tells what kind of event it is. A column is a field of
 the payload, or a field within one; absent fields are null, unless the export writes a number for them.
@@ -100,7 +100,7 @@ ACTIVITIES = (
     *(_ACTIVITY.kernel, _ACTIVITY.memory_copy, _ACTIVITY.memory_set),
     *(_ACTIVITY.synchronization, _ACTIVITY.cuda_event, _ACTIVITY.graph_launch),
 )
-"""Fields of a GPU activity, one of which says what it is."""
+"""Fields of a GPU activity, exactly one of which is present and determines the kind of activity."""
 
 CALL_MARK, CALL = 47, 48
 RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26, 67), (27, 31, 32)

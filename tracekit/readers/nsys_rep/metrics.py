@@ -1,4 +1,4 @@
-"""GPU metrics: generic events whose raw bytes hold a sample of every metric, where the stream header says."""
+"""Decode samples of GPU metrics: generic events with one value per metric, as the stream header describes."""
 
 from __future__ import annotations
 
@@ -24,80 +24,93 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places, Words
     from tracekit.readers.common.protobuf.wire import Message
     from tracekit.readers.nsys_rep.blocks import RawData
-    from tracekit.readers.nsys_rep.events import Chosen
+    from tracekit.readers.nsys_rep.events import SelectedEvents
 
 _EVENT = fields_of("GenericEvent")
 SOURCE = b"GpuMetrics"
 INCOMPLETE = "sample of GPU metrics without its time or its values"
 SOURCE_MASK = ~0xFFFFFFFF
 SAMPLE_MASK = 0xFF00
-WHOLE = (1, 2, 4, 8)
-"""Sizes of the integers of C."""
+C_SIZES = (1, 2, 4, 8)
+"""Sizes of integers in C, in bytes."""
 COLUMNS = ("rawTimestamp", "timestamp", "typeId", "metricId", "value")
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: id of its name, and where its samples lie in the raw bytes."""
+    """One GPU metric.
+
+    Attributes:
+        name: Index of its name among the strings.
+        at: Offset of its value in the data of a sample.
+        size: Size of the value in bytes.
+    """
 
     name: int
     at: int
     size: int
 
     def values(self, words: Words) -> Places:
-        """Take the values from the first bytes of n words: n in, n out.
+        """Return the values in the first bytes of n words.
 
-        All are declared as unsigned. nsys exports those of 3 bytes, and so presumably of any odd size, as signed.
+        All values are declared as unsigned. But nsys exports values of 3 bytes, and presumably all values whose size is
+        not one of C, as signed.
         """
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
-        return (shifted >> np.uint64(unused)).view(np.int64) if self.size in WHOLE else shifted.view(np.int64) >> unused
+        return (
+            (shifted >> np.uint64(unused)).view(np.int64) if self.size in C_SIZES else shifted.view(np.int64) >> unused
+        )
 
 
-def types(raw: RawData) -> dict[int, list[Metric]]:
-    """Return the metrics of each type of sample, in order; the lowest byte of a type is the GPU.
+def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
+    """Return the metrics of each type of sample, by offset; the lowest byte of a type is the number of the GPU.
 
     Raises:
-        Damage: A metric lies beyond a sample, or where another one does.
+        Damage: Metrics overlap, or a metric has an invalid offset or size.
     """
     stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
     source_id = fields_of("GenericSource").source_id
-    sources = {m.number(source_id) for m in raw.stream.messages(stream.generic_sources) if _name(raw, m) == SOURCE}
-    known = {}
+    sources = {
+        m.number(source_id) for m in raw.stream.messages(stream.generic_sources) if _source_name(raw, m) == SOURCE
+    }
+    metrics_by_id = {}
     for listed in raw.stream.messages(stream.generic_types):
         number = listed.number(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources and not number & SAMPLE_MASK:
-            known[number] = sorted((_metric(m) for m in listed.messages(generic_type.fields)), key=lambda m: m.at)
-            _check_apart(known[number])
-    return known
+            metrics_by_id[number] = sorted(
+                (_parse_metric(m) for m in listed.messages(generic_type.fields)), key=lambda m: m.at
+            )
+            _check_no_overlap(metrics_by_id[number])
+    return metrics_by_id
 
 
-def samples(
-    known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget, skipped: Counter[str]
+def decode_samples(
+    metrics_by_id: Mapping[int, list[Metric]], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
-    """Decode n generic events: one row a metric of each that is a sample, in order; all columns and ``rowid``.
+    """Decode n generic events into all columns and ``rowid``: one row per sample and metric, in order.
 
     Args:
-        known: The metrics of each type of sample.
+        metrics_by_id: The metrics of each type of sample.
         chosen: The events.
-        budget: Memory that the rows may take.
-        skipped: Is given the number of samples that lack their time or their values.
+        budget: Memory budget of the rows.
+        skipped: Updated with the number of samples without a time or without values.
 
     Raises:
-        Damage: A sample is damaged, or there are more rows than there may be.
+        Damage: A sample is damaged, or the rows would take more memory than the budget allows.
     """
-    decoded = _samples(known, chosen, budget, skipped)
+    decoded = _decode_rows(metrics_by_id, chosen, budget, skipped)
     rows = len(decoded["value"])
-    before = chosen.hand_on({ROWID: rows})
+    before = chosen.prefix_totals({ROWID: rows})
     return {ROWID: pa.array(np.arange(1, rows + 1) + before[ROWID])} | decoded
 
 
-def _samples(
-    known: Mapping[int, list[Metric]], chosen: Chosen, budget: Budget, skipped: Counter[str]
+def _decode_rows(
+    metrics_by_id: Mapping[int, list[Metric]], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
     needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
     top = decode(chosen.buffer, chosen.starts, chosen.stops, needed)
-    skipped.update(_incomplete(known, top))
+    skipped.update(_count_incomplete(metrics_by_id, top))
     stops = top[_EVENT.data].stops if top.keys() >= set(needed) else None
     if stops is None:
         return dict.fromkeys(COLUMNS, pa.array([], pa.int64()))
@@ -106,23 +119,23 @@ def _samples(
     for field in top.values():
         whole &= True if field.valid is None else field.valid
     at = _Samples(chosen.buffer, times, places, stops - places)
-    groups = list(_by_type(ids, whole, known))
-    parts = [at.of_type(number, known[number], events, budget) for number, events in groups]
+    groups = list(_events_by_type(ids, whole, metrics_by_id))
+    parts = [at.decode_type(number, metrics_by_id[number], events, budget) for number, events in groups]
     columns: tuple[Places, ...] = parts[0] if len(parts) == 1 else ()
     if not columns:
-        owners = [np.repeat(events, len(known[number])) for number, events in groups]
+        owners = [np.repeat(events, len(metrics_by_id[number])) for number, events in groups]
         order = np.argsort(np.concatenate([_NONE, *owners]), kind="stable")
         columns = tuple(np.concatenate([_NONE, *column])[order] for column in zip(_EMPTY, *parts, strict=True))
     arrays = [numbers(column, None) for column in columns]
     return dict(zip(COLUMNS, (arrays[0], *arrays), strict=True))
 
 
-def _incomplete(known: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> Counter[str]:
-    """Count samples of metrics that lack their time or their values."""
+def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> Counter[str]:
+    """Return the number of samples of metrics without a time or without values, by name."""
     if _EVENT.type_id not in top:
         return Counter()
     types = top[_EVENT.type_id]
-    mine = np.isin(types.values.view(np.int64), np.array(sorted(known), np.int64))
+    mine = np.isin(types.values.view(np.int64), np.array(sorted(metrics_by_id), np.int64))
     if types.valid is not None:
         mine &= types.valid
     whole = mine.copy()
@@ -132,11 +145,13 @@ def _incomplete(known: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> 
     return +Counter({INCOMPLETE: int(np.count_nonzero(mine) - np.count_nonzero(whole))})
 
 
-def _by_type(ids: Places, whole: Mask, known: Mapping[int, list[Metric]]) -> Iterator[tuple[int, Places]]:
-    """Group n events by the types that are known: numbers of the events of each type that occurs, ascending."""
+def _events_by_type(
+    ids: Places, whole: Mask, metrics_by_id: Mapping[int, list[Metric]]
+) -> Iterator[tuple[int, Places]]:
+    """Yield each type of sample that occurs, with the ascending numbers of its events."""
     events = np.flatnonzero(whole)
     events = events[np.argsort(ids[events], kind="stable")]
-    listed = np.array(sorted(known), np.int64)
+    listed = np.array(sorted(metrics_by_id), np.int64)
     firsts, lasts = (np.searchsorted(ids[events], listed, side) for side in ("left", "right"))
     for nth in np.flatnonzero(lasts > firsts).tolist():
         yield int(listed[nth]), events[firsts[nth] : lasts[nth]]
@@ -148,19 +163,19 @@ _EMPTY = (_NONE, _NONE, _NONE, _NONE)
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """Generic events: times, and where their raw bytes lie."""
+    """The times of generic events, and the offsets and sizes of their data."""
 
     buffer: Buffer
     times: Places
     places: Places
     sizes: Places
 
-    def of_type(
+    def decode_type(
         self, number: int, metrics: list[Metric], events: Places, budget: Budget
     ) -> tuple[Places, Places, Places, Places]:
-        """Decode n events of one type with m metrics: n · m times, types, numbers of metrics and values."""
+        """Decode n events of one type with m metrics into n · m times, types, metric ids and values."""
         if int(self.sizes[events].min()) < max((m.at + m.size for m in metrics), default=0):
-            raise Damage("a sample of GPU metrics is shorter than its metrics")
+            raise Damage("a sample of GPU metrics is too short for its metrics")
         budget.take(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
         at = self.places[events]
         values = np.empty((len(events), len(metrics)), np.int64)
@@ -171,21 +186,21 @@ class _Samples:
         return times, np.full(rows, number), ids, values.reshape(-1)
 
 
-def _check_apart(metrics: Sequence[Metric]) -> None:
-    """Check that no byte belongs to two metrics: else a byte could become any number of rows."""
+def _check_no_overlap(metrics: Sequence[Metric]) -> None:
+    """Check that metrics do not overlap: otherwise a byte could become any number of rows."""
     for one, other in itertools.pairwise(metrics):
         if one.at + one.size > other.at:
-            raise Damage(f"two GPU metrics are said to be at byte {other.at}")
+            raise Damage(f"two GPU metrics overlap at byte {other.at} of their samples")
 
 
-def _metric(listed: Message) -> Metric:
+def _parse_metric(listed: Message) -> Metric:
     field = fields_of("GenericField")
     name, at, size = (listed.number(n) or 0 for n in (field.name_id, field.offset, field.size))
     if not (0 <= at < 1 << 20 and 1 <= size <= WORD):
-        raise Damage(f"a GPU metric is said to have {size} bytes at byte {at}")
+        raise Damage(f"a GPU metric has an invalid offset or size: {size} bytes at byte {at}")
     return Metric(name, at, size)
 
 
-def _name(raw: RawData, source: Message) -> bytes:
+def _source_name(raw: RawData, source: Message) -> bytes:
     name = source.number(fields_of("GenericSource").name_id)
     return raw.strings[name].as_py() if name is not None and 0 <= name < len(raw.strings) else b""

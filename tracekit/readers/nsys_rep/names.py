@@ -1,4 +1,4 @@
-"""Names for what a report records beside the declared tables, so that it can be counted and shown."""
+"""Name the events that are in no declared table, so that they can be counted and listed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ MARK_CLASSES = frozenset((
     90, 91, 109, 110,
 ))  # fmt: skip
 KNOWN_CLASSES = frozenset((*range(14), 18, *range(26, 30), *range(31, 97), 102, 103, *range(107, 111)))
-"""Classes of calls of nsys up to 2026.2. What is of another one may be a call of CUDA."""
+"""Classes of calls of nsys up to 2026.2. A call of another class may be a CUDA call."""
 WITHOUT_CLASS = "call without a class"
 _HALVES = (
     "start of a push/pop range",
@@ -87,49 +87,49 @@ _HALVES = (
     "end of a start/end range",
 )
 NVTX_HALVES = dict(enumerate(_HALVES, 35)) | dict(enumerate(_HALVES, 66))
-"""Events that reports hold joined, as ranges; those that were imported from texts have numbers of their own."""
+"""Halves of ranges, which reports store joined; those of imported text logs have other numbers (66 to 69)."""
 _NVTX_TYPES = (33, 34, 39, 59, 60, 64, 65, *range(70, 77), 97, 98, 99)
 GPU_TYPES = (79, 80, 106, 127, 130, 142)
 _CALL_TYPES = (layout.CALL_MARK, layout.CALL, *EVENT_TYPES)
 DECODED_TYPES = {(layout.PROCESS, 27), *((layout.GPU, t) for t in GPU_TYPES), *((layout.NVTX, t) for t in _NVTX_TYPES)}
 KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
-"""Payloads and types of events of which it is known whether they are rows of a declared table."""
+"""Payloads and types of the events that are known to be, or not to be, rows of a declared table."""
 
 
-def of_kind(kind: int) -> str | None:
-    """Name a kind of events; None if they are decoded, or are function calls, which have names by class."""
+def kind_name(kind: int) -> str | None:
+    """Return the name of a kind of events; None if they are decoded, or function calls, which are named by class."""
     if kind == entries.GENERIC:
         return None
     if kind == entries.UNKNOWN:
         return "event of unknown kind"
-    payload, event_type = entries.parts_of(kind)
-    calls = payload == layout.API and event_type in (layout.CALL, layout.CALL_MARK)
-    return None if calls or (payload, event_type) in DECODED_TYPES else type_called(payload, event_type)
+    payload, event_type = entries.payload_and_type(kind)
+    is_call = payload == layout.API and event_type in (layout.CALL, layout.CALL_MARK)
+    return None if is_call or (payload, event_type) in DECODED_TYPES else type_name(payload, event_type)
 
 
-def type_called(payload: int, event_type: int) -> str:
-    """Name a type of events."""
+def type_name(payload: int, event_type: int) -> str:
+    """Return the name of the events of a payload and type."""
     if payload == layout.NVTX:
         return f"NVTX {NVTX_HALVES.get(event_type, f'event of type {event_type}')}"
     return EVENT_TYPES.get(event_type, f"event of type {event_type}")
 
 
-def class_called(event_class: int) -> str:
-    """Name a class of function calls."""
+def class_name(event_class: int) -> str:
+    """Return the name of a class of function calls."""
     return CALL_CLASSES.get(event_class, f"call of class {event_class}")
 
 
-def activity_called(event_type: int) -> str:
-    """Name GPU activities of a type that hold nothing that is known."""
+def activity_name(event_type: int) -> str:
+    """Return the name of GPU activities of a type that have no known part."""
     return f"GPU activity of type {event_type}"
 
 
-def of_call(event_type: int, event_class: int | None) -> str | None:
-    """Name a class of function calls; None if they are decoded."""
+def call_name(event_type: int, event_class: int | None) -> str | None:
+    """Return the name of function calls of a type and class; None if they are decoded."""
     if event_class is None:
         return WITHOUT_CLASS
     if event_class in layout.OSRT_CLASSES or (event_type == layout.CALL and event_class in layout.RUNTIME_CLASSES):
         return None
     if event_type == layout.CALL_MARK or event_class in MARK_CLASSES:
         return EVENT_TYPES[layout.CALL_MARK]
-    return class_called(event_class)
+    return class_name(event_class)

@@ -1,6 +1,6 @@
-"""Overwriting in the messages of a report: only fields in which something may stand are looked at one by one.
+"""Overwrite names in the messages of a report, visiting only fields in which private values may be.
 
-How much that costs is bounded by the size of the file: a few bytes of LZ4 can become a million fields.
+The cost is limited by the size of the file, because a few bytes of LZ4 can become a million fields.
 """
 
 from __future__ import annotations
@@ -29,62 +29,62 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.rewriting import FieldSpan
 
     Span = tuple[int, int, int]
-    """A stretch of bytes in which something may stand: where it begins and ends, and the bits of what that may be."""
+    """An interval of bytes in which private values may be: start, end, and a bit mask of the possible names."""
     Spans = Sequence[Span]
 
 LEAST_STEPS, STEPS_PER_BYTE = 1 << 18, 1
 BYTES_PER_STEP = 16
-"""Bytes of a text that may be searched for a step."""
+"""Bytes of a string that may be searched per step."""
 MAX_ENTRIES = 1 << 21
 DEEPEST = 24
 _ENTRY_FIELDS = (fields_of("EventBlock").events, fields_of("EventBlock").generic_events)
 _KEY_AND_LENGTH = 5
-"""Bytes that stand before those of an entry at most."""
+"""Largest number of bytes of the key and length of an entry."""
 
 
-class Budget:
-    """How many fields and stretches may be looked at one by one in a file.
+class StepBudget:
+    """A budget of steps: fields and intervals of a file that are visited one by one.
 
     Attributes:
-        left: How many more.
+        left: Number of steps that are left.
     """
 
     def __init__(self, size: int) -> None:
-        """Allow what a file of so many bytes may cost."""
+        """Set the budget of a file with a size in bytes."""
         self._most = self.left = LEAST_STEPS + STEPS_PER_BYTE * size
 
     def spend(self, steps: int = 1) -> None:
-        """Take steps.
+        """Spend steps.
 
         Raises:
-            Damage: None are left.
+            Damage: Not enough steps are left.
         """
         self.left -= steps
         if self.left < 0:
-            raise self.exceeded()
+            raise self.exceeded_error()
 
     def spend_bytes(self, size: int) -> None:
-        """Take the steps that a text of some bytes costs.
+        """Spend the steps for a string with a size in bytes.
 
         Raises:
-            Damage: So many are not left.
+            Damage: Not enough steps are left.
         """
         self.spend(1 + size // BYTES_PER_STEP)
 
-    def exceeded(self) -> Damage:
-        """Return what to raise when more would have to be looked at."""
-        return Damage(f"more than {self._most} fields and texts would have to be looked at to redact it")
+    def exceeded_error(self) -> Damage:
+        """Return the error of a budget that is exceeded."""
+        return Damage(f"redacting it would take more than {self._most} steps")
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class BlockEntries:
     """The entries of a block of events or strings.
 
     Attributes:
-        body: The block.
-        starts: n places where the bytes of an entry begin, ascending.
-        stops: n places where they end.
-        numbers: n numbers of fields: those of ``EventBlock`` or ``StringBlock``, which are the same.
+        body: The decompressed block.
+        starts: Offsets of the n entries, ascending.
+        stops: Offsets of their ends.
+        numbers: Field number of each entry. ``EventBlock`` and ``StringBlock`` have the same numbers.
     """
 
     body: bytes
@@ -93,11 +93,11 @@ class Entries:
     numbers: Places
 
     @classmethod
-    def of(cls, body: bytes) -> Entries:
+    def parse(cls, body: bytes) -> BlockEntries:
         """Find the entries of a block.
 
         Raises:
-            Damage: A field reaches beyond the block, or there are too many.
+            Damage: A field ends after the block, or there are too many entries.
         """
         buffer = Buffer(len(body))
         buffer.data[: len(body)] = np.frombuffer(body, np.uint8)
@@ -107,8 +107,8 @@ class Entries:
         order = np.argsort(starts, kind="stable")
         return cls(body, starts[order], stops[order], numbers[order])
 
-    def holding(self, places: Iterable[int]) -> list[int]:
-        """Return which entries places of the block lie in; ascending."""
+    def containing(self, places: Iterable[int]) -> list[int]:
+        """Return the ascending numbers of the entries that contain any of some offsets in the block."""
         at = np.fromiter(places, np.int64)
         nth = np.searchsorted(self.starts, at, side="right") - 1
         inside = (nth >= 0) & (at < self.stops[nth]) if len(self.stops) else np.zeros(len(at), np.bool_)
@@ -118,13 +118,13 @@ class Entries:
         return self.body[self.starts[nth] : self.stops[nth]]
 
     def spans(self, nth: int, spans: Spans) -> list[Span]:
-        """Return the stretches that begin in an entry, from its start."""
+        """Return the intervals that start in an entry, relative to its start."""
         start, stop = int(self.starts[nth]), int(self.stops[nth])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
         return [(a - start, b - start, bits) for a, b, bits in spans[first:last]]
 
-    def others(self, budget: Budget) -> Iterator[tuple[int, int]]:
-        """Yield where the bytes of fields with other numbers begin and end; no release has any."""
+    def unknown_fields(self, budget: StepBudget) -> Iterator[tuple[int, int]]:
+        """Yield start and end of the fields with other numbers, which no known release has."""
         view, befores = memoryview(self.body), np.concatenate(([0], self.stops))
         afters = np.concatenate((self.starts, [len(self.body)]))
         room = np.append(np.full(len(self.starts), _KEY_AND_LENGTH), 0)
@@ -137,21 +137,21 @@ class Entries:
                     yield part.start, part.end
                 at = part.end
 
-    def replaced(self, values: dict[int, bytes], budget: Budget) -> bytes:
-        """Return the block with other values in some entries; all other bytes stay."""
+    def with_values(self, values: dict[int, bytes], budget: StepBudget) -> bytes:
+        """Return the block with new values of some entries; all other bytes are unchanged."""
         out: list[bytes] = []
         kept = 0
         for nth, value in sorted(values.items()):
             after = int(self.stops[nth - 1]) if nth else 0
             out += (
-                self.body[kept : self._begin(after, int(self.starts[nth]), budget)],
+                self.body[kept : self._field_offset(after, int(self.starts[nth]), budget)],
                 encode_field(int(self.numbers[nth]), value),
             )
             kept = int(self.stops[nth])
         return b"".join((*out, self.body[kept:]))
 
-    def _begin(self, after: int, start: int, budget: Budget) -> int:
-        """Return where the field begins whose bytes begin at a place."""
+    def _field_offset(self, after: int, start: int, budget: StepBudget) -> int:
+        """Return the offset of the field whose value starts at ``start``, searching from ``after``."""
         view = memoryview(self.body)
         while (part := field_span_at(self.body, view, after)).start < start:
             budget.spend()
@@ -160,73 +160,73 @@ class Entries:
 
 
 class Overwriter:
-    """Overwrites names, and what is known by its form, in messages, texts and other bytes of a report."""
+    """Overwrites names, and values of a recognisable form, in messages, strings and other bytes of a report."""
 
-    def __init__(self, redaction: Redaction, budget: Budget, names: Names) -> None:
+    def __init__(self, redaction: Redaction, budget: StepBudget, names: Names) -> None:
         self.redaction = redaction
         self.budget = budget
         self.names = names
 
     def candidates(self, data: bytes) -> list[Span]:
-        """Return where something may stand in data.
+        """Return the intervals of data in which private values may be.
 
         Raises:
-            Damage: In more places than the file may have.
+            Damage: There are more of them than the budget allows.
         """
         before = self.names.examined
         try:
             spans = self.names.candidates(data, self.budget.left)
         except TooManyCandidates as e:
-            raise self.budget.exceeded() from e
+            raise self.budget.exceeded_error() from e
         self.budget.spend(self.names.examined - before)
         return spans
 
-    def overwritten(self, value: bytes, spans: Spans | None = None) -> bytes:
-        """Overwrite what stands in a message, a text or other bytes, of which the candidates may be known."""
+    def overwrite(self, value: bytes, spans: Spans | None = None) -> bytes:
+        """Return a message, string or other bytes with overwritten private values; ``spans`` may be known already."""
         spans = self.candidates(value) if spans is None else spans
         out = bytearray(value)
-        for start, end, bits in leaves(value, spans, self.budget):
-            out[start:end] = self.overwritten_text(value[start:end], bits)
+        for start, end, bits in innermost_fields(value, spans, self.budget):
+            out[start:end] = self.overwrite_string(value[start:end], bits)
         return bytes(out)
 
-    def overwritten_text(self, text: bytes, bits: int) -> bytes:
-        """Overwrite what stands in a text, or in bytes that are no message."""
+    def overwrite_string(self, text: bytes, bits: int) -> bytes:
+        """Return a string, or bytes that are not a message, with overwritten private values."""
         self.budget.spend_bytes(len(text))
         return self.redaction.overwrite(self.names, text, bits)
 
-    def without_others(self, entries: Entries, spans: Spans) -> Entries:
-        """Overwrite what stands in a block outside of its entries."""
+    def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
+        """Return the entries of a block with overwritten private values outside of the entries."""
         out = bytearray(entries.body)
-        for start, end in entries.others(self.budget):
+        for start, end in entries.unknown_fields(self.budget):
             inside = [(a - start, b - start, bits) for a, b, bits in spans if start <= a < end]
-            out[start:end] = self.overwritten(entries.body[start:end], inside)
+            out[start:end] = self.overwrite(entries.body[start:end], inside)
         return dataclasses.replace(entries, body=bytes(out))
 
 
-def leaves(value: bytes, spans: Spans, budget: Budget) -> Iterator[Span]:
-    """Yield the texts and other bytes in a message in which stretches begin, with the bits of all of these.
+def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator[Span]:
+    """Yield the innermost fields of a message in which intervals start, with the union of the bit masks of these.
 
-    Bytes are taken for a message if they can be one, and if every stretch then lies within one of its fields.
+    Bytes are treated as a message if they can be parsed as one, and if every interval is within one of its fields.
     """
     waiting: list[tuple[int, int, int, Spans]] = [(0, len(value), 0, spans)]
     while waiting:
         start, end, depth, inside = waiting.pop()
         if not inside:
             continue
-        inner = _fields(value[start:end], inside, budget) if depth < DEEPEST else None
+        inner = _fields_with_intervals(value[start:end], inside, budget) if depth < DEEPEST else None
         if inner is None:
             yield start, end, functools.reduce(operator.or_, (bits for _, _, bits in inside))
             continue
-        for part, stretches in inner:
-            waiting.append((start + part.start, start + part.end, depth + 1, stretches))
+        for part, intervals in inner:
+            waiting.append((start + part.start, start + part.end, depth + 1, intervals))
 
 
-def _fields(value: bytes, spans: Spans, budget: Budget) -> list[tuple[FieldSpan, Spans]] | None:
-    """Return the fields of a message that hold stretches; None if it is none, or if one lies elsewhere."""
+def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> list[tuple[FieldSpan, Spans]] | None:
+    """Return the fields of a message with the intervals in them; None if it is not a message of such fields."""
     try:
         budget.spend(len(spans))
-        fields = list(_delimited(value, budget))
-    except _NoMessage:
+        fields = list(_delimited_fields(value, budget))
+    except _NotAMessageError:
         return None
     starts = [part.start for part in fields]
     held: dict[int, list[Span]] = {}
@@ -236,31 +236,31 @@ def _fields(value: bytes, spans: Spans, budget: Budget) -> list[tuple[FieldSpan,
             return None
         offset = fields[nth].start
         held.setdefault(nth, []).append((begin - offset, end - offset, bits))
-    return [(fields[nth], stretches) for nth, stretches in held.items()]
+    return [(fields[nth], intervals) for nth, intervals in held.items()]
 
 
-class _NoMessage(Exception):  # noqa: N818 - never leaves this module
-    """Bytes are no message."""
+class _NotAMessageError(Exception):
+    """Bytes are not a message."""
 
 
-def _delimited(value: bytes, budget: Budget) -> Iterator[FieldSpan]:
-    """Yield the fields of a message that hold bytes."""
+def _delimited_fields(value: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
+    """Yield the length-delimited fields of a message."""
     view, at = memoryview(value), 0
     while at < len(value):
         budget.spend()
         try:
             part = field_span_at(value, view, at)
         except Damage as e:
-            raise _NoMessage from e
+            raise _NotAMessageError from e
         if part.kind == DELIMITED:
             yield part
         at = part.end
 
 
-def each_replaced(
-    entries: Entries, chosen: Iterable[int], edit: Callable[[int, bytes], bytes], budget: Budget
+def edit_entries(
+    entries: BlockEntries, chosen: Iterable[int], edit: Callable[[int, bytes], bytes], budget: StepBudget
 ) -> bytes:
-    """Return a block with some entries edited: what becomes no other value is not encoded anew."""
+    """Return a block with some entries edited; entries that do not change are not encoded again."""
     values: dict[int, bytes] = {}
     for nth in chosen:
         budget.spend()
@@ -268,4 +268,4 @@ def each_replaced(
         after = edit(nth, before)
         if after != before:
             values[nth] = after
-    return entries.replaced(values, budget) if values else entries.body
+    return entries.with_values(values, budget) if values else entries.body

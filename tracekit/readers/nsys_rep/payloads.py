@@ -1,8 +1,8 @@
-"""Extended NVTX payloads as text: the JSON that nsys makes of them when it exports with ``--include-json``.
+"""Format extended NVTX payloads as the JSON text that nsys writes when it exports with ``--include-json``.
 
-Payloads of one schema have their values at the same places. So they are taken together, one value of all of them at a
-time. What cannot be told so, because its layout depends on its values or its schema is not there, is given as
-hexadecimal numbers instead.
+Payloads of one schema have their values at the same offsets. So they are formatted together, one value of all payloads
+at a time. Payloads whose layout depends on their values, or whose schema is missing, are formatted as hexadecimal
+digits instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, decode, decode_varints, extract_strings
 from tracekit.readers.common.protobuf.wire import DELIMITED
 from tracekit.readers.nsys_rep.fields import fields_of
-from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, Form, quoted
+from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, ValueFormat, json_string
 
 if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
@@ -29,63 +29,65 @@ if TYPE_CHECKING:
 
 Ints: TypeAlias = npt.NDArray[np.integer]
 
-TEXTS = ("jsonText", "binaryData")
-NEEDED = (*TEXTS, "globalTid", "domainId")
+STRING_COLUMNS = ("jsonText", "binaryData")
+NEEDED = (*STRING_COLUMNS, "globalTid", "domainId")
 MAX_ITEMS, MAX_TEXT = 4096, 1 << 28
 PAYLOAD_BYTES = 16
-"""Memory that it takes to put a byte of a payload into a text."""
+"""Bytes of memory per byte of a payload while it is formatted."""
 _EXTENDED = fields_of("ExtendedPayload")
 PROCESS = ~np.int64((1 << 24) - 1)
 _ITEM_KEY = np.uint8(fields_of("NvtxPayload").extended << 3 | DELIMITED)
 _BYTES = pa.binary()
 _SPECIAL = np.array([*b'\\"/', *range(32)], np.uint8)
 _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).reshape(256, 2)
-_KINDS = {Form.SIGNED: "i", Form.UNSIGNED: "u", Form.ENUM: "u", Form.REAL: "f"}
+_KINDS = {ValueFormat.SIGNED: "i", ValueFormat.UNSIGNED: "u", ValueFormat.ENUM: "u", ValueFormat.REAL: "f"}
 
 
-def columns(known: Schemas, made: dict[str, pa.Array], budget: Budget) -> dict[str, pa.Array]:
-    """Tell the payloads of n events: the columns ``NEEDED`` in, ``TEXTS`` as an export has them out.
+def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budget) -> dict[str, pa.Array]:
+    """Return the columns ``STRING_COLUMNS`` of n events as an export has them, from the columns ``NEEDED``.
 
     Raises:
-        Damage: A message is damaged, or the texts would take more memory than they may.
+        Damage: A message is damaged, or the strings would take more memory than the budget allows.
     """
-    payloads = made["binaryData"]
+    payloads = columns["binaryData"]
     budget.check(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
-    text, other = texts(known, payloads, made["globalTid"], made["domainId"], min(MAX_TEXT, budget.left))
+    text, other = format_payloads(
+        schemas, payloads, columns["globalTid"], columns["domainId"], min(MAX_TEXT, budget.left)
+    )
     budget.take(text.nbytes + other.nbytes, 1, "bytes of NVTX payloads")
-    return {"jsonText": coalesce(made["jsonText"], text), "binaryData": other}
+    return {"jsonText": coalesce(columns["jsonText"], text), "binaryData": other}
 
 
-def texts(
-    known: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Array, most: int | None = None
+def format_payloads(
+    schemas: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Array, max_chars: int | None = None
 ) -> tuple[pa.Array, pa.Array]:
-    """Tell extended payloads: n events in, n JSON and n hexadecimal texts out; at most one of both is not null.
+    """Format the extended payloads of n events as n JSON and n hexadecimal strings, of which at most one is not null.
 
     Args:
-        known: The schemas of the report.
-        payloads: Payload message of each event; null where there is none.
+        schemas: The schemas of the report.
+        payloads: Payload message of each event; null where it has none.
         threads: Global id of the thread of each event.
-        domains: Domain of each event.
-        most: Characters that the texts may have; ``MAX_TEXT`` if None.
+        domains: Domain id of each event.
+        max_chars: Largest number of characters of all strings; ``MAX_TEXT`` if None.
 
     Raises:
-        Damage: A message is damaged, or the texts may have more characters.
+        Damage: A message is damaged, or the strings may have more characters.
     """
     if payloads.null_count == len(payloads):
         return payloads, payloads
     items = _Items(payloads)
     if not len(items.rows):
         return pa.nulls(len(payloads), _BYTES), pa.nulls(len(payloads), _BYTES)
-    processes = _numbers(threads)[items.rows] & PROCESS
-    keys = np.stack([processes, _numbers(domains)[items.rows], items.schemas.view(np.int64)], 1)
-    told = _told(known, items, keys, MAX_TEXT if most is None else most)
+    processes = _int64_values(threads)[items.rows] & PROCESS
+    keys = np.stack([processes, _int64_values(domains)[items.rows], items.schemas.view(np.int64)], 1)
+    formatted = _format_items(schemas, items, keys, MAX_TEXT if max_chars is None else max_chars)
     edges = np.append(np.flatnonzero(np.diff(items.rows, prepend=-1)), len(items.rows))
-    joined, first = _lists(edges, told), edges[:-1]
+    joined, first = _join_lists(edges, formatted), edges[:-1]
     alone = pa.array((np.diff(edges) == 1) & (items.schemas[first] >= np.uint64(FIRST_SCHEMA)))
-    made = pc.if_else(alone, joined, _glued(b"[", joined, b"]"))
+    made = pc.if_else(alone, joined, _concatenate(b"[", joined, b"]"))
     other = pa.nulls(len(made), _BYTES)
     if made.null_count:
-        other = pc.if_else(made.is_null(), _lists(edges, items.hexadecimal()), pa.scalar(None, _BYTES))
+        other = pc.if_else(made.is_null(), _join_lists(edges, items.format_hexadecimal()), pa.scalar(None, _BYTES))
     places = np.full(len(payloads), -1)
     places[items.rows[first]] = np.arange(len(first))
     index = pa.array(places, mask=places < 0)
@@ -96,15 +98,15 @@ class _Items:
     """The extended payloads of n events, in order; an event may have several.
 
     Attributes:
-        octets: Holds their bytes.
-        rows: Event of each.
-        schemas: Number of the schema of each.
-        starts: Where the bytes of each begin.
-        stops: Where they end.
+        octets: The buffer that holds their bytes.
+        rows: Row number of the event of each payload.
+        schemas: Schema id of each payload.
+        starts: Offset of the bytes of each payload.
+        stops: Offset of their end.
     """
 
     def __init__(self, payloads: pa.Array) -> None:
-        buffer, self.rows, starts, stops = _messages(payloads)
+        buffer, self.rows, starts, stops = _copy_messages(payloads)
         self.octets: Bytes = buffer.data
         found = decode(buffer, starts, stops, (_EXTENDED.schema_id, _EXTENDED.data))
         schema, content = found.get(_EXTENDED.schema_id), found.get(_EXTENDED.data)
@@ -115,24 +117,24 @@ class _Items:
         if schema is not None:
             if schema.stops is not None:
                 raise Damage("the schema of an NVTX payload is not a number")
-            self.schemas = np.where(_everywhere(schema.valid), schema.values, np.uint64(0))
+            self.schemas = np.where(_validity(schema.valid), schema.values, np.uint64(0))
         if content is not None:
             if content.stops is None:
                 raise Damage("the bytes of an NVTX payload are a number")
-            there = _everywhere(content.valid)
+            there = _validity(content.valid)
             self.starts = np.where(there, content.values.view(np.int64), 0)
             self.stops = np.where(there, content.stops, 0)
 
-    def hexadecimal(self) -> pa.Array:
-        """Bytes of each as hexadecimal numbers, behind the number of its schema."""
+    def format_hexadecimal(self) -> pa.Array:
+        """Format each payload as its schema id and its bytes as hexadecimal digits."""
         sizes = self.stops - self.starts
         octets = extract_strings(self.octets, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
         digits = _DIGITS[np.frombuffer(octets or b"", np.uint8)[: int(sizes.sum())]].reshape(-1)
-        return _glued(_decimal(self.schemas), b":", _cut(digits, 2 * sizes))
+        return _concatenate(_format_integers(self.schemas), b":", _split_bytes(digits, 2 * sizes))
 
 
-def _messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
-    """Copy the messages of extended payloads: a buffer, and for each its event and where it begins and ends."""
+def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
+    """Copy the messages of extended payloads to a buffer; return it with row number, start and end of each."""
     octets = np.frombuffer(payloads.buffers()[2], np.uint8)
     edges = np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset :][: len(payloads) + 1].astype(np.int64)
     sizes = np.where(payloads.is_valid().to_numpy(zero_copy_only=False), np.diff(edges), 0)
@@ -143,11 +145,11 @@ def _messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
     size = int(sizes[rows].sum())
     buffer = Buffer(size)
     buffer.data[:size] = np.frombuffer(chosen, np.uint8)[:size]
-    return buffer, *_split(buffer, rows, ends - sizes[rows], ends)
+    return buffer, *_split_items(buffer, rows, ends - sizes[rows], ends)
 
 
-def _split(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Places, Places, Places]:
-    """Split messages into their items: event, begin and end of each, in order."""
+def _split_items(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Places, Places, Places]:
+    """Return row number, start and end of the items of messages, in order."""
     found: list[tuple[Places, Places, Places]] = []
     while len(rows):
         if len(found) == MAX_ITEMS:
@@ -168,8 +170,8 @@ def _split(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Pla
     return of[order], starts[order], ends[order]
 
 
-def _told(known: Schemas, items: _Items, keys: npt.NDArray[np.int64], most: int) -> pa.Array:
-    """Tell n items, by process, domain and schema; null where there is no plan for an item."""
+def _format_items(schemas: Schemas, items: _Items, keys: npt.NDArray[np.int64], max_chars: int) -> pa.Array:
+    """Format n items by the plans of their process, domain and schema; null where there is no plan."""
     distinct, of = np.unique(keys, axis=0, return_inverse=True)
     order = np.argsort(of.reshape(-1), kind="stable")
     bounds = np.searchsorted(of.reshape(-1)[order], np.arange(len(distinct) + 1))
@@ -177,66 +179,66 @@ def _told(known: Schemas, items: _Items, keys: npt.NDArray[np.int64], most: int)
     places = np.full(len(keys), -1)
     done = width = 0
     for nth, (process, domain, number) in enumerate(distinct.view(np.uint64).tolist()):
-        plan = known.plan(process, domain, number)
+        plan = schemas.plan(process, domain, number)
         if plan is None:
             continue
         group = order[bounds[nth] : bounds[nth + 1]]
         sizes = items.stops[group] - items.starts[group]
-        group = group[sizes >= plan.least if plan.size is None else sizes == plan.size]
+        group = group[sizes >= plan.min_size if plan.size is None else sizes == plan.size]
         if not len(group):
             continue
         width += plan.width * len(group)
-        if width > most:
-            raise Damage(f"{len(keys)} NVTX payloads would become more than {most} characters")
-        made.append(_written(items.octets, items.starts[group], items.stops[group], plan))
+        if width > max_chars:
+            raise Damage(f"{len(keys)} NVTX payloads would be formatted as more than {max_chars} characters")
+        made.append(_format_by_plan(items.octets, items.starts[group], items.stops[group], plan))
         places[group] = np.arange(done, done + len(group))
         done += len(group)
     return pa.concat_arrays(made).take(pa.array(places, mask=places < 0))
 
 
-def _written(octets: Bytes, starts: Places, stops: Places, plan: Plan) -> pa.Array:
-    """Write n payloads after a plan."""
-    parts = [p.encode() if isinstance(p, str) else _text(octets, starts, stops, p) for p in plan.pieces]
-    return _glued(pa.array([b""] * len(starts), _BYTES), *parts)
+def _format_by_plan(octets: Bytes, starts: Places, stops: Places, plan: Plan) -> pa.Array:
+    """Format n payloads by a plan."""
+    parts = [p.encode() if isinstance(p, str) else _format_value(octets, starts, stops, p) for p in plan.pieces]
+    return _concatenate(pa.array([b""] * len(starts), _BYTES), *parts)
 
 
-def _text(octets: Bytes, starts: Places, stops: Places, value: Value) -> pa.Array:
-    """Write one value of n payloads."""
+def _format_value(octets: Bytes, starts: Places, stops: Places, value: Value) -> pa.Array:
+    """Format one value of n payloads."""
     begin = starts + value.at
-    if value.form is Form.TEXT and not value.size:
-        return _quoted(_cut(octets[_places(begin, stops - begin)], stops - begin))
+    if value.form is ValueFormat.TEXT and not value.size:
+        return _quote(_split_bytes(octets[_interval_offsets(begin, stops - begin)], stops - begin))
     raw = octets[begin[:, None] + np.arange(value.size)]
-    if value.form is Form.TEXT:
-        sizes = _used(raw) if value.size > 1 else np.ones(len(raw), np.int64)
-        return _quoted(_cut(octets[_places(begin, sizes)], sizes))
-    if value.form in (Form.ADDRESS, Form.BYTE):
-        digits = _cut(_DIGITS[raw[:, ::-1]].reshape(-1), np.full(len(raw), 2 * value.size)).cast(pa.string())
+    if value.form is ValueFormat.TEXT:
+        sizes = _trimmed_sizes(raw) if value.size > 1 else np.ones(len(raw), np.int64)
+        return _quote(_split_bytes(octets[_interval_offsets(begin, sizes)], sizes))
+    if value.form in (ValueFormat.ADDRESS, ValueFormat.BYTE):
+        digits = _split_bytes(_DIGITS[raw[:, ::-1]].reshape(-1), np.full(len(raw), 2 * value.size)).cast(pa.string())
         shortest = pc.ascii_ltrim(digits, characters="0")
-        return _glued(b'"0x', pc.if_else(pc.equal(shortest, ""), "0", shortest).cast(_BYTES), b'"')
+        return _concatenate(b'"0x', pc.if_else(pc.equal(shortest, ""), "0", shortest).cast(_BYTES), b'"')
     numbers = raw.view(f"<{_KINDS[value.form]}{value.size}").reshape(-1)
     if value.labels is not None:
-        return _labelled(numbers, value.labels)
-    return _real(numbers) if value.form is Form.REAL else _decimal(numbers)
+        return _enum_names(numbers, value.labels)
+    return _format_floats(numbers) if value.form is ValueFormat.REAL else _format_integers(numbers)
 
 
-def _used(raw: Bytes) -> Places:
-    """How many bytes of each row stand before the zeros at its end."""
+def _trimmed_sizes(raw: Bytes) -> Places:
+    """Return the number of bytes of each row without trailing zeros."""
     written = raw[:, ::-1] != 0
     return np.where(written.any(axis=1), raw.shape[1] - written.argmax(axis=1), 0)
 
 
-def _labelled(numbers: Ints, labels: Labels) -> pa.Array:
-    """Name n numbers of an enum."""
+def _enum_names(numbers: Ints, labels: Labels) -> pa.Array:
+    """Return the quoted names of n numbers of an enum."""
     distinct, of = np.unique(numbers, return_inverse=True)
-    return pa.array([quoted(labels.of(n)).encode() for n in distinct.tolist()], _BYTES).take(pa.array(of))
+    return pa.array([json_string(labels.name_of(n)).encode() for n in distinct.tolist()], _BYTES).take(pa.array(of))
 
 
-def _decimal(numbers: Ints) -> pa.Array:
+def _format_integers(numbers: Ints) -> pa.Array:
     return pa.array(numbers).cast(pa.string()).cast(_BYTES)
 
 
-def _real(numbers: npt.NDArray[np.floating]) -> pa.Array:
-    """Write n reals as short as they can be read back; those with an exponent in quotes, as nsys does."""
+def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
+    """Format n floats with the fewest digits that identify them; those with an exponent are quoted, as by nsys."""
     if numbers.dtype.itemsize == np.dtype(np.float32).itemsize:
         numbers = numbers.astype("U").astype(np.float64)
     shortest = pc.replace_substring_regex(pa.array(numbers.astype("U")), r"\.0$", "")
@@ -244,41 +246,43 @@ def _real(numbers: npt.NDArray[np.floating]) -> pa.Array:
     return pc.if_else(plain, shortest, pc.binary_join_element_wise('"', shortest, '"', "")).cast(_BYTES)
 
 
-def _quoted(column: pa.Array) -> pa.Array:
-    """Quote n texts as JSON, whatever bytes they have."""
+def _quote(column: pa.Array) -> pa.Array:
+    """Quote n strings of any bytes as JSON."""
     octets = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     for special in _SPECIAL[np.isin(_SPECIAL, octets)].tolist():
-        column = pc.replace_substring(column, pattern=bytes([special]), replacement=quoted(chr(special))[1:-1].encode())
-    return _glued(b'"', column, b'"')
+        column = pc.replace_substring(
+            column, pattern=bytes([special]), replacement=json_string(chr(special))[1:-1].encode()
+        )
+    return _concatenate(b'"', column, b'"')
 
 
-def _glued(*parts: bytes | pa.Array) -> pa.Array:
-    """Glue columns of n texts and constants; null where one of them is null."""
+def _concatenate(*parts: bytes | pa.Array) -> pa.Array:
+    """Concatenate columns of n strings and constants; null where one of them is null."""
     return pc.binary_join_element_wise(*(pa.scalar(p, _BYTES) if isinstance(p, bytes) else p for p in parts), b"")
 
 
-def _lists(edges: Places, column: pa.Array) -> pa.Array:
-    """Join the texts between n + 1 edges with commas: n texts, null where one of them is null."""
+def _join_lists(edges: Places, column: pa.Array) -> pa.Array:
+    """Join the strings of each of n lists with commas; null where one of them is null."""
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(edges, pa.int32()), column), b",")
 
 
-def _cut(octets: Bytes, sizes: Places) -> pa.Array:
-    """Cut bytes into n texts of some sizes."""
+def _split_bytes(octets: Bytes, sizes: Places) -> pa.Array:
+    """Split bytes into n strings of given sizes."""
     edges = np.append(0, np.cumsum(sizes)).astype(np.int32)
     return pa.Array.from_buffers(
         _BYTES, len(sizes), [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(octets))]
     )
 
 
-def _places(starts: Places, sizes: Places) -> Places:
-    """Places of all bytes of n stretches, one stretch after another."""
+def _interval_offsets(starts: Places, sizes: Places) -> Places:
+    """Return the offsets of all bytes of n intervals, in order."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+def _int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _everywhere(valid: Mask | None) -> Mask | np.bool_:
+def _validity(valid: Mask | None) -> Mask | np.bool_:
     return np.True_ if valid is None else valid

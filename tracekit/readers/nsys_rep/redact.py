@@ -1,7 +1,7 @@
-"""A copy of a report without what identifies people and machines; all else is the same.
+"""Write a copy of a report without values that identify people and machines; all other values are unchanged.
 
-Sections are copied one after the other, the raw data block by block. Only blocks in which something changes are packed
-anew; only the lengths and places that this moves are counted anew.
+Sections are copied in order, the raw data block by block. Only blocks that change are compressed again, and only the
+lengths and offsets that this moves are updated.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tracekit.readers.common.redaction import (
     is_environment,
 )
 from tracekit.readers.nsys_rep import private
-from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, packed
+from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, compress_block
 from tracekit.readers.nsys_rep.container import END, OFFSETS, RAW, TAIL, Container
 from tracekit.readers.nsys_rep.container import MAGIC as FILE_MAGIC
-from tracekit.readers.nsys_rep.entries import count
+from tracekit.readers.nsys_rep.entries import count_entries
 from tracekit.readers.nsys_rep.fields import fields_of
-from tracekit.readers.nsys_rep.overwriting import Budget, Entries, Overwriter, each_replaced, leaves
+from tracekit.readers.nsys_rep.overwriting import BlockEntries, Overwriter, StepBudget, edit_entries, innermost_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -50,51 +50,51 @@ STRING, STREAM = fields_of("StringBlock").strings, fields_of("StringBlock").proc
 _STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
 _CONTENT = fields_of("ProcessStream").content_text_id
 BATCH = 4 << 20
-"""Bytes of blocks that are searched together."""
+"""Bytes of the blocks that are searched together."""
 LEAST_STRINGS = 1 << 20
-"""Strings that any report may have; more only if it has as many bytes."""
+"""Number of strings that any report may have; larger reports may have one more per byte."""
 UNPACKED_PER_STEP = 128
-"""Bytes of blocks that may be unpacked for a step; they are unpacked twice."""
+"""Bytes of blocks that may be decompressed per step of the budget; each block is decompressed twice."""
 MESSAGES = 4
-"""How much more the bytes of a message cost than those of a text."""
+"""Cost of a byte of a message, relative to a byte of a string."""
 
 
-def redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy without what identifies people and machines.
+def write_redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
+    """Write a copy of a report without values that identify people and machines.
 
     Args:
         source: The report.
-        target: Path of the copy, which does not exist yet.
-        key: Makes the pseudonyms; the same key makes the same ones. None for a random key.
+        target: Path of the copy, which must not exist.
+        key: Determines the pseudonyms; None for a random key.
 
     Returns:
-        How many values were replaced, by kind.
+        The number of replaced values by kind.
 
     Raises:
-        CorruptTraceError: The report is damaged, or looking through it would cost more than a file of its size may.
-        UnsupportedVersionError: It is packed in a way that is not read.
-        TracekitError: It changed while it was read.
+        CorruptTraceError: The report is damaged, or searching it costs more than is allowed for its size.
+        UnsupportedVersionError: The compression of the report is not supported.
+        TracekitError: The report changed while it was read.
     """
     with target.open("wb") as out:
         return _redact(source, out, key)
 
 
-def remaining(source: Source) -> dict[str, int]:
-    """Count what ``redacted`` would replace, by kind, without writing anything.
+def count_private_values(source: Source) -> dict[str, int]:
+    """Return the number of values that ``write_redacted`` would replace by kind, without writing anything.
 
     Raises:
-        CorruptTraceError: The report is damaged, or looking through it would cost more than a file of its size may.
-        UnsupportedVersionError: It is packed in a way that is not read.
-        TracekitError: It changed while it was read.
+        CorruptTraceError: The report is damaged, or searching it costs more than is allowed for its size.
+        UnsupportedVersionError: The compression of the report is not supported.
+        TracekitError: The report changed while it was read.
     """
-    return _redact(source, io.BufferedWriter(_Nowhere()), None)
+    return _redact(source, io.BufferedWriter(_NullFile()), None)
 
 
 def _redact(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
     container = Container(source)
     try:
         with damage_as_error(source.path, file=container.file):
-            report = _Report(container, source, key)
+            report = _RedactedReport(container, source, key)
             report.write(out)
         container.file.check()
     finally:
@@ -102,8 +102,8 @@ def _redact(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
     return dict(report.redaction.counts)
 
 
-class _Nowhere(io.RawIOBase):
-    """A file that keeps nothing but its length."""
+class _NullFile(io.RawIOBase):
+    """A file that discards what is written, except for its length."""
 
     def __init__(self) -> None:
         self._length = 0
@@ -120,38 +120,38 @@ class _Nowhere(io.RawIOBase):
         return size
 
     def seek(self, _: int, __: int = io.SEEK_SET) -> int:
-        """Return the length: nobody goes anywhere but to the end."""
+        """Return the length: the only supported position is the end."""
         return self._length
 
 
-class _Unpacked(NamedTuple):
-    """A block with its bytes, and where something may stand in it."""
+class _SearchedBlock(NamedTuple):
+    """A block, its decompressed bytes, and the intervals in which private values may be."""
 
     block: Block
     body: bytes
     spans: list[Span]
 
 
-class _Report:
-    """A report while it is redacted: small parts are edited at once, blocks when they are written."""
+class _RedactedReport:
+    """A report that is being redacted: small sections are edited at once, blocks when they are written."""
 
     def __init__(self, container: Container, source: Source, key: bytes | None) -> None:
         self.container = container
-        self.raw = RawData(container, count)
-        self.budget = Budget(source.size)
+        self.raw = RawData(container, count_entries)
+        self.budget = StepBudget(source.size)
         self.redaction = Redaction(source.path, key)
-        self.lead = source.head[: min(container.places[n] for n, data in container.sections.items() if data)]
+        self.lead = source.head[: min(container.offsets[n] for n, data in container.sections.items() if data)]
         if not self.lead.startswith(FILE_MAGIC):
-            raise Damage("a section lies where the file begins")
+            raise Damage("a section overlaps the magic of the file")
         if sum(map(len, container.sections.values())) > source.size:
             raise Damage("its sections overlap")
         self._check_counts(source.size)
-        edits = private.sections(self.redaction)
+        edits = private.section_edits(self.redaction)
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
         header, at = read_delimited(self.raw.data, len(MAGIC))
-        target, options = private.target(self.redaction), edits[private.OPTIONS]
-        self.header = private.edit_fields("CaptureHeader", targets=target, options=options)(bytes(header))
+        target, options = private.target_edit(self.redaction), edits[private.OPTIONS]
+        self.header = private.fields_edit("CaptureHeader", targets=target, options=options)(bytes(header))
         self.stream = bytes(read_delimited(self.raw.data, at)[0])
         self.processes: dict[int, set[int]] = {}
         self.environments = self._learn_from_events()
@@ -160,51 +160,57 @@ class _Report:
         self.overwriter = Overwriter(self.redaction, self.budget, self.redaction.names())
 
     def write(self, out: BinaryIO) -> None:
-        """Write the whole file; the places of strings are known when the raw data is written."""
+        """Write the whole file. The offsets of the raw data are known after it is written."""
         out.write(self.lead)
         contents: list[bytes] = []
         offsets = b""
-        for name in self._order():
+        for name in self._section_names():
             at = out.tell()
             if name == RAW:
                 offsets = self._write_raw(out)
             else:
-                out.write(offsets if name == OFFSETS else self.overwriter.overwritten(self.small[name]))
+                out.write(offsets if name == OFFSETS else self.overwriter.overwrite(self.small[name]))
             contents.append(_section_entry(name, at, out.tell() - at))
         at = out.tell()
         out.writelines(contents)
         out.write(TAIL.pack(at, END))
 
     def _check_counts(self, size: int) -> None:
-        """Refuse more strings than a file of so many bytes can hold: each is another one."""
+        """Check that the file does not announce more strings than a file of its size can hold.
+
+        Raises:
+            Damage: It announces more.
+        """
         announced = self.raw.stream.number(_STREAM.string_count) or 0
         if announced > LEAST_STRINGS + size:
-            raise Damage(f"{announced} strings are announced in a file of {size} bytes")
+            raise Damage(
+                f"a file of {size} bytes announces {announced} strings; at most {LEAST_STRINGS + size} are supported"
+            )
 
-    def _order(self) -> list[str]:
-        """Return the sections as they lie in the file; nsys refuses those that the contents list in another order."""
-        names = sorted(self.container.sections, key=lambda name: self.container.places[name])
+    def _section_names(self) -> list[str]:
+        """Return the names of the sections in file order, which nsys requires of the table of contents."""
+        names = sorted(self.container.sections, key=lambda name: self.container.offsets[name])
         if OFFSETS in names[: names.index(RAW)]:
             names.remove(OFFSETS)
             names.insert(names.index(RAW) + 1, OFFSETS)
         return names
 
     def _write_raw(self, out: BinaryIO) -> bytes:
-        """Write the raw data; return the section that says where what is in it."""
-        raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwritten
+        """Write the raw data, and return the section with its offsets."""
+        raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite
         out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
-        events = self._searched(raw.blocks, self.overwriter.candidates)
-        out.writelines(self._repacked(e.block, e.body, self._without_private_events(e)) for e in events)
+        events = self._search_blocks(raw.blocks, self.overwriter.candidates)
+        out.writelines(self._compressed(e.block, e.body, self._without_private_events(e)) for e in events)
         moved = {_OFFSETS.strings: out.tell() - begin}
         firsts = dict(self.strings)
-        for unpacked in self._searched(list(firsts), self.overwriter.candidates):
+        for unpacked in self._search_blocks(list(firsts), self.overwriter.candidates):
             edited_block = self._without_private_strings(unpacked, firsts[unpacked.block])
-            out.write(self._repacked(unpacked.block, unpacked.body, edited_block))
+            out.write(self._compressed(unpacked.block, unpacked.body, edited_block))
         places = self.container.section(OFFSETS)
         schema = Message(places).number(_OFFSETS.payload_schemas)
         end = len(raw.data) if schema is None else schema + len(MAGIC)
         at = self.strings_end
-        trailer = private.trailer(self.redaction)
+        trailer = private.trailer_edit(self.redaction)
         while at < end:
             message, at = read_delimited(raw.data, at)
             self.budget.spend()
@@ -212,68 +218,72 @@ class _Report:
         moved[_OFFSETS.payload_schemas] = out.tell() - begin
         if schema is not None:
             block = raw.block(end)
-            body = self._body(block)
-            out.write(self._repacked(block, body, overwritten(body)))
-            out.write(overwritten(bytes(raw.data[block.at + block.packed :])))
-        return edit_message(bytes(places), lambda p, v: encode_varint(moved[p.number]) if _is_place(p, moved) else v)
+            body = self._decompress(block)
+            out.write(self._compressed(block, body, overwritten(body)))
+            out.write(overwritten(bytes(raw.data[block.offset + block.packed :])))
+        return edit_message(
+            bytes(places), lambda p, v: encode_varint(moved[p.number]) if _is_moved_offset(p, moved) else v
+        )
 
-    def _repacked(self, block: Block, body: bytes, after: bytes) -> bytes:
-        """Return a block with another message; if the message is the same, the block as it was."""
+    def _compressed(self, block: Block, body: bytes, after: bytes) -> bytes:
+        """Return the compressed block of a new message, or the original block if the message is unchanged."""
         if after != body:
-            return packed(after)
+            return compress_block(after)
         head = encode_varint(block.packed) + encode_varint(block.size)
-        return head + bytes(self.raw.data[block.at : block.at + block.packed])
+        return head + bytes(self.raw.data[block.offset : block.offset + block.packed])
 
-    def _body(self, block: Block) -> bytes:
-        """Unpack a block."""
+    def _decompress(self, block: Block) -> bytes:
+        """Return the decompressed bytes of a block."""
         self.budget.spend(block.size // UNPACKED_PER_STEP)
-        return bytes(self.raw.unpack(block))
+        return bytes(self.raw.decompress(block))
 
-    def _searched(self, blocks: Iterable[Block], candidates: Callable[[bytes], list[Span]]) -> Iterator[_Unpacked]:
-        """Yield blocks with the stretches in which something may stand; some megabytes are searched at once."""
+    def _search_blocks(
+        self, blocks: Iterable[Block], candidates: Callable[[bytes], list[Span]]
+    ) -> Iterator[_SearchedBlock]:
+        """Yield blocks with the intervals in which private values may be, searching some megabytes at a time."""
         batch: list[tuple[Block, bytes]] = []
         size = 0
         for block in blocks:
-            body = self._body(block)
+            body = self._decompress(block)
             batch.append((block, body))
             size += len(body)
             if size >= BATCH:
-                yield from _split(batch, candidates)
+                yield from _search_batch(batch, candidates)
                 batch, size = [], 0
-        yield from _split(batch, candidates)
+        yield from _search_batch(batch, candidates)
 
     def _learn_from_events(self) -> set[int]:
-        """Learn from environments within events; return which strings are the environments of processes.
+        """Learn names from the environments in events; return the ids of strings that are environments of processes.
 
-        Which events describe a process that loses something is kept for later.
+        The events with processes that redaction changes are stored in ``processes``.
         """
         environments: set[int] = set()
-        for block, body, spans in self._searched(self.raw.blocks, self._environment_spans):
-            marks = list(_places(body, private.PROCESS_MARK))
+        for block, body, spans in self._search_blocks(self.raw.blocks, self._environment_spans):
+            marks = list(_find_all(body, private.PROCESS_MARK))
             if not marks and not spans:
                 continue
-            entries = Entries.of(body)
-            for nth in entries.holding(marks):
-                event = self._event(entries, nth)
+            entries = BlockEntries.parse(body)
+            for nth in entries.containing(marks):
+                event = self._entry(entries, nth)
                 if entries.numbers[nth] == EVENT and private.PROCESS_MARK in event:
-                    processes = private.Processes.of(event)
+                    processes = private.ProcessesOfEvent.parse(event)
                     environments.update(processes.environments)
                     if processes.change:
-                        self.processes.setdefault(block.at, set()).add(nth)
-            for nth in entries.holding(start for start, _, _ in spans):
-                event = self._event(entries, nth)
-                for start, end, _ in leaves(event, entries.spans(nth, spans), self.budget):
+                        self.processes.setdefault(block.offset, set()).add(nth)
+            for nth in entries.containing(start for start, _, _ in spans):
+                event = self._entry(entries, nth)
+                for start, end, _ in innermost_fields(event, entries.spans(nth, spans), self.budget):
                     self._learn_environment(event[start:end])
         return environments
 
-    def _event(self, entries: Entries, nth: int) -> bytes:
-        """Return an entry that is about to be looked at field by field."""
+    def _entry(self, entries: BlockEntries, nth: int) -> bytes:
+        """Return an entry whose fields are going to be parsed, charging the budget for it."""
         event = entries[nth]
         self.budget.spend_bytes(MESSAGES * len(event))
         return event
 
     def _learn_environment(self, text: bytes) -> bool:
-        """Learn from a text that holds an environment; return whether it is nothing else."""
+        """Learn names from a string that contains an environment; return whether it is nothing else."""
         start = environment_start(text)
         if start is not None:
             self.redaction.learn(ENVIRONMENT, text[start:])
@@ -283,37 +293,37 @@ class _Report:
         try:
             starts = environment_candidates(data, self.budget.left, homes=homes)
         except TooManyCandidates as e:
-            raise self.budget.exceeded() from e
+            raise self.budget.exceeded_error() from e
         self.budget.spend(len(starts))
         return [(start, start + 1, 0) for start in starts]
 
     def _learn_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
-        """Learn from environments among the strings, and which strings are output of programs.
+        """Learn names from the environments in strings, and the ids of strings that are output of programs.
 
         Returns:
-            The blocks of strings, each with the id of its first string, and the place after the last one.
+            The blocks of strings, each with the id of its first string, and the offset of the end of the last block.
         """
         found: list[tuple[Block, int]] = []
-        at, have, wanted = self.raw.strings_at, 0, self.raw.stream.number(_STREAM.string_count) or 0
-        while have < wanted:
+        at, have, string_ids = self.raw.strings_at, 0, self.raw.stream.number(_STREAM.string_count) or 0
+        while have < string_ids:
             block = self.raw.block(at)
             found.append((block, have))
             self.budget.spend()
-            entries = Entries.of(self._body(block))
+            entries = BlockEntries.parse(self._decompress(block))
             is_string = entries.numbers == STRING
             self._learn_from_block(entries, np.cumsum(is_string) - 1 + have)
             have += int(np.count_nonzero(is_string))
-            at = block.at + block.packed
+            at = block.offset + block.packed
         return found, at
 
-    def _learn_from_block(self, entries: Entries, ids: Places) -> None:
-        """Learn from a block of strings; ids are those of its entries, as far as they are strings."""
+    def _learn_from_block(self, entries: BlockEntries, ids: Places) -> None:
+        """Learn names from a block of strings; ``ids`` are the ids of its entries that are strings."""
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
-            self.outputs.update(Message(memoryview(self._event(entries, nth))).numbers(_CONTENT))
+            self.outputs.update(Message(memoryview(self._entry(entries, nth))).numbers(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
         marks = [start for start, _, _ in self._environment_spans(entries.body, homes=True)]
-        known = self._named(entries, ids, self.environments)
-        for nth in sorted({*entries.holding(zeros), *entries.holding(marks), *known}):
+        known = self._entries_with_ids(entries, ids, self.environments)
+        for nth in sorted({*entries.containing(zeros), *entries.containing(marks), *known}):
             text = entries[nth]
             self.budget.spend_bytes(len(text))
             if entries.numbers[nth] != STRING:
@@ -324,28 +334,30 @@ class _Report:
             elif nth in known:
                 self.redaction.learn(ENVIRONMENT, text)
 
-    def _named(self, entries: Entries, ids: Places, wanted: set[int]) -> set[int]:
-        """Return which entries of a block are strings with some ids."""
-        if not len(ids) or not wanted:
+    def _entries_with_ids(self, entries: BlockEntries, ids: Places, string_ids: set[int]) -> set[int]:
+        """Return the numbers of the entries of a block that are strings with some ids."""
+        if not len(ids) or not string_ids:
             return set()
         first, last = int(ids[0]), int(ids[-1])
         return {
             int(nth)
-            for number in wanted
+            for number in string_ids
             if max(first, 0) <= number <= last
             for nth in [np.searchsorted(ids, number)]
             if entries.numbers[nth] == STRING
         }
 
-    def _without_private_strings(self, unpacked: _Unpacked, first: int) -> bytes:
-        """Edit a block of strings whose first one has the id ``first``."""
+    def _without_private_strings(self, unpacked: _SearchedBlock, first: int) -> bytes:
+        """Return a block of strings without private values; ``first`` is the id of its first string."""
         _, body, spans = unpacked
         if not spans and not self.outputs and not self.environments:
             return body
-        entries = self.overwriter.without_others(Entries.of(body), spans)
+        entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
         ids = np.cumsum(entries.numbers == STRING) - 1 + first
-        outputs, environments = (self._named(entries, ids, wanted) for wanted in (self.outputs, self.environments))
-        chosen = {*outputs, *environments, *entries.holding(start for start, _, _ in spans)}
+        outputs, environments = (
+            self._entries_with_ids(entries, ids, string_ids) for string_ids in (self.outputs, self.environments)
+        )
+        chosen = {*outputs, *environments, *entries.containing(start for start, _, _ in spans)}
 
         def edit(nth: int, value: bytes) -> bytes:
             if nth in outputs:
@@ -354,20 +366,20 @@ class _Report:
                 return self.redaction.take(ENVIRONMENT, value)
             inside = entries.spans(nth, spans)
             if entries.numbers[nth] != STRING:
-                return self.overwriter.overwritten(value, inside)
+                return self.overwriter.overwrite(value, inside)
             bits = functools.reduce(operator.or_, (bits for _, _, bits in inside))
-            return self.overwriter.overwritten_text(value, bits)
+            return self.overwriter.overwrite_string(value, bits)
 
-        return each_replaced(entries, sorted(chosen), edit, self.budget)
+        return edit_entries(entries, sorted(chosen), edit, self.budget)
 
-    def _without_private_events(self, unpacked: _Unpacked) -> bytes:
-        """Edit a block of events."""
+    def _without_private_events(self, unpacked: _SearchedBlock) -> bytes:
+        """Return a block of events without private values."""
         block, body, spans = unpacked
-        processes = self.processes.get(block.at, set())
+        processes = self.processes.get(block.offset, set())
         if not processes and not spans:
             return body
-        entries = self.overwriter.without_others(Entries.of(body), spans)
-        process = private.edit_fields("Event", process=private.process(self.redaction))
+        entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
+        process = private.fields_edit("Event", process=private.process_edit(self.redaction))
 
         def edit(nth: int, value: bytes) -> bytes:
             inside = entries.spans(nth, spans)
@@ -375,10 +387,10 @@ class _Report:
                 self.budget.spend_bytes(MESSAGES * len(value))
                 shorter = process(value)
                 inside, value = self.overwriter.candidates(shorter), shorter
-            return self.overwriter.overwritten(value, inside)
+            return self.overwriter.overwrite(value, inside)
 
-        chosen = processes.union(entries.holding(start for start, _, _ in spans))
-        return each_replaced(entries, sorted(chosen), edit, self.budget)
+        chosen = processes.union(entries.containing(start for start, _, _ in spans))
+        return edit_entries(entries, sorted(chosen), edit, self.budget)
 
 
 def _section_entry(name: str, offset: int, size: int) -> bytes:
@@ -390,24 +402,26 @@ def _section_entry(name: str, offset: int, size: int) -> bytes:
     return encode_field(fields_of("Contents").sections, entry)
 
 
-def _split(batch: list[tuple[Block, bytes]], candidates: Callable[[bytes], list[Span]]) -> Iterator[_Unpacked]:
-    """Search blocks together, and yield each with what is in it."""
+def _search_batch(
+    batch: list[tuple[Block, bytes]], candidates: Callable[[bytes], list[Span]]
+) -> Iterator[_SearchedBlock]:
+    """Search blocks together, and yield each block with its intervals."""
     spans = candidates(b"\0".join(body for _, body in batch)) if batch else []
     start = 0
     for block, body in batch:
         end = start + len(body)
         first, last = bisect_left(spans, (start, 0, 0)), bisect_left(spans, (end, 0, 0))
-        yield _Unpacked(block, body, [(a - start, min(b, end) - start, bits) for a, b, bits in spans[first:last]])
+        yield _SearchedBlock(block, body, [(a - start, min(b, end) - start, bits) for a, b, bits in spans[first:last]])
         start = end + 1
 
 
-def _places(data: bytes, mark: bytes) -> Iterator[int]:
-    """Yield where a mark stands in data."""
+def _find_all(data: bytes, mark: bytes) -> Iterator[int]:
+    """Yield the offsets of a byte sequence in data."""
     at = data.find(mark)
     while at >= 0:
         yield at
         at = data.find(mark, at + 1)
 
 
-def _is_place(part: FieldSpan, moved: dict[int, int]) -> bool:
+def _is_moved_offset(part: FieldSpan, moved: dict[int, int]) -> bool:
     return part.kind == VARINT and part.number in moved

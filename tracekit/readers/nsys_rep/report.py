@@ -1,4 +1,4 @@
-"""One report as source tables: what an export of nsys would hold, with its names, rows and order."""
+"""Read the source tables of a report, with the names, rows and order that an export of nsys would have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys_rep import arrays, entries, layout, left_out, machine, metrics, mpi, names, payloads
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import Container
-from tracekit.readers.nsys_rep.entries import Wanted
+from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.events import Events
 from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.nsys.tables import Made, Where
-    from tracekit.readers.nsys_rep.events import Chosen
+    from tracekit.readers.nsys.tables import Result, Where
+    from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.metrics import Metric
     from tracekit.registry import Source
 
@@ -40,12 +40,12 @@ STRINGS, SAMPLES = "StringIds", "GPU_METRICS"
 
 
 class Report:
-    """An opened report: source tables by name, and slices of them as Arrow arrays.
+    """The source tables of an opened report.
 
     Attributes:
         path: The file.
-        columns: Columns of each source table, whether it has rows or not.
-        hint: What to do about a damaged report.
+        columns: Columns of each source table, including tables without rows.
+        hint: Hint of errors about a damaged report.
     """
 
     hint = COPY_AGAIN
@@ -54,64 +54,72 @@ class Report:
         self.path = source.path
         self.container = Container(source)
         with damage_as_error(self.path, file=self.container.file):
-            self.raw = RawData(self.container, entries.counter())
-        self.columns: Mapping[str, tuple[str, ...]] = self._catalogue()
+            self.raw = RawData(self.container, entries.entry_counter())
+        self.columns: Mapping[str, tuple[str, ...]] = self._source_columns()
         self._ledger = Ledger(self.raw.file_bytes)
-        self._told: Counter[tuple[int, str]] = Counter()
+        self._warned: Counter[tuple[int, str]] = Counter()
 
-    def counts(self, wanted: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Numbers of rows of tables that meet conditions; 0 if there is no such table. Those of events in one pass."""
-        asked = [nth for nth, (table, _) in enumerate(wanted) if table in self.columns]
-        found = [0] * len(wanted)
-        for nth, rows in self.pieces([_counting(*wanted[nth]) for nth in asked]):
-            found[asked[nth]] += rows
-        return found
+    def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
+        """Return the number of rows of each table that meet a condition; 0 if there is no such table.
 
-    def at_most(self, table: str) -> int:
-        """About how many rows a table has at most: the report has that many events."""
+        All tables of events are counted in one pass.
+        """
+        asked = [nth for nth, (table, _) in enumerate(conditions) if table in self.columns]
+        counts = [0] * len(conditions)
+        for nth, rows in self.batches([_count_request(*conditions[nth]) for nth in asked]):
+            counts[asked[nth]] += rows
+        return counts
+
+    def max_rows(self, table: str) -> int:
+        """Return an upper bound of the number of rows of a table: the number of events of the report."""
         if table == SAMPLES:
             return self.raw.events * max((len(listed) for listed in self.metrics.values()), default=0)
         return self.raw.events if table in layout.TABLES else 0
 
-    def pieces(self, requests: Sequence[Request[Made]]) -> Iterator[tuple[int, Made]]:
-        """Read columns of tables in the order of the file; those of events together, in one pass over its blocks.
+    def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
+        """Read columns of several tables in batches; all tables of events in one pass over the blocks.
 
-        A pass takes some megabytes of the report at a time, in several threads. A column that the report lacks is null;
+        A pass reads some megabytes of the report at a time, on several threads. A column that the report lacks is null;
         ``rowid`` counts rows from 1.
 
         Raises:
-            CorruptTraceError: The report is damaged there.
+            CorruptTraceError: The report is damaged.
         """
         repaired: Counter[tuple[str, str]] = Counter()
         skipped: Counter[tuple[int, str]] = Counter()
         of_events = [nth for nth, r in enumerate(requests) if r.table in layout.TABLES or r.table == SAMPLES]
         for nth, request in enumerate(requests):
             if nth not in of_events:
-                with damage_as_error(self.path, request.table, self.container.file), self._reading(request) as budget:
-                    yield nth, self._work(request, self._small(request.table, budget), repaired, budget)
+                with (
+                    damage_as_error(self.path, request.table, self.container.file),
+                    self._memory_budget(request) as budget,
+                ):
+                    yield nth, self._apply_work(request, self._small_table(request.table, budget), repaired, budget)
         if of_events:
             asked = [requests[nth] for nth in of_events]
             with damage_as_error(self.path, asked[0].table if len(asked) == 1 else None, self.container.file):
-                for made in self._pass(asked, repaired, skipped):
+                for made in self._read_events(asked, repaired, skipped):
                     yield from zip(of_events, made, strict=True)
-            self._tell_skipped(skipped, {_payload(r.table) for r in asked})
+            self._warn_skipped(skipped, {_payload_of(r.table) for r in asked})
         for (table, name), number in repaired.items():
-            warn(f"{number} texts of {table}.{name} are not UTF-8: repaired", path=self.path)
+            warn(f"{number} strings of {table}.{name} are not UTF-8: invalid bytes are replaced", path=self.path)
 
-    def _pass(
+    def _read_events(
         self,
-        requests: Sequence[Request[Made]],
+        requests: Sequence[Request[Result]],
         repaired: Counter[tuple[str, str]],
         skipped: Counter[tuple[int, str]],
-    ) -> Iterator[list[Made]]:
-        """Read tables of events: what the works make of each batch."""
+    ) -> Iterator[list[Result]]:
+        """Yield what the ``work`` of each request returns for each batch of events."""
         lock = threading.Lock()
 
-        def work(batch: list[Chosen]) -> list[Made]:
+        def work(batch: list[SelectedEvents]) -> list[Result]:
             broken: Counter[tuple[str, str]] = Counter()
             unknown: list[Counter[str]] = [Counter() for _ in requests]
             jobs = zip(requests, batch, budgets, unknown, strict=True)
-            done = [self._work(r, self._rows(r, chosen, budget, u), broken, budget) for r, chosen, budget, u in jobs]
+            done = [
+                self._apply_work(r, self._decode(r, chosen, budget, u), broken, budget) for r, chosen, budget, u in jobs
+            ]
             with lock:
                 repaired.update(broken)
                 for found, total in zip(unknown, totals, strict=True):
@@ -120,27 +128,25 @@ class Report:
 
         totals: list[Counter[str]] = [Counter() for _ in requests]
         with contextlib.ExitStack() as stack:
-            budgets = [stack.enter_context(self._reading(request)) for request in requests]
-            yield from self.events.each([self._wanted(r) for r in requests], work)
+            budgets = [stack.enter_context(self._memory_budget(request)) for request in requests]
+            yield from self.events.map_batches([self._selection(r) for r in requests], work)
         for request, total in zip(requests, totals, strict=True):
-            skipped |= Counter({(_payload(request.table), name): n for name, n in total.items()})
+            skipped |= Counter({(_payload_of(request.table), name): n for name, n in total.items()})
 
-    def _tell_skipped(self, skipped: Counter[tuple[int, str]], payloads: Collection[int]) -> None:
-        """Warn, once, of events that may be rows of tables that were read, but are not known."""
-        known = left_out.of_types(self.events.counts())
+    def _warn_skipped(self, skipped: Counter[tuple[int, str]], payloads: Collection[int]) -> None:
+        """Warn of events of unknown types that may be rows of the tables that were read, once per type."""
+        known = left_out.unknown_types(self.events.counts())
         found = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payloads})
-        for (payload, name), number in (found - self._told).items():
-            said = (
-                f"{number} events are left out of {left_out.TABLES[payload]}, as it is not known what they are: {name}"
-            )
-            warn(said, path=self.path)
-        self._told |= found
+        for (payload, name), number in (found - self._warned).items():
+            message = f"{number} events of unknown types are not in {left_out.TABLES[payload]}: {name}"
+            warn(message, path=self.path)
+        self._warned |= found
 
-    def _work(
-        self, request: Request[Made], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
-    ) -> Made:
-        """Give a piece of a table to the work: rows that meet the condition, in the types asked for."""
-        kept = _met(made, request.where)
+    def _apply_work(
+        self, request: Request[Result], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
+    ) -> Result:
+        """Call the ``work`` of a request with the rows of a batch that meet its condition, in the requested types."""
+        kept = _filter(made, request.where)
         rows = len(next(iter(kept.values())))
         budget.take(rows, request.row_bytes, "events")
         columns: dict[str, pa.Array] = {}
@@ -152,8 +158,8 @@ class Report:
         return request.work(pa.table(columns))
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Number of a row in its table: the one at ``index`` of those that meet a condition; None if there is none."""
-        for _, rows in self.pieces([Request(table, {ROWID: pa.int64()}, where, lambda piece: piece[ROWID])]):
+        """Return the row number of the row at ``index`` of those that meet a condition; None if there is none."""
+        for _, rows in self.batches([Request(table, {ROWID: pa.int64()}, where, lambda batch: batch[ROWID])]):
             if index < len(rows):
                 return int(rows[index].as_py())
             index -= len(rows)
@@ -161,43 +167,43 @@ class Report:
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """What is recorded and in no declared table: number of events by name, the most frequent first."""
+        """Number of recorded events that are in no declared table by name, the most frequent first."""
         with damage_as_error(self.path, file=self.container.file):
             found: Counter[str] = Counter()
             for kind, number in self.events.counts().items():
-                name = names.of_kind(kind)
+                name = names.kind_name(kind)
                 found.update({} if name is None else {name: number})
-            found.update(self._others())
+            found.update(self._count_undecoded())
             found.update(+Counter({mpi.CALL: self.mpi.count(self.events)}))
             return dict(found.most_common())
 
     @functools.cached_property
     def events(self) -> Events:
-        """The events, found in their blocks."""
+        """The events of the report."""
         return Events(self.raw)
 
     @functools.cached_property
     def payload_schemas(self) -> Schemas:
-        """What the program said of NVTX payloads."""
-        return Schemas.of(self.raw.schemas)
+        """The schemas of NVTX payloads."""
+        return Schemas.parse(self.raw.schemas)
 
     @functools.cached_property
-    def mpi(self) -> mpi.Domains:
-        """The NVTX domains whose ranges are calls of MPI."""
+    def mpi(self) -> mpi.MpiDomains:
+        """The NVTX domains whose ranges are MPI calls."""
         with self._ledger.reading(("MPI",), BYTES_PER_BYTE) as budget:
-            return mpi.domains(self.payload_schemas, self.events, self.raw.strings, budget)
+            return mpi.find_domains(self.payload_schemas, self.events, self.raw.strings, budget)
 
     @functools.cached_property
     def metrics(self) -> dict[int, list[Metric]]:
-        """GPU metrics of each type of sample."""
+        """The GPU metrics of each type of sample."""
         with damage_as_error(self.path, file=self.container.file):
-            return metrics.types(self.raw)
+            return metrics.metrics_by_type(self.raw)
 
     def close(self) -> None:
         """Close the file."""
         self.container.close()
 
-    def _catalogue(self) -> dict[str, tuple[str, ...]]:
+    def _source_columns(self) -> dict[str, tuple[str, ...]]:
         release = self.container.release
         known = {
             name: tuple(c for c, at in table.columns.items() if not () < release < at.since)
@@ -206,67 +212,69 @@ class Report:
         small = {name: machine.TABLES[name][0] for name in machine.table_names(release)}
         return {**known, **small, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
 
-    def _reading(self, request: Request[Made]) -> AbstractContextManager[Budget]:
-        """Lend the memory that a table may take: the samples of an idle GPU take almost no room in a report."""
+    def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
+        """Return the memory budget of a table: twice as much for samples, as equal ones take few bytes in a report."""
         per_byte = (2 if request.table == SAMPLES else 1) * BYTES_PER_BYTE
         return self._ledger.reading((request.table, *request.types, request.where), per_byte)
 
-    def _wanted(self, request: Request[Made]) -> Wanted:
-        """Return the events that a request needs; of those that cannot meet its condition some are left out."""
+    def _selection(self, request: Request[Result]) -> Selection:
+        """Return the selection of the events that a request needs, which may exclude some that fail its condition."""
         if request.table == SAMPLES:
-            return Wanted(entries.GENERIC)
+            return Selection(entries.GENERIC)
         table, where = layout.TABLES[request.table], request.where
         if table.payload == layout.NVTX and self.mpi:
-            return Wanted(table.payload)
-        return Wanted(
+            return Selection(table.payload)
+        return Selection(
             table.payload, where.values if where and where.column == table.event_type_column else table.event_types
         )
 
-    def _rows(
-        self, request: Request[Made], chosen: Chosen, budget: Budget, skipped: Counter[str]
+    def _decode(
+        self, request: Request[Result], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
     ) -> dict[str, pa.Array]:
-        """Decode the columns of a table that a request needs, of a batch of events."""
+        """Decode the columns that a request needs from a batch of events."""
         if request.table == SAMPLES:
-            return metrics.samples(self.metrics, chosen, budget, skipped)
+            return metrics.decode_samples(self.metrics, chosen, budget, skipped)
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
         have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
         table = layout.TABLES[request.table]
         without = self.mpi if table.payload == layout.NVTX else None
-        if not set(payloads.TEXTS).intersection(have):
-            return arrays.columns(chosen, table, have or [ROWID], budget, skipped=skipped, without=without)
+        if not set(payloads.STRING_COLUMNS).intersection(have):
+            return arrays.decode_columns(chosen, table, have or [ROWID], budget, skipped=skipped, without=without)
         needed = dict.fromkeys([*have, *payloads.NEEDED])
-        made = arrays.columns(chosen, table, list(needed), budget, skipped=skipped, without=without)
-        return made | payloads.columns(self.payload_schemas, made, budget)
+        made = arrays.decode_columns(chosen, table, list(needed), budget, skipped=skipped, without=without)
+        return made | payloads.payload_columns(self.payload_schemas, made, budget)
 
-    def _small(self, table: str, budget: Budget) -> dict[str, pa.Array]:
-        """Return a whole table that is not one of events."""
+    def _small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
+        """Return all columns of a table that is not made of events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
             return {ROWID: pa.array(ids + 1), "id": pa.array(ids), "value": self.raw.strings}
         rows = list(budget.counted(machine.TABLES[table][1](self), f"rows of {table}"))
         for row in rows:
-            budget.take(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of texts of {table}")
-        listed = {c: _listed([r[c] for r in rows]) for c in self.columns[table]}
+            budget.take(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of strings of {table}")
+        listed = {c: _value_array([r[c] for r in rows]) for c in self.columns[table]}
         return {ROWID: pa.array(np.arange(1, len(rows) + 1)), **listed}
 
-    def _others(self) -> Counter[str]:
-        """Count calls and generic events that are in no table, by name."""
+    def _count_undecoded(self) -> Counter[str]:
+        """Return the number of calls and generic events that are in no table, by name."""
         found: Counter[str] = Counter()
         calls = (layout.CALL, layout.CALL_MARK)
-        wanted = [Wanted(entries.GENERIC), *(Wanted(layout.API, (event_type,)) for event_type in calls)]
+        wanted = [Selection(entries.GENERIC), *(Selection(layout.API, (event_type,)) for event_type in calls)]
         fields = (fields_of("GenericEvent").type_id, *(layout.CLASS for _ in calls))
-        for counted in self.events.each(wanted, lambda batch: [_counted(*x) for x in zip(batch, fields, strict=True)]):
+        for counted in self.events.map_batches(
+            wanted, lambda batch: [_value_counts(*x) for x in zip(batch, fields, strict=True)]
+        ):
             generic, *classes = counted
             found["generic event"] += sum(n for number, n in generic.items() if number not in self.metrics)
             for event_type, numbers in zip(calls, classes, strict=True):
                 for event_class, number in numbers.items():
-                    name = names.of_call(event_type, event_class)
+                    name = names.call_name(event_type, event_class)
                     found.update({} if name is None else {name: number})
         return +found
 
 
-def _counted(chosen: Chosen, field: int) -> dict[int | None, int]:
-    """Count the values of a field of n messages; None counts those without it."""
+def _value_counts(chosen: SelectedEvents, field: int) -> dict[int | None, int]:
+    """Return the number of messages with each value of a field; None is the key of messages without it."""
     found = decode(chosen.buffer, chosen.starts, chosen.stops, (field,)).get(field)
     if found is None:
         return {None: len(chosen.starts)}
@@ -275,20 +283,20 @@ def _counted(chosen: Chosen, field: int) -> dict[int | None, int]:
     return {None: len(chosen.starts) - len(values), **dict(zip(numbers.tolist(), counts.tolist(), strict=True))}
 
 
-def _payload(table: str) -> int:
+def _payload_of(table: str) -> int:
     return entries.GENERIC if table == SAMPLES else layout.TABLES[table].payload
 
 
-def _counting(table: str, where: Where | None) -> Request[int]:
-    return Request(table, {ROWID: pa.int64()}, where, lambda piece: int(piece.num_rows))
+def _count_request(table: str, where: Where | None) -> Request[int]:
+    return Request(table, {ROWID: pa.int64()}, where, lambda batch: int(batch.num_rows))
 
 
-def _listed(values: list[int | str | None]) -> pa.Array:
+def _value_array(values: list[int | str | None]) -> pa.Array:
     return pa.array(values, pa.string() if any(isinstance(v, str) for v in values) else pa.int64())
 
 
-def _met(made: dict[str, pa.Array], where: Where | None) -> dict[str, pa.Array]:
-    """Keep the rows of some columns that meet a condition."""
+def _filter(made: dict[str, pa.Array], where: Where | None) -> dict[str, pa.Array]:
+    """Return the rows of some columns that meet a condition."""
     if where is None:
         return made
     column = made[where.column]

@@ -1,11 +1,11 @@
-"""Nsight Systems SQLite exports (``nsys export --type sqlite``), schema none (2020) to 3.25 (2026)."""
+"""Reader of Nsight Systems SQLite exports (``nsys export --type sqlite``), 2020 to 2026 (schema 3.25)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tracekit.readers.common.sqlite_files import MAGIC
-from tracekit.readers.nsys.versions import MARKS
+from tracekit.readers.nsys.versions import MARKER_TABLES
 from tracekit.registry import Reader
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def sniff(source: Source) -> bool:
-    """Whether a file is a SQLite database with the tables of an export, or one too damaged to tell."""
+    """Return whether a file is a SQLite database with the tables of an export, or one too damaged to say."""
     if not source.head.startswith(MAGIC):
         return False
     from tracekit.readers.common.sqlite.catalogue import table_names
 
     names = table_names(source.path)
-    return names is None or ("StringIds" in names and any(m in names for m in MARKS))
+    return names is None or ("StringIds" in names and any(m in names for m in MARKER_TABLES))
 
 
 def open_(source: Source) -> Capture:
@@ -32,17 +32,17 @@ def open_(source: Source) -> Capture:
 
 
 def redact_(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy without what identifies people and machines; the same key makes the same pseudonyms."""
-    from tracekit.readers.nsys_sqlite.redact import redacted
+    """Write a copy without values that identify people and machines; a key determines the pseudonyms."""
+    from tracekit.readers.nsys_sqlite.redact import write_redacted
 
-    return redacted(source, target, key)
+    return write_redacted(source, target, key)
 
 
 def unredacted_(source: Source) -> dict[str, int]:
-    """Count what identifies people and machines, by kind."""
-    from tracekit.readers.nsys_sqlite.redact import remaining
+    """Count the values that identify people and machines, by kind."""
+    from tracekit.readers.nsys_sqlite.redact import count_private_values
 
-    return remaining(source)
+    return count_private_values(source)
 
 
 READER = Reader(

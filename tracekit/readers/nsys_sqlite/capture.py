@@ -1,4 +1,4 @@
-"""One SQLite export of Nsight Systems as declared tables."""
+"""Read a SQLite export of Nsight Systems as declared tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ExportCapture(Export):
-    """An opened export: declared tables on demand, only the columns asked for."""
+    """An opened SQLite export, whose declared tables are read on demand and by column."""
 
     tables: ExportTables
 

@@ -1,8 +1,8 @@
-"""A copy of an export without what identifies people and machines; every other value is the same.
+"""Write a copy of an export without values that identify people and machines; all other values are unchanged.
 
-The export is copied into a private database of SQLite, whose file has no name, so that nothing unredacted is left when
-the process ends in whatever way. There it is changed, and what is left is written anew, row numbers kept: nothing
-lingers in pages that are free or half full.
+The export is copied into a temporary SQLite database whose file has no name, so that nothing unredacted remains however
+the process ends. The copy is changed there and then written with ``VACUUM INTO``, which keeps row numbers but no
+deleted values in free or partly used pages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tracekit.readers.common.redaction import (
 )
 from tracekit.readers.common.sqlite.database import Database
 from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, quote_identifier, read_only_uri
-from tracekit.readers.nsys_sqlite.rewriting import Texts, check_expressions
+from tracekit.readers.nsys_sqlite.rewriting import StringColumns, check_expressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,10 +43,10 @@ _SETTINGS = (
     (USER, r"(?:^|:|_)USER(?:_NAME)?$"),
     (HOST, r"(?:^|:|_)HOST(?:_?NAME)?$|^DEVICE_DISPLAY_NAME$|^DEVICE_ID$"),
 )
-"""Names of settings whose values are of a kind."""
+"""Patterns of the names of settings, by the kind of their private values."""
 
 _PROPERTIES = {610: ENVIRONMENT, 619: HOST}
-"""Properties of the machine by number."""
+"""Kinds of the private properties of a machine, by number."""
 
 _FOLDER_PROPERTIES = (170, 173)
 _NIC_PROPERTY = 910
@@ -54,7 +54,7 @@ _GUID = re.compile(rb'("GUID"\s*:\s*)("[^"]+"|-?\d+)')
 _DEVICE_COLUMNS = {"TARGET_INFO_SYSTEM_ENV": "devStateName", "TARGET_INFO_NIC_INFO": "stateName"}
 _PATH_COLUMNS = {"OSRT_FILE_ACCESS_DESCRIPTORS": "filePath", "ANALYSIS_FILE": "filename"}
 MAX_VALUE = 64 << 20
-"""Bytes that a value may have: longer ones are in no export, and need many times their size in memory."""
+"""Largest size of a value in bytes: no export has longer ones, and they take many times their size in memory."""
 _CACHE_KIB = 16 << 10
 
 _UNWRITTEN = (
@@ -65,53 +65,53 @@ _UNWRITTEN = (
 )
 
 
-def redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy without what identifies people and machines.
+def write_redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
+    """Write a copy of an export without values that identify people and machines.
 
     Args:
         source: The export.
-        target: Path of the copy, which does not exist yet.
-        key: Makes the pseudonyms; the same key makes the same ones. None for a random key.
+        target: Path of the copy, which must not exist.
+        key: Determines the pseudonyms; None for a random key.
 
     Returns:
-        How many values were replaced, by kind.
+        The number of replaced values by kind.
 
     Raises:
-        CorruptTraceError: The file is damaged, or looking through it would cost more than a file of its size may.
-        UnsupportedVersionError: Its texts are not UTF-8.
-        TracekitError: It cannot be changed as it is, or it changed while it was read.
+        CorruptTraceError: The file is damaged, or searching it costs more than is allowed for its size.
+        UnsupportedVersionError: The strings of the export are not UTF-8.
+        TracekitError: The export holds SQL that prevents changes, or it changed while it was read.
     """
-    with _located(source), _private_copy(source) as (db, version):
-        counts = _Export(db, source, key).redact()
+    with _convert_errors(source), _private_copy(source) as (db, version):
+        counts = _RedactedExport(db, source, key).redact()
         db.execute("VACUUM INTO ?", (target.absolute().as_uri(),))
-        with _opened(target.absolute().as_uri() + "?mode=rw") as copy:
+        with _writable_database(target.absolute().as_uri() + "?mode=rw") as copy:
             copy.execute(f"PRAGMA schema_version = {version}")
     return counts
 
 
-def remaining(source: Source) -> dict[str, int]:
-    """Count what ``redacted`` would replace, by kind, without writing anything.
+def count_private_values(source: Source) -> dict[str, int]:
+    """Return the number of values that ``write_redacted`` would replace by kind, without writing anything.
 
     Raises:
-        CorruptTraceError: The file is damaged, or looking through it would cost more than a file of its size may.
-        UnsupportedVersionError: Its texts are not UTF-8.
-        TracekitError: It cannot be changed as it is, or it changed while it was read.
+        CorruptTraceError: The file is damaged, or searching it costs more than is allowed for its size.
+        UnsupportedVersionError: The strings of the export are not UTF-8.
+        TracekitError: The export holds SQL that prevents changes, or it changed while it was read.
     """
-    with _located(source), _private_copy(source) as (db, _):
-        return _Export(db, source, None).redact()
+    with _convert_errors(source), _private_copy(source) as (db, _):
+        return _RedactedExport(db, source, None).redact()
 
 
 @contextlib.contextmanager
 def _private_copy(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
-    """Copy an export into a database that only this connection sees, and which is gone with it.
+    """Copy an export into a temporary database, which is deleted with its connection.
 
-    SQLite keeps it in memory as far as its cache goes, and the rest in a file that it removes as soon as it is open.
+    SQLite stores it in memory up to the size of its cache, and the rest in a file that it unlinks when it is opened.
 
     Yields:
-        The connection, and the version of the schema, which copying changes.
+        The connection, and the schema version of the original, which copying changes.
     """
     Database(source).close()  # checks what SQLite would read with its first statement
-    with source.open() as file, _opened("") as db:
+    with source.open() as file, _writable_database("") as db:
         with contextlib.closing(sqlite3.connect(read_only_uri(source.path), uri=True)) as original:
             version = int(original.execute("PRAGMA schema_version").fetchone()[0])
             original.backup(db)
@@ -120,8 +120,8 @@ def _private_copy(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
 
 
 @contextlib.contextmanager
-def _opened(uri: str) -> Iterator[sqlite3.Connection]:
-    """Open a database of our own, to be changed without a journal; text comes as bytes."""
+def _writable_database(uri: str) -> Iterator[sqlite3.Connection]:
+    """Open a database for changes without a journal, with strings returned as bytes."""
     with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db:
         db.text_factory = bytes
         for setting in (
@@ -136,8 +136,8 @@ def _opened(uri: str) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def _located(source: Source) -> Iterator[None]:
-    """Turn SQLite's errors into ours; a full disk is the target's."""
+def _convert_errors(source: Source) -> Iterator[None]:
+    """Convert errors of SQLite to errors about the export, and those of a full disk to ``OSError``."""
     try:
         yield
     except (sqlite3.Error, MemoryError) as e:
@@ -145,147 +145,147 @@ def _located(source: Source) -> Iterator[None]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from e
         raise CorruptTraceError(f"cannot be redacted: {e}", path=source.path, hint=EXPORT_AGAIN) from e
     except UnicodeDecodeError as e:
-        said = "cannot be redacted: a table or column has a name that is not UTF-8"
-        raise CorruptTraceError(said, path=source.path, hint=EXPORT_AGAIN) from e
+        message = "cannot be redacted: the name of a table or column is not UTF-8"
+        raise CorruptTraceError(message, path=source.path, hint=EXPORT_AGAIN) from e
 
 
-class _Export:
-    """The copy of an export, while it is redacted."""
+class _RedactedExport:
+    """The copy of an export that is being redacted."""
 
     def __init__(self, db: sqlite3.Connection, source: Source, key: bytes | None) -> None:
         self.db = db
         self.path = source.path
         self.redaction = Redaction(source.path, key)
-        self._check()
-        self.texts = Texts(db, self.redaction, source.size)
+        self._check_copy()
+        self.strings = StringColumns(db, self.redaction, source.size)
 
     def redact(self) -> dict[str, int]:
-        """Replace what is known by its place, then overwrite the names that this gave away."""
+        """Replace the values of private columns, then overwrite the names in them wherever else they occur."""
         self.db.execute("BEGIN")
         for table in ("META_DATA_CAPTURE", "EXPORT_META_DATA", "META_DATA_EXPORT"):
-            self._empty_settings(table)
-        self._empty_properties()
-        self._empty_devices()
-        self._empty_environments()
-        self._empty_outputs()
-        self._shorten_processes()
-        self._shorten_paths()
-        self.texts.learn()
-        self.texts.overwrite(self.redaction.names())
+            self._redact_settings(table)
+        self._redact_properties()
+        self._redact_devices()
+        self._redact_environments()
+        self._redact_outputs()
+        self._redact_processes()
+        self._redact_paths()
+        self.strings.learn_names()
+        self.strings.overwrite(self.redaction.names())
         if self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").fetchone():
             self.db.execute("DELETE FROM sqlite_stat4")
         self.db.execute("COMMIT")
         return dict(self.redaction.counts)
 
-    def _check(self) -> None:
-        """Refuse what is damaged, what nsys does not write, and what would run while the copy is changed."""
+    def _check_copy(self) -> None:
+        """Check that the copy is not damaged, and holds no SQL that would run while it is changed."""
         self.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         triggers = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()[0]
         if triggers:
             raise TracekitError(
-                f"holds {triggers} triggers, which would run when it is changed",
+                f"holds {triggers} triggers, which would run while it is redacted",
                 path=self.path,
-                hint="drop them, or export it again: nsys export --type sqlite REPORT",
+                hint="drop them, or export the report again: nsys export --type sqlite REPORT",
             )
         encoding = self.db.execute("PRAGMA encoding").fetchone()[0]
         if encoding != b"UTF-8":
             raise UnsupportedVersionError(
-                f"its texts are encoded in {encoding.decode()}; only UTF-8 is redacted",
+                f"its strings are encoded in {encoding.decode()}; only UTF-8 is supported",
                 path=self.path,
                 hint=EXPORT_AGAIN,
             )
         check_expressions(self.db, self.path)
         damage = self.db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != b"ok":
-            said = "cannot be redacted: its pages or rows do not hold together"
-            raise CorruptTraceError(said, path=self.path, hint=EXPORT_AGAIN)
+            message = "cannot be redacted: SQLite finds its pages or rows damaged"
+            raise CorruptTraceError(message, path=self.path, hint=EXPORT_AGAIN)
 
-    def _has(self, table: str, *columns: str) -> bool:
-        """Whether a table has some columns; they may be of numbers."""
-        if table not in self.texts.columns:
+    def _has_columns(self, table: str, *columns: str) -> bool:
+        """Return whether a table has some columns, including columns of numbers."""
+        if table not in self.strings.columns:
             return False
         listed = {c.decode() for (c,) in self.db.execute("SELECT name FROM pragma_table_info(?)", (table,))}
         return set(columns) <= listed
 
-    def _empty_settings(self, table: str) -> None:
-        """Empty the values of the settings that are of a kind."""
-        if not self._has(table, "name", "value"):
+    def _redact_settings(self, table: str) -> None:
+        """Replace the private values of settings."""
+        if not self._has_columns(table, "name", "value"):
             return
         for (name,) in self.db.execute(f"SELECT DISTINCT CAST(name AS BLOB) FROM {table}").fetchall():  # noqa: S608
             named = "name = CAST(? AS TEXT)"
             if name == b"DEVICE_ID":
-                self._edit(table, "value", named, self._device, (name,))
-            elif kind := _kind_of_setting((name or b"").decode("utf-8", "replace")):
-                self._take(kind, table, "value", named, (name,))
+                self._update(table, "value", named, self._redact_device, (name,))
+            elif kind := _setting_kind((name or b"").decode("utf-8", "replace")):
+                self._redact(kind, table, "value", named, (name,))
 
-    def _empty_properties(self) -> None:
-        """Empty properties of the machine, among them the addresses of its network devices."""
+    def _redact_properties(self) -> None:
+        """Replace the private properties of the machine, including the addresses of its network devices."""
         table = "TARGET_INFO_SYSTEM_ENV"
-        if self._has(table, "nameEnum", "value"):
+        if self._has_columns(table, "nameEnum", "value"):
             for number, kind in _PROPERTIES.items():
-                self._take(kind, table, "value", f"nameEnum = {number}")
+                self._redact(kind, table, "value", f"nameEnum = {number}")
             for number in _FOLDER_PROPERTIES:
-                self._edit(table, "value", f"nameEnum = {number}", self.redaction.folders)
-            self._edit(table, "value", f"nameEnum = {_NIC_PROPERTY}", self._without_addresses)
-        if self._has("TARGET_INFO_NIC_INFO", "GUID"):
+                self._update(table, "value", f"nameEnum = {number}", self.redaction.folders)
+            self._update(table, "value", f"nameEnum = {_NIC_PROPERTY}", self._clear_addresses)
+        if self._has_columns("TARGET_INFO_NIC_INFO", "GUID"):
             done = self.db.execute("UPDATE TARGET_INFO_NIC_INFO SET GUID = 0 WHERE GUID <> 0")
             self.redaction.counts[ADDRESS] += done.rowcount
 
-    def _without_addresses(self, text: bytes) -> bytes:
-        made, number = _GUID.subn(rb'\1""', text)
+    def _clear_addresses(self, text: bytes) -> bytes:
+        cleared, number = _GUID.subn(rb'\1""', text)
         self.redaction.counts[ADDRESS] += number
-        return made
+        return cleared
 
-    def _empty_devices(self) -> None:
-        """Empty the names of devices that are hosts."""
+    def _redact_devices(self) -> None:
+        """Replace the names of devices that are hosts."""
         for table, column in _DEVICE_COLUMNS.items():
-            if self._has(table, column):
-                self._edit(table, column, "TRUE", self._device)
+            if self._has_columns(table, column):
+                self._update(table, column, "TRUE", self._redact_device)
 
-    def _device(self, name: bytes) -> bytes:
+    def _redact_device(self, name: bytes) -> bytes:
         return name if is_local(name) else self.redaction.take(HOST, name)
 
-    def _empty_environments(self) -> None:
-        """Empty the environments of processes among the strings."""
-        if self._has("StringIds", "value"):
-            self._edit("StringIds", "value", "instr(value, '=')", self._environment)
+    def _redact_environments(self) -> None:
+        """Replace the strings that are environments of processes."""
+        if self._has_columns("StringIds", "value"):
+            self._update("StringIds", "value", "instr(value, '=')", self._redact_environment)
 
-    def _environment(self, text: bytes) -> bytes:
+    def _redact_environment(self, text: bytes) -> bytes:
         return self.redaction.take(ENVIRONMENT, text) if is_environment(text) else text
 
-    def _empty_outputs(self) -> None:
-        """Empty what the programs printed."""
+    def _redact_outputs(self) -> None:
+        """Replace the output of the captured programs."""
         for table in ("ProcessStreams", "ANALYSIS_FILE"):
-            if self._has(table, "contentId") and self._has("StringIds", "id", "value"):
-                self._take(OUTPUT, "StringIds", "value", f"id IN (SELECT contentId FROM {table})")  # noqa: S608
-            if self._has(table, "content"):
-                self._take(OUTPUT, table, "content", "TRUE")
+            if self._has_columns(table, "contentId") and self._has_columns("StringIds", "id", "value"):
+                self._redact(OUTPUT, "StringIds", "value", f"id IN (SELECT contentId FROM {table})")  # noqa: S608
+            if self._has_columns(table, "content"):
+                self._redact(OUTPUT, table, "content", "TRUE")
 
-    def _shorten_processes(self) -> None:
-        """Leave the name of each process, without the folder of its program."""
-        if self._has("PROCESSES", "name"):
-            self._edit("PROCESSES", "name", "TRUE", self._shortened)
+    def _redact_processes(self) -> None:
+        """Remove the folder of the program from the name of each process."""
+        if self._has_columns("PROCESSES", "name"):
+            self._update("PROCESSES", "name", "TRUE", self._shorten_name)
 
-    def _shortened(self, name: bytes) -> bytes:
-        made = program_name(name)
-        if made != name:
+    def _shorten_name(self, name: bytes) -> bytes:
+        shortened = program_name(name)
+        if shortened != name:
             self.redaction.take(COMMAND, name)
-        return made
+        return shortened
 
-    def _shorten_paths(self) -> None:
-        """Overwrite private folders in the paths of files that were used or written."""
+    def _redact_paths(self) -> None:
+        """Overwrite private folders in paths of files."""
         for table, column in _PATH_COLUMNS.items():
-            if self._has(table, column):
-                self._edit(table, column, "TRUE", self.redaction.folders)
+            if self._has_columns(table, column):
+                self._update(table, column, "TRUE", self.redaction.folders)
 
-    def _take(self, kind: str, table: str, column: str, where: str, parameters: Sequence[bytes] = ()) -> None:
-        """Empty the texts in a column of the rows that meet a condition."""
-        self._edit(table, column, where, lambda value: self.redaction.take(kind, value), parameters)
+    def _redact(self, kind: str, table: str, column: str, where: str, parameters: Sequence[bytes] = ()) -> None:
+        """Replace the values of a column, in the rows that meet a condition, as values of a kind."""
+        self._update(table, column, where, lambda value: self.redaction.take(kind, value), parameters)
 
-    def _edit(
+    def _update(
         self, table: str, column: str, where: str, change: Callable[[bytes], bytes], parameters: Sequence[bytes] = ()
     ) -> None:
-        """Change the texts and bytes in a column of the rows that meet a condition."""
+        """Replace each string and blob of a column, in the rows that meet a condition, by the result of a function."""
         name = quote_identifier(column)
         self.db.create_function("changed", 1, change)
         self.db.execute(
@@ -296,5 +296,5 @@ class _Export:
         )
 
 
-def _kind_of_setting(name: str) -> str | None:
+def _setting_kind(name: str) -> str | None:
     return next((kind for kind, pattern in _SETTINGS if re.search(pattern, name)), None)

@@ -1,4 +1,4 @@
-"""Every text of a database, read in batches and overwritten where it has to be; and what that may cost."""
+"""Search all strings of a database for private values in batches, and overwrite them, at limited cost."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from tracekit.readers.common.redaction import Names, Redaction
 
 BATCH = 4 << 20
-"""Bytes of texts that are searched together."""
+"""Bytes of strings that are searched together."""
 MAX_EXPRESSIONS, MAX_DEFAULT = 4096, 64
-"""Bytes of SQL that tables with generated columns and indexes by expressions may have, and the default of a column."""
-LEAST_VALUES, VALUES_PER_BYTE = 10_000_000, 4
-LEAST_TEXT, TEXT_PER_BYTE = 64 << 20, 4
-"""Values, and bytes of texts, that are looked at in any file, and for each of its bytes."""
+"""Largest size in bytes of the SQL of generated columns and expression indexes, and of the default of a column."""
+MIN_VALUES, VALUES_PER_BYTE = 10_000_000, 4
+MIN_STRING_BYTES, STRING_BYTES_PER_BYTE = 64 << 20, 4
+"""Largest number of values and of string bytes that are searched: in any file, and per byte of the file."""
 _CHEAP = frozenset(
     b"as key check unique default references varchar char character nchar nvarchar decimal numeric number float in and "
     b"or not abs length typeof coalesce ifnull nullif iif round min max lower upper instr unicode sign then else when "
     b"on using".split()
 )
-"""Words before a parenthesis in SQL that creates tables: of the language, types, functions that make no long texts."""
-_DROP = "drop them, or export it again: nsys export --type sqlite REPORT"
+"""Words that may precede a parenthesis in SQL that creates tables: keywords, types, functions without long results."""
+_DROP = "drop them, or export the report again: nsys export --type sqlite REPORT"
 
 
 class _Table(NamedTuple):
-    """A table with columns that hold texts.
+    """A table with columns of strings.
 
     Attributes:
         name: Its name.
-        rowid: What the number of a row is called; None if rows have none.
-        columns: Columns that can be set and hold texts.
+        rowid: Name of the column of row numbers; None if rows have no number.
+        columns: Columns that can be updated and hold strings.
     """
 
     name: str
@@ -54,47 +54,48 @@ class _Table(NamedTuple):
 
 
 _Value = tuple[int, bytes]
-"""The number of a row, and a text or blob in it."""
+"""A row number, and a string or blob of that row."""
 
 
-class Texts:
-    """The texts of a database in its own private copy.
+class StringColumns:
+    """The columns of strings of a temporary copy of a database.
 
     Attributes:
-        columns: Columns of each ordinary table that can be set and may hold text, by SQLite's rule of affinity.
+        columns: Columns of each ordinary table that can be updated and may hold strings, by SQLite's rules of affinity.
+        tables: The tables with columns that hold any value to be searched.
     """
 
     def __init__(self, db: sqlite3.Connection, redaction: Redaction, size: int) -> None:
         self.db = db
         self.redaction = redaction
-        self.columns = self._catalogue()
-        self._text_left = LEAST_TEXT + TEXT_PER_BYTE * size
+        self.columns = self._string_columns()
+        self._bytes_left = MIN_STRING_BYTES + STRING_BYTES_PER_BYTE * size
         self._size = size
-        self._most_values = self._values_left = LEAST_VALUES + VALUES_PER_BYTE * size
-        self.tables = [self._table(name) for name in self.columns]
+        self._max_values = self._values_left = MIN_VALUES + VALUES_PER_BYTE * size
+        self.tables = [self._searched_table(name) for name in self.columns]
 
-    def learn(self) -> None:
-        """Learn names and values from environments that stand among other texts, and from paths into home folders."""
+    def learn_names(self) -> None:
+        """Learn private names from environments within strings, and from paths of home folders."""
         for table in self.tables:
             for column in table.columns:
                 for batch in self._batches(table, column):
-                    places = environment_candidates(_joined(batch), homes=True)
-                    for _, text, _ in _holding(batch, ((place, 0) for place in places)):
+                    offsets = environment_candidates(_joined_batch(batch), homes=True)
+                    for _, text, _ in _values_at(batch, ((offset, 0) for offset in offsets)):
                         self.redaction.learn(PATH, text)
                         start = environment_start(text)
                         if start is not None:
                             self.redaction.learn(ENVIRONMENT, text[start:])
 
     def overwrite(self, names: Names) -> None:
-        """Overwrite names, and what is known by its form, wherever they stand."""
+        """Overwrite names, and values of a recognisable form, in all strings."""
         for table in self.tables:
             for column in table.columns:
                 if table.rowid is None:
                     self._overwrite_each(table, column, names)
                     continue
                 for batch in self._batches(table, column):
-                    spans = names.candidates(_joined(batch))
-                    chosen = _holding(batch, ((start, bits) for start, _, bits in spans))
+                    spans = names.candidates(_joined_batch(batch))
+                    chosen = _values_at(batch, ((start, bits) for start, _, bits in spans))
                     changed = ((row, text, self.redaction.overwrite(names, text, bits)) for row, text, bits in chosen)
                     self._update(table, column, [(row, after) for row, text, after in changed if after != text])
 
@@ -108,7 +109,7 @@ class Texts:
         )
 
     def _overwrite_each(self, table: _Table, column: str, names: Names) -> None:
-        """Overwrite the texts of a table without row numbers, one at a time."""
+        """Overwrite the strings of a table without row numbers, one at a time."""
         self.db.create_function("changed", 1, lambda value: self.redaction.overwrite(names, value))
         name = quote_identifier(column)
         self.db.execute(
@@ -118,9 +119,9 @@ class Texts:
         )
 
     def _batches(self, table: _Table, column: str) -> Iterator[list[_Value]]:
-        """Yield the texts and blobs in a column that are not empty, some megabytes at a time.
+        """Yield batches of the strings and blobs of a column that are not empty.
 
-        They are read in the order of the table itself, so rows may be changed in between.
+        They are read in the order of the table, so rows may be changed between batches.
         """
         name = quote_identifier(column)
         rows = self.db.execute(
@@ -133,32 +134,32 @@ class Texts:
             batch.append(row)
             size += len(row[1])
             if size >= BATCH:
-                self._spend(size)
+                self._spend_bytes(size)
                 yield batch
                 batch, size = [], 0
-        self._spend(size)
+        self._spend_bytes(size)
         if batch:
             yield batch
 
-    def _catalogue(self) -> dict[str, list[str]]:
+    def _string_columns(self) -> dict[str, list[str]]:
         sql = """SELECT m.name, c.name, c.type FROM sqlite_schema m, pragma_table_xinfo(m.name) c
                  WHERE m.type = 'table' AND m.rootpage > 0 AND c.hidden = 0 AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
                  ORDER BY m.name, c.cid"""
-        found: dict[str, list[str]] = {}
+        columns: dict[str, list[str]] = {}
         for table, column, kind in self.db.execute(sql):
-            listed = found.setdefault(table.decode(), [])
+            listed = columns.setdefault(table.decode(), [])
             if not re.search(rb"INT|REAL|FLOA|DOUB", kind, re.IGNORECASE):
                 listed.append(column.decode())
-        return found
+        return columns
 
-    def _table(self, name: str) -> _Table:
-        """Look through a table once: how many rows it has, and which of its columns hold anything to be looked at."""
+    def _searched_table(self, name: str) -> _Table:
+        """Return a table with those of its columns that have a value to be searched, after a check of its cost."""
         held = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
         rows, *marks = self.db.execute(f"SELECT count(*){held} FROM {quote_identifier(name)} NOT INDEXED").fetchone()  # noqa: S608 - quoted
         self._check_cost(rows * len(marks))
         listed = self.db.execute("SELECT name FROM pragma_table_xinfo(?)", (name,))
-        taken = {c.decode().lower() for (c,) in listed}
-        free = (n for n in ("rowid", "_rowid_", "oid") if n not in taken)
+        used_names = {c.decode().lower() for (c,) in listed}
+        free = (n for n in ("rowid", "_rowid_", "oid") if n not in used_names)
         rowid = next((n for n in free if self._has_rowid(name, n)), None)
         return _Table(name, rowid, [c for c, mark in zip(self.columns[name], marks, strict=True) if mark])
 
@@ -170,32 +171,36 @@ class Texts:
         return True
 
     def _check_cost(self, values: int) -> None:
-        """Refuse more values than a file of its size may have: a row can lack all its columns and take four bytes."""
+        """Check the number of values against the size of the file: a row without stored values takes four bytes.
+
+        Raises:
+            CorruptTraceError: There are too many values.
+        """
         self._values_left -= values
         if self._values_left < 0:
             raise CorruptTraceError(
-                f"cannot be redacted: {self._size} bytes hold more than {self._most_values} values that may be texts",
+                f"cannot be redacted: {self._size} bytes hold over {self._max_values} values that may be strings",
                 path=self.redaction.path,
                 hint=EXPORT_AGAIN,
             )
 
-    def _spend(self, size: int) -> None:
-        self._text_left -= size
-        if self._text_left < 0:
+    def _spend_bytes(self, size: int) -> None:
+        self._bytes_left -= size
+        if self._bytes_left < 0:
             raise CorruptTraceError(
-                f"cannot be redacted: its texts are more than {TEXT_PER_BYTE} times as long as the file",
+                f"cannot be redacted: its strings have over {STRING_BYTES_PER_BYTE} times as many bytes as the file",
                 path=self.redaction.path,
                 hint=EXPORT_AGAIN,
             )
 
 
 def check_expressions(db: sqlite3.Connection, path: Path) -> None:
-    """Refuse SQL of the file that would run when it is changed, and may cost anything: nsys writes none.
+    """Check that the file has no SQL that would run while it is changed, at any cost; nsys writes none.
 
-    Generated columns and indexes by short expressions may stay, if they call only functions that make no long texts.
+    Generated columns and indexes with short expressions are allowed if they only call functions without long results.
 
     Raises:
-        TracekitError: There is such SQL.
+        TracekitError: The file has such SQL.
     """
     generated = """SELECT DISTINCT m.sql FROM sqlite_schema m, pragma_table_xinfo(m.name) c
                    WHERE m.type = 'table' AND c.hidden > 1"""
@@ -204,7 +209,7 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     statements = [sql for query in (generated, computed) for (sql,) in db.execute(query)]
     if sum(map(len, statements)) > MAX_EXPRESSIONS or not all(map(_is_cheap, statements)):
         raise TracekitError(
-            f"holds {len(statements)} tables or indexes with expressions, which would run when it is changed",
+            f"holds {len(statements)} tables or indexes with expressions, which would run while it is redacted",
             path=path,
             hint=_DROP,
         )
@@ -218,21 +223,21 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _is_cheap(sql: bytes) -> bool:
-    """Whether the expressions in a statement that creates a table or an index make no long texts."""
+    """Return whether the expressions in a statement that creates a table or an index have no long results."""
     _, _, body = sql.partition(b"(")
     calls = {name.lower() for name in re.findall(rb"(\w+)[\s\"'`\]]*\(", body)}
     return b"||" not in body and b"->" not in body and calls <= _CHEAP
 
 
-def _joined(batch: list[_Value]) -> bytes:
+def _joined_batch(batch: list[_Value]) -> bytes:
     return b"\0".join([text for _, text in batch])
 
 
-def _holding(batch: list[_Value], places: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
-    """Return the values of a batch that places of the joined batch lie in, each with the bits of all these places."""
+def _values_at(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
+    """Return the values of a batch that contain any of some offsets, with the union of the bit masks of these."""
     held: dict[int, int] = {}
     ends: list[int] = []
-    for start, bits in places:
+    for start, bits in offsets:
         ends = ends or list(accumulate(len(text) + 1 for _, text in batch))
         nth = bisect_right(ends, start)
         held[nth] = held.get(nth, 0) | bits

@@ -157,8 +157,8 @@ class Database:
         Raises:
             CorruptTraceError: The table is damaged, or holds values of another type.
         """
-        at_most = self.at_most(table)
-        builders = {c: column_builder(t, at_most) for c, t in types.items()}
+        row_limit = self.max_rows(table)
+        builders = {c: column_builder(t, row_limit) for c, t in types.items()}
         repaired: Counter[str] = Counter()
 
         def convert(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:
@@ -212,7 +212,7 @@ class Database:
             opened = self._table(table)
             return len(opened.runs) > LARGE_RUNS and (column == ROWID or column in opened.decodable)
 
-    def at_most(self, table: str) -> int:
+    def max_rows(self, table: str) -> int:
         """Return an upper bound for the number of rows of a table."""
         with self._checked_reading(table):
             return self._table(table).max_rows()
