@@ -1,4 +1,4 @@
-"""What a report says that it reads is all that it reads."""
+"""What a computation reads is derived, and is all that it reads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import tracekit as tk
 from tracekit.core import reports
+from tracekit.plan import TraceView
 from tracekit.readers.nsys.capture import NsysCapture
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -29,14 +30,16 @@ def test_tables_are_read_together(name: str, report: str, monkeypatch: pytest.Mo
         return read(capture, table, columns)
 
     monkeypatch.setattr(NsysCapture, "read", noted)
+    asked: list[str] = []
+    prefetch = TraceView.prefetch
+
+    def noted_prefetch(view: TraceView, columns: dict[str, list[str]]) -> None:
+        asked.extend(columns)
+        prefetch(view, columns)
+
+    monkeypatch.setattr(TraceView, "prefetch", noted_prefetch)
     with tk.load(FIXTURES / name) as trace:
-        asked: list[str] = []
-
-        def prefetch(wanted: reports.Reads) -> None:
-            asked.extend(wanted)
-            trace._view.prefetch(wanted)
-
-        reports.run(trace.frame, report, prefetch)
+        trace.report(report)
     assert asked
     assert later == []
 

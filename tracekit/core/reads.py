@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from polars.io.plugins import register_io_source
+
+from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +23,7 @@ def reads_of(compute: Callable[[Frames], object], example: Callable[[str], pl.Da
 
     Args:
         compute: The computation. It gets tables by name and collects what it reads. It has to read the same columns
-            whatever the rows are.
+            whatever the rows are; if it raises a TracekitError, what it has read until then counts.
         example: Returns a table with one row, because polars does not read what would be joined with an empty frame.
 
     Returns:
@@ -40,5 +43,6 @@ def reads_of(compute: Callable[[Frames], object], example: Callable[[str], pl.Da
 
         return register_io_source(read, schema=data.schema)
 
-    compute(frame)
+    with contextlib.suppress(TracekitError):
+        compute(frame)
     return {table: [c for c in example(table).columns if c in columns] for table, columns in reads.items() if columns}

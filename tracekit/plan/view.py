@@ -11,7 +11,7 @@ from tracekit.plan.base import to_frame
 from tracekit.plan.tables import rollup_of, tables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import polars as pl
@@ -120,7 +120,7 @@ class TraceView:
             if name not in REPORTS:
                 raise reports.unknown_report_error(name, REPORTS)
             return run(rollup_of(self.plan), name)
-        return reports.run(self.frame, name, self.prefetch)
+        return reports.run(self.frame, name, self._prefetch_for)
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
         """Return the tables of another tool's data model.
@@ -138,6 +138,12 @@ class TraceView:
 
         rollup = rollup_of(self.plan)
         return dlprof.tables(rollup) if name == "dlprof" else graph.tables(rollup)
+
+    def _prefetch_for(self, compute: Callable[[Callable[[str], pl.LazyFrame]], object]) -> None:
+        """Read in one pass what a computation will read."""
+        from tracekit.core.reads import reads_of
+
+        self.prefetch(reads_of(compute, lambda table: schemas.example(self.schema(table))))
 
     def _names(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)

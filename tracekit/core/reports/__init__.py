@@ -11,10 +11,11 @@ Unlike nsys, no report fails if an export has no table of enum labels or thread 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracekit.core.reports.report import Frames, Prefetch, Reads, Report, Request, has_legacy_rounding
+from tracekit.core.reports.report import Frames, Prefetch, Report, Request, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
 from tracekit.errors import UnknownFormatError, choices
 
@@ -27,7 +28,6 @@ __all__ = [
     "EXTRA_REPORTS",
     "REPORTS",
     "Frames",
-    "Reads",
     "Report",
     "ReportTable",
     "is_known",
@@ -123,7 +123,7 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     Args:
         frames: Returns a declared table by name, like ``Trace.frame``.
         name: Name of the report, or its old name, with options after colons as in nsys: ``cuda_gpu_kern_sum:base``.
-        prefetch: Called with the columns to be read, by table, like ``Trace.prefetch``.
+        prefetch: Called with the computation before it runs, to read what it will read in one pass over the file.
 
     Returns:
         The report; it is empty if the capture has no data for it.
@@ -143,7 +143,7 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
         )
     request = Request(frames, frozenset(options), has_legacy_rounding(frames))
     if prefetch is not None:
-        prefetch(report.columns_read(request))
+        prefetch(lambda tables: report(replace(request, frames=tables)))
     return report(request)
 
 

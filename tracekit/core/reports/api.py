@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.core.categorical import map_categories
 from tracekit.core.reports.names import format_dimensions, strip_api_version
 from tracekit.core.reports.numbers import round_to_tenths
-from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, KERNEL_OPTIONS, THREAD, TIMES, Request, report
+from tracekit.core.reports.report import CALL_KEY, KERNEL_OPTIONS, THREAD, Request, report
 from tracekit.core.reports.sources import read_api_calls, read_kernels
 from tracekit.core.reports.summary import (
     DURATION,
@@ -24,7 +24,7 @@ _SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 
 
-@report(*summary_columns("Num Calls"), text_column("Name", "name"), reads={"api_calls": ("name_id", "name", *TIMES)})
+@report(*summary_columns("Num Calls"), text_column("Name", "name"))
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls by function; versions of a function are separate rows with equal names."""
     grouped = _sum_by_function(request.frames("api_calls"))
@@ -34,7 +34,6 @@ def cuda_api_sum(request: Request) -> pl.LazyFrame:
 @report(
     *summary_columns("Num Calls"),
     text_column("Name", "name"),
-    reads={"osrt_calls": ("event_class", "name_id", "name", *TIMES)},
 )
 def osrt_sum(request: Request) -> pl.LazyFrame:
     """Operating system runtime calls by function."""
@@ -51,7 +50,6 @@ def osrt_sum(request: Request) -> pl.LazyFrame:
     integer_column("Tid", "thread_id"),
     integer_column("T-Pri", "priority"),
     text_column("Thread Name", "thread_name"),
-    reads={"api_calls": (*CALL_COLUMNS, "name", "return_value")},
 )
 def cuda_api_trace(request: Request) -> pl.LazyFrame:
     """Every CUDA API call in order of start; repeated for each name of its thread."""
@@ -75,7 +73,6 @@ def _phase_columns() -> list[ReportColumn]:
     text_column("API Name", "api_name"),
     text_column("Kernel Name", "name"),
     options=KERNEL_OPTIONS,
-    reads={"kernels": (*CALL_KEY, *TIMES, "device_id"), "api_calls": (*CALL_COLUMNS, "name")},
 )
 def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     """Launch, queue and execution times of kernels by thread, device, function and kernel."""
@@ -104,7 +101,6 @@ def cuda_kern_exec_sum(request: Request) -> pl.LazyFrame:
     text_column("BlockXYZ", "block"),
     text_column("Kernel Name", "name"),
     options=KERNEL_OPTIONS,
-    reads={"kernels": (*CALL_KEY, *TIMES, "device_id", *_SIZES), "api_calls": (*CALL_COLUMNS, "name")},
 )
 def cuda_kern_exec_trace(request: Request) -> pl.LazyFrame:
     """Every kernel with the call that launched it, in order of the start of the call."""

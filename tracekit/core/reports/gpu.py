@@ -6,8 +6,8 @@ import polars as pl
 
 from tracekit.core.categorical import map_categories
 from tracekit.core.reports.names import format_dimensions, memcpy_label, memset_label, strip_api_version
-from tracekit.core.reports.report import KERNEL_OPTIONS, TIMES, Request, report
-from tracekit.core.reports.sources import MEMORY_OPS, read_kernels, read_memory_ops
+from tracekit.core.reports.report import KERNEL_OPTIONS, Request, report
+from tracekit.core.reports.sources import read_kernels, read_memory_ops
 from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize, summary_columns
 from tracekit.core.reports.table import (
     integer_column,
@@ -26,7 +26,7 @@ _SET_ROW = ("start_ns", "correlation_id", *_STREAM, "bytes")
 _NS_PER_S = 1_000_000_000
 
 
-@report(*summary_columns("Instances"), text_column("Name", "name"), options=KERNEL_OPTIONS, reads={"kernels": TIMES})
+@report(*summary_columns("Instances"), text_column("Name", "name"), options=KERNEL_OPTIONS)
 def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name."""
     rows = read_kernels(request, "start_ns", "end_ns").select("name", DURATION)
@@ -39,7 +39,6 @@ def cuda_gpu_kern_sum(request: Request) -> pl.LazyFrame:
     text_column("BlockXYZ", "block"),
     text_column("Name", "name"),
     options=KERNEL_OPTIONS,
-    reads={"kernels": (*TIMES, *_SIZES)},
 )
 def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, grid and block."""
@@ -53,7 +52,6 @@ def cuda_gpu_kern_gb_sum(request: Request) -> pl.LazyFrame:
     text_column("Category", "category"),
     text_column("Operation", "name"),
     options=KERNEL_OPTIONS,
-    reads={"kernels": TIMES, **MEMORY_OPS},
 )
 def cuda_gpu_sum(request: Request) -> pl.LazyFrame:
     """Kernels and memory operations by name."""
@@ -65,7 +63,6 @@ def cuda_gpu_sum(request: Request) -> pl.LazyFrame:
     text_column("Category", "category"),
     text_column("Operation", "name"),
     options=KERNEL_OPTIONS,
-    reads={"api_calls": ("name", *TIMES), "kernels": TIMES, **MEMORY_OPS},
 )
 def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     """CUDA API calls, kernels and memory operations by name."""
@@ -74,7 +71,7 @@ def cuda_api_gpu_sum(request: Request) -> pl.LazyFrame:
     return _sum_by_name(calls, *_gpu_activities(request))
 
 
-@report(*summary_columns("Count"), text_column("Operation", "name"), reads=MEMORY_OPS)
+@report(*summary_columns("Count"), text_column("Operation", "name"))
 def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
     """Time of memory copies and sets by kind."""
     return sort_largest_first(summarize(read_memory_ops(request.frames), ["name"]), "name")
@@ -89,7 +86,6 @@ def cuda_gpu_mem_time_sum(request: Request) -> pl.LazyFrame:
     megabytes_column("Max", "max"),
     megabytes_column("StdDev", "deviation"),
     text_column("Operation", "name"),
-    reads=MEMORY_OPS,
 )
 def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
     """Size of memory copies and sets by kind."""
@@ -119,11 +115,6 @@ def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
     integer_column("Strm", "stream_id"),
     text_column("Name", "name"),
     options=KERNEL_OPTIONS,
-    reads={
-        "kernels": (*_KERNEL_ROW, "end_ns"),
-        "memcpys": (*_COPY_ROW, "end_ns", "copy_kind"),
-        "memsets": (*_SET_ROW, "end_ns", "memory_kind"),
-    },
 )
 def cuda_gpu_trace(request: Request) -> pl.LazyFrame:
     """Every kernel and memory operation in order of start; for equal starts kernels, then copies, then sets."""

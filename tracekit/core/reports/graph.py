@@ -22,7 +22,6 @@ ROOT_LABEL, OUTSIDE_LABEL = "(whole graph)", "(not in the graph)"
     integer_column("Calls", "instance_count"),
     integer_column("Kernels", "kernel_count"),
     text_column("Scope", "path"),
-    reads={"ops": join.OP_COLUMNS, "graph_nodes": join.NODE_COLUMNS},
 )
 def graph_summary(request: Request) -> pl.LazyFrame:
     """Scopes of a joined graph: nodes, executed nodes, use of Tensor Cores, calls, kernels and GPU time."""

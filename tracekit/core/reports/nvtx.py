@@ -18,13 +18,10 @@ from tracekit.core.categorical import string_ranks
 from tracekit.core.containment import lanes, levels, parents, paths, place, slice_members, slice_min, slices
 from tracekit.core.reports.names import range_tag
 from tracekit.core.reports.report import (
-    CALL_COLUMNS,
     CALL_KEY,
     KERNEL_NAME_OPTIONS,
     LAUNCHES_IN_RANGES,
-    RANGE_COLUMNS,
     THREAD,
-    TIMES,
     Request,
     report,
 )
@@ -44,25 +41,16 @@ if TYPE_CHECKING:
 
 _STYLE = pl.when(pl.col("kind") == "push_pop").then(pl.lit("PushPop")).otherwise(pl.lit("StartEnd")).alias("style")
 _CHILDREN = pl.len().alias("children")
-_ACTIVITY_COLUMNS = (*CALL_KEY, *TIMES)
-_ALL_RANGES = {"nvtx_ranges": RANGE_COLUMNS, "nvtx_marks": ("timestamp_ns",)}
-_PROJECTED = {
-    "nvtx_ranges": RANGE_COLUMNS,
-    "api_calls": CALL_COLUMNS,
-    "kernels": _ACTIVITY_COLUMNS,
-    "memcpys": _ACTIVITY_COLUMNS,
-    "memsets": _ACTIVITY_COLUMNS,
-}
 
 
-@report(*summary_columns("Instances"), text_column("Style", "style"), text_column("Range", "tag"), reads=_ALL_RANGES)
+@report(*summary_columns("Instances"), text_column("Style", "style"), text_column("Range", "tag"))
 def nvtx_sum(request: Request) -> pl.LazyFrame:
     """NVTX ranges by name and style."""
     grouped = summarize(_read_all_ranges(request.frames), ["tag", "kind"])
     return sort_largest_first(grouped.with_columns(_STYLE), "tag", "style")
 
 
-@report(*summary_columns("Instances"), text_column("Range", "tag"), reads=_ALL_RANGES)
+@report(*summary_columns("Instances"), text_column("Range", "tag"))
 def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
     """Push/pop ranges by name."""
     return sort_largest_first(
@@ -70,7 +58,7 @@ def nvtx_pushpop_sum(request: Request) -> pl.LazyFrame:
     )
 
 
-@report(*summary_columns("Instances"), text_column("Range", "tag"), reads=_ALL_RANGES)
+@report(*summary_columns("Instances"), text_column("Range", "tag"))
 def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
     """Start/end ranges by name."""
     return sort_largest_first(
@@ -93,7 +81,6 @@ def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
     integer_column("ParentId", "parent_id"),
     text_column("RangeStack", "stack"),
     text_column("NameTree", "indented"),
-    reads={"nvtx_ranges": RANGE_COLUMNS},
 )
 def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     """Every push/pop range with its level, parent and children, in order of start and duration."""
@@ -119,7 +106,6 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     text_column("Kernel Name", "name"),
     options=KERNEL_NAME_OPTIONS,
     needs=LAUNCHES_IN_RANGES,
-    reads={"nvtx_ranges": RANGE_COLUMNS, "api_calls": CALL_COLUMNS, "kernels": _ACTIVITY_COLUMNS},
 )
 def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, launching thread and containing range, including kernels in no range.
@@ -149,7 +135,6 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     integer_column("RangeId", "range_id"),
     integer_column("ParentId", "parent_id"),
     text_column("RangeStack", "stack"),
-    reads=_PROJECTED,
 )
 def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     """Every range that launched GPU activities, with their extent, in order of range id."""
@@ -167,7 +152,6 @@ def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     mean_column("Avg GPU Ops", "mean_ops"),
     mean_column("Avg Range Lvl", "mean_level"),
     mean_column("Avg Num Child", "mean_children"),
-    reads=_PROJECTED,
 )
 def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
     """Ranges that launched GPU activities, by name and style."""

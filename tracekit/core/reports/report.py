@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 Frames = Callable[[str], pl.LazyFrame]
-Reads = Mapping[str, Sequence[str]]
-Prefetch = Callable[[Reads], None]
+Computation = Callable[[Frames], object]
+Prefetch = Callable[[Computation], None]
 
 KERNEL_NAME_OPTIONS = ("base", "mangled")
 KERNEL_OPTIONS = ("nvtx-name", *KERNEL_NAME_OPTIONS)
@@ -26,7 +25,6 @@ CALL_KEY = ("process_id", "correlation_id")  # joins GPU activities to the API c
 TIMES = ("start_ns", "end_ns")
 CALL_COLUMNS = (*THREAD, "correlation_id", *TIMES)
 RANGE_COLUMNS = ("range_id", *TIMES, "kind", *THREAD, "end_thread_id", "domain", "name")
-_NAME_COLUMNS = {"base": "short_name", "mangled": "mangled_name"}
 _EXACT_ROUNDING_SINCE = (2024, 5)
 
 
@@ -58,7 +56,6 @@ class Report:
         columns: The printed columns, in order.
         options: The options of nsys that it accepts.
         needs: Tables that must have rows if there are kernels; otherwise the report is empty, as in nsys.
-        reads: The columns that it reads, by table, without the names of kernels, which depend on the options.
         build_rows: Returns the rows, in the order printed.
     """
 
@@ -67,25 +64,12 @@ class Report:
     columns: tuple[ReportColumn, ...]
     options: tuple[str, ...]
     needs: tuple[str, ...]
-    reads: Reads
     build_rows: RowsFunction
 
     def __call__(self, request: Request) -> ReportTable:
         """Compute the report."""
         rows = self.build_rows(_without_rows(request) if self._lacks_tables(request) else request)
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
-
-    def columns_read(self, request: Request) -> dict[str, list[str]]:
-        """Return the columns that the report reads with the options of a request, by table."""
-        read = {table: list(columns) for table, columns in self.reads.items()}
-        if "kernels" in read:
-            read["kernels"] += ["name", *(c for option, c in _NAME_COLUMNS.items() if option in request.options)]
-        if "nvtx-name" in request.options:
-            read["kernels"] += CALL_KEY
-            read["nvtx_ranges"], read["api_calls"] = list(RANGE_COLUMNS), [*read.get("api_calls", ()), *CALL_COLUMNS]
-        for table in self._needed_tables(request):
-            read.setdefault(table, []).append(request.frames(table).collect_schema().names()[0])
-        return {table: list(dict.fromkeys(columns)) for table, columns in read.items()}
 
     def _lacks_tables(self, request: Request) -> bool:
         *needs, kernels = self._needed_tables(request) or ("kernels",)
@@ -98,7 +82,6 @@ class Report:
 
 def report(
     *columns: ReportColumn,
-    reads: Reads = MappingProxyType({}),
     options: tuple[str, ...] = (),
     needs: tuple[str, ...] = (),
 ) -> Callable[[RowsFunction], Report]:
@@ -106,7 +89,7 @@ def report(
 
     def declare(build_rows: RowsFunction) -> Report:
         doc = (build_rows.__doc__ or "").partition("\n")[0]
-        return Report(build_rows.__name__, doc, columns, options, needs, reads, build_rows)
+        return Report(build_rows.__name__, doc, columns, options, needs, build_rows)
 
     return declare
 

@@ -8,13 +8,11 @@ import polars as pl
 
 from tracekit.core.containment import lanes, place, slice_paint, slices
 from tracekit.core.reports.names import memcpy_label, memset_label
-from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, RANGE_COLUMNS, THREAD, TIMES
+from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, RANGE_COLUMNS, THREAD
 from tracekit.core.reports.summary import DURATION
 
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request
-
-MEMORY_OPS = {"memcpys": ("copy_kind", *TIMES, "bytes"), "memsets": (*TIMES, "bytes")}
 
 
 def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
