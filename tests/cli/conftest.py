@@ -8,14 +8,16 @@ import pty
 import re
 import signal
 import struct
-import subprocess
 import sys
 import termios
+import types
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from tests import fork_server
 from tracekit import cli
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Show(Protocol):
 def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """The command line in this process; paths of fixtures are relative to the repository."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))  # click names the program after it
     kept = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
 
     def call(*args: str | Path, status: int = 0) -> Result:
@@ -84,7 +87,7 @@ def spawn() -> Spawn:
 
     def call(*args: str | Path) -> Result:
         command = [*MODULE, *map(str, args)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, check=False)
+        done = fork_server.run(command, cwd=ROOT, timeout=120)
         return Result(done.returncode, done.stdout, done.stderr.decode())
 
     return call
@@ -100,9 +103,11 @@ def show() -> Show:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         command = [*MODULE, *map(str, args)]
-        with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs):
+        with ThreadPoolExecutor(1) as pool:
+            read = pool.submit(lambda: b"".join(iter(lambda: _read(ours), b"")))
+            fork_server.run(command, cwd=ROOT, env=environment, streams=[theirs] * 3, timeout=120)
             os.close(theirs)
-            shown = b"".join(iter(lambda: _read(ours), b"")).decode().replace("\r\n", "\n")
+            shown = read.result().decode().replace("\r\n", "\n")
         os.close(ours)
         return shown if colour else _ANSI.sub("", shown)
 

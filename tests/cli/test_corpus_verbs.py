@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 import sys
 from collections import defaultdict
 from contextlib import closing
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import tracekit as tk
+from tests import fork_server
 from tests.cli.conftest import MODULE
 from tracekit import cli
 from tracekit.cli.stats import DEFAULT
@@ -181,7 +181,7 @@ def test_in_a_process_of_its_own(which: str, tmp_path: Path) -> None:
         ["convert", path, out, "--to", "chrome-trace", "--quiet"],
     )
     for command in commands:
-        done = subprocess.run([*MODULE, *map(str, command)], capture_output=True, timeout=60, check=False)
+        done = fork_server.run([*MODULE, *command], timeout=60)
         assert done.returncode == 0, command[0]
         assert b"Traceback" not in done.stderr, command[0]
     assert json.loads(out.read_bytes())["displayTimeUnit"] == "ns"

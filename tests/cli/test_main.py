@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
+from tests import fork_server
 from tracekit import cli
 from tracekit.errors import TracekitWarning
 
@@ -83,8 +84,8 @@ def test_version(run: Run) -> None:
     assert run("--version").text == "tracekit 0.1.0\n"
 
 
-def test_python_dash_m(spawn: Spawn) -> None:
-    assert spawn("--version").stdout == b"tracekit 0.1.0\n"
+def test_python_dash_m() -> None:
+    assert subprocess.check_output([*MODULE, "--version"], cwd=ROOT) == b"tracekit 0.1.0\n"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def with_full_disk(*args: str | Path) -> subprocess.CompletedProcess[str]:
         "finally: limit(resource.RLIM_INFINITY)"
     )
     command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return fork_server.run(command, cwd=ROOT, text=True)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +287,7 @@ def _completion(instruction: str, typed: str) -> subprocess.CompletedProcess[byt
         "COMP_CWORD": str(len(words) - 1),
     }
     code = "import sys; sys.argv = ['tracekit']; from tracekit.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False)
+    return fork_server.run([sys.executable, "-c", code], cwd=ROOT, env=environment)
 
 
 def test_a_progress_bar_shows_on_a_terminal_only(show: Show, spawn: Spawn, tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+from tests import fork_server
 from tests.cli.conftest import MODULE, ROOT, Run, Show
 from tracekit.cli.info import _device, lines
 
@@ -47,11 +47,12 @@ def test_one_row_is_not_rows() -> None:
         ["convert", TRAIN, "-", "--to", "chrome-trace"],
     ],
 )
-def test_a_full_disk_behind_standard_output(command: list[str]) -> None:
-    with FULL.open("wb") as full:
-        done = subprocess.run([*MODULE, *command], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
+def test_a_full_disk_behind_standard_output(command: list[str], tmp_path: Path) -> None:
+    with FULL.open("wb") as full, (tmp_path / "stderr").open("w+b") as talk:
+        done = fork_server.run([*MODULE, *command], cwd=ROOT, streams=[full.fileno(), full.fileno(), talk.fileno()])
     assert done.returncode == 1
-    assert re.fullmatch(r"tracekit: No space left on device( \(os error \d+\))?\n", done.stderr.decode())
+    talk = (tmp_path / "stderr").read_text()
+    assert re.fullmatch(r"tracekit: No space left on device( \(os error \d+\))?\n", talk)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import fork_server
 from tests.core.scenes import declared, launches, nvtx
 from tracekit.core.rollup import Rollup
 
@@ -92,7 +92,7 @@ def test_a_slash_in_the_name_of_a_range_is_no_level() -> None:
 def test_deep_nests_take_little_memory(job: str, tmp_path: Path) -> None:
     write = runpy.run_path(str(TESTS / "benchmarks" / "deep.py"))["write"]
     path = write(tmp_path / "deep.json")
-    done = subprocess.run([sys.executable, "-c", MEASURED, path, job], capture_output=True, text=True, check=True)
+    done = fork_server.run([sys.executable, "-c", MEASURED, path, job], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 1000
 
 

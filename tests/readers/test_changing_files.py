@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tracekit as tk
+from tests import fork_server
 from tests.readers.databases import FIXTURES
 from tests.readers.tfevents_files import event, scalar, written
 from tracekit.errors import TracekitError
@@ -49,7 +49,7 @@ SAID = {
 def program(*arguments: object) -> dict[str, Any]:
     """Run ``changing.py``; a signal that ends it fails the test."""
     command = [sys.executable, "-W", "error", "-m", "tests.readers.changing", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = fork_server.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-3000:]}"
     assert "ResourceWarning" not in done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import fork_server
 from tests.readers.bombs import BOMBS
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def test_memory_and_time_are_bounded(bomb: str, tmp_path: Path) -> None:
     most, seconds = FIXED_BYTES + BYTES_PER_BYTE * size, SECONDS + SECONDS_PER_MB * size / 1e6
     limits = (str(most + (2 << 30)), str(seconds + 60))
     command = [sys.executable, "-m", "tests.readers.bounded", str(path), reader, *limits]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = fork_server.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     spent = json.loads(done.stdout)
     assert spent["bytes"] <= most

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import tracekit as tk
+from tests import fork_server
 from tests.readers.nsys_rep_files import Parts, message, strings
 from tracekit.errors import CorruptTraceError
 from tracekit.readers.common.damage import Damage, checked_property
@@ -92,6 +92,6 @@ with tk.load(sys.argv[1]) as trace:
     print(sum(trace[name].num_rows for name in trace.tables))
 """
     command = [sys.executable, "-c", code, str(ROOT / "fixtures" / "graph_node.sqlite")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = fork_server.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
     assert int(done.stdout) > 500

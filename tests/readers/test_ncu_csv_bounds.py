@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 import tracekit as tk
+from tests import fork_server
 from tracekit.core import ncu
 from tracekit.core.ncu import wide
 from tracekit.errors import CorruptTraceError, TracekitError
@@ -127,7 +127,7 @@ def test_cost_is_bounded(name: str, tmp_path: Path) -> None:
     path = tmp_path / "file.csv"
     path.write_bytes(FILES[name])
     command = [sys.executable, "-c", READ, str(path), str(SECONDS)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = fork_server.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     held, said = json.loads(done.stdout)
     fixed = WIDE_MIB if "columns" in name else FIXED_MIB

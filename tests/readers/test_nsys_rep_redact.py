@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
 import sys
 import time
 import uuid
@@ -16,6 +15,7 @@ from typing import BinaryIO
 
 import pytest
 import tracekit as tk
+from tests import fork_server
 from tests.pseudonyms import comparable
 from tests.readers.databases import untouched
 from tests.readers.nsys_rep_files import (
@@ -568,7 +568,7 @@ def test_what_a_small_report_may_cost_is_bounded(field_spans: Parts, said: str, 
     path = written(tmp_path, field_spans.pack())
     assert path.stat().st_size < 1_500_000
     command = [sys.executable, "-c", LIMITED, path, tmp_path / "out.nsys-rep"]
-    done = subprocess.run(command, cwd=CAPTURES.parent, capture_output=True, text=True, timeout=300, check=False)
+    done = fork_server.run(command, cwd=CAPTURES.parent, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert said in done.stdout
     if said:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests import fork_server
 from tests.pseudonyms import comparable
 from tests.readers.databases import FIXTURES, edited, plain, untouched
 from tracekit.errors import CorruptTraceError, ExportError, TracekitError, TracekitWarning, UnsupportedVersionError
@@ -668,7 +669,7 @@ def test_pages_that_lead_to_the_same_page_again_and_again_are_refused(tmp_path: 
     struct.pack_into(">I", data, 28, pages + levels)
     path.write_bytes(data)
     command = [sys.executable, "-c", LIMITED, path, tmp_path / "out.sqlite"]
-    done = subprocess.run(command, cwd=FIXTURES.parent, capture_output=True, text=True, timeout=120, check=False)
+    done = fork_server.run(command, cwd=FIXTURES.parent, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
         f"CorruptTraceError {path}: cannot be redacted: SQLite finds its pages or rows damaged"

@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests import fork_server
 from tests.readers.databases import FIXTURES
 from tests.readers.tfevents_files import scalar, written
 
@@ -40,7 +40,7 @@ def outcomes(*jobs: Job) -> list[str]:
     """Run ``special.py``: what is said of each job."""
     listed = json.dumps([(str(path), name, table) for path, name, table in jobs])
     command = [sys.executable, "-m", "tests.readers.special", listed]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = fork_server.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-2000:]}"
     found: list[str] = json.loads(done.stdout)
     return found

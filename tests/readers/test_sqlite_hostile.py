@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import tracekit as tk
+from tests import fork_server
 from tests.fuzz import nsys_sqlite, sqlite_pages
 from tests.fuzz.sqlite_pages import Pages, changed, number
 from tests.readers.databases import FIXTURES, KERNEL, edited, plain, untouched
@@ -52,7 +52,7 @@ def read(path: Path, *tables: str, limit: str = "RLIMIT_DATA", size: int = BYTES
     """Read tables, or all of them, in a process with limits; return what it prints: rows of each, or an error."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("COV")}
     command = [sys.executable, "-c", READ, limit, str(size), str(seconds), str(path), *tables]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+    done = fork_server.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     return done.stdout.splitlines()
 
