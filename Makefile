@@ -24,6 +24,8 @@ demo: setup
 	$(BIN)/tracekit convert fixtures/train_amp.nsys-rep out/train_amp.json.gz --to chrome-trace --force
 	@echo "Open out/train_amp.json.gz in https://ui.perfetto.dev or chrome://tracing."
 
+# Bytecode is cached for the processes that tests start.
+test: export PYTHONDONTWRITEBYTECODE =
 test: setup
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=90 --durations=15
 	$(BIN)/python -m coverage report --include='tracekit/core/*' --fail-under=100

@@ -14,7 +14,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -39,8 +38,6 @@ BESIDE = [p for p in OWN if p not in FIXTURES] + sorted(
 CONTENT = ("kernels", "nvtx_ranges", "nvtx_marks", "graph_launches", "streams", "devices")
 PROGRAMS = ("processes", "threads")
 NAMED_AFTER = ("user", "bus")
-
-ALL = os.environ.get("TRACEKIT_TESTS") == "all"
 
 
 def values_of(table: pa.Table) -> bytes:
@@ -135,7 +132,7 @@ def test_nothing_private_of_captures_beside_the_checkout_is_in_what_is_exported(
 
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS, reason="no corpus beside the checkout")
-@pytest.mark.parametrize("number", range(0, len(CORPUS), 1 if ALL else 6))
+@pytest.mark.parametrize("number", range(len(CORPUS)))
 def test_nothing_private_of_public_captures_is_in_what_is_exported(number: int, tmp_path: Path) -> None:
     assert shown(CORPUS[number], tmp_path) == {}
 

@@ -13,9 +13,9 @@ import subprocess
 import sys
 
 import pytest
+from tests.conftest import ALL
 from tests.fuzz.run import ROOT, run
 
-ALL = os.environ.get("TRACEKIT_TESTS") == "all"
 CASES = {
     "nsys_rep": 20_000,
     "nsys_sqlite": 600,
@@ -26,6 +26,17 @@ CASES = {
     "graphdef": 600,
     "tfevents": 600,
 }
+PART = {
+    "nsys_rep": 600,
+    "nsys_sqlite": 60,
+    "dlprof_db": 50,
+    "ncu_rep": 100,
+    "ncu_csv": 40,
+    "kineto": 60,
+    "graphdef": 100,
+    "tfevents": 100,
+}
+"""The first cases, which ``make test`` runs."""
 AT_ONCE = {
     "nsys_rep": 2000,
     "nsys_sqlite": 300,
@@ -42,7 +53,7 @@ def chunks() -> list[tuple[str, int, int]]:
     """Cases in parts that workers share: target, first case, number."""
     found = []
     for name, every in CASES.items():
-        default = every if ALL else min(every, AT_ONCE[name])
+        default = every if ALL else PART[name]
         cases, step = int(os.environ.get(f"{name.upper()}_FUZZ", default)), AT_ONCE[name]
         found += [(name, first, min(step, cases - first)) for first in range(0, cases, step)]
     return found

@@ -9,6 +9,7 @@ import pyarrow as pa
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import examples
 from tests.strategies import tables
 from tracekit import schemas
 from tracekit.errors import ExportError
@@ -46,7 +47,7 @@ def captures(draw: st.DrawFn) -> dict[str, pa.Table]:
 
 
 @given(captures(), st.sampled_from([None, "pyprof", "emit-nvtx", "plain"]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_tables_roll_up(found: dict[str, pa.Table], dialect: str | None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", tk.TracekitWarning)
