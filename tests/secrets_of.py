@@ -9,6 +9,7 @@ files and programs stay in a redacted capture, so they are none.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import sqlite3
 from collections import defaultdict
@@ -37,6 +38,7 @@ PSEUDONYM = (b"00000000-0000-8", b"ffff:")
 USERS, HOSTS = (b"USER", b"LOGNAME", b"USERNAME", b"SUDO_USER"), (b"HOSTNAME", b"COMPUTERNAME", b"SLURMD_NODENAME")
 
 
+@functools.cache
 def secrets_of(path: Path) -> Secrets:
     """Collect environments, users, hosts, homes, command lines, ids and addresses of a capture, by kind."""
     found: Secrets = defaultdict(set)

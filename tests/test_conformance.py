@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
@@ -34,11 +36,34 @@ WHOLE = ["chrome-trace"]
 BY_TABLE = ["csv", "parquet", "arrow"]
 
 
-@pytest.fixture(params=[*EXPORTS, *REPORTS, *FOLDERS, *TRACES], ids=lambda p: p.name)
+@pytest.fixture(params=[*EXPORTS, *REPORTS, *FOLDERS, *TRACES], ids=lambda p: p.name, scope="module")
 def capture(request: pytest.FixtureRequest) -> Path:
     """Each real capture in turn, in every form that it is there in."""
     path: Path = request.param
     return path
+
+
+@pytest.fixture(scope="module")
+def trace(capture: Path) -> Iterator[tk.Trace]:
+    """The capture, loaded once for all tests."""
+    with tk.load(capture) as trace:
+        yield trace
+
+
+@pytest.fixture(scope="module")
+def description(trace: tk.Trace) -> dict[str, list[object]]:
+    return described(trace)
+
+
+@pytest.fixture(scope="module")
+def exported(trace: tk.Trace, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Export the capture to a format, once for all tests."""
+    folder = tmp_path_factory.mktemp("exported")
+    return functools.cache(lambda name: trace.export(folder / f"out{suffix(name)}", format=name))
+
+
+def suffix(format: str) -> str:
+    return registry.exporter(format).suffixes[0]
 
 
 def form(capture: Path) -> str:
@@ -72,68 +97,62 @@ def described(trace: tk.Trace) -> dict[str, list[object]]:
     return {name: [table.num_rows, digest(table)] for name in trace.tables if (table := linked[name]).num_rows}
 
 
-def test_tables_are_as_declared(capture: Path) -> None:
-    with tk.load(capture) as trace:
-        assert trace.tables == list(schemas.tables())
-        for name in trace.tables:
-            table = trace[name]
-            table.validate(full=True)
-            assert table.schema.equals(schemas.arrow_schema(schemas.table(name)), check_metadata=True)
-            assert table.num_rows == trace.count(name)
-            assert trace.frame(name).collect().height == table.num_rows
+def test_tables_are_as_declared(trace: tk.Trace) -> None:
+    assert trace.tables == list(schemas.tables())
+    for name in trace.tables:
+        table = trace[name]
+        table.validate(full=True)
+        assert table.schema.equals(schemas.arrow_schema(schemas.table(name)), check_metadata=True)
+        assert table.num_rows == trace.count(name)
+        assert trace.frame(name).collect().height == table.num_rows
 
 
-def test_tables_are_golden(capture: Path, request: pytest.FixtureRequest) -> None:
+def test_tables_are_golden(capture: Path, description: dict[str, list[object]], request: pytest.FixtureRequest) -> None:
     path = GOLDEN / f"{capture.name if capture in [*REPORTS, *TRACES] else export_of(capture).stem}.json"
-    with tk.load(capture) as trace:
-        made = described(trace)
     if request.config.getoption("--golden") and capture not in FOLDERS:
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
-    assert made == json.loads(path.read_text("utf-8"))
+        path.write_text(json.dumps(description, indent=1) + "\n", "utf-8")
+    assert description == json.loads(path.read_text("utf-8"))
 
 
-def test_same_under_an_unknown_name(capture: Path, tmp_path: Path) -> None:
+def test_same_under_an_unknown_name(
+    capture: Path, description: dict[str, list[object]], trace: tk.Trace, tmp_path: Path
+) -> None:
     unknown = tmp_path / "unknown"
     (shutil.copytree if capture in FOLDERS else shutil.copyfile)(capture, unknown)
-    with tk.load(capture) as trace, tk.load(unknown) as other:
+    with tk.load(unknown) as other:
         assert other.format == trace.format == FORMATS[form(capture)]
-        assert described(other) == described(trace)
+        assert described(other) == description
 
 
 @pytest.mark.parametrize("format", BY_TABLE[1:])
-def test_exported_and_read_again_it_is_equal(capture: Path, tmp_path: Path, format: str) -> None:
-    with tk.load(capture) as trace:
-        folder = trace.export(tmp_path / "tables", format=format)
-        with tk.load(folder) as again:
-            assert again.format == format
-            for name in trace.tables:
-                assert again[name].equals(trace[name]), name
+def test_exported_and_read_again_it_is_equal(trace: tk.Trace, exported: Callable[[str], Path], format: str) -> None:
+    with tk.load(exported(format)) as again:
+        assert again.format == format
+        for name in trace.tables:
+            assert again[name].equals(trace[name]), name
 
 
-def test_csv_holds_every_value(capture: Path, tmp_path: Path) -> None:
-    with tk.load(capture) as trace:
-        folder = trace.export(tmp_path / "tables", format="csv")
-        whole = [t for t in trace.tables if not trace.schema(t).optional]
-        assert {f.stem for f in folder.iterdir()} == set(whole)
-        for name in whole:
-            text = dict.fromkeys(trace.schema(name).names, pl.String)
-            read = pl.read_csv(folder / f"{name}.csv", schema_overrides=text)
-            expected = trace.frame(name).with_columns(pl.all().cast(pl.String))
-            floats = [c.name for c in trace.schema(name).columns if c.type == "float64"]
-            assert read.drop(floats).equals(expected.drop(floats).collect()), name
+def test_csv_holds_every_value(trace: tk.Trace, exported: Callable[[str], Path]) -> None:
+    folder = exported("csv")
+    whole = [t for t in trace.tables if not trace.schema(t).optional]
+    assert {f.stem for f in folder.iterdir()} == set(whole)
+    for name in whole:
+        text = dict.fromkeys(trace.schema(name).names, pl.String)
+        read = pl.read_csv(folder / f"{name}.csv", schema_overrides=text)
+        expected = trace.frame(name).with_columns(pl.all().cast(pl.String))
+        floats = [c.name for c in trace.schema(name).columns if c.type == "float64"]
+        assert read.drop(floats).equals(expected.drop(floats).collect()), name
 
 
 @pytest.mark.parametrize("format", [*WHOLE, *BY_TABLE])
-def test_exported_twice_it_is_the_same_bytes(capture: Path, tmp_path: Path, format: str) -> None:
-    def written(name: str) -> dict[str, bytes]:
-        with tk.load(capture) as trace:
-            path = trace.export(tmp_path / name / f"out{registry.exporter(format).suffixes[0]}", format=format)
-        return {f.name: f.read_bytes() for f in files(path)}
-
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-    assert written("first") == written("second")
+def test_exported_twice_it_is_the_same_bytes(
+    capture: Path, exported: Callable[[str], Path], tmp_path: Path, format: str
+) -> None:
+    with tk.load(capture) as again:
+        second = again.export(tmp_path / f"out{suffix(format)}", format=format)
+    contents = [{f.name: f.read_bytes() for f in files(path)} for path in (exported(format), second)]
+    assert contents[0] == contents[1]
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
@@ -168,14 +187,12 @@ def private_strings(capture: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("format", [*WHOLE, *BY_TABLE])
-def test_no_export_holds_what_is_private(capture: Path, tmp_path: Path, format: str) -> None:
+def test_no_export_holds_what_is_private(capture: Path, exported: Callable[[str], Path], format: str) -> None:
     if capture in TRACES:
         pytest.skip("names no host and no user: tests/readers/test_kineto.py")
     secrets = private_strings(capture)
-    with tk.load(capture) as trace:
-        path = trace.export(tmp_path / f"out{registry.exporter(format).suffixes[0]}", format=format)
     assert secrets
-    for file in files(path):
+    for file in files(exported(format)):
         content = pl.read_parquet(file).write_csv().encode() if format == "parquet" else file.read_bytes()
         assert [s for s in secrets if s.encode() in content] == []
 

@@ -25,7 +25,7 @@ WRITTEN = ("arrow", "dlprof-db", "parquet")
 """Formats that are read in turn from what was written."""
 
 
-@pytest.fixture(params=[path for paths in FILES.values() for path in paths])
+@pytest.fixture(params=[path for paths in FILES.values() for path in paths], scope="module")
 def trace(request: pytest.FixtureRequest) -> tk.Trace:
     """A trace of each file in turn."""
     return tk.load(FIXTURES / request.param)

@@ -15,7 +15,7 @@ ACTIVITIES = ["kernels", "memcpys", "memsets", "graph_launches"]
 OF_OP = ["op_id", "op_name", "direction", "iteration"]
 
 
-@pytest.fixture(params=CAPTURES, ids=lambda p: p.stem)
+@pytest.fixture(params=CAPTURES, ids=lambda p: p.stem, scope="module")
 def rolled_up(request: pytest.FixtureRequest) -> tk.Trace:
     return tk.load(request.param).correlate().rollup()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import uuid
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -49,11 +52,23 @@ def differences(path: Path, out: Path) -> dict[str, int]:
     return found
 
 
+@pytest.fixture(scope="module")
+def redacted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], tuple[Path, dict[str, int]]]:
+    """Redact a capture, once for all tests: the copy, and what was replaced."""
+
+    @functools.cache
+    def redact(path: Path) -> tuple[Path, dict[str, int]]:
+        out = tmp_path_factory.mktemp("redacted") / f"once{path.suffix}"
+        with untouched(path):
+            return out, tk.redact(path, out)
+
+    return redact
+
+
 @pytest.mark.parametrize("path", OWN, ids=named)
-def test_tables_stay_and_a_second_time_changes_nothing(path: Path, tmp_path: Path) -> None:
-    once, twice = tmp_path / f"once{path.suffix}", tmp_path / f"twice{path.suffix}"
-    with untouched(path):
-        counts = tk.redact(path, once)
+def test_tables_stay_and_a_second_time_changes_nothing(path: Path, redacted: Any, tmp_path: Path) -> None:
+    twice = tmp_path / f"twice{path.suffix}"
+    once, counts = redacted(path)
     assert list(counts) == list(KINDS)
     assert counts["environment"]
     assert counts["host name"]
@@ -69,9 +84,8 @@ def remaining(path: Path, out: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("path", OWN, ids=named)
-def test_nothing_private_is_left(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / f"out{path.suffix}"
-    tk.redact(path, out)
+def test_nothing_private_is_left(path: Path, redacted: Any) -> None:
+    out, _ = redacted(path)
     assert {"command", "uuid", "bus"} <= left(secrets_of(path), b"\0".join(texts(path))).keys()
     assert remaining(path, out) == {}
 
