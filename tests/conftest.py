@@ -17,6 +17,15 @@ SHARED = ROOT.parent / "shared"
 ALL = os.environ.get("TRACEKIT_TESTS") == "all"
 """Whether every example, fuzz case and public capture is tested: ``make test-all``."""
 CAPTURES_PER_TEST = 6
+REPEATED = {
+    "test_conformance",
+    "test_both_forms",
+    "test_nothing_leaks",
+    "test_ops_of_kernels",
+    "test_outputs",
+    "test_redact",
+}
+"""Modules that do with every capture what other tests do with one."""
 
 
 def examples(number: int) -> int:
@@ -49,11 +58,11 @@ def capture(request: pytest.FixtureRequest) -> Path:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select a fixed part of the public captures, and test volume without measuring coverage.
 
-    Properties and public captures repeat code that other tests reach; measuring it would take half of their time.
+    Properties and tests of every capture repeat code that other tests reach; measuring it takes half of their time.
     """
     for item in items:
         is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-        if item.get_closest_marker("corpus") or is_property:
+        if item.get_closest_marker("corpus") or is_property or item.path.stem in REPEATED:
             item.add_marker("no_cover")
     if not ALL:
         left_out = _beyond_the_part(items)

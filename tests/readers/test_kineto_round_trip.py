@@ -12,6 +12,7 @@ import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import strategies
+from tests.conftest import examples
 from tests.readers.kineto_files import SAME_UNDER_NSYS, TRACE
 from tracekit import schemas
 
@@ -130,7 +131,7 @@ INTEGERS = {
 
 
 @pytest.mark.filterwarnings("ignore:.* end before they start")
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ranges())
 def test_any_ranges_come_back(tmp_path_factory: pytest.TempPathFactory, table: pa.Table) -> None:
     trace = tk.Trace.from_tables({"nvtx_ranges": table})

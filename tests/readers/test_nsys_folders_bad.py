@@ -20,12 +20,13 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from pyarrow import ipc, parquet
+from tests.conftest import ALL
 from tests.readers.databases import FIXTURES, KERNEL
 from tests.readers.folders import KINDS, SUFFIXES, changed, copied, fixture, read, write
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234567\n"
-CASES = int(os.environ.get("NSYS_FOLDERS_FUZZ", "250"))
+CASES = int(os.environ.get("NSYS_FOLDERS_FUZZ", "250" if ALL else "160"))
 SECONDS, BYTES = 2.0, 1 << 30
 NAMES = {"parquetdir": "Parquet", "arrowdir": "Arrow"}
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import adbc_driver_sqlite.dbapi
 import pytest
 import tracekit as tk
+from tests.conftest import ALL
 from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, edited, outcome, untouched
 from tracekit.errors import CorruptTraceError, TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.readers.common.sqlite import tables
@@ -171,7 +172,7 @@ def test_zeroed_from_somewhere_on(tmp_path: Path) -> None:
 
 def test_pages_zeroed_and_bytes_flipped(tmp_path: Path) -> None:
     rolls = random.Random(20)
-    for _ in range(60):
+    for _ in range(60 if ALL else 20):
         data = small()
         if rolls.random() < 0.4:
             at = rolls.randrange(len(data) // PAGE) * PAGE

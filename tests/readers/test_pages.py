@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import examples
 from tracekit.errors import TracekitError
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite import records, trees
@@ -362,7 +363,7 @@ def test_flipped_bytes_give_values_or_nothing_or_our_error(tmp_path: Path) -> No
     whole, count = path.read_bytes(), Pages(path).count
     chance = random.Random(11)
     outcomes = {"values": 0, "left": 0, "error": 0}
-    for _ in range(500):
+    for _ in range(examples(500)):
         data = bytearray(whole)
         for _ in range(chance.choice((1, 1, 4, 200))):
             page = chance.randrange(1, count)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests import fork_server
+from tests.conftest import ALL
 from tests.fuzz import nsys_sqlite, sqlite_pages
 from tests.fuzz.sqlite_pages import Pages, changed, number
 from tests.readers.databases import FIXTURES, KERNEL, edited, plain, untouched
@@ -164,7 +165,7 @@ def test_sqlite_reads_what_the_pages_hold_or_it_is_an_error(tmp_path: Path, monk
         pass
 
 
-@pytest.mark.parametrize("number", range(120))
+@pytest.mark.parametrize("number", range(120 if ALL else 40))
 def test_what_is_read_of_a_damaged_file_is_what_sqlite_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
