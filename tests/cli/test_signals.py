@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import ALL
 
 ROOT = Path(__file__).parents[2]
 TRAIN = "fixtures/train_amp.nsys-rep"
-MOMENTS = 8
+MOMENTS = 8 if ALL else 4
 PROGRAM = """
 import os, runpy, signal, sys
 at, number, ignored = (int(sys.argv.pop(1)) for _ in range(3))
