@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import tracekit as tk
-from tracekit import registry
+from tracekit import cli, registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,13 +46,13 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Export the capture to a format, once for all tests."""
-    folder = tmp_path_factory.mktemp("exported")
+    """Convert the capture to a format, once for all tests."""
 
     @functools.cache
     def export(format: str) -> Path:
-        with tk.load(TRAIN) as trace:
-            return trace.export(folder / f"{format}{registry.exporter(format).suffixes[0]}", format=format)
+        path = tmp_path_factory.mktemp("exported") / "plain"
+        cli.cli.main(["convert", str(TRAIN), str(path), "--to", format, "-q"], standalone_mode=False)
+        return path
 
     return export
 
