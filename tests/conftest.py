@@ -59,9 +59,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Select a fixed part of the public captures, and test volume without measuring coverage.
 
     Properties and tests of every capture repeat code that other tests reach; measuring it takes half of their time.
+    The properties of ``tracekit/core`` are measured, as all of it must be covered.
     """
     for item in items:
-        is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False) and "core" not in item.path.parts
         if item.get_closest_marker("corpus") or is_property or item.path.stem in REPEATED:
             item.add_marker("no_cover")
     if not ALL:

@@ -6,6 +6,7 @@ import tempfile
 import warnings
 
 import pyarrow as pa
+import pytest
 import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,6 +47,7 @@ def captures(draw: st.DrawFn) -> dict[str, pa.Table]:
     return made | {"nvtx_ranges": ranges.set_column(at, ranges.schema.field(at), text)}
 
 
+@pytest.mark.no_cover
 @given(captures(), st.sampled_from([None, "pyprof", "emit-nvtx", "plain"]))
 @settings(max_examples=examples(60))
 def test_any_tables_roll_up(found: dict[str, pa.Table], dialect: str | None) -> None:
