@@ -49,7 +49,7 @@ def test_formats_lists_the_plugin(environment: Path) -> None:
         "read": "yes",
         "write": "yes",
         "suffixes": ".lines",
-        "doc": "Ranges as lines of text",
+        "doc": "NVTX ranges as lines of text",
     }
     assert "nsys-sqlite" in rows
 
@@ -87,4 +87,4 @@ def test_errors_of_the_plugin_are_messages(environment: Path, tmp_path: Path) ->
     path = tmp_path / "bad.lines"
     path.write_text("#lines\n10 20 first\nnonsense\n")
     message = tracekit(environment, "rows", path, "nvtx_ranges", status=1)
-    assert message == f"tracekit: {path}: table nvtx_ranges, row 2: is not START END NAME\n"
+    assert message == f"tracekit: {path}: table nvtx_ranges, row 2: expected a line START END NAME\n"

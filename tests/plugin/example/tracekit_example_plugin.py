@@ -1,6 +1,6 @@
-"""A plug-in of tracekit: reads and writes ``.lines`` files, one NVTX range a line.
+"""Read and write ``.lines`` files, which have one NVTX range per line.
 
-A file begins with ``#lines``; a line is ``START END NAME``, in nanoseconds.
+A file begins with ``#lines``. Each further line is ``START END NAME``, with times in nanoseconds.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ MAGIC = b"#lines\n"
 
 
 def sniff(source: Source) -> bool:
-    """Tell whether a file is of this format, by its content alone."""
+    """Return whether the content of a file is in this format."""
     return source.head.startswith(MAGIC)
 
 
 def open_(source: Source) -> dict[str, pa.Table]:
-    """Read a file: tables by name, with their declared columns."""
+    """Read a file and return its tables by name, with their declared columns."""
     import pyarrow as pa
     from tracekit import schemas
 
     lines = source.path.read_text("utf-8").splitlines()[1:]
-    ranges = [_range(i, line, source) for i, line in enumerate(lines, start=1)]
+    ranges = [_parse_range(i, line, source) for i, line in enumerate(lines, start=1)]
     return {"nvtx_ranges": pa.Table.from_pylist(ranges, schemas.arrow_schema(schemas.table("nvtx_ranges")))}
 
 
 def write(trace: View, path: Path, progress: Progress) -> None:
-    """Write the ranges of a trace to a path that does not exist yet."""
+    """Write the NVTX ranges of a trace to a new file."""
     ranges = trace.frame("nvtx_ranges").select("start_ns", "end_ns", "name").drop_nulls().collect()
     with path.open("w", encoding="utf-8") as file:
         file.write(MAGIC.decode())
@@ -43,7 +43,7 @@ def write(trace: View, path: Path, progress: Progress) -> None:
             progress(done, ranges.height)
 
 
-def _range(number: int, line: str, source: Source) -> dict[str, object]:
+def _parse_range(number: int, line: str, source: Source) -> dict[str, object]:
     try:
         start, end, name = line.split(" ", 2)
         return {
@@ -56,9 +56,9 @@ def _range(number: int, line: str, source: Source) -> dict[str, object]:
         }
     except ValueError as e:
         raise tk.errors.CorruptTraceError(
-            "is not START END NAME", path=source.path, table="nvtx_ranges", row=number
+            "expected a line START END NAME", path=source.path, table="nvtx_ranges", row=number
         ) from e
 
 
-READER = tk.Reader("lines", "Ranges as lines of text", (".lines",), sniff, open_)
-EXPORTER = tk.Exporter("lines", "Ranges as lines of text", (".lines",), write=write)
+READER = tk.Reader("lines", "NVTX ranges as lines of text", (".lines",), sniff, open_)
+EXPORTER = tk.Exporter("lines", "NVTX ranges as lines of text", (".lines",), write=write)
