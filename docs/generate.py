@@ -1,7 +1,7 @@
-"""Write the generated parts of the documentation: ``docs/generate.py``, or ``--check`` that they are up to date.
+"""Write the generated parts of the documentation, or check with ``--check`` that they are up to date.
 
-Between ``<!-- generated: NAME ARGUMENT -->`` and ``<!-- end -->`` stands what the function NAME makes. In blocks marked
-``console``, what follows a line ``$ command`` is what the command prints, run in a folder with the fixtures.
+The text between ``<!-- generated: NAME ARGUMENT -->`` and ``<!-- end -->`` is the result of the function NAME. In
+blocks marked ``console``, the lines after ``$ command`` are its output, run in a folder with the fixtures.
 """
 
 from __future__ import annotations
@@ -23,182 +23,201 @@ from tracekit.readers.nsys import versions
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->\n)", re.DOTALL)
-_CONSOLE = re.compile(r"(```console\n)(.*?)(```\n)", re.DOTALL)
+_GENERATED_BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+_CONSOLE_BLOCK = re.compile(r"(```console\n)(.*?)(```\n)", re.DOTALL)
 
 
 def tables() -> str:
-    """Describe every declared table."""
-    return "\n".join(_table(schema) for schema in schemas.tables().values())
+    """Return a section for every declared table."""
+    return "\n".join(_table_section(schema) for schema in schemas.tables().values())
 
 
-def _table(schema: schemas.TableSchema) -> str:
+def _table_section(schema: schemas.TableSchema) -> str:
+    """Return a section with the description and columns of a table."""
     recorded = f" Recorded by `{schema.recorded_by}`." if schema.recorded_by else ""
     lines = [f"## {schema.name}\n", f"{schema.doc} Key: {', '.join(f'`{k}`' for k in schema.key)}.{recorded}\n"]
-    lines += _columns(schema.columns)
-    own = len(schema.columns)
-    for how, more in (("correlation", schemas.correlated(schema.name)), ("a roll-up", schemas.rolled_up(schema))):
-        if added := more.columns[own:]:
-            lines += [f"\nAdded by {how}:\n", *_columns(added)]
+    lines += _column_grid(schema.columns)
+    count = len(schema.columns)
+    for operation, extended in (
+        ("correlation", schemas.correlated(schema.name)),
+        ("a roll-up", schemas.rolled_up(schema)),
+    ):
+        if columns := extended.columns[count:]:
+            lines += [f"\nAdded by {operation}:\n", *_column_grid(columns)]
     return "\n".join([*lines, ""])
 
 
-def _columns(columns: tuple[schemas.Column, ...]) -> list[str]:
-    rows = [(f"`{c.name}`", _type(c), _escaped(c.doc) + _reference(c)) for c in columns]
+def _column_grid(columns: tuple[schemas.Column, ...]) -> list[str]:
+    """Return a table of columns with type and meaning."""
+    rows = [(f"`{c.name}`", _type_text(c), _escape_markdown(c.doc) + _reference_text(c)) for c in columns]
     return _grid(("column", "type", "meaning"), rows)
 
 
-def _type(column: schemas.Column) -> str:
+def _type_text(column: schemas.Column) -> str:
+    """Return the type, unit and nullability of a column."""
     return f"{column.type}{f', {column.unit}' if column.unit else ''}{' or null' if column.nullable else ''}"
 
 
-def _reference(column: schemas.Column) -> str:
+def _reference_text(column: schemas.Column) -> str:
+    """Return an arrow to the column that a column refers to; empty if there is none."""
     return f" → `{column.references}`" if column.references else ""
 
 
-def helps() -> str:
-    """Show what ``--help`` prints, of the program and of every verb."""
+def command_help() -> str:
+    """Return the output of ``--help`` for the program and every command."""
     parent = click.Context(cli.cli, info_name="tracekit", terminal_width=100, **cli.cli.context_settings)
     parts = ["## tracekit\n", f"```text\n{cli.cli.get_help(parent)}\n```\n"]
-    for verb in cli.VERBS:
-        command = cli.cli.get_command(parent, verb)
+    for name in cli.COMMANDS:
+        command = cli.cli.get_command(parent, name)
         assert command is not None
-        context = click.Context(command, parent=parent, info_name=verb, **cli.cli.context_settings)
-        parts.append(f"## {verb}\n\n```text\n{command.get_help(context)}\n```\n")
+        context = click.Context(command, parent=parent, info_name=name, **cli.cli.context_settings)
+        parts.append(f"## {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 
 
 def report_list() -> str:
-    """List the reports."""
-    old = {new: [o for o, n in reports.ALIASES.items() if n == new] for new in reports.REPORTS}
+    """Return a table of the reports that follow nsys."""
+    old_names = {new: [o for o, n in reports.ALIASES.items() if n == new] for new in reports.REPORTS}
     rows = [
-        (f"[`{r.name}`](#{r.name})", _escaped(r.doc), _listed(old[r.name]), _listed(r.options))
+        (f"[`{r.name}`](#{r.name})", _escape_markdown(r.doc), _code_list(old_names[r.name]), _code_list(r.options))
         for r in reports.REPORTS.values()
     ]
     return "\n".join(_grid(("report", "shows", "old names", "options"), rows)) + "\n"
 
 
 def report_columns() -> str:
-    """Show the columns of every report."""
-    return "\n".join(map(_report, reports.REPORTS.values()))
+    """Return a section with the columns of every report that follows nsys."""
+    return "\n".join(map(_report_section, reports.REPORTS.values()))
 
 
-def own_reports() -> str:
-    """Show the reports that nsys does not have."""
-    options = {r.name: f" Options: {_listed(r.options)}." if r.options else "" for r in reports.EXTRA_REPORTS.values()}
-    return "\n".join(_report(r, options[r.name]) for r in reports.EXTRA_REPORTS.values())
+def tracekit_reports() -> str:
+    """Return a section for every report that nsys does not have."""
+    options = {
+        r.name: f" Options: {_code_list(r.options)}." if r.options else "" for r in reports.EXTRA_REPORTS.values()
+    }
+    return "\n".join(_report_section(r, options[r.name]) for r in reports.EXTRA_REPORTS.values())
 
 
-def _report(report: reports.Report, more: str = "") -> str:
+def _report_section(report: reports.Report, options: str = "") -> str:
+    """Return a section with the description, options and columns of a report."""
     titles = ", ".join(f"`{c.title}`" for c in report.columns)
-    return f"### {report.name}\n\n{_escaped(report.doc)}{more}\n\n{titles}\n"
+    return f"### {report.name}\n\n{_escape_markdown(report.doc)}{options}\n\n{titles}\n"
 
 
 def formats() -> str:
-    """List the formats that are read and written without plug-ins."""
+    """Return a table of the built-in formats."""
     read, write = registry.readers(), registry.exporters()
     rows = []
     for name in sorted({*read, *write}):
-        parts = [p[name] for p in (read, write) if name in p]
+        handlers = [p[name] for p in (read, write) if name in p]
         marks = ("yes" if name in p else "" for p in (read, write))
-        suffixes = dict.fromkeys(s for p in parts for s in p.suffixes)
-        rows.append((f"`{name}`", *marks, _listed(suffixes), _escaped(parts[0].doc)))
+        suffixes = dict.fromkeys(s for p in handlers for s in p.suffixes)
+        rows.append((f"`{name}`", *marks, _code_list(suffixes), _escape_markdown(handlers[0].doc)))
     return "\n".join(_grid(("format", "read", "written", "suffixes", "what"), rows)) + "\n"
 
 
-def added() -> str:
-    """List the columns that came with some schema of nsys exports."""
+def added_columns() -> str:
+    """Return a table of columns that were added in later schema versions of nsys exports."""
     declared: dict[str, list[str]] = {}
     for table, schema in schemas.tables().items():
         for column in schema.columns:
             declared.setdefault(str(column.source), []).append(f"{table}.{column.name}")
-    known = {**declared, "NVTX_EVENTS.binaryData": ["nvtx_ranges.payload_text", "nvtx_marks.payload_text"]}
-    rows = [(_listed(known[a.column]), f"`{a.column}`", a.last_without, a.first_with) for a in versions.ADDED]
+    columns = {**declared, "NVTX_EVENTS.binaryData": ["nvtx_ranges.payload_text", "nvtx_marks.payload_text"]}
+    rows = [(_code_list(columns[a.column]), f"`{a.column}`", a.last_without, a.first_with) for a in versions.ADDED]
     return "\n".join(_grid(("column", "of an export", "last seen without in", "first seen in"), rows)) + "\n"
 
 
-def origins() -> str:
-    """List the tables that changed their name from one schema of nsys exports to another."""
+def renamed_tables() -> str:
+    """Return a table of source tables that have different names in some schema versions of nsys exports."""
     renamed = {"devices": versions.DEVICES, "contexts": versions.CONTEXTS}
-    rows = [(f"`{name}`", f"`{o.table}`", o.schemas) for name, found in renamed.items() for o in found]
+    rows = [(f"`{name}`", f"`{o.table}`", o.schemas) for name, origins in renamed.items() for o in origins]
     rows += [("`capture_info`", f"`{table}`", seen) for table, seen in versions.FACT_TABLES.items()]
     return "\n".join(_grid(("table", "of an export", "schemas"), rows)) + "\n"
 
 
 def support(path: str) -> str:
-    """Show what of each build was compared with an export, and each column that is not equal."""
+    """Return a table of the builds that were compared with exports, with the columns that are not equal."""
     listed: dict[str, list[dict[str, Any]]] = json.loads((ROOT / path).read_text("utf-8"))
-    rows = [_supported(row, origin) for origin, found in listed.items() for row in found]
+    rows = [_build_row(row, origin) for origin, builds in listed.items() for row in builds]
     heads = ("build", "captures", "pairs", "tables", "rows", "columns", "with values", "equal", "not equal, and why")
-    builds = {row["build"] for found in listed.values() for row in found}
-    pairs, values = (sum(_number(r[i]) for _, r in rows) for i in (2, 4))
-    total = f"\n{pairs} pairs of {len(builds)} builds, {values:,} rows.\n"
+    names = {build["build"] for group in listed.values() for build in group}
+    pairs, values = (sum(_parse_number(r[i]) for _, r in rows) for i in (2, 4))
+    total = f"\n{pairs} pairs of {len(names)} builds, {values:,} rows.\n"
     return "\n".join([*_grid(heads, [r for _, r in sorted(rows)]), total])
 
 
-def _supported(row: dict[str, Any], origin: str) -> tuple[list[int], tuple[str, ...]]:
-    unequal = "; ".join(f"{_by_table(columns)}: {reason}" for reason, columns in row["unequal"].items())
+def _build_row(row: dict[str, Any], origin: str) -> tuple[list[int], tuple[str, ...]]:
+    """Return the cells for one build, after its version as a sort key."""
+    unequal = "; ".join(f"{_group_by_table(columns)}: {reason}" for reason, columns in row["unequal"].items())
     counts = (str(row["pairs"]), str(len(row["tables"])), f"{sum(row['tables'].values()):,}")
     columns = (str(row["columns"]), str(row["filled"]), str(row["equal"]))
     return [int(n) for n in row["build"].split(".")], (row["build"], origin, *counts, *columns, unequal)
 
 
-def _by_table(columns: list[str]) -> str:
+def _group_by_table(columns: list[str]) -> str:
+    """Return a list of columns ``TABLE.COLUMN`` as text, grouped by table."""
     tables = dict.fromkeys(c.partition(".")[0] for c in columns)
     listed = {t: ", ".join(f"`{c.partition('.')[2]}`" for c in columns if c.startswith(f"{t}.")) for t in tables}
     return ", ".join(f"{names} of `{table}`" for table, names in listed.items())
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
+    """Parse a number with thousands separators."""
     return int(text.replace(",", ""))
 
 
 def support_by_table(path: str) -> str:
-    """Show how many rows of each table were compared, of how many builds."""
+    """Return a table of the number of compared rows and builds per table."""
     listed: dict[str, list[dict[str, Any]]] = json.loads((ROOT / path).read_text("utf-8"))
-    found = [row for rows in listed.values() for row in rows]
+    builds = [row for rows in listed.values() for row in rows]
     rows = []
     for name in schemas.tables():
-        have = [row for row in found if row["tables"].get(name)]
-        compared = sum(row["tables"][name] for row in have)
-        rows.append((f"`{name}`", f"{compared:,}", str(len({row["build"] for row in have}))))
+        with_table = [row for row in builds if row["tables"].get(name)]
+        compared = sum(row["tables"][name] for row in with_table)
+        rows.append((f"`{name}`", f"{compared:,}", str(len({row["build"] for row in with_table}))))
     return "\n".join([*_grid(("table", "rows compared", "of builds"), [r for r in rows if r[1] != "0"]), ""])
 
 
 def code(path: str) -> str:
-    """Show a file of the repository."""
+    """Return a file of the repository as a code block."""
     return f"```{Path(path).suffix.removeprefix('.')}\n{(ROOT / path).read_text('utf-8')}```\n"
 
 
 def _grid(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a Markdown table."""
     return [f"| {' | '.join(r)} |" for r in (heads, ("---",) * len(heads), *rows)]
 
 
-def _listed(names: object) -> str:
+def _code_list(names: object) -> str:
+    """Return names as a comma-separated list of code spans."""
     return ", ".join(f"`{n}`" for n in names)  # type: ignore[attr-defined]
 
 
-def _escaped(text: str) -> str:
+def _escape_markdown(text: str) -> str:
+    """Escape characters that have a meaning in Markdown tables."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
 
 
-_REPORTS = (report_list, report_columns, own_reports)
-_MADE = (tables, helps, *_REPORTS, formats, origins, added, support, support_by_table, code)
-MAKERS = {f.__name__: f for f in _MADE}
+_REPORT_GENERATORS = (report_list, report_columns, tracekit_reports)
+_VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table)
+_GENERATORS = (tables, command_help, *_REPORT_GENERATORS, formats, *_VERSION_GENERATORS, code)
+GENERATORS = {f.__name__: f for f in _GENERATORS}
 
 
-def _generated(block: re.Match[str]) -> str:
+def _regenerate_block(block: re.Match[str]) -> str:
+    """Return a generated block with its current content."""
     name, *arguments = block[2].split()
-    return f"{block[1]}\n{MAKERS[name](*arguments)}\n{block[3]}"
+    return f"{block[1]}\n{GENERATORS[name](*arguments)}\n{block[3]}"
 
 
-def _executed(block: re.Match[str], folder: Path) -> str:
+def _run_console_block(block: re.Match[str], folder: Path) -> str:
+    """Return a console block with the current output of its commands."""
     commands = [line for line in block[2].splitlines(keepends=True) if line.startswith("$ ")]
-    return block[1] + "".join(c + _printed(c.removeprefix("$ "), folder) for c in commands) + block[3]
+    return block[1] + "".join(c + _command_output(c.removeprefix("$ "), folder) for c in commands) + block[3]
 
 
-def _printed(command: str, folder: Path) -> str:
-    """Return what a command prints; blanks at the ends of lines are left out."""
+def _command_output(command: str, folder: Path) -> str:
+    """Run a command and return its output without spaces at the ends of lines."""
     shell = f'tracekit() {{ {shlex.quote(sys.executable)} -m tracekit "$@"; }}\n{command}'
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -212,19 +231,19 @@ def _printed(command: str, folder: Path) -> str:
     return "".join(line.rstrip() + "\n" for line in done.stdout.decode().splitlines())
 
 
-def fresh(page: Path) -> str:
-    """Return a page with its generated parts made anew."""
-    text = _BLOCK.sub(_generated, page.read_text("utf-8"))
+def regenerate(page: Path) -> str:
+    """Return the text of a page with its generated parts up to date."""
+    text = _GENERATED_BLOCK.sub(_regenerate_block, page.read_text("utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "fixtures").symlink_to(ROOT / "fixtures")
-        return _CONSOLE.sub(lambda block: _executed(block, Path(folder)), text)
+        return _CONSOLE_BLOCK.sub(lambda block: _run_console_block(block, Path(folder)), text)
 
 
 def main(*arguments: str) -> int:
-    """Write the pages, or check them."""
+    """Write the pages that are out of date, or report them with ``--check``; return the exit status."""
     stale = []
     for page in PAGES:
-        text = fresh(page)
+        text = regenerate(page)
         if text != page.read_text("utf-8"):
             stale.append(page.relative_to(ROOT))
             if "--check" not in arguments:

@@ -97,7 +97,7 @@ def test_the_reference_is_complete() -> None:
     text = {p.stem: p.read_text("utf-8") for p in DOCS}
     assert [t for t in schemas.tables() if f"\n## {t}\n" not in text["tables"]] == []
     assert [r for r in reports.REPORTS if f"\n### {r}\n" not in text["reports"]] == []
-    assert [v for v in cli.VERBS if f"\n## {v}\n" not in text["cli"]] == []
+    assert [v for v in cli.COMMANDS if f"\n## {v}\n" not in text["cli"]] == []
     formats = {*registry.readers(), *registry.exporters()}
     assert [f for f in formats if not re.search(rf"^## .*\b{f}\b", text["formats"], re.MULTILINE)] == []
 

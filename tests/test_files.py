@@ -76,7 +76,7 @@ def test_a_name_too_long(tmp_path: Path) -> None:
 
 
 def test_an_unchanged_file_passes(path: Path) -> None:
-    state = files.FileState.of(path)
+    state = files.FileState.read(path)
     state.check(path)
     with path.open("rb") as f:
         state.check(path, f.fileno())
@@ -107,7 +107,7 @@ def replace(path: Path) -> None:
     ],
 )
 def test_a_changed_file_is_noticed(path: Path, change, said: str) -> None:  # type: ignore[no-untyped-def]
-    state = files.FileState.of(path)
+    state = files.FileState.read(path)
     change(path)
     with pytest.raises(TracekitError) as caught:
         state.check(path)
@@ -116,7 +116,7 @@ def test_a_changed_file_is_noticed(path: Path, change, said: str) -> None:  # ty
 
 def test_an_open_descriptor_outlives_a_replacement(path: Path) -> None:
     with path.open("rb") as f:
-        state = files.FileState.of(f.fileno())
+        state = files.FileState.read(f.fileno())
         replace(path)
         state.check(path, f.fileno())
         assert f.read() == b"0123456789"

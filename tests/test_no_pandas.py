@@ -87,11 +87,11 @@ print(pyarrow.array(pandas.Series([1.5, None])).null_count, pyarrow.table({{"a":
 @pytest.mark.parametrize(
     "before",
     [
-        "no_pandas.keep_out(); no_pandas.let_in()",
-        "no_pandas.let_in(); no_pandas.keep_out()",
-        "import pandas; no_pandas.keep_out()",
-        "no_pandas.let_in()",
-        "no_pandas.keep_out(); no_pandas.keep_out(); no_pandas.let_in(); no_pandas.keep_out()",
+        "no_pandas.hide_pandas(); no_pandas.allow_pandas()",
+        "no_pandas.allow_pandas(); no_pandas.hide_pandas()",
+        "import pandas; no_pandas.hide_pandas()",
+        "no_pandas.allow_pandas()",
+        "no_pandas.hide_pandas(); no_pandas.hide_pandas(); no_pandas.allow_pandas(); no_pandas.hide_pandas()",
     ],
 )
 def test_plug_ins_may_use_it(before: str) -> None:
@@ -101,7 +101,6 @@ def test_plug_ins_may_use_it(before: str) -> None:
 
 
 def test_where_it_is_not_installed(pandas: Path) -> None:
-    code = (
-        "from tracekit import no_pandas; no_pandas.keep_out(); no_pandas.let_in(); import pyarrow; pyarrow.array([1])"
-    )
+    switches = "from tracekit import no_pandas; no_pandas.hide_pandas(); no_pandas.allow_pandas()"
+    code = f"{switches}; import pyarrow; pyarrow.array([1])"
     assert run(pandas, code) == ""

@@ -46,21 +46,21 @@ def is_ours(path: Path) -> bool:
 
 
 def write_file(path: Path, *, overwrite: bool = False, inputs: tuple[Path, ...] = (), text: str = "new") -> None:
-    known = [targets.Input.of(p) for p in inputs]
-    with targets.output(path, overwrite=overwrite, inputs=known) as new:
+    known = [targets.Input.from_path(p) for p in inputs]
+    with targets.atomic_output(path, overwrite=overwrite, inputs=known) as new:
         new.write_text(text)
 
 
 def write_folder(path: Path, *, overwrite: bool = False, inputs: tuple[Path, ...] = (), text: str = "new") -> None:
-    known = [targets.Input.of(p) for p in inputs]
-    with targets.output(path, is_ours=is_ours, overwrite=overwrite, inputs=known) as new:
+    known = [targets.Input.from_path(p) for p in inputs]
+    with targets.atomic_output(path, is_ours=is_ours, overwrite=overwrite, inputs=known) as new:
         new.mkdir()
         (new / "kernels.csv").write_text(text)
 
 
 def write_while(path: Path, action: Callable[[Path], object], *, folder: bool = False, overwrite: bool = False) -> None:
     """Write an output; before it is complete do something, which gets its path in the workspace."""
-    with targets.output(path, is_ours=is_ours if folder else None, overwrite=overwrite) as new:
+    with targets.atomic_output(path, is_ours=is_ours if folder else None, overwrite=overwrite) as new:
         if folder:
             new.mkdir()
         else:
@@ -100,7 +100,7 @@ class TestFiles:
         (tmp_path / "out").write_text("old")
         with pytest.raises(ExportError) as caught:
             write_file(tmp_path / "out")
-        refused(caught.value, tmp_path / "out", "exists already\nHint: overwrite it with -f, or overwrite=True")
+        refused(caught.value, tmp_path / "out", "exists already\nHint: overwrite it with -f or overwrite=True")
         write_file(tmp_path / "out", overwrite=True)
         assert contents(tmp_path) == {"out": "new"}
 
@@ -151,11 +151,11 @@ class TestFiles:
             path.symlink_to("pipe")
         with pytest.raises(ExportError) as caught:
             write_file(path, overwrite=overwrite)
-        refused(caught.value, path, "is a named pipe, and only files are replaced")
+        refused(caught.value, path, "is a named pipe, and only regular files are replaced")
         assert (tmp_path / "pipe").is_fifo()
 
     def test_a_device_is_never_replaced(self) -> None:
-        with pytest.raises(ExportError, match="/dev/null: is a device, and only files are replaced"):
+        with pytest.raises(ExportError, match="/dev/null: is a device, and only regular files are replaced"):
             write_file(Path("/dev/null"), overwrite=True)
         assert Path("/dev/null").is_char_device()
 
@@ -237,7 +237,7 @@ class TestInputs:
         monkeypatch.chdir(tmp_path)
         path = tmp_path / "in"
         path.write_text("input")
-        known = targets.Input.of(path)
+        known = targets.Input.from_path(path)
         other = tmp_path / "other"
         if how == "relative":
             other = Path("in")
@@ -251,7 +251,7 @@ class TestInputs:
             other = path
         with (
             pytest.raises(ExportError) as caught,
-            targets.output(other, overwrite=overwrite, inputs=[known]) as new,
+            targets.atomic_output(other, overwrite=overwrite, inputs=[known]) as new,
         ):
             new.write_text("new")
         refused(caught.value, other, "is the file being read\nHint: choose another name")
@@ -296,7 +296,7 @@ class TestInputs:
             for read in (folder / where, tmp_path / "link" / where):
                 with pytest.raises(ExportError) as caught:
                     write_folder(path, overwrite=overwrite, inputs=(read,))
-                refused(caught.value, path, "holds the input")
+                refused(caught.value, path, "contains the input")
         assert contents(folder) == {"kernels.csv": "old", "sub/kernels.csv": "old"}
 
     def test_an_input_that_is_gone_protects_nothing_else(self, tmp_path: Path) -> None:
@@ -338,7 +338,9 @@ class TestFolders:
             path.write_text("precious")
         with pytest.raises(ExportError) as caught:
             write_folder(folder, overwrite=True)
-        refused(caught.value, folder, f"is a folder that holds more than tracekit wrote: {foreign.partition('/')[0]}\n")
+        refused(
+            caught.value, folder, f"is a folder with files that tracekit did not write: {foreign.partition('/')[0]}\n"
+        )
         assert os.path.lexists(path)
         assert (folder / "kernels.csv").read_text() == "old"
 
@@ -454,7 +456,7 @@ from tracekit import interrupts, targets
 from tracekit.targets import rename
 if "two steps" in sys.argv: rename._system_call = lambda: None
 if "watch" in sys.argv: interrupts.install_handlers()
-with targets.output(Path(sys.argv[1]), is_ours=lambda p: True, overwrite=True) as new:
+with targets.atomic_output(Path(sys.argv[1]), is_ours=lambda p: True, overwrite=True) as new:
     new.mkdir()
     (new / "kernels.csv").write_text("new")
     print("writing", flush=True)
@@ -598,7 +600,7 @@ class TestWorkspace:
         monkeypatch.setattr(module.fcntl, "flock", flock)
         with workspace(tmp_path) as room:
             assert list(tmp_path.iterdir()) == [room]
-        monkeypatch.setattr(module, "_is_locked", lambda *_: False)
+        monkeypatch.setattr(module, "_lock", lambda *_: False)
         with pytest.raises(OSError, match="keep deleting"), workspace(tmp_path):
             pass
         assert list(tmp_path.iterdir()) == []

@@ -61,8 +61,8 @@ FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "＋
 
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_a_formula_gets_an_apostrophe(formula: str) -> None:
-    assert text.cell(formula) == f"'{formula}"
-    assert text.cell(f" {formula}") == f" {formula}"
+    assert text.escape_formula(formula) == f"'{formula}"
+    assert text.escape_formula(f" {formula}") == f" {formula}"
 
 
 def test_frames_for_spreadsheets() -> None:
@@ -70,12 +70,12 @@ def test_frames_for_spreadsheets() -> None:
         {"name": ["=1", "plain", None], "=title": [-1, 2, 3], "kind": ["-x", "y", "@z"]},
         schema={"name": pl.String, "=title": pl.Int64, "kind": pl.Categorical},
     )
-    safe = text.without_formulas(frame)
+    safe = text.escape_formulas(frame)
     assert safe.columns == ["name", "'=title", "kind"]
     assert safe.rows() == [("'=1", -1, "'-x"), ("plain", 2, "y"), (None, 3, "'@z")]
-    assert text.without_formulas(safe).rows() == safe.rows()
+    assert text.escape_formulas(safe).rows() == safe.rows()
 
 
 def test_frames_without_text() -> None:
     frame = pl.DataFrame({"a": [1]})
-    assert text.without_formulas(frame).equals(frame)
+    assert text.escape_formulas(frame).equals(frame)

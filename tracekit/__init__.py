@@ -1,7 +1,7 @@
-"""Read GPU profiler files into Arrow tables, attribute kernels to NVTX ranges, export what other tools open."""
+"""Read GPU profiler files into Arrow tables, attribute kernels to NVTX ranges, and export to formats of other tools."""
 
-from tracekit import forks as _forks  # noqa: F401 - it has to see every fork
-from tracekit.lazy import attributes
+from tracekit import forks as _forks  # noqa: F401 - it must be imported before any fork
+from tracekit.lazy import lazy_attributes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ __all__ = [
     "stats",
     "unredacted",
 ]
-__getattr__, __dir__ = attributes(
+__getattr__, __dir__ = lazy_attributes(
     globals(),
     errors=("TracekitError", "TracekitWarning"),
     redacting=("redact", "unredacted"),

@@ -1,4 +1,4 @@
-"""The program ``tracekit``: signals are handled before anything else is imported."""
+"""The program ``tracekit``, which handles signals before it imports anything else."""
 
 import os
 
@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def _occupy_closed_streams() -> None:
-    """Keep a file that is opened from getting the number of a standard stream, and with it what others print."""
+    """Open the null device for each closed standard stream, so that no other file gets its number and its output."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < STANDARD_STREAMS:
         pass
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""What a trace is, in a line and as a small piece of HTML for notebooks."""
+"""Describe a trace in one line of text, and as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.errors import shown
+from tracekit.errors import printable_path
 from tracekit.text import printable
 
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What is known of a trace without a long wait.
+    """Facts about a trace that can be collected quickly.
 
     Attributes:
-        format: Name of its format.
-        path: Its file or folder; None for tables in memory.
-        duration: Its duration in ns, as text; empty if unknown.
-        devices: Names of its GPUs, one item per GPU.
+        format: Name of the format.
+        path: The file or folder; None for tables in memory.
+        duration: Duration in ns, as text; empty if unknown.
+        devices: Names of the GPUs, one item per GPU; None for a GPU without a name.
         rows: Number of rows of each table; empty if they were not counted.
     """
 
@@ -45,15 +45,17 @@ class Description:
         return f"<div><b>tracekit.Trace</b>{lines}{table}</div>"
 
     def _facts(self) -> Iterator[str]:
-        yield self.format if self.path is None else f"{self.format} {shown(self.path)}"
+        """Yield the facts as short texts: format and path, duration, GPUs, number of tables."""
+        yield self.format if self.path is None else f"{self.format} {printable_path(self.path)}"
         if self.duration.isdecimal():
             yield f"{int(self.duration) / 1e6:,.3f} ms"
         if self.devices:
             names = ", ".join(dict.fromkeys(printable(name) for name in self.devices if name))
-            yield _counted(len(self.devices), "GPU") + (f" ({names})" if names else "")
-        if full := sum(1 for rows in self.rows.values() if rows):
-            yield f"{_counted(full, 'table')} with rows"
+            yield _pluralize(len(self.devices), "GPU") + (f" ({names})" if names else "")
+        if nonempty := sum(1 for rows in self.rows.values() if rows):
+            yield f"{_pluralize(nonempty, 'table')} with rows"
 
 
-def _counted(number: int, noun: str) -> str:
+def _pluralize(number: int, noun: str) -> str:
+    """Return a number with a noun in the right form, such as "2 GPUs"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

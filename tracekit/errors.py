@@ -1,17 +1,17 @@
-"""Every error and warning that tracekit raises.
+"""The errors and warnings that tracekit raises.
 
 .. code-block:: text
 
     TracekitError
-     ├─ UnknownFormatError (ValueError)      no reader or exporter by that name, or none recognises the file
-     ├─ UnsupportedVersionError              recognised, but a version that is not read
-     ├─ CorruptTraceError (ValueError)       the file breaks its own format; has .path .table .row
-     ├─ SchemaError (TypeError)              a reader or plug-in gave a table that is not as declared
-     ├─ MissingTableError (LookupError)      needs data that this capture did not record
-     └─ ExportError                          the target cannot hold the trace, or cannot be written
-    TracekitWarning (UserWarning)            rows dropped, plug-in skipped, unknown schema version
+     ├─ UnknownFormatError (ValueError)      no reader or exporter has this name, or none recognises the file
+     ├─ UnsupportedVersionError              the format is supported, but not this version of it
+     ├─ CorruptTraceError (ValueError)       the file violates its own format; has .path .table .row
+     ├─ SchemaError (TypeError)              a table or column does not exist, or is not as declared
+     ├─ MissingTableError (LookupError)      the operation needs data that the capture did not record
+     └─ ExportError                          the target exists, cannot be written, or cannot represent the trace
+    TracekitWarning (UserWarning)            rows dropped, plug-in skipped, unsupported schema version
 
-A message reads ``path: what is wrong, with numbers`` and, on a second line, ``Hint: what to do``.
+A message has the form ``PATH: what is wrong``, followed by a second line ``Hint: what to do`` if there is a remedy.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 
 class TracekitError(Exception):
-    """Base of all errors: what is wrong and, if there is one, what to do about it.
+    """Base class of all errors that tracekit raises on purpose.
 
     Attributes:
-        message: What is wrong, without the path; safe to print, whatever the file holds.
-        path: The file or folder.
-        hint: What to do.
+        message: What is wrong, without the path; control characters are escaped.
+        path: The file or folder that the error is about.
+        hint: What to do; None if there is no remedy.
     """
 
     def __init__(self, message: str, *, path: str | os.PathLike[str] | None = None, hint: str | None = None) -> None:
         self.path = None if path is None else os.fspath(path)
         self.message = printable(message)
         self.hint = None if hint is None else printable(hint)
-        text = self.message if path is None else f"{shown(path)}: {self.message}"
+        text = self.message if path is None else f"{printable_path(path)}: {self.message}"
         super().__init__(text if hint is None else f"{text}\nHint: {self.hint}")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -48,15 +48,20 @@ class TracekitError(Exception):
 
 
 class UnknownFormatError(TracekitError, ValueError):
-    """No reader or exporter has that name, or none recognises the file."""
+    """No reader or exporter has this name, or no reader recognises the file."""
 
 
 class UnsupportedVersionError(TracekitError):
-    """The file is recognised, but its version is not one that is read."""
+    """The format of a file is supported, but not this version of it."""
 
 
 class CorruptTraceError(TracekitError, ValueError):
-    """The file breaks its own format; ``table`` and ``row`` say where, as far as known."""
+    """A file violates its own format.
+
+    Attributes:
+        table: The table with the error; None if unknown.
+        row: Number of the row with the error; None if unknown.
+    """
 
     def __init__(
         self,
@@ -69,54 +74,54 @@ class CorruptTraceError(TracekitError, ValueError):
     ) -> None:
         self.table = table
         self.row = row
-        place = "" if table is None else f"table {table}: " if row is None else f"table {table}, row {row}: "
-        super().__init__(place + message, path=path, hint=hint)
+        location = "" if table is None else f"table {table}: " if row is None else f"table {table}, row {row}: "
+        super().__init__(location + message, path=path, hint=hint)
 
 
 class SchemaError(TracekitError, TypeError):
-    """A reader or plug-in gave a table that is not as declared."""
+    """A table or column does not exist, or a reader returned a table that does not match its declaration."""
 
 
 class MissingTableError(TracekitError, LookupError):
-    """What was asked for needs data that this capture did not record."""
+    """An operation needs data that the capture did not record."""
 
 
 class ExportError(TracekitError):
-    """The target cannot hold the trace, or cannot be written."""
+    """The target of an export exists, cannot be written, or cannot represent the trace."""
 
 
 class TracekitWarning(UserWarning):
-    """Something was left out, repaired or not known; the message counts it."""
+    """Data was skipped, repaired or not understood; the message counts it."""
 
 
-def choices(what: str, known: Iterable[str], name: str, *, quoted: bool = False) -> str:
-    """Return a hint that lists the known names, after the one that an unknown name was probably meant to be.
+def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = False) -> str:
+    """Return a hint that suggests the closest known name for an unknown one, and lists all known names.
 
     Args:
-        what: What the names are of, in the plural: ``tables``.
-        known: The names.
+        what: Plural noun for the names, such as ``tables``.
+        known: The known names.
         name: The unknown name.
-        quoted: Whether the names are listed in quotes, because they may be empty.
+        quoted: Whether to quote the names, which is needed if they may be empty.
     """
     import difflib
 
     listed = list(known)
-    nearest = difflib.get_close_matches(name, listed, n=1)
-    meant = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return f"{meant}{what}: {', '.join(map(repr, listed) if quoted else listed) or 'none'}"
+    closest = difflib.get_close_matches(name, listed, n=1)
+    suggestion = f"did you mean {closest[0]!r}? " if closest else ""
+    return f"{suggestion}{what}: {', '.join(map(repr, listed) if quoted else listed) or 'none'}"
 
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
     """Issue a ``TracekitWarning`` that names the file."""
-    text = printable(message) if path is None else f"{shown(path)}: {printable(message)}"
+    text = printable(message) if path is None else f"{printable_path(path)}: {printable(message)}"
     warnings.warn(text, TracekitWarning, stacklevel=3)
 
 
-def shown(path: str | os.PathLike[str]) -> str:
-    """Return a path as text that can be printed, whatever bytes its name has."""
+def printable_path(path: str | os.PathLike[str]) -> str:
+    """Return a path as printable text, even if its name is not UTF-8."""
     return printable(os.fsencode(path).decode("utf-8", "replace"))
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its kind if it has none."""
+    """Return the first line of the message of an error, or the name of its class if the message is empty."""
     return next(iter(str(error).splitlines()), type(error).__name__)

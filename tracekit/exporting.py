@@ -48,7 +48,7 @@ def write_trace(
     """
     is_folder = exporter.folder or holds_one_table_per_file(exporter, tables)
     is_ours = registry.is_ours if is_folder else None
-    with targets.output(path, is_ours=is_ours, overwrite=overwrite, inputs=inputs_of(view)) as new:
+    with targets.atomic_output(path, is_ours=is_ours, overwrite=overwrite, inputs=inputs_of(view)) as new:
         _write(view, exporter, new, tables, progress or _ignore_progress)
     return Path(path)
 
@@ -69,7 +69,7 @@ def write_table(
     """
     if exporter.write_table is None:
         raise UnknownFormatError(f"{exporter.format} holds whole traces, not one table", path=path)
-    with targets.output(path, overwrite=overwrite, inputs=inputs_of(view)) as new:
+    with targets.atomic_output(path, overwrite=overwrite, inputs=inputs_of(view)) as new:
         exporter.write_table(view, name, new, _ignore_progress)
     return Path(path)
 

@@ -1,7 +1,7 @@
-"""Open input files safely: only regular files are opened, and a file that changes while it is open is noticed.
+"""Open input files safely: only regular files are opened, and changes while a file is open are detected.
 
-Nothing is mapped into memory: a file that another program truncates meanwhile gives a short read, which becomes an
-error, where a mapping would end the process or let values that were handed out change.
+Files are not memory-mapped. If another program truncates a file, a read returns fewer bytes, which raises an error.
+With a mapping, the process would be killed, or values that were already returned would change.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 CHANGED_HINT = "wait until it is written completely, then load it again"
 LONGEST_SQLITE_PATH = 504
-"""Bytes of the longest path that SQLite opens, links resolved: 512 less what it appends for its journal."""
-_AT_ONCE = 1 << 30
-"""Bytes that one call reads at most; the system's limit is 2 GiB less a page."""
+"""Length of the longest resolved path that SQLite opens, in bytes: 512 minus the suffix of its journal."""
+_MAX_READ_BYTES = 1 << 30
+"""Maximum number of bytes per read call; the limit of the system is 2 GiB minus a page."""
 _WINDOW_BYTES = 1 << 20
 _HAS_PREAD, _HAS_PREADV = hasattr(os, "pread"), hasattr(os, "preadv")
-_SEEKING = threading.Lock()
-_DESCRIPTORS = ("/proc/self/fd", "/dev/fd")
-"""Folders in which a descriptor of this process has a name."""
+_SEEK_LOCK = threading.Lock()
+_DESCRIPTOR_FOLDERS = ("/proc/self/fd", "/dev/fd")
+"""Folders in which each file descriptor of this process has a path."""
 _NONBLOCKING = getattr(os, "O_NONBLOCK", 0)
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | _NONBLOCKING
-_KINDS = (
+_FILE_TYPES = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -44,14 +44,14 @@ _KINDS = (
 def open_regular(path: Path) -> int:
     """Open a regular file for reading and return its descriptor.
 
-    A named pipe, a socket or a device is refused, also behind a symbolic link, and without waiting for it.
+    Named pipes, sockets and devices raise an error immediately, even behind a symbolic link.
 
     Raises:
-        TracekitError: It is no regular file, or it may not be read.
-        FileNotFoundError: There is no such file.
+        TracekitError: The path is not a regular file, or may not be read.
+        FileNotFoundError: The file does not exist.
     """
     try:
-        if (kind := kind_of(path.stat().st_mode)) is not None:  # opening some devices has effects
+        if (kind := special_file_kind(path.stat().st_mode)) is not None:  # opening some devices has side effects
             raise _not_regular(path, kind)
         descriptor = os.open(path, _FLAGS)
     except FileNotFoundError:
@@ -60,27 +60,27 @@ def open_regular(path: Path) -> int:
         raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e
     except OSError as e:
         raise TracekitError(f"cannot be read: {e.strerror or e}", path=path) from e
-    kind = kind_of(os.fstat(descriptor).st_mode)
+    kind = special_file_kind(os.fstat(descriptor).st_mode)
     if kind is None:
         return descriptor
     os.close(descriptor)
     raise _not_regular(path, kind)
 
 
-def kind_of(mode: int) -> str | None:
-    """Return what a file mode stands for: "a named pipe", "a device" …; None for a regular file."""
-    return None if stat.S_ISREG(mode) else next((name for test, name in _KINDS if test(mode)), "a special file")
+def special_file_kind(mode: int) -> str | None:
+    """Return the type of file with an article, such as "a named pipe", from its mode; None for a regular file."""
+    return None if stat.S_ISREG(mode) else next((name for test, name in _FILE_TYPES if test(mode)), "a special file")
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """Identity, size and time of modification of a file; another state of the same path means that it changed.
+    """Identity, size and modification time of a file, which are compared to detect changes.
 
     Attributes:
-        device: Number of the device the file is on.
+        device: Number of the device of the file.
         inode: Number of the file on its device.
-        size: Bytes.
-        modified_ns: Time of the last change of its content, in ns since 1970.
+        size: Size in bytes.
+        modified_ns: Time of the last modification in ns since 1970.
     """
 
     device: int
@@ -89,45 +89,44 @@ class FileState:
     modified_ns: int
 
     @classmethod
-    def of(cls, file: Path | int) -> Self:
+    def read(cls, file: Path | int) -> Self:
         """Return the state of a path or of an open descriptor.
 
         Raises:
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
         """
-        return cls.of_status(os.fstat(file) if isinstance(file, int) else file.stat())
+        return cls.from_status(os.fstat(file) if isinstance(file, int) else file.stat())
 
     @classmethod
-    def of_status(cls, status: os.stat_result) -> Self:
-        """Return the state that a status tells."""
+    def from_status(cls, status: os.stat_result) -> Self:
+        """Return the state in the result of a ``stat`` call."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def check(self, path: Path, descriptor: int | None = None, *, may_grow: bool = False) -> None:
         """Check that a file is still in this state.
 
         Args:
-            path: The file; named in the error.
-            descriptor: Look at this open descriptor instead of the path: a new file under the same name then does not
-                matter.
-            may_grow: Let it be larger than it was.
+            path: The file, which is named in the error.
+            descriptor: Open descriptor to check instead of the path, so that a new file at the path is ignored.
+            may_grow: Whether the file may be larger than before.
 
         Raises:
-            TracekitError: The file changed, was replaced or is gone.
+            TracekitError: The file was changed, replaced or removed.
         """
         try:
             status = path.stat() if descriptor is None else os.fstat(descriptor)
         except OSError as e:
             what = "was removed" if e.errno == errno.ENOENT else f"cannot be read any more: {e.strerror}"
             raise TracekitError(f"{what} while it was open", path=path, hint=CHANGED_HINT) from e
-        if (kind := kind_of(status.st_mode)) is not None:
+        if (kind := special_file_kind(status.st_mode)) is not None:
             raise _not_regular(path, kind)
-        state = FileState.of_status(status)
+        state = FileState.from_status(status)
         same_file = (state.device, state.inode) == (self.device, self.inode)
         if state != self and not (may_grow and same_file and state.size > self.size):
             raise TracekitError(self.difference(state), path=path, hint=CHANGED_HINT)
 
     def difference(self, now: FileState) -> str:
-        """Say how another state differs from this one: "was replaced by another file while it was open"."""
+        """Describe how a newer state differs from this one, as the predicate of an error message."""
         if (now.device, now.inode) != (self.device, self.inode):
             return "was replaced by another file while it was open"
         if now.size != self.size:
@@ -135,24 +134,24 @@ class FileState:
         return "changed while it was open"
 
 
-def state_of(path: Path) -> FileState | None:
-    """Return the state of a regular file; None if it is none, or cannot be looked at."""
+def file_state(path: Path) -> FileState | None:
+    """Return the state of a regular file; None if the path is not a regular file or cannot be accessed."""
     try:
         status = path.stat()
     except OSError:
         return None
-    return FileState.of_status(status) if stat.S_ISREG(status.st_mode) else None
+    return FileState.from_status(status) if stat.S_ISREG(status.st_mode) else None
 
 
 class InputFile:
-    """A regular file that is open for reading; every read checks that the file is as it was when it was opened.
+    """A regular file that is open for reading and whose every read checks that the file has not changed.
 
-    A new file that takes its name does not matter: the old one stays readable until it is closed. Several threads may
-    read at once. The descriptor is closed by ``close``, or when nothing refers to the object any more.
+    If a new file takes the path, the old one can still be read until it is closed. Several threads may read at the same
+    time. The descriptor is closed by ``close`` or when the object is garbage-collected.
 
     Attributes:
         path: The file.
-        state: Its state when it was opened.
+        state: The state of the file when it was opened.
     """
 
     def __init__(self, path: Path, expected: FileState | None = None, *, may_grow: bool = False) -> None:
@@ -160,12 +159,12 @@ class InputFile:
 
         Args:
             path: The file.
-            expected: The state that the file was in when it was seen before.
-            may_grow: Let bytes be added to the file while it is open, as a program does that writes a log.
+            expected: The state of the file when it was first examined.
+            may_grow: Whether the file may grow while it is open, as a log does.
 
         Raises:
-            TracekitError: It is no regular file, may not be read, or is not in the expected state.
-            FileNotFoundError: There is no such file, and no state is expected.
+            TracekitError: The path is not a regular file, may not be read, or is not in the expected state.
+            FileNotFoundError: The file does not exist, and no state is expected.
         """
         self.path = path
         self._descriptor = _open_expected(path, expected)
@@ -174,7 +173,7 @@ class InputFile:
         self._readers = 0
         self._closed = False
         self._may_grow = may_grow
-        self.state = FileState.of(self._descriptor)
+        self.state = FileState.read(self._descriptor)
         self._size_and_time = (self.state.size, self.state.modified_ns)
         if expected is not None and self.state != expected:
             self.close()
@@ -187,60 +186,60 @@ class InputFile:
 
     @property
     def native_path(self) -> str:
-        """Path for a library that opens files itself; where the system has one, it leads to this very file.
+        """Path for a library that opens files itself; if the system supports it, a path to this open descriptor.
 
-        What was read that way is to be checked by ``check``.
+        Call ``check`` after reading through this path.
         """
-        paths = (f"{folder}/{self._descriptor}" for folder in _DESCRIPTORS)
+        paths = (f"{folder}/{self._descriptor}" for folder in _DESCRIPTOR_FOLDERS)
         return next(filter(os.path.exists, paths), os.fspath(self.path))
 
     def read(self, start: int, size: int) -> bytes:
-        """Read the ``size`` bytes that begin at ``start``; all of them lie within the file.
+        """Read ``size`` bytes from offset ``start``; all of them must be within the file.
 
         Raises:
-            TracekitError: The file changed since it was opened, cannot be read, or is closed.
+            TracekitError: The file has changed since it was opened, cannot be read, or is closed.
         """
         descriptor = self._acquire()
         try:
             data = _read_at(descriptor, start, size)
             if len(data) < size:
-                data = self._read_on(descriptor, start, size, data)
+                data = self._read_remaining(descriptor, start, size, data)
         except OSError as e:
-            raise self._failed(e) from e
+            raise self._read_error(e) from e
         finally:
             self._release()
         return data
 
     def read_into(self, start: int, target: memoryview) -> None:
-        """Fill ``target`` with the bytes that begin at ``start``; all of them lie within the file.
+        """Fill ``target`` with bytes from offset ``start``; all of them must be within the file.
 
         Raises:
-            TracekitError: The file changed since it was opened, cannot be read, or is closed.
+            TracekitError: The file has changed since it was opened, cannot be read, or is closed.
         """
         descriptor = self._acquire()
         try:
             while len(target):
                 count = _read_into(descriptor, start, target)
                 if not count:
-                    raise self._shorter(start)
+                    raise self._truncation_error(start)
                 start, target = start + count, target[count:]
         except OSError as e:
-            raise self._failed(e) from e
+            raise self._read_error(e) from e
         finally:
             self._release()
 
     def check(self) -> None:
-        """Check that the file is as it was when it was opened; a closed file passes.
+        """Check that the file has not changed since it was opened; a closed file is not checked.
 
         Raises:
-            TracekitError: It changed.
+            TracekitError: The file has changed.
         """
         if not self._closed:
             self._acquire()
             self._release()
 
     def close(self) -> None:
-        """Close the file; reads that are under way in other threads end first."""
+        """Close the file as soon as reads in other threads have ended."""
         with self._lock:
             self._closed = True
             if not self._readers:
@@ -253,7 +252,7 @@ class InputFile:
         self.close()
 
     def _acquire(self) -> int:
-        """Keep the descriptor open for a read."""
+        """Return the descriptor, and keep it open until ``_release``."""
         with self._lock:
             if self._closed:
                 raise TracekitError("is closed", path=self.path, hint="load it again")
@@ -261,7 +260,7 @@ class InputFile:
         return self._descriptor
 
     def _release(self) -> None:
-        """End a read: a change of the file explains any other error, so it is the one that is raised."""
+        """End a read, and raise an error if the file has changed, which takes precedence over any other error."""
         try:
             status = os.fstat(self._descriptor)
             if (status.st_size, status.st_mtime_ns) != self._size_and_time:
@@ -272,32 +271,34 @@ class InputFile:
                 if self._closed and not self._readers:
                     self._close_descriptor()
 
-    def _read_on(self, descriptor: int, start: int, size: int, data: bytes) -> bytes:
-        """Read what a first call did not give."""
-        parts = [data]
+    def _read_remaining(self, descriptor: int, start: int, size: int, data: bytes) -> bytes:
+        """Continue a read that returned fewer bytes than requested."""
+        chunks = [data]
         while data and len(data) < size:
             start, size = start + len(data), size - len(data)
             data = _read_at(descriptor, start, size)
-            parts.append(data)
+            chunks.append(data)
         if len(data) < size:
-            raise self._shorter(start)
-        return b"".join(parts)
+            raise self._truncation_error(start)
+        return b"".join(chunks)
 
-    def _failed(self, error: OSError) -> TracekitError:
+    def _read_error(self, error: OSError) -> TracekitError:
+        """Return the error for a read that the system refused."""
         return TracekitError(f"cannot be read: {error.strerror or error}", path=self.path, hint="copy it again")
 
-    def _shorter(self, end: int) -> TracekitError:
-        what = f"changed while it was open: it had {self.size} bytes, and ends at byte {end} now"
-        return TracekitError(what, path=self.path, hint=CHANGED_HINT)
+    def _truncation_error(self, end: int) -> TracekitError:
+        """Return the error for a file that now ends at an offset before the end of a read."""
+        message = f"changed while it was open: it had {self.size} bytes, and ends at byte {end} now"
+        return TracekitError(message, path=self.path, hint=CHANGED_HINT)
 
 
 class Region:
-    """Some bytes of an open file. They are read when a slice is taken, which is a copy.
+    """A section of an open file that behaves like bytes; each slice is read from the file when it is taken.
 
     Args:
         file: The open file.
-        start: Where they begin.
-        size: How many there are; all of them lie within the file.
+        start: Offset of the section.
+        size: Size of the section in bytes, which must be within the file.
     """
 
     __slots__ = ("_file", "_size", "_start")
@@ -310,9 +311,9 @@ class Region:
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, part: slice) -> memoryview:
-        """Read the bytes of a slice, which has no step."""
-        start, stop, _ = part.indices(self._size)
+    def __getitem__(self, index: slice) -> memoryview:
+        """Read the bytes of a slice without a step."""
+        start, stop, _ = index.indices(self._size)
         return memoryview(self._file.read(self._start + start, max(0, stop - start)))
 
     def __bytes__(self) -> bytes:
@@ -320,41 +321,41 @@ class Region:
 
 
 class Window:
-    """Some bytes of an open file, walked through by many small slices, which are read ahead; for one thread.
+    """A section of an open file for many small sequential slices in one thread, with read-ahead.
 
     Args:
         file: The open file.
-        start: Where they begin.
-        size: How many there are; all of them lie within the file.
+        start: Offset of the section.
+        size: Size of the section in bytes, which must be within the file.
     """
 
-    __slots__ = ("_ahead", "_at", "_file", "_size", "_start")
+    __slots__ = ("_buffer", "_buffer_start", "_file", "_size", "_start")
 
     def __init__(self, file: InputFile, start: int, size: int) -> None:
         self._file = file
         self._start = start
         self._size = size
-        self._at = 0
-        self._ahead = memoryview(b"")
+        self._buffer_start = 0
+        self._buffer = memoryview(b"")
 
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, part: slice) -> memoryview:
-        """Return the bytes of a slice, which has no step."""
-        start, stop, _ = part.indices(self._size)
-        if not self._at <= start <= stop <= self._at + len(self._ahead):
+    def __getitem__(self, index: slice) -> memoryview:
+        """Return the bytes of a slice without a step."""
+        start, stop, _ = index.indices(self._size)
+        if not self._buffer_start <= start <= stop <= self._buffer_start + len(self._buffer):
             size = max(0, stop - start, min(_WINDOW_BYTES, self._size - start))
-            self._at, self._ahead = start, memoryview(self._file.read(self._start + start, size))
-        return self._ahead[start - self._at : stop - self._at]
+            self._buffer_start, self._buffer = start, memoryview(self._file.read(self._start + start, size))
+        return self._buffer[start - self._buffer_start : stop - self._buffer_start]
 
-    def inside(self, start: int, stop: int) -> Window:
-        """Return a window on some of the bytes, which are not read yet."""
+    def window(self, start: int, stop: int) -> Window:
+        """Return a window on a part of this section, without reading it."""
         return Window(self._file, self._start + start, stop - start)
 
 
 def _open_expected(path: Path, expected: FileState | None) -> int:
-    """Open a regular file; one that was seen before and is missing now was removed."""
+    """Open a regular file; if it was examined before and does not exist, report that it was removed."""
     try:
         return open_regular(path)
     except FileNotFoundError as e:
@@ -364,18 +365,18 @@ def _open_expected(path: Path, expected: FileState | None) -> int:
 
 
 def _read_at(descriptor: int, start: int, size: int) -> bytes:
-    """Read up to ``size`` bytes that begin at ``start``; none at the end of the file."""
-    size = min(size, _AT_ONCE)
+    """Read at most ``size`` bytes from offset ``start``; empty at the end of the file."""
+    size = min(size, _MAX_READ_BYTES)
     if _HAS_PREAD:
         return os.pread(descriptor, size, start)
-    with _SEEKING:
+    with _SEEK_LOCK:
         os.lseek(descriptor, start, os.SEEK_SET)
         return os.read(descriptor, size)
 
 
 def _read_into(descriptor: int, start: int, target: memoryview) -> int:
-    """Read up to as many bytes as there is room for; return how many."""
-    target = target[:_AT_ONCE]
+    """Read bytes from offset ``start`` into ``target``, and return how many were read."""
+    target = target[:_MAX_READ_BYTES]
     if _HAS_PREADV:
         return os.preadv(descriptor, [target], start)
     data = _read_at(descriptor, start, len(target))
@@ -384,4 +385,5 @@ def _read_into(descriptor: int, start: int, target: memoryview) -> int:
 
 
 def _not_regular(path: Path, kind: str) -> TracekitError:
+    """Return the error for a path that is not a regular file."""
     return TracekitError(f"is {kind}, not a regular file", path=path, hint="write it to a file first")

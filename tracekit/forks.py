@@ -1,11 +1,11 @@
 """Detect that this process was forked after polars had started its threads, so that a query would never end.
 
-A forked process has no threads but the one that forked it. polars starts a pool of threads with its first query and
-cannot start another one, so a query in a forked process waits for threads that do not exist. Arrow starts its threads
-anew after a fork, and the WebAssembly code of tracekit runs in the thread that calls it.
+A forked process contains only the thread that called fork. polars starts a pool of threads with its first query and
+cannot start another one, so a query in a forked process waits for threads that do not exist. Arrow restarts its threads
+after a fork, and the WebAssembly code of tracekit runs in the calling thread.
 
-The package imports this module first, because a fork that it does not see cannot be noticed afterwards; so it imports
-next to nothing itself.
+The package imports this module first, because it cannot detect forks that happen before. Therefore it imports as little
+as possible.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import sys
 
 _TASKS = "/proc/self/task"
 _POLARS_THREADS = (*(b"polars-%d" % digit for digit in range(10)), b"async-executor-")
-"""Names of threads of its pool; it starts others when it is imported."""
+"""Prefixes of the thread names of the polars pool; other threads are started when polars is imported."""
 
 
-class _Process:
-    """What is known of polars in this process.
+class _PolarsState:
+    """The state of polars in this process.
 
     Attributes:
-        queried: Whether tracekit ran a query; says whether polars has threads where the system does not list them.
-        forking_with_pool: Whether polars had threads when this process was last about to fork.
-        orphaned: Whether polars had threads in a process that this one was forked from.
+        queried: Whether tracekit ran a query, which is used if the system does not list threads.
+        forking_with_pool: Whether polars had threads when this process last called fork.
+        orphaned: Whether this process was forked from one in which polars had threads.
     """
 
     __slots__ = ("forking_with_pool", "orphaned", "queried")
@@ -33,7 +33,7 @@ class _Process:
         self.queried = self.forking_with_pool = self.orphaned = False
 
 
-_process = _Process()
+_state = _PolarsState()
 
 
 def check_polars() -> None:
@@ -42,39 +42,42 @@ def check_polars() -> None:
     Raises:
         TracekitError: The process was forked after polars had started its threads.
     """
-    if _process.orphaned:
+    if _state.orphaned:
         from tracekit.errors import TracekitError
 
         hint = "start workers with multiprocessing.get_context('spawn') or 'forkserver'"
         raise TracekitError("this process was forked after polars had started threads, which it lacks", hint=hint)
-    _process.queried = True
+    _state.queried = True
 
 
-def _pool_runs() -> bool:
+def _has_polars_threads() -> bool:
     """Return whether polars has started threads in this process."""
     if "polars" not in sys.modules:
         return False
     try:
-        tasks = os.listdir(_TASKS)  # noqa: PTH208 - see above
+        tasks = os.listdir(_TASKS)  # noqa: PTH208 - pathlib takes long to import
     except OSError:
-        return _process.queried
-    return any(_name(task).startswith(_POLARS_THREADS) for task in tasks)
+        return _state.queried
+    return any(_thread_name(task).startswith(_POLARS_THREADS) for task in tasks)
 
 
-def _name(task: str) -> bytes:
+def _thread_name(task: str) -> bytes:
+    """Return the name of a thread of this process; empty if the thread has ended."""
     try:
-        with open(f"{_TASKS}/{task}/comm", "rb") as file:  # noqa: PTH123 - see above
+        with open(f"{_TASKS}/{task}/comm", "rb") as file:  # noqa: PTH123 - pathlib takes long to import
             return file.read()
     except OSError:  # the thread has ended
         return b""
 
 
 def _before_fork() -> None:
-    _process.forking_with_pool = _pool_runs()
+    """Record whether polars has threads."""
+    _state.forking_with_pool = _has_polars_threads()
 
 
 def _after_fork_in_child() -> None:
-    _process.orphaned = _process.orphaned or _process.forking_with_pool
+    """Record in the new process whether it lacks threads of polars."""
+    _state.orphaned = _state.orphaned or _state.forking_with_pool
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""Public names that are imported when they are first used, so that importing the package costs next to nothing."""
+"""Import public names of a package when they are first used, so that importing the package is fast."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def attributes(
+def lazy_attributes(
     namespace: dict[str, Any], **modules: tuple[str, ...]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for a package.
 
     Args:
-        namespace: The globals of the package, which hold a name once it was used.
-        modules: Which names each of its modules defines; each module is an attribute itself.
+        namespace: The globals of the package, in which imported names are cached.
+        modules: The names that each module of the package defines. Each module is an attribute, too.
     """
     package = namespace["__name__"]
-    homes = {name: module for module, names in modules.items() for name in names}
+    module_by_name = {name: module for module, names in modules.items() for name in names}
 
-    def get(name: str) -> Any:
+    def get_attribute(name: str) -> Any:
+        """Return an attribute of the package, importing its module if necessary."""
         from importlib import import_module
 
-        if name in homes:
-            namespace[name] = getattr(import_module(f"{package}.{homes[name]}"), name)
+        if name in module_by_name:
+            namespace[name] = getattr(import_module(f"{package}.{module_by_name[name]}"), name)
             return namespace[name]
         if name in modules:
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return get, lambda: sorted({*namespace, *homes, *modules})
+    return get_attribute, lambda: sorted({*namespace, *module_by_name, *modules})

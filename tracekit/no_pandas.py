@@ -1,6 +1,6 @@
-"""Keep pyarrow from importing pandas, which it does with the first value it takes from Python: 0.2 s for nothing.
+"""Prevent pyarrow from importing pandas, which it does when it first converts a Python value and which takes 0.2 s.
 
-Only a program that is tracekit's own may do this: in a process where somebody uses pandas, pyarrow has to know it.
+Only the command line does this. In a process that uses pandas, pyarrow has to know pandas.
 """
 
 from __future__ import annotations
@@ -19,53 +19,54 @@ _PANDAS = "pandas"
 
 @dataclass(slots=True)
 class _State:
-    """What was done in this process.
+    """The state of pandas in this process.
 
     Attributes:
-        kept_out: Whether pyarrow was told that there is no pandas.
-        wanted: Whether code runs that may use pandas.
+        is_hidden: Whether pyarrow looked for pandas and did not find it.
+        is_allowed: Whether code may run that uses pandas.
     """
 
-    kept_out: bool = False
-    wanted: bool = False
+    is_hidden: bool = False
+    is_allowed: bool = False
 
 
 _state = _State()
 
 
-class _Hidden:
-    """A finder of modules that says that pandas is not installed."""
+class _PandasHider:
+    """A module finder that reports pandas as not installed."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:  # noqa: ARG004
+        """Raise ``ModuleNotFoundError`` for pandas; leave other modules to the next finder."""
         if name == _PANDAS:
             raise ModuleNotFoundError(name)
 
 
-def keep_out() -> None:
-    """Let pyarrow look for pandas now and not find it; it looks once.
+def hide_pandas() -> None:
+    """Make pyarrow look for pandas now, which it does only once, and not find it.
 
-    pandas itself can be imported afterwards. A process that has imported it, or has loaded a plug-in, is left alone.
+    pandas can still be imported afterwards. Nothing happens if pandas is already imported or a plug-in was loaded.
     """
-    if _state.kept_out or _state.wanted or _PANDAS in sys.modules:
+    if _state.is_hidden or _state.is_allowed or _PANDAS in sys.modules:
         return
     import pyarrow as pa
 
-    _state.kept_out = True
-    sys.meta_path.insert(0, _Hidden)
+    _state.is_hidden = True
+    sys.meta_path.insert(0, _PandasHider)
     try:
         pa.scalar(0)
     finally:
-        sys.meta_path.remove(_Hidden)
+        sys.meta_path.remove(_PandasHider)
 
 
-def let_in() -> None:
-    """Undo ``keep_out`` before code of others runs, which may give pandas objects to pyarrow."""
-    _state.wanted = True
-    if not _state.kept_out:
+def allow_pandas() -> None:
+    """Undo ``hide_pandas``, before code runs that may pass pandas objects to pyarrow, such as a plug-in."""
+    _state.is_allowed = True
+    if not _state.is_hidden:
         return
     import pyarrow as pa
 
-    _state.kept_out = False
+    _state.is_hidden = False
     with contextlib.suppress(ImportError, AttributeError):
-        pa.lib._pandas_api.pd  # noqa: B018, SLF001 - it looks again when asked for pandas itself
+        pa.lib._pandas_api.pd  # noqa: B018, SLF001 - this attribute makes pyarrow look again

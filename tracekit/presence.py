@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tracekit.errors import TracekitError, choices, warn
+from tracekit.errors import TracekitError, choices_hint, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ def _check_domains(trace: Tables, domains: Sequence[str]) -> None:
     known = _distinct(trace, IN_DOMAINS, "domain")
     for missing in (d for d in domains if d and d not in known):
         more = "" if len(known) <= _SHOWN else ", …"
-        have = choices("domains", sorted(known[:_SHOWN]), missing, quoted=True) + more
+        have = choices_hint("domains", sorted(known[:_SHOWN]), missing, quoted=True) + more
         warn(f"there is no NVTX domain {missing!r} in the capture; {have}", path=trace.path)
 
 

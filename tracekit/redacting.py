@@ -46,9 +46,9 @@ def redact(
         3
     """
     source = registry.Source(path)
-    inputs = [targets.Input.of(source.path)]
+    inputs = [targets.Input.from_path(source.path)]
     if isinstance(key, os.PathLike):
-        inputs.append(targets.Input.of(key))
+        inputs.append(targets.Input.from_path(key))
     secret = _secret(key)
     reader = _redacting_reader(source)
     redact, with_key = reader.redact, reader.redact_with_key
@@ -56,7 +56,7 @@ def redact(
         raise TracekitError(
             f"{reader.format} files cannot be redacted with a key", path=source.path, hint="leave it out"
         )
-    with targets.output(target, overwrite=overwrite, inputs=inputs) as new:
+    with targets.atomic_output(target, overwrite=overwrite, inputs=inputs) as new:
         return dict(redact(source, new) if secret is None or with_key is None else with_key(source, new, secret))
 
 

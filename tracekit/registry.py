@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
 from tracekit import no_pandas
-from tracekit.errors import ExportError, TracekitError, UnknownFormatError, choices, warn
+from tracekit.errors import ExportError, TracekitError, UnknownFormatError, choices_hint, warn
 from tracekit.files import InputFile
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class Exporter:
         """
         unknown = [o for o in options if o not in self.options]
         if unknown:
-            hint = choices("options", self.options, unknown[0])
+            hint = choices_hint("options", self.options, unknown[0])
             raise UnknownFormatError(f"{self.format} has no option {unknown[0]!r}", hint=hint)
         return self.configure(options) if options and self.configure else self
 
@@ -511,7 +511,7 @@ def _with_plugins(kind: type[Part], known: Mapping[str, Part], group: str) -> di
 
 
 def _load(kind: type[Part], entry: EntryPoint) -> Part | None:
-    no_pandas.let_in()
+    no_pandas.allow_pandas()
     try:
         part = entry.load()
     except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever a third party's import raises must not break the rest
@@ -527,4 +527,4 @@ def _named(what: str, name: str, found: dict[str, Part]) -> Part:
     try:
         return found[name]
     except KeyError:
-        raise UnknownFormatError(f"no {what} is called {name!r}", hint=choices(f"{what}s", found, name)) from None
+        raise UnknownFormatError(f"no {what} is called {name!r}", hint=choices_hint(f"{what}s", found, name)) from None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import SchemaError, choices
+from tracekit.errors import SchemaError, choices_hint
 
 if TYPE_CHECKING:
     import os
@@ -75,7 +75,7 @@ class TableSchema:
         try:
             return self._by_name[column]
         except KeyError:
-            hint = choices("columns", self.names, column)
+            hint = choices_hint("columns", self.names, column)
             raise SchemaError(f"table {self.name!r} has no column {column!r}", hint=hint) from None
 
     @functools.cached_property
@@ -98,7 +98,7 @@ def table(name: str) -> TableSchema:
     try:
         return tables()[name]
     except KeyError:
-        raise SchemaError(f"no table is called {name!r}", hint=choices("tables", tables(), name)) from None
+        raise SchemaError(f"no table is called {name!r}", hint=choices_hint("tables", tables(), name)) from None
 
 
 @functools.cache

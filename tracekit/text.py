@@ -1,7 +1,7 @@
-"""Text from files made safe for terminals, JSON and spreadsheets.
+"""Make text from files safe for terminals, JSON and spreadsheets.
 
-A name in a capture may hold anything: escape sequences that move the cursor or set the title, characters that reverse
-the order of what follows, or a formula. Nothing of that may take effect where it is shown.
+A name in a capture may contain anything: escape sequences that move the cursor or set the window title, characters that
+reverse the direction of text, or a spreadsheet formula. None of them may take effect where the name is shown.
 """
 
 from __future__ import annotations
@@ -17,63 +17,69 @@ if TYPE_CHECKING:
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories: controls, format characters such as bidirectional overrides, surrogates, line separators."""
 UNDECODED = "".join(map(chr, range(0xDC80, 0xDD00)))
-"""What stands in a path for the bytes that are not UTF-8."""
-_SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_SPECIAL = re.compile(r"[^ -~]")
+"""Characters by which Python represents bytes in a path that are not UTF-8."""
+_SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_NOT_ASCII_PRINTABLE = re.compile(r"[^ -~]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-_BYTE, _BASIC = 1 << 8, 1 << 16
+_MAX_X_ESCAPE, _MAX_U_ESCAPE = 1 << 8, 1 << 16
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return text with everything that a terminal would act on spelled out: an escape character becomes ``\x1b``.
+    r"""Return text with control characters escaped, so that it cannot control a terminal: ESC becomes ``\x1b``.
 
     Args:
         text: Any text.
-        keep: Characters that stay, such as a line end.
+        keep: Control characters to keep, such as line ends.
     """
-    return _SPECIAL.sub(lambda match: match[0] if match[0] in keep else _spelled(match[0]), text)
+    return _NOT_ASCII_PRINTABLE.sub(
+        lambda match: match[0] if match[0] in keep else _escape_for_terminal(match[0]), text
+    )
 
 
 def json_text(text: str) -> str:
-    """Return a JSON text with the same value in which no character inside a string acts on a terminal."""
-    return _SPECIAL.sub(lambda match: match[0] if match[0] == "\n" else _escaped(match[0]), text)
+    """Return JSON text with the same value, in which control characters in strings are escaped."""
+    return _NOT_ASCII_PRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else _escape_for_json(match[0]), text)
 
 
 def is_formula(cell: str) -> bool:
-    """Return whether a spreadsheet would take a cell of text for a formula."""
+    """Return whether a spreadsheet would interpret the text of a cell as a formula."""
     return cell.startswith(_FORMULA)
 
 
-def cell(text: str) -> str:
-    """Return a cell of text that a spreadsheet shows as it is: one that looks like a formula gets an apostrophe."""
+def escape_formula(text: str) -> str:
+    """Return the text of a cell, with an apostrophe before it if a spreadsheet would interpret it as a formula."""
     return f"'{text}" if is_formula(text) else text
 
 
-def without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame whose titles and texts a spreadsheet shows as they are: n rows in, n rows out."""
+def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
+    """Escape column names and strings that a spreadsheet would interpret as formulas: n rows in, n rows out."""
     import polars as pl
 
-    def guarded(name: str) -> pl.Expr:
+    def escaped_column(name: str) -> pl.Expr:
         text = pl.col(name).cast(pl.String)
         looks_like_formula = pl.any_horizontal(text.str.starts_with(sign) for sign in _FORMULA)
         return pl.when(looks_like_formula).then(pl.concat_str(pl.lit("'"), text)).otherwise(text).alias(name)
 
-    texts = [name for name, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
-    return frame.with_columns(map(guarded, texts)).rename({name: cell(name) for name in frame.columns})
+    string_columns = [name for name, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
+    return frame.with_columns(map(escaped_column, string_columns)).rename(
+        {name: escape_formula(name) for name in frame.columns}
+    )
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _spelled(character: str) -> str:
+def _escape_for_terminal(character: str) -> str:
+    """Return a character, escaped as in Python if it is unsafe."""
     if unicodedata.category(character) not in _UNSAFE:
         return character
-    if character in _SHORT:
-        return _SHORT[character]
+    if character in _SHORT_ESCAPES:
+        return _SHORT_ESCAPES[character]
     code = ord(character)
-    return f"\\x{code:02x}" if code < _BYTE else f"\\u{code:04x}" if code < _BASIC else f"\\U{code:08x}"
+    return f"\\x{code:02x}" if code < _MAX_X_ESCAPE else f"\\u{code:04x}" if code < _MAX_U_ESCAPE else f"\\U{code:08x}"
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _escaped(character: str) -> str:
+def _escape_for_json(character: str) -> str:
+    """Return a character, escaped as in JSON if it is unsafe."""
     if unicodedata.category(character) not in _UNSAFE:
         return character
     units = character.encode("utf-16-be", "surrogatepass")

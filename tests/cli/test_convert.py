@@ -96,7 +96,7 @@ def test_what_is_there_is_not_replaced_without_force(run: Run, tmp_path: Path) -
     out = tmp_path / "out.json"
     out.write_text("precious")
     result = run("convert", TRAIN, out, status=1)
-    assert result.stderr == f"tracekit: {out}: exists already\nHint: overwrite it with -f, or overwrite=True\n"
+    assert result.stderr == f"tracekit: {out}: exists already\nHint: overwrite it with -f or overwrite=True\n"
     assert out.read_text() == "precious"
     run("convert", TRAIN, out, "-f")
     assert len(events(out.read_bytes())) > 2000
@@ -122,7 +122,7 @@ def test_the_format_of_the_input_can_be_named(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["dlprof-reports", "tfevents"])
 def test_a_folder_does_not_go_to_standard_output(run: Run, name: str) -> None:
     done = run("convert", TRAIN, "-", "--to", name, status=2)
-    assert f"{name} makes a folder: give its name" in done.stderr
+    assert f"{name} writes a folder, not to standard output: name a folder" in done.stderr
     assert done.stdout == b""
 
 

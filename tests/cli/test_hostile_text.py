@@ -77,7 +77,7 @@ def test_a_conversion_to_a_terminal(show: Show, evil: Path, out: list[str]) -> N
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_bytes_do_not_go_to_a_terminal(show: Show, evil: Path, format: str) -> None:
     shown = show("convert", evil, "-", "--to", format, "--table", "kernels", "-q", columns=100)
-    assert shown.strip().endswith("Error: the output is not text: give a file, or > FILE")
+    assert shown.strip().endswith("Error: the output is binary and cannot be printed on a terminal: name a file")
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
@@ -163,4 +163,4 @@ def test_spreadsheets_by_the_exporter(run: Run, evil: Path, tmp_path: Path) -> N
     assert safe["short_name"].str.starts_with(f"'{FORMULA}").all()
     assert safe.with_columns(pl.col(pl.String).str.strip_prefix("'")).equals(raw)
     said = run("convert", evil, tmp_path / "x", "--to", "csv", "--option", "spreadsheet=maybe", status=1).stderr
-    assert said == "tracekit: spreadsheet='maybe' is unknown\nHint: spreadsheet: yes, no\n"
+    assert said == "tracekit: spreadsheet='maybe' is not a valid option\nHint: use spreadsheet=yes or spreadsheet=no\n"

@@ -63,7 +63,7 @@ def test_importing_tracekit_imports_nothing_heavy() -> None:
     assert not HEAVY & imported("import tracekit")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([verb, "--help"] for verb in cli.VERBS)])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([verb, "--help"] for verb in cli.COMMANDS)])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = f"sys.argv = ['tracekit', *{arguments}]\nfrom tracekit.cli import main\ntry: main()\nexcept SystemExit: pass"
     assert not HEAVY & imported(code)
@@ -71,10 +71,10 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 def test_help_lists_every_verb(run: Run) -> None:
     text = run("--help").text
-    assert all(f"  {verb}" in text for verb in cli.VERBS)
+    assert all(f"  {verb}" in text for verb in cli.COMMANDS)
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", cli.COMMANDS)
 def test_every_verb_has_help_and_the_summary_of_the_list(run: Run, verb: str) -> None:
     assert run(verb, "--help").text.startswith(f"Usage: tracekit {verb} ")
     assert run(verb, "-h").status == 0

@@ -71,7 +71,7 @@ def test_metrics_side_by_side(run: Run, tmp_path: Path) -> None:
 
 
 def test_side_by_side_what_cannot_be(run: Run) -> None:
-    assert "--wide is for the table ncu_metrics" in run("rows", RAW, "ncu_rules", "--wide", status=2).stderr
+    assert "--wide works only with the table ncu_metrics" in run("rows", RAW, "ncu_rules", "--wide", status=2).stderr
     failed = run("rows", RAW, "ncu_metrics", "--wide", "--columns", "name,nothing", status=1)
     assert failed.stderr.startswith("tracekit: table 'ncu_metrics' has no column 'nothing'\nHint: columns: launch_id, ")
 
@@ -87,7 +87,7 @@ def test_tables(run: Run, tmp_path: Path, format: str) -> None:
 
 def test_there_is_nothing_to_draw(run: Run, tmp_path: Path) -> None:
     failed = run("convert", DETAILS, tmp_path / "out.json", status=1)
-    assert "nothing to draw: results of Nsight Compute have durations, but no place in time\nHint: exp" in failed.stderr
+    assert "nothing to draw: results of Nsight Compute have durations, but no timestamps\nHint: exp" in failed.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -158,7 +158,7 @@ def test_of_other_programs_nothing_is_found(run: Run, tmp_path: Path) -> None:
 
 def test_what_cannot_be_joined(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "k.csv"
-    assert "--metrics are those of --ncu FILE" in run("correlate", TRAIN, "--metrics", "a", "-o", out, status=2).stderr
+    assert "--metrics needs --ncu FILE" in run("correlate", TRAIN, "--metrics", "a", "-o", out, status=2).stderr
     failed = run("correlate", TRAIN, "--ncu", RAW, "--metrics", "nothing", "-o", out, status=1)
     assert failed.stderr.startswith("tracekit: no such metrics: nothing\nHint: ")
     session = run("correlate", TRAIN, "--ncu", "fixtures/ncu/ncu_session.csv", "-o", out, status=1)

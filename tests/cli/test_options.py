@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 import pytest
-from tracekit.cli.options import duration, nanoseconds, times
+from tracekit.cli.options import parse_duration, parse_nanoseconds, parse_time_window
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,13 @@ from tracekit.cli.options import duration, nanoseconds, times
     ],
 )
 def test_times_are_exact(text: str, value: int) -> None:
-    assert nanoseconds(text) == value
+    assert parse_nanoseconds(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "x", "1h", "nan", "infs", "1e30s", "1.2.3"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - callers add the message
-        nanoseconds(text)
+        parse_nanoseconds(text)
 
 
 @pytest.mark.parametrize(
@@ -40,24 +40,24 @@ def test_what_is_no_time_is_refused(text: str) -> None:
     ],
 )
 def test_spans_may_be_open(text: str, span: tuple[int | None, int | None]) -> None:
-    assert times(text) == span
+    assert parse_time_window(text) == span
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("5", "is not A:B, such as 1.5s:2s"),
-        ("a:b", "is not A:B"),
-        ("2:1", "ends where it starts, or before"),
-        ("3:3", "ends"),
+        ("5", "is not a time window A:B, such as 1.5s:2s"),
+        ("a:b", "is not a time window A:B"),
+        ("2:1", "the end must be after the start"),
+        ("3:3", "the end must be after the start"),
     ],
 )
 def test_what_is_no_span_is_refused(text: str, message: str) -> None:
     with pytest.raises(click.BadParameter, match=message):
-        times(text)
+        parse_time_window(text)
 
 
 def test_what_is_no_duration_is_refused() -> None:
-    assert duration("10us") == 10_000
+    assert parse_duration("10us") == 10_000
     with pytest.raises(click.BadParameter, match="'soon' is not a duration, such as 10us"):
-        duration("soon")
+        parse_duration("soon")

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_folder_of_the_input_is_not_replaced(run: Run, folder: Path, format: str, force: list[str]) -> None:
     before = files(folder)
     said = run("convert", folder / "in.sqlite", folder, "--to", format, *force, status=1).stderr
-    assert said == f"tracekit: {folder}: holds the input\nHint: choose another name\n"
+    assert said == f"tracekit: {folder}: contains the input\nHint: choose another name\n"
     assert files(folder) == before
 
 
@@ -54,7 +54,7 @@ def test_the_folder_of_the_input_is_not_replaced(run: Run, folder: Path, format:
 def test_a_folder_of_the_user_is_not_replaced(run: Run, folder: Path, format: str) -> None:
     before = files(folder)
     said = run("convert", SMALL, folder, "--to", format, "-f", status=1).stderr
-    assert f"{folder}: is a folder that holds more than tracekit wrote: in.sqlite, thesis.txt\n" in said
+    assert f"{folder}: is a folder with files that tracekit did not write: in.sqlite, thesis.txt\n" in said
     assert files(folder) == before
 
 
@@ -123,7 +123,7 @@ def test_only_files_are_replaced(run: Run, tmp_path: Path, kind: str) -> None:
     for command in (["convert", SMALL, path, "--to", "chrome-trace"], ["rows", SMALL, "kernels", "-o", path]):
         said = run(*command, "-f", status=1).stderr
         assert said.startswith(f"tracekit: {path}: is a ")
-        assert said.endswith(", and only files are replaced\nHint: choose another name; - is standard output\n")
+        assert said.endswith(", and only regular files are replaced\nHint: choose another name; - is standard output\n")
     assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
 
 
@@ -144,7 +144,7 @@ def test_a_folder_with_one_more_file_is_not_replaced(run: Run, tmp_path: Path, f
     run("convert", TRAIN, target, "--to", format)
     (target / "notes.txt").write_text("precious")
     said = run("convert", TRAIN, target, "--to", format, "-f", status=1).stderr
-    assert "holds more than tracekit wrote: notes.txt" in said
+    assert "files that tracekit did not write: notes.txt" in said
     assert (target / "notes.txt").read_text() == "precious"
 
 
@@ -293,14 +293,14 @@ def test_a_folder_that_vanishes_meanwhile(
     folder.mkdir()
     from tracekit.targets import workspaces
 
-    real = workspaces._is_locked
+    real = workspaces._lock
 
     def vanish(*arguments: object) -> bool:
         locked = real(*arguments)  # type: ignore[arg-type]
         shutil.rmtree(folder)
         return locked
 
-    monkeypatch.setattr(workspaces, "_is_locked", vanish)
+    monkeypatch.setattr(workspaces, "_lock", vanish)
     said = run("convert", TRAIN, folder / "out", "--to", format, status=1).stderr
     assert said.startswith(f"tracekit: {folder / 'out'}: ")
     assert said.count("\n") == 2
@@ -314,13 +314,13 @@ def test_a_folder_that_vanishes_while_a_database_is_written(
 
     folder = tmp_path / "d"
     folder.mkdir()
-    real = dlprof_db._Target.insert
+    real = dlprof_db._Database.insert
 
-    def insert(self: dlprof_db._Target, *arguments: object) -> None:
+    def insert(self: dlprof_db._Database, *arguments: object) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         real(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dlprof_db._Target, "insert", insert)
+    monkeypatch.setattr(dlprof_db._Database, "insert", insert)
     said = run("convert", TRAIN, folder / "out", "--to", "dlprof-db", status=1).stderr
     assert said.startswith(f"tracekit: {folder / 'out'}: ")
     assert said.count("\n") == 2
@@ -330,9 +330,8 @@ def test_a_path_that_is_too_long_for_sqlite(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 250) / ("e" * 250)
     folder.mkdir(parents=True)
     said = run("convert", TRAIN, folder / "out", "--to", "dlprof-db", status=1).stderr
-    assert said.startswith(
-        f"tracekit: {folder / 'out'}: cannot be written: SQLite opens no path of more than 504 bytes"
-    )
+    assert said.startswith(f"tracekit: {folder / 'out'}: cannot be written: the path has ")
+    assert "but SQLite paths have at most 504 bytes" in said
     assert said.endswith("\nHint: choose a shorter path\n")
     assert list(folder.iterdir()) == []
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import polars as pl
 import pytest
-from tracekit.cli.options import named_value, numbers
+from tracekit.cli.options import parse_iterations, parse_name_value
 from tracekit.core.ops import DIALECTS
 
 if TYPE_CHECKING:
@@ -21,21 +21,21 @@ TRAIN = Path(__file__).parents[2] / "fixtures" / "train_amp.sqlite"
 
 @pytest.mark.parametrize(("text", "span"), [("2:9", (2, 9)), ("2:", (2, None)), (":9", (None, 9)), ("4", (4, 4))])
 def test_iterations_are_a_span(text: str, span: tuple[int | None, int | None]) -> None:
-    assert numbers(text) == span
+    assert parse_iterations(text) == span
 
 
 @pytest.mark.parametrize("text", ["", ":", "a:b", "-1:2", "1.5", "1:2:3", "9" * 10])
 def test_other_texts_are_no_span(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is not A:B, such as 2:9 or 2:"):
-        numbers(text)
+    with pytest.raises(click.BadParameter, match="is not a range of iterations A:B, such as 2:9 or 2:"):
+        parse_iterations(text)
 
 
 def test_options_of_a_format_have_a_name_and_a_value() -> None:
-    assert named_value("command=a=b") == ("command", "a=b")
-    assert named_value("user=") == ("user", "")
+    assert parse_name_value("command=a=b") == ("command", "a=b")
+    assert parse_name_value("user=") == ("user", "")
     for text in ("user", "=x"):
         with pytest.raises(click.BadParameter, match="is not NAME=VALUE"):
-            named_value(text)
+            parse_name_value(text)
 
 
 def test_rolled_up_tables_are_rows(run: Run) -> None:

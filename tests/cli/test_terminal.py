@@ -97,7 +97,7 @@ class TestStats:
     def test_what_is_left_out_is_named(self, show: Show) -> None:
         shown = show("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "-q", columns=80)
         titles = shown.splitlines()[0].split("  ")
-        left_out = re.search(r"\(left out: (.*); a wider terminal shows them, and --format csv\)", shown)
+        left_out = re.search(r"\(columns left out: (.*); widen the terminal or use --format csv\)", shown)
         assert left_out is not None
         every = tk.stats(tk.load(TRAIN), "cuda_gpu_kern_sum").columns
         assert sorted([*(t.strip() for t in titles if t), *left_out[1].split(", ")]) == sorted(every)
@@ -107,12 +107,12 @@ class TestStats:
     def test_a_remark_says_how_to_see_all_rows(self, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PAGER", "cat")
         shown = show("stats", TRAIN, "-r", "nvtx_sum", "-q", columns=100)
-        assert "(30 rows of each report; nvtx_sum has 1,513. -n 0 prints all)" in shown
+        assert "(first 30 rows of each report; nvtx_sum has 1,513; -n 0 prints all)" in shown
         every = show("stats", TRAIN, "-r", "nvtx_sum", "-q", "-n", "0", columns=100)
         assert len(every.splitlines()) > 1513
         assert "rows of each report" not in every
         some = show("stats", TRAIN, "-r", "nvtx_sum", "-q", "-n", "7", columns=100)
-        assert "(7 rows of each report; nvtx_sum has 1,513. -n 0 prints all)" in some
+        assert "(first 7 rows of each report; nvtx_sum has 1,513; -n 0 prints all)" in some
         assert some.count("PushPop") == 7
 
     def test_prose_is_wrapped_and_never_cut(self, show: Show) -> None:
@@ -195,7 +195,7 @@ class TestSuffixes:
 
     def test_several_reports_are_not_one_parquet_file(self, run: Run, tmp_path: Path) -> None:
         said = run("stats", TRAIN, "-o", tmp_path / "o.parquet", status=2).stderr
-        assert "parquet holds one report: choose it with -r" in said
+        assert "parquet output holds one report, not 6: choose one with -r" in said
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
@@ -254,7 +254,7 @@ class TestMeant:
     @pytest.mark.parametrize(
         ("arguments", "meant", "status"),
         [
-            (["conver", TRAIN], "no verb is called 'conver'; did you mean 'convert'? verbs: convert, correlate, ", 2),
+            (["conver", TRAIN], "unknown command 'conver'; did you mean 'convert'? commands: convert, correlate, ", 2),
             (["rows", TRAIN, "kernel"], "no table is called 'kernel'\nHint: did you mean 'kernels'? tables: ", 1),
             (["rows", TRAIN, "kernels", "--columns", "short"], "Hint: did you mean 'short_name'? columns: ", 1),
             (["rows", TRAIN, "kernels", "--columns", "shortname"], "Hint: did you mean 'short_name'? columns: ", 1),
@@ -406,7 +406,7 @@ class TestSelections:
 
     def test_an_empty_selection_is_not_taken_for_an_empty_capture(self, run: Run) -> None:
         said = run("stats", TRAIN, "-r", "cuda_gpu_kern_sum", "--time", "0:1ns").stderr
-        assert said == "cuda_gpu_kern_sum: no data, nothing that it shows is in the selection, or was recorded\n"
+        assert said == "cuda_gpu_kern_sum: no data, the selection excludes it or the capture recorded nothing for it\n"
         said = run("stats", FIXTURES / "cpu_only.sqlite", "-r", "cuda_gpu_kern_sum").stderr
         assert said == "cuda_gpu_kern_sum: no data, the capture recorded nothing for it\n"
 

@@ -72,12 +72,15 @@ def test_every_kind_reads_columns_that_are_declared() -> None:
         assert len({kind.placement for kind in stage}) == 1
         for kind in stage:
             schema = schemas.correlated(kind.table)
-            columns = events.columns(kind, schema.names)
+            columns = events.event_columns(kind, schema.names)
             assert set(columns) <= set(schema.names)
             assert not schema[kind.key].nullable
-            assert [*events.present(kind.own, columns), *events.present(kind.shared, columns)] == [
-                *kind.own,
-                *kind.shared,
+            assert [
+                *events.available_args(kind.row_args, columns),
+                *events.available_args(kind.repeated_args, columns),
+            ] == [
+                *kind.row_args,
+                *kind.repeated_args,
             ]
 
 
@@ -323,7 +326,7 @@ def test_counters_and_instants(tmp_path: Path) -> None:
 
 @given(st.text(max_size=20).filter(lambda t: not any(0xD800 <= ord(c) < 0xE000 for c in t)))
 def test_strings_are_quoted(value: str) -> None:
-    written = pl.DataFrame({"t": [value, None]}).select(text.quote(pl.col("t"))).to_series().to_list()
+    written = pl.DataFrame({"t": [value, None]}).select(text.quote_strings(pl.col("t"))).to_series().to_list()
     assert json.loads(written[0]) == value
     assert "\u2028" not in written[0]
     assert written[1] is None
@@ -331,18 +334,20 @@ def test_strings_are_quoted(value: str) -> None:
 
 @given(st.integers(0, 2**62))
 def test_thousandths_are_exact(number: int) -> None:
-    whole, rest = pl.DataFrame({"n": [number]}).select(text.join(text.thousandths(pl.col("n")))).item().split(".")
+    whole, rest = (
+        pl.DataFrame({"n": [number]}).select(text.concat_text(text.format_thousandths(pl.col("n")))).item().split(".")
+    )
     assert (int(whole), len(rest), int(whole) * 1000 + int(rest)) == (number // 1000, 3, number)
 
 
 def test_gzip_holds_the_same_text_and_is_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(export, "BATCH_ROWS", 3)
     made = trace(kernels=[kernel(n, n + 2, name=f"k{n % 7}") for n in range(50)])
     plain = made.export(tmp_path / "a.json").read_bytes()
     packed = [made.export(tmp_path / f"{n}.json.gz").read_bytes() for n in "bc"]
     assert packed[0] == packed[1]
     assert gzip.decompress(packed[0]) == plain
-    monkeypatch.setattr(export, "CHUNK_ROWS", 1000)
+    monkeypatch.setattr(export, "BATCH_ROWS", 1000)
     assert made.export(tmp_path / "d.json").read_bytes() == plain
 
 
@@ -358,7 +363,7 @@ def test_an_error_in_a_chunk_comes_out(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), TextFile(tmp_path / "x.json") as file:
-        file.extend([fails] * 10)
+        file.write_jobs([fails] * 10)
 
 
 def test_executions_of_nodes_lie_on_their_device_and_thread(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ slices = st.lists(st.tuples(st.integers(-5, 25), st.integers(0, 9)).map(lambda s
 
 def assigned(rows: list[Slice], *, nests: bool = False) -> list[int]:
     start, end = (pl.Series([row[i] for row in rows], dtype=pl.Int64) for i in (0, 1))
-    return lanes.assign(start, end, nests=nests).to_list()
+    return lanes.assign_lanes(start, end, nests=nests).to_list()
 
 
 def extent(row: Slice) -> Slice:
@@ -77,7 +77,7 @@ def test_where_slices_nest_only_what_crosses_is_spread(rows: list[Slice]) -> Non
 @given(slices)
 def test_what_is_not_crowded_does_not_overlap(rows: list[Slice]) -> None:
     frame = pl.DataFrame([extent(row) for row in rows], schema={"start": pl.Int64, "end": pl.Int64}, orient="row")
-    crowded = bool(frame.select(lanes.crowded(pl.col("start"), pl.col("end"))).item())
+    crowded = bool(frame.select(lanes.may_overlap(pl.col("start"), pl.col("end"))).item())
     assert crowded or not any(overlap(a, b) for a, b in itertools.combinations(rows, 2))
 
 

@@ -17,6 +17,6 @@ TEXT = st.none() | st.sampled_from(["", "a", "NCCL"])
 def test_equal_keys_get_equal_numbers_and_others_others(rows: list[tuple[int | str | None, ...]]) -> None:
     types = [pl.Int32, pl.Int64, pl.Categorical, pl.Int64, pl.UInt32, pl.Int64]
     keys = pl.DataFrame(rows, schema=[(f"key_{n}", t) for n, t in enumerate(types)], orient="row")
-    numbers = layout._numbers(keys).to_list()
+    numbers = layout._combination_codes(keys).to_list()
     assert len(numbers) == len(rows)
     assert len(set(zip(rows, numbers, strict=True))) == len(set(rows)) == len(set(numbers))

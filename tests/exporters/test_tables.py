@@ -100,7 +100,7 @@ def test_many_different_texts_come_back_and_are_no_dictionary_of_the_file(
     monkeypatch.setattr(parquet_exporter, "GROUP_ROWS", 3)
     dictionary = {}
     for most in (2, 3):
-        monkeypatch.setattr(exporter, "MANY_TEXTS", most)
+        monkeypatch.setattr(exporter, "MAX_DICTIONARY_VALUES", most)
         (tmp_path / str(most)).mkdir()
         path = written(marks, "nvtx_marks", tmp_path / str(most), "parquet")
         again = read_again(path)

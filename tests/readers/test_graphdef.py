@@ -389,7 +389,7 @@ def test_damage_in_a_large_graph_is_told_with_its_place(octets: bytes, monkeypat
 def test_a_graph_is_not_drawn_in_time(tmp_path: Path) -> None:
     with (
         tk.load(FIXTURES / "network.pb") as trace,
-        pytest.raises(ExportError, match=r"nothing to draw: the nodes of a graph have no place in time"),
+        pytest.raises(ExportError, match=r"nothing to draw: the nodes of a graph have no timestamps"),
     ):
         trace.export(tmp_path / "a.json", format="chrome-trace")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""``tracekit convert``."""
+"""The command ``tracekit convert``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
-    completes,
+    complete_names,
     force_option,
     from_option,
     input_argument,
-    load,
-    named_value,
+    load_input,
+    parse_name_value,
     quiet_option,
     rollup_options,
     selection_options,
     table_names,
     to_option,
 )
-from tracekit.cli.output import STDOUT, progress, say, target
+from tracekit.cli.output import STDOUT, output_file, print_message, progress_bar
 
 if TYPE_CHECKING:
     from tracekit.cli.options import RollUp, Select
@@ -33,15 +33,15 @@ ALWAYS = ("capture_info", "devices")
 @click.command("convert")
 @input_argument
 @click.argument("out", metavar="[OUT]", type=click.Path(path_type=Path), required=False)
-@to_option("Format of the output; taken from OUT's suffix if left out.")
+@to_option("Format of the output. Determined by the suffix of OUT by default.")
 @from_option
 @click.option(
     "--table",
     "tables",
     metavar="TABLE",
     multiple=True,
-    shell_complete=completes(table_names),
-    help="Only this table; may be repeated. One alone makes one file.",
+    shell_complete=complete_names(table_names),
+    help="Convert only this table. Can be repeated. A single table is written to a file instead of a folder.",
 )
 @selection_options
 @rollup_options
@@ -49,9 +49,9 @@ ALWAYS = ("capture_info", "devices")
     "--option",
     "options",
     metavar="NAME=VALUE",
-    type=named_value,
+    type=parse_name_value,
     multiple=True,
-    help="Option of the format, such as profile-name=run7 of dlprof-db; may be repeated.",
+    help="Option of the output format, such as profile-name=run7 for dlprof-db. Can be repeated.",
 )
 @force_option
 @quiet_option
@@ -70,51 +70,56 @@ def command(
 ) -> None:
     """Convert IN to another format.
 
-    OUT left out is IN's name with the suffix of the format, or for a folder of tables with the name of the format; - is
-    standard output. A folder of tables has one file per table that has rows.
+    By default, OUT is the name of IN with the suffix of the format, or with the name of the format for a folder of
+    tables. Use - for standard output. A folder of tables contains one file per table that has rows.
     """
-    exporter = _exporter(out, to)
-    with load(path, from_) as trace, progress("converting", quiet=quiet) as tell:
-        chosen = roll_up(select(trace.correlate() if exporter.correlated else trace), *tables)
-        goal = out or _beside(path, exporter, tables)
+    exporter = _choose_exporter(out, to)
+    with load_input(path, from_) as trace, progress_bar("converting", quiet=quiet) as progress:
+        selected = roll_up(select(trace.correlate() if exporter.correlated else trace), *tables)
+        output = out or _default_output(path, exporter, tables)
         one_by_one = exporter.write is None and len(tables) != 1
-        if goal == STDOUT and (one_by_one or exporter.folder):
-            hint = "name a table with --table, or give a folder" if one_by_one else "give its name"
-            raise click.UsageError(f"{exporter.format} makes a folder: {hint}")
+        if output == STDOUT and (one_by_one or exporter.folder):
+            hint = "choose one table with --table, or name a folder" if one_by_one else "name a folder"
+            raise click.UsageError(f"{exporter.format} writes a folder, not to standard output: {hint}")
         if one_by_one:
-            exporter.check_folder(goal)
-            tables = tables or _with_rows(chosen)
-        with target(goal, exporter.suffixes[0]) as file:
-            chosen.export(
+            exporter.check_folder(output)
+            tables = tables or _tables_to_export(selected)
+        with output_file(output, exporter.suffixes[0]) as file:
+            selected.export(
                 file,
                 format=exporter.format,
                 tables=tables or None,
                 overwrite=force,
                 options=dict(options),
-                progress=tell,
+                progress=progress,
             )
-    say(f"wrote {goal}", quiet=quiet or goal == STDOUT)
+    print_message(f"wrote {output}", quiet=quiet or output == STDOUT)
 
 
-def _with_rows(trace: Trace) -> tuple[str, ...]:
-    """Return the tables that have rows and are not optional, and one more if it is one: one alone would be a file."""
+def _tables_to_export(trace: Trace) -> tuple[str, ...]:
+    """Return the tables that have rows and are not optional.
+
+    If there are fewer than two, the tables of ``ALWAYS`` are added, because a single table would be written to a file.
+    """
     counts = trace.counts()
-    full = tuple(t for t in trace.tables if counts[t] and not trace.schema(t).optional)
-    return full if len(full) > 1 else tuple(dict.fromkeys((*full, *ALWAYS)))
+    nonempty = tuple(t for t in trace.tables if counts[t] and not trace.schema(t).optional)
+    return nonempty if len(nonempty) > 1 else tuple(dict.fromkeys((*nonempty, *ALWAYS)))
 
 
-def _exporter(out: Path | None, to: str | None) -> Exporter:
+def _choose_exporter(out: Path | None, to: str | None) -> Exporter:
+    """Return the exporter that ``--to`` names, or else the one for the suffix of the output."""
     from tracekit import registry
 
     if to is not None:
         return registry.exporter(to)
     if out is None or out == STDOUT:
-        raise click.UsageError("give the format: --to FORMAT")
+        raise click.UsageError("the output format is missing: add --to FORMAT")
     return registry.exporter_for(out)
 
 
-def _beside(path: Path, exporter: Exporter, tables: tuple[str, ...]) -> Path:
-    named = path if path.name.strip(".") else path.resolve()
+def _default_output(path: Path, exporter: Exporter, tables: tuple[str, ...]) -> Path:
+    """Return the path next to the input that is written if the output is not named."""
+    source = path if path.name.strip(".") else path.resolve()
     if exporter.write is None and len(tables) != 1:
-        return named.with_name(f"{named.stem}_{exporter.format}")
-    return named.with_suffix(exporter.suffixes[0])
+        return source.with_name(f"{source.stem}_{exporter.format}")
+    return source.with_suffix(exporter.suffixes[0])

@@ -1,4 +1,4 @@
-"""``tracekit correlate``."""
+"""The command ``tracekit correlate``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tracekit.cli.options import (
     force_option,
     from_option,
     input_argument,
-    load,
+    load_input,
     ops_option,
+    parse_names,
     quiet_option,
     rollup_options,
     selection_options,
-    split_names,
     to_option,
 )
-from tracekit.cli.output import STDOUT, progress, say, target
+from tracekit.cli.output import STDOUT, output_file, print_message, progress_bar
 
 if TYPE_CHECKING:
     from tracekit.cli.options import RollUp, Select
@@ -30,21 +30,26 @@ if TYPE_CHECKING:
 @click.command("correlate")
 @input_argument
 @click.option(
-    "-o", "--output", "out", required=True, type=click.Path(path_type=Path), help="File to write; - is standard output."
+    "-o",
+    "--output",
+    "out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File to write, or - for standard output.",
 )
-@to_option("Format of the output: parquet, arrow, csv; taken from its suffix if left out.")
+@to_option("Format of the output: parquet, arrow or csv. Determined by its suffix by default.")
 @click.option(
     "--ncu",
     "ncu",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Report or CSV of Nsight Compute of the same program, whose metrics are put beside the kernels.",
+    help="Nsight Compute report or CSV of the same program, whose metrics are joined with the kernels.",
 )
 @click.option(
     "--metrics",
     metavar="NAME[,NAME]",
-    type=split_names,
-    help="Of --ncu only these metrics; all if left out.",
+    type=parse_names,
+    help="Join only these metrics of --ncu. All metrics by default.",
 )
 @ops_option
 @from_option
@@ -66,50 +71,54 @@ def command(
     force: bool,
     quiet: bool,
 ) -> None:
-    """Write one row a kernel of IN: its API call, thread, NVTX range, path and depth.
+    """Write one row per kernel of IN with its API call, thread, NVTX range, path and depth.
 
-    The rows have the order of the file. The options choose kernels; ranges outside of --time still name them. With
-    --ops also the op, its instance, direction and iteration: --key-op, --iterations and --dialect say which.
+    Rows are in the order of the capture. The selection options filter kernels only, so a kernel keeps its range even if
+    the range lies outside --time. --ops adds the op, its instance, direction and iteration, which --key-op,
+    --iterations and --dialect control.
 
-    With --ncu also the metrics that Nsight Compute measured, in another run: found by name, grid, block, NVTX range
-    and order. The column ncu_match says how; the share found is told.
+    --ncu adds metrics that Nsight Compute measured in another run of the program, matched by name, grid, block, NVTX
+    range and order. The column ncu_match contains the kind of match. A message reports the share of matched kernels.
     """
     from tracekit.trace import write_table
 
     if to is None and out == STDOUT:
-        raise click.UsageError("give the format: --to FORMAT")
+        raise click.UsageError("the output format is missing: add --to FORMAT")
     if metrics is not None and ncu is None:
-        raise click.UsageError("--metrics are those of --ncu FILE")
-    with contextlib.ExitStack() as opened:
-        trace = roll_up(opened.enter_context(load(path, from_)), asked=ops)
-        measured = None if ncu is None else opened.enter_context(_load(ncu))
-        linked = select(trace.correlate() if measured is None else trace.join_ncu(measured, metrics=metrics))
-        with target(out, ".out") as file, progress("correlating", quiet=quiet):
-            write_table(linked, "kernels", file, format=to, overwrite=force)
-        say(f"wrote {out}: {_summary(linked)}", quiet=quiet or out == STDOUT)
+        raise click.UsageError("--metrics needs --ncu FILE")
+    with contextlib.ExitStack() as stack:
+        trace = roll_up(stack.enter_context(load_input(path, from_)), required=ops)
+        measured = None if ncu is None else stack.enter_context(_load_ncu(ncu))
+        correlated = select(trace.correlate() if measured is None else trace.join_ncu(measured, metrics=metrics))
+        with output_file(out, ".out") as file, progress_bar("correlating", quiet=quiet):
+            write_table(correlated, "kernels", file, format=to, overwrite=force)
+        print_message(f"wrote {out}: {_correlation_summary(correlated)}", quiet=quiet or out == STDOUT)
         if measured is not None:
-            say(_found(linked), quiet=quiet)
+            print_message(_ncu_match_summary(correlated), quiet=quiet)
 
 
-def _load(path: Path) -> Trace:
+def _load_ncu(path: Path) -> Trace:
+    """Load a report or CSV of Nsight Compute."""
     from tracekit.trace import load as load_trace
 
     return load_trace(path)
 
 
-def _found(trace: Trace) -> str:
-    """Say how many kernels have metrics, and which way they were found."""
-    ways = {row["match"]: row for row in trace.ncu_matches().iter_rows(named=True)}
-    lost = ways.pop(None, {"launches": 0})["launches"]
-    total, found = trace.count("kernels"), sum(row["kernels"] for row in ways.values())
-    how = "".join(f", {row['kernels']:,} by {way}" for way, row in ways.items())
-    percent = f"{100 * found / total:.1f} %" if total else "none"
+def _ncu_match_summary(trace: Trace) -> str:
+    """Describe how many kernels have metrics of Nsight Compute, by kind of match."""
+    matches = {row["match"]: row for row in trace.ncu_matches().iter_rows(named=True)}
+    unmatched = matches.pop(None, {"launches": 0})["launches"]
+    total, matched = trace.count("kernels"), sum(row["kernels"] for row in matches.values())
+    by_kind = "".join(f", {row['kernels']:,} by {kind}" for kind, row in matches.items())
+    percent = f"{100 * matched / total:.1f} %" if total else "none"
     return (
-        f"Nsight Compute: {found:,} of {total:,} kernels have metrics ({percent}){how}; {lost:,} results have no kernel"
+        f"Nsight Compute: {matched:,} of {total:,} kernels have metrics ({percent}){by_kind}; "
+        f"{unmatched:,} results have no kernel"
     )
 
 
-def _summary(trace: Trace) -> str:
+def _correlation_summary(trace: Trace) -> str:
+    """Describe how many kernels have an API call and a range."""
     rows = trace.count("kernels")
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))
     return f"{rows:,} kernels, {calls:,} with API call, {ranges:,} in a range"

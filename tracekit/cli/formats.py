@@ -1,4 +1,4 @@
-"""``tracekit formats``."""
+"""The command ``tracekit formats``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command("formats")
 @printing_options
 def command(*, printing: Printing) -> None:
-    """List the formats that can be read and written, plug-ins included."""
+    """List the formats that tracekit reads and writes, including plug-ins."""
     import polars as pl
 
     from tracekit import registry
@@ -23,9 +23,9 @@ def command(*, printing: Printing) -> None:
     read, write = registry.readers(), registry.exporters()
     rows = []
     for name in sorted({*read, *write}):
-        parts = [p[name] for p in (read, write) if name in p]
-        suffixes = " ".join(dict.fromkeys(s for p in parts for s in p.suffixes))
-        rows.append((name, *("yes" if name in p else "" for p in (read, write)), suffixes, parts[0].doc))
+        handlers = [p[name] for p in (read, write) if name in p]
+        suffixes = " ".join(dict.fromkeys(s for p in handlers for s in p.suffixes))
+        rows.append((name, *("yes" if name in p else "" for p in (read, write)), suffixes, handlers[0].doc))
     frame = pl.DataFrame(rows, schema=["format", "read", "write", "suffixes", "doc"], orient="row")
-    with printing.page() as page:
-        printing.show(page, frame, prose=["doc"])
+    with printing.open_page() as page:
+        printing.print_frame(page, frame, prose=["doc"])

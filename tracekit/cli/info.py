@@ -1,4 +1,4 @@
-"""``tracekit info``."""
+"""The command ``tracekit info``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import from_option, load
-from tracekit.cli.output import fail, page
+from tracekit.cli.options import from_option, load_input
+from tracekit.cli.output import open_page, print_error
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -20,35 +20,36 @@ if TYPE_CHECKING:
 @click.command("info")
 @click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @from_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object an input.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per input.")
 def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
-    """Show format, version, devices, time span and row counts of each IN, and what it holds that is not decoded.
+    """Show the format, version, devices, time span and row counts of each IN, and count what is not decoded.
 
-    An IN that cannot be read is an error on standard error; the others are shown nevertheless, and the status is 1.
+    If one of several inputs cannot be read, an error is printed on standard error, the other inputs are shown, and the
+    exit status is 1.
     """
     failed = False
     for path in paths:
         try:
-            with load(path, from_) as trace:
-                facts = summary(trace)
+            with load_input(path, from_) as trace:
+                facts = collect_facts(trace)
         except (TracekitError, OSError) as e:
             if len(paths) == 1:
                 raise
             failed = True
-            fail(e)
+            print_error(e)
             continue
-        with page() as out:
+        with open_page() as page:
             if as_json:
-                out.json(facts)
+                page.print_json(facts)
             else:
-                for line in lines(facts):
-                    out.line(line)
+                for line in fact_lines(facts):
+                    page.print_line(line)
     if failed:
         raise click.exceptions.Exit(1)
 
 
-def summary(trace: Trace) -> dict[str, Any]:
-    """Collect what is worth knowing of a trace before opening it."""
+def collect_facts(trace: Trace) -> dict[str, Any]:
+    """Return the facts about a trace that ``tracekit info`` shows, as JSON values by name."""
     devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
     span = trace.span()
     counts = {name: n for name, n in trace.counts().items() if n}
@@ -57,15 +58,15 @@ def summary(trace: Trace) -> dict[str, Any]:
         "format": trace.format,
         **trace.info,
         "span_ns": None if span is None else list(span),
-        **_results(trace),
+        **_ncu_facts(trace),
         "devices": devices.sort("device_id").to_dicts(),
         "rows": counts,
         "undecoded": trace.undecoded,
     }
 
 
-def _results(trace: Trace) -> dict[str, Any]:
-    """What Nsight Compute measured: results by kind, launches they stand for, different metrics, results in ranges."""
+def _ncu_facts(trace: Trace) -> dict[str, Any]:
+    """Return facts about Nsight Compute results: numbers by kind, launches, metrics and results in NVTX ranges."""
     import polars as pl
 
     if not trace.count("ncu_launches"):
@@ -82,59 +83,68 @@ def _results(trace: Trace) -> dict[str, Any]:
     }
 
 
-def lines(facts: dict[str, Any]) -> Iterator[str]:
-    """Lay a summary out for people."""
+def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
+    """Yield the facts of ``collect_facts`` as lines of text."""
     yield facts["path"]
     version = f"{facts.get('tool', '')} {facts.get('tool_version', '')}".strip()
     named = {"format": facts["format"], "written by": version, "schema": facts.get("schema_version")}
     if facts.get("origin_utc_ns"):
-        named["origin"] = _utc(int(facts["origin_utc_ns"]))
+        named["origin"] = _utc_text(int(facts["origin_utc_ns"]))
     if facts["span_ns"]:
         first, last = facts["span_ns"]
-        named["events"] = f"{_ms(last - first)} ms, from {_ms(first)} ms to {_ms(last)} ms after the origin"
+        named["events"] = (
+            f"{_ms_text(last - first)} ms, from {_ms_text(first)} ms to {_ms_text(last)} ms after the origin"
+        )
     if facts.get("results"):
-        named["results"] = _measured(facts)
+        named["results"] = _ncu_results_text(facts)
     named |= {"pages": facts.get("pages"), "runs": facts.get("runs")}
-    named |= {f"GPU {d['device_id']}": _device(d) for d in facts["devices"]}
+    named |= {f"GPU {d['device_id']}": _device_text(d) for d in facts["devices"]}
     named |= {name: "1 row" if n == 1 else f"{n:,} rows" for name, n in facts["rows"].items()}
-    known = {name: text for name, text in named.items() if text}
-    width = max(map(len, known))
-    yield from (f"  {name:<{width}}  {text}" for name, text in known.items())
+    nonempty = {name: text for name, text in named.items() if text}
+    width = max(map(len, nonempty))
+    yield from (f"  {name:<{width}}  {text}" for name, text in nonempty.items())
     if facts["undecoded"]:
-        yield from _aside(facts["undecoded"])
+        yield from _undecoded_lines(facts["undecoded"])
 
 
-def _measured(facts: dict[str, Any]) -> str:
-    """Say what Nsight Compute measured."""
+def _ncu_results_text(facts: dict[str, Any]) -> str:
+    """Describe the results of Nsight Compute in one line."""
     kinds = [f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in facts["results"].items()]
-    of = f" of {facts['launches']:,} launches" if "group" in facts["results"] else ""
+    launches = f" of {facts['launches']:,} launches" if "group" in facts["results"] else ""
     inside = facts["results_in_ranges"]
-    parts = [", ".join(kinds) + of, f"{facts['metrics']:,} metrics", f"{inside:,} in NVTX ranges" if inside else ""]
-    time = f"{_ms(facts['measured_ns'])} ms" if facts["measured_ns"] else ""
+    parts = [
+        ", ".join(kinds) + launches,
+        f"{facts['metrics']:,} metrics",
+        f"{inside:,} in NVTX ranges" if inside else "",
+    ]
+    time = f"{_ms_text(facts['measured_ns'])} ms" if facts["measured_ns"] else ""
     return ", ".join(part for part in [*parts, time] if part)
 
 
-def _aside(counts: dict[str, int]) -> Iterator[str]:
-    """List what is recorded and in no table."""
+def _undecoded_lines(counts: dict[str, int]) -> Iterator[str]:
+    """Yield lines that count the recorded events that no table holds."""
     yield "  recorded, but not decoded:"
     width = max(map(len, counts))
     digits = max(len(f"{n:,}") for n in counts.values())
     yield from (f"    {name:<{width}}  {n:>{digits},}" for name, n in counts.items())
 
 
-def _utc(ns: int) -> str:
+def _utc_text(ns: int) -> str:
+    """Format nanoseconds since 1970 as a UTC time."""
     from datetime import UTC, datetime, timedelta
 
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=ns // 1_000_000_000)
     return f"{moment:%Y-%m-%d %H:%M:%S}.{ns % 1_000_000_000:09d} UTC"
 
 
-def _ms(ns: int) -> str:
+def _ms_text(ns: int) -> str:
+    """Format nanoseconds as milliseconds with three decimals, rounded down."""
     sign, ns = ("-", -ns) if ns < 0 else ("", ns)
     return f"{sign}{ns // 1_000_000:,}.{ns % 1_000_000 // 1000:03d}"
 
 
-def _device(d: dict[str, Any]) -> str:
+def _device_text(d: dict[str, Any]) -> str:
+    """Describe a GPU in one line."""
     capability = "" if d["compute_major"] is None else f", compute capability {d['compute_major']}.{d['compute_minor']}"
     sms = "" if d["sm_count"] is None else f", {d['sm_count']} SMs"
     memory = f", {d['memory_bytes'] // (1 << 20):,} MiB" if d["memory_bytes"] else ""  # nsys of 2020 writes 0

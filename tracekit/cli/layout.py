@@ -1,4 +1,4 @@
-"""Lay out a frame as text for people: a grid where it fits the width, else a part of it, or one block per row."""
+"""Lay out a frame as text: as a grid if it fits the terminal, otherwise with fewer columns or as one block per row."""
 
 from __future__ import annotations
 
@@ -19,92 +19,94 @@ if TYPE_CHECKING:
     import polars as pl
 
 GAP = "  "
-NARROWEST_TEXT = 24  # a long text cut shorter than this says nothing
-NARROWEST_CUT_INSIDE = 24
-NARROWEST_NAME = 36  # rather fewer numbers than a shorter name
-MOST_LINES = 4  # of a text in a block
+NARROWEST_TEXT = 24  # a long string that is cut shorter than this is useless
+NARROWEST_CUT_INSIDE = 24  # narrower strings are cut at the end instead of in the middle
+NARROWEST_NAME = 36  # columns of numbers are left out before a name is cut shorter than this
+MOST_LINES = 4  # of a string in a block
 MOST_DECIMALS = 3
 _ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column as text.
+class TextColumn:
+    """One column of a printed table, with its values as strings.
 
     Attributes:
-        title: Its heading.
-        cells: Its values as text.
-        number: Whether it is aligned to the right, and never cut.
-        prose: Whether it is wrapped between words, not cut in the middle.
+        title: The heading.
+        cells: The values as strings.
+        is_number: Whether the column is aligned to the right and never cut.
+        is_prose: Whether the values are wrapped between words instead of cut in the middle.
     """
 
     title: str
     cells: Sequence[str]
-    number: bool
-    prose: bool = False
+    is_number: bool
+    is_prose: bool = False
 
     @property
     def width(self) -> int:
-        """Cells of a terminal that the widest value takes."""
+        """Width of the widest value or the title, in terminal cells."""
         return max(cell_len(self.title), max(map(cell_len, self.cells), default=0))
 
-    def fitted(self, text: str, width: int) -> list[str]:
-        """Return the lines that a text takes within a width."""
-        return (textwrap.wrap(text, width) or [""]) if self.prose else [shorten(text, width)]
+    def fit_lines(self, text: str, width: int) -> list[str]:
+        """Return a string as lines of a grid cell: wrapped if it is prose, otherwise shortened to one line."""
+        return (textwrap.wrap(text, width) or [""]) if self.is_prose else [shorten(text, width)]
 
-    def wrapped(self, text: str, width: int) -> list[str]:
-        """Return the lines that a text takes in a block."""
-        if self.prose:
-            return self.fitted(text, width)
+    def block_lines(self, text: str, width: int) -> list[str]:
+        """Return a string as lines of a block: at most ``MOST_LINES`` unless it is prose."""
+        if self.is_prose:
+            return self.fit_lines(text, width)
         return chop_cells(shorten(text, MOST_LINES * width), width) or [""]
 
-    def padded(self, text: str, width: int) -> str:
-        """Fill a text up to a width."""
+    def pad(self, text: str, width: int) -> str:
+        """Pad a string to a width, on the left for numbers."""
         space = " " * (width - cell_len(text))
-        return space + text if self.number else text + space
+        return space + text if self.is_number else text + space
 
 
-def lines(frame: pl.DataFrame, width: int | None, *, prose: Collection[str] = (), bold: bool = False) -> Iterator[str]:
-    """Lay out a frame: a heading and one line per row, or one line per value if the width is too small for that.
+def layout_lines(
+    frame: pl.DataFrame, width: int | None, *, prose: Collection[str] = (), bold: bool = False
+) -> Iterator[str]:
+    """Lay out a frame as a grid with one line per row, or as blocks with one line per value if the grid does not fit.
 
     Args:
         frame: The rows.
-        width: Cells of the terminal; None has no limit, and nothing is cut.
-        prose: Names of columns of sentences, which are wrapped between words and never cut.
-        bold: Whether headings are printed bold.
+        width: Width of the terminal in cells; None has no limit, and nothing is cut.
+        prose: Names of columns with sentences, which are wrapped between words and never cut.
+        bold: Whether to print headings in bold.
     """
-    columns = _columns(frame, prose)
-    widths = _fit(columns, width)
-    return _blocks(columns, width or 0, bold=bold) if widths is None else _grid(columns, widths, bold=bold)
+    columns = _text_columns(frame, prose)
+    widths = _fit_widths(columns, width)
+    return _block_lines(columns, width or 0, bold=bold) if widths is None else _grid_lines(columns, widths, bold=bold)
 
 
-def rows(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
-    """Lay out a frame with one line per row; columns that do not fit are left out, the last number first.
+def layout_rows(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
+    """Lay out a frame with one line per row, leaving out columns that do not fit, starting with the last number.
 
     Args:
         frame: The rows.
-        width: Cells of the terminal.
-        bold: Whether the heading is printed bold.
+        width: Width of the terminal in cells.
+        bold: Whether to print the heading in bold.
 
     Returns:
         The lines, and the titles of the columns that were left out.
     """
-    columns, omitted = _columns(frame, ()), []
-    while (widths := _fit(columns, width, NARROWEST_NAME)) is None and len(columns) > 1:
-        numbers = [i for i, column in enumerate(columns) if column.number]
+    columns, omitted = _text_columns(frame, ()), []
+    while (widths := _fit_widths(columns, width, NARROWEST_NAME)) is None and len(columns) > 1:
+        numbers = [i for i, column in enumerate(columns) if column.is_number]
         omitted.append(columns.pop(numbers[-1] if len(numbers) > 1 else 0).title)
-    return _grid(columns, widths or [width], bold=bold), omitted[::-1]
+    return _grid_lines(columns, widths or [width], bold=bold), omitted[::-1]
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut a text so that it takes no more than some cells.
+    """Shorten a string to a width in terminal cells.
 
-    The arguments of C++ templates go first, the innermost before the others, then those of functions. What is still too
-    long is cut in the middle, or at its end where there is little room.
+    The arguments of C++ templates are removed first, starting with the innermost, then those of functions. If the
+    string is still too long, it is cut in the middle, or at the end if the width is small.
     """
     if cell_len(text) <= width:
         return text
-    text = _without_arguments(text, width)
+    text = _collapse_arguments(text, width)
     if cell_len(text) <= width:
         return text
     tail = (width - 1) // 3 if width >= NARROWEST_CUT_INSIDE else 0
@@ -112,22 +114,26 @@ def shorten(text: str, width: int) -> str:
     return chop_cells(text, width - 1 - tail)[0] + "…" + end
 
 
-def _columns(frame: pl.DataFrame, prose: Collection[str]) -> list[Column]:
-    return [Column(printable(c.name), _cells(c), c.dtype.is_numeric(), c.name in prose) for c in frame.iter_columns()]
+def _text_columns(frame: pl.DataFrame, prose: Collection[str]) -> list[TextColumn]:
+    """Convert the columns of a frame to strings."""
+    return [
+        TextColumn(printable(c.name), _cell_texts(c), c.dtype.is_numeric(), c.name in prose)
+        for c in frame.iter_columns()
+    ]
 
 
-def _without_arguments(text: str, width: int) -> str:
-    """Replace arguments by … until a text fits, or there are no more."""
+def _collapse_arguments(text: str, width: int) -> str:
+    """Replace template and function arguments by … until a string fits, or none are left."""
     for opening, closing in ("<>", "()"):
-        for level in range(_depth(text, opening, closing), 0, -1):
-            text = _collapsed(text, opening, closing, level)
+        for level in range(_bracket_depth(text, opening, closing), 0, -1):
+            text = _collapse_brackets(text, opening, closing, level)
             if cell_len(text) <= width:
                 return text
     return text
 
 
-def _levels(text: str, opening: str, closing: str) -> Iterator[tuple[str, int]]:
-    """Yield each character and how many brackets it lies in; a bracket lies in itself, and -> is none."""
+def _bracket_levels(text: str, opening: str, closing: str) -> Iterator[tuple[str, int]]:
+    """Yield each character and its bracket level; a bracket belongs to its own level, and ``->`` is not a bracket."""
     level, before = 0, ""
     for character in text:
         level += character == opening
@@ -136,38 +142,39 @@ def _levels(text: str, opening: str, closing: str) -> Iterator[tuple[str, int]]:
         before = character
 
 
-def _depth(text: str, opening: str, closing: str) -> int:
-    return max((level for _, level in _levels(text, opening, closing)), default=0)
+def _bracket_depth(text: str, opening: str, closing: str) -> int:
+    """Return the greatest bracket level in a string."""
+    return max((level for _, level in _bracket_levels(text, opening, closing)), default=0)
 
 
-def _collapsed(text: str, opening: str, closing: str, most: int) -> str:
-    """Replace what lies in so many brackets or more by an ellipsis."""
-    kept, inside = [], False
-    for character, level in _levels(text, opening, closing):
-        if level < most or (level == most and character in (opening, closing)):
+def _collapse_brackets(text: str, opening: str, closing: str, deepest: int) -> str:
+    """Replace everything at bracket level ``deepest`` and beyond by an ellipsis, but keep the brackets themselves."""
+    characters, inside = [], False
+    for character, level in _bracket_levels(text, opening, closing):
+        if level < deepest or (level == deepest and character in (opening, closing)):
             inside = False
-            kept.append(character)
+            characters.append(character)
         elif not inside:
             inside = True
-            kept.append("…")
-    return "".join(kept)
+            characters.append("…")
+    return "".join(characters)
 
 
-def _fit(columns: Sequence[Column], width: int | None, narrowest: int = NARROWEST_TEXT) -> list[int] | None:
-    """Return a width for each column so that all fit, long texts cut alike; None if texts would be too short."""
+def _fit_widths(columns: Sequence[TextColumn], width: int | None, narrowest: int = NARROWEST_TEXT) -> list[int] | None:
+    """Return a width for each column so that all fit, with one limit for string columns; None if it is too small."""
     widths = [c.width for c in columns]
     if width is None:
         return widths
-    texts = [c.width for c in columns if not c.number]
-    room = width - len(GAP) * (len(columns) - 1) - sum(widths) + sum(texts)
-    cap = _cap(texts, room)
-    if room < 0 or cap < min(narrowest, max(texts, default=0)):
+    string_widths = [c.width for c in columns if not c.is_number]
+    room = width - len(GAP) * (len(columns) - 1) - sum(widths) + sum(string_widths)
+    cap = _max_width(string_widths, room)
+    if room < 0 or cap < min(narrowest, max(string_widths, default=0)):
         return None
-    return [w if c.number else min(w, cap) for w, c in zip(widths, columns, strict=True)]
+    return [w if c.is_number else min(w, cap) for w, c in zip(widths, columns, strict=True)]
 
 
-def _cap(widths: Sequence[int], room: int) -> int:
-    """Return the greatest width such that all fit the room if none is wider."""
+def _max_width(widths: Sequence[int], room: int) -> int:
+    """Return the greatest limit on some widths for which their sum fits a total width."""
     for i, width in enumerate(sorted(widths)):
         share = room // (len(widths) - i)
         if width > share:
@@ -176,18 +183,21 @@ def _cap(widths: Sequence[int], room: int) -> int:
     return max(widths, default=0)
 
 
-def _grid(columns: Sequence[Column], widths: Sequence[int], *, bold: bool) -> Iterator[str]:
+def _grid_lines(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: bool) -> Iterator[str]:
+    """Yield a heading and the rows, each cell padded or shortened to the width of its column."""
+
     def line(texts: Sequence[str]) -> str:
-        return GAP.join(c.padded(t, w) for c, t, w in zip(columns, texts, widths, strict=True)).rstrip()
+        return GAP.join(c.pad(t, w) for c, t, w in zip(columns, texts, widths, strict=True)).rstrip()
 
     yield click.style(line([c.title for c in columns]), bold=True) if bold else line([c.title for c in columns])
     for row in zip(*(c.cells for c in columns), strict=True):
-        fitted = [c.fitted(t, w) for c, t, w in zip(columns, row, widths, strict=True)]
+        fitted = [c.fit_lines(t, w) for c, t, w in zip(columns, row, widths, strict=True)]
         for texts in zip_longest(*fitted, fillvalue=""):
             yield line(texts)
 
 
-def _blocks(columns: Sequence[Column], width: int, *, bold: bool) -> Iterator[str]:
+def _block_lines(columns: Sequence[TextColumn], width: int, *, bold: bool) -> Iterator[str]:
+    """Yield one block per row: a numbered rule, then the title and value of each column."""
     margin = max(cell_len(c.title) for c in columns)
     room = max(width - margin - len(GAP), NARROWEST_TEXT)
     for i, row in enumerate(zip(*(c.cells for c in columns), strict=True), start=1):
@@ -195,14 +205,15 @@ def _blocks(columns: Sequence[Column], width: int, *, bold: bool) -> Iterator[st
         yield click.style(rule, bold=True) if bold else rule
         for column, text in zip(columns, row, strict=True):
             label = column.title
-            for part in column.wrapped(text, room):
-                yield (label + " " * (margin - cell_len(label)) + GAP + part).rstrip()
+            for line in column.block_lines(text, room):
+                yield (label + " " * (margin - cell_len(label)) + GAP + line).rstrip()
                 label = ""
 
 
-def _cells(column: pl.Series) -> list[str]:
+def _cell_texts(column: pl.Series) -> list[str]:
+    """Format the values of a column: numbers with separators and equal decimals, ids without."""
     if not column.dtype.is_numeric():
-        return [_text(v) for v in column]
+        return [_cell_text(v) for v in column]
     values = column.to_list()
     if _ID.search(column.name):
         return ["" if v is None else str(v) for v in values]
@@ -211,5 +222,6 @@ def _cells(column: pl.Series) -> list[str]:
     return ["" if v is None else format(v, form) for v in values]
 
 
-def _text(value: Any) -> str:
+def _cell_text(value: Any) -> str:
+    """Format a value that is not a number; null is an empty string."""
     return "" if value is None else printable(str(value))

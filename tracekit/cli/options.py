@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share, and what they become."""
+"""Arguments and options that several commands share, and the functions that parse them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Select: TypeAlias = Callable[[Trace], Trace]
     RollUp: TypeAlias = Callable[..., Trace]
 
-Verb = TypeVar("Verb", bound="Callable[..., Any]")
+Command = TypeVar("Command", bound="Callable[..., Any]")
 
 _UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _LIMIT = 1 << 62
@@ -32,41 +32,41 @@ _DIGITS = 10
 _VIA = "tracekit.via"
 
 
-def times(text: str) -> tuple[int | None, int | None]:
-    """Parse ``A:B``; either end may be left out.
+def parse_time_window(text: str) -> tuple[int | None, int | None]:
+    """Parse a time window ``A:B`` into nanoseconds; an end that is left out is None.
 
     Raises:
-        click.BadParameter: It is none, or empty.
+        click.BadParameter: The text is not a time window, or its end is not after its start.
     """
     low, colon, high = (part.strip() for part in text.partition(":"))
     try:
-        start, end = (nanoseconds(part) if part else None for part in (low, high))
+        start, end = (parse_nanoseconds(part) if part else None for part in (low, high))
     except ValueError:
         colon = ""
     if not colon:
-        raise click.BadParameter(f"{text!r} is not A:B, such as 1.5s:2s or 10ms:")
+        raise click.BadParameter(f"{text!r} is not a time window A:B, such as 1.5s:2s or 10ms:")
     if start is not None and end is not None and start >= end:
-        raise click.BadParameter(f"{text!r} ends where it starts, or before")
+        raise click.BadParameter(f"{text!r}: the end must be after the start")
     return start, end
 
 
-def duration(text: str) -> int:
-    """Parse a length of time.
+def parse_duration(text: str) -> int:
+    """Parse a duration, such as ``10us``, into nanoseconds.
 
     Raises:
-        click.BadParameter: It is none.
+        click.BadParameter: The text is not a duration.
     """
     try:
-        return nanoseconds(text)
+        return parse_nanoseconds(text)
     except ValueError:
         raise click.BadParameter(f"{text!r} is not a duration, such as 10us") from None
 
 
-def nanoseconds(text: str) -> int:
-    """Parse a time in nanoseconds, or with a unit: ``1.5s``.
+def parse_nanoseconds(text: str) -> int:
+    """Parse a number of nanoseconds, or a number with a time unit such as ``1.5s``.
 
     Raises:
-        ValueError: It is none, or lies beyond a century.
+        ValueError: The text is not a time, or the time is longer than a century.
     """
     unit, factor = next(((u, f) for u, f in _UNITS if text.endswith(u)), ("", 1))
     try:
@@ -78,20 +78,20 @@ def nanoseconds(text: str) -> int:
     return int(value)
 
 
-def split_names(text: str) -> list[str]:
-    """Split a list with commas.
+def parse_names(text: str) -> list[str]:
+    """Split a comma-separated list into names.
 
     Raises:
-        click.BadParameter: It is empty.
+        click.BadParameter: The list is empty.
     """
     names = [n.strip() for n in text.split(",") if n.strip()]
     if not names:
-        raise click.BadParameter(f"{text!r} names nothing")
+        raise click.BadParameter(f"{text!r} is not a list of names, such as A,B")
     return names
 
 
-def completes(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
-    """Let a shell complete one of some names, also the last one of a list with commas."""
+def complete_names(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
+    """Return a function for shell completion of a name, or of the last name in a comma-separated list."""
 
     def complete(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
         before, comma, last = typed.rpartition(",")
@@ -100,20 +100,22 @@ def completes(names: Callable[[], Iterable[str]]) -> Callable[..., list[Completi
     return complete
 
 
-def _readers() -> Iterable[str]:
+def _reader_names() -> Iterable[str]:
+    """Return the formats that can be read, without importing readers before they are needed."""
     from tracekit import registry
 
     return registry.readers()
 
 
-def _exporters() -> Iterable[str]:
+def _exporter_names() -> Iterable[str]:
+    """Return the formats that can be written, without importing exporters before they are needed."""
     from tracekit import registry
 
     return registry.exporters()
 
 
 def table_names() -> Iterable[str]:
-    """Names of the declared tables."""
+    """Return the names of the declared tables."""
     from tracekit import schemas
 
     return schemas.tables()
@@ -121,140 +123,177 @@ def table_names() -> Iterable[str]:
 
 input_argument = click.argument("path", metavar="IN", type=click.Path(path_type=Path))
 force_option = click.option("-f", "--force", is_flag=True, help="Replace the output if it exists.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress, no remarks.")
-correlated_option = click.option("--correlated", is_flag=True, help="With the columns that correlation adds.")
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Print no progress bar and no messages except warnings and errors."
+)
+correlated_option = click.option("--correlated", is_flag=True, help="Include the columns that correlation adds.")
 
 
-def limit_option(text: str) -> Callable[[Verb], Verb]:
-    """Add -n."""
+def limit_option(text: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds ``-n`` with a help text to a command."""
     return click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), help=text)
 
 
-def from_option(verb: Verb) -> Verb:
-    """Add --from, which the verb is given as ``from_``, and --via, which ``load`` finds by itself."""
+def from_option(command: Command) -> Command:
+    """Add ``--from`` and ``--via`` to a command.
+
+    The command receives the format as ``from_``. The value of ``--via`` is stored in the context for ``load_input``.
+    """
     options = (
         click.option(
             "--from",
             "from_",
             metavar="FORMAT",
-            shell_complete=completes(_readers),
-            help="Format of IN; recognised if left out.",
+            shell_complete=complete_names(_reader_names),
+            help="Format of IN. Detected from its content by default.",
         ),
         click.option(
             "--via",
             type=click.Choice(["nsys"]),
             expose_value=False,
-            callback=_remember_via,
-            help="Let nsys on the PATH export the report IN, and read the export.",
+            callback=_store_via,
+            help="Export the report IN with the nsys on the PATH, and read the export.",
         ),
     )
-    return _with(options, verb)
+    return _apply_options(options, command)
 
 
-def _remember_via(context: click.Context, _: click.Parameter, via: str | None) -> None:
+def _store_via(context: click.Context, _: click.Parameter, via: str | None) -> None:
+    """Store the value of ``--via`` in the context of the command."""
     context.meta[_VIA] = via
 
 
-def to_option(text: str) -> Callable[[Verb], Verb]:
-    """Add --to."""
-    return click.option("--to", metavar="FORMAT", shell_complete=completes(_exporters), help=text)
+def to_option(text: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds ``--to`` with a help text to a command."""
+    return click.option("--to", metavar="FORMAT", shell_complete=complete_names(_exporter_names), help=text)
 
 
-ops_option = click.option("--ops", is_flag=True, help="Also to which op and iteration each activity of a GPU belongs.")
+ops_option = click.option(
+    "--ops", is_flag=True, help="Include the op, op instance, direction and iteration of each GPU activity."
+)
 
 
-def selection_options(verb: Verb) -> Verb:
-    """Add --time, --device, --domain and --min-dur; the verb is given ``select``, which applies them to a trace."""
+def selection_options(command: Command) -> Command:
+    """Add ``--time``, ``--device``, ``--domain`` and ``--min-dur`` to a command.
+
+    The command receives ``select``, a function that applies these options to a trace.
+    """
     options = (
         click.option(
-            "--time", metavar="A:B", type=times, help="Only what overlaps A:B, since the trace origin: 1.5s:2s, 10ms:."
+            "--time",
+            metavar="A:B",
+            type=parse_time_window,
+            help="Select events that overlap a window of time since the trace origin, such as '1.5s:2s' or '10ms:'.",
         ),
         click.option(
-            "--device", "devices", metavar="ID", type=int, multiple=True, help="Only this GPU; may be repeated."
+            "--device",
+            "devices",
+            metavar="ID",
+            type=int,
+            multiple=True,
+            help="Select events of a GPU. Can be repeated.",
         ),
         click.option(
-            "--domain", "domains", metavar="NAME", multiple=True, help='Only this NVTX domain ("" is the default one).'
+            "--domain",
+            "domains",
+            metavar="NAME",
+            multiple=True,
+            help='Select ranges and marks of an NVTX domain; "" is the default domain. Can be repeated.',
         ),
         click.option(
             "--min-dur",
             "min_duration_ns",
             metavar="TIME",
-            type=duration,
-            help="Only what lasts at least so long: 10us.",
+            type=parse_duration,
+            help="Select events with at least this duration, such as 10us.",
         ),
     )
 
-    @functools.wraps(verb)
-    def bundled(*, time: Any, devices: Any, domains: Any, min_duration_ns: int | None, **others: Any) -> Any:
-        wanted = {
+    @functools.wraps(command)
+    def with_select(*, time: Any, devices: Any, domains: Any, min_duration_ns: int | None, **others: Any) -> Any:
+        values = {
             "time": time,
             "devices": devices or None,
             "domains": domains or None,
             "min_duration_ns": min_duration_ns,
         }
-        given = {name: value for name, value in wanted.items() if value is not None}
-        return verb(select=lambda trace: trace.select(**given) if given else trace, **others)
+        selection = {name: value for name, value in values.items() if value is not None}
+        return command(select=lambda trace: trace.select(**selection) if selection else trace, **others)
 
-    return _with(options, bundled)
+    return _apply_options(options, with_select)
 
 
 EXTENDED = "extended"
 
 
-def rollup_options(verb: Verb) -> Verb:
-    """Add --key-op, --iterations, --dialect and --tensor-cores; the verb is given ``roll_up``, which applies them.
+def rollup_options(command: Command) -> Command:
+    """Add ``--key-op``, ``--iterations``, ``--dialect`` and ``--tensor-cores`` to a command.
 
-    What is rolled up takes time: a trace is left as it is unless one of them is given, a table is named that the file
-    does not hold and a roll-up makes, or it is asked for.
+    The command receives ``roll_up``, a function that rolls up a trace with these options. Because a roll-up takes time,
+    the function returns the trace unchanged unless an option has a value, a named table is missing from the file and
+    computed by a roll-up, or ``required`` is true.
     """
     modes = click.Choice([EXTENDED, "dlprof"])
     options = (
-        click.option("--key-op", metavar="OP", help="Id or name of the op that delimits iterations."),
         click.option(
-            "--iterations", metavar="A:B", type=numbers, help="Only iterations A to B, both included, from 0: 2:9, 2:."
+            "--key-op",
+            metavar="OP",
+            help="Id or name of the op that delimits iterations. Chosen automatically by default.",
         ),
         click.option(
-            "--dialect", metavar="NAME", shell_complete=completes(_dialects), help="How ranges name ops; recognised."
+            "--iterations",
+            metavar="A:B",
+            type=parse_iterations,
+            help="Select iterations A to B, both included and counted from 0, such as '2:9' or '2:'.",
         ),
         click.option(
-            "--tensor-cores", type=modes, default=EXTENDED, help="Kernels known to use them, or all as DLProf 1.8 did."
+            "--dialect",
+            metavar="NAME",
+            shell_complete=complete_names(_dialect_names),
+            help="Convention by which NVTX ranges name ops, such as emit-nvtx. Detected by default.",
+        ),
+        click.option(
+            "--tensor-cores",
+            type=modes,
+            default=EXTENDED,
+            help="How Tensor Core kernels are detected; dlprof also computes everything else as DLProf 1.8 did.",
         ),
     )
 
-    @functools.wraps(verb)
-    def bundled(*, key_op: Any, iterations: Any, dialect: Any, tensor_cores: Any, **others: Any) -> Any:
-        given = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
+    @functools.wraps(command)
+    def with_roll_up(*, key_op: Any, iterations: Any, dialect: Any, tensor_cores: Any, **others: Any) -> Any:
+        values = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
 
-        def roll_up(trace: Trace, *tables: str, asked: bool = False) -> Trace:
+        def roll_up(trace: Trace, *tables: str, required: bool = False) -> Trace:
             from tracekit.plan import ROLLED_UP
 
-            wanted = asked or any(v not in (None, EXTENDED) for v in given.values())
-            made = any(t in ROLLED_UP and not trace.count(t) for t in tables)
-            return trace.rollup(**given) if wanted or made else trace
+            has_values = any(v not in (None, EXTENDED) for v in values.values())
+            has_missing_tables = any(t in ROLLED_UP and not trace.count(t) for t in tables)
+            return trace.rollup(**values) if required or has_values or has_missing_tables else trace
 
-        return verb(roll_up=roll_up, **others)
+        return command(roll_up=roll_up, **others)
 
-    return _with(options, bundled)
+    return _apply_options(options, with_roll_up)
 
 
-def numbers(text: str) -> tuple[int | None, int | None]:
-    """Parse ``A:B`` of whole numbers; either end may be left out, or both be one number.
+def parse_iterations(text: str) -> tuple[int | None, int | None]:
+    """Parse iterations ``A:B`` or a single iteration; an end that is left out is None.
 
     Raises:
-        click.BadParameter: It is none.
+        click.BadParameter: The text is neither.
     """
     low, colon, high = (part.strip() for part in text.partition(":"))
     if not all((part.isdecimal() and len(part) < _DIGITS) or not part for part in (low, high)) or not (low or high):
-        raise click.BadParameter(f"{text!r} is not A:B, such as 2:9 or 2:")
+        raise click.BadParameter(f"{text!r} is not a range of iterations A:B, such as 2:9 or 2:")
     first = int(low) if low else None
     return first, (int(high) if high else None) if colon else first
 
 
-def named_value(text: str) -> tuple[str, str]:
-    """Parse ``NAME=VALUE``.
+def parse_name_value(text: str) -> tuple[str, str]:
+    """Parse ``NAME=VALUE`` into a pair.
 
     Raises:
-        click.BadParameter: It is none.
+        click.BadParameter: The text has another form.
     """
     name, equals, value = text.partition("=")
     if not (name and equals):
@@ -262,15 +301,16 @@ def named_value(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _dialects() -> Iterable[str]:
+def _dialect_names() -> Iterable[str]:
+    """Return the dialects, without importing the core before it is needed."""
     from tracekit.core.ops import DIALECTS
 
     return DIALECTS
 
 
 STYLES = ("table", "csv", "json", "jsonl", "parquet", "arrow")
-BINARY = ("parquet", "arrow")
-_BY_SUFFIX = {
+BINARY_STYLES = ("parquet", "arrow")
+_STYLE_BY_SUFFIX = {
     **{f".{style}": style for style in STYLES[1:]},
     ".ndjson": "jsonl",
     ".feather": "arrow",
@@ -279,13 +319,13 @@ _BY_SUFFIX = {
 
 @dataclass(frozen=True, slots=True)
 class Printing:
-    """How and where a verb prints.
+    """The settings of ``--format``, ``--spreadsheet``, ``-o`` and ``-f``: how and where a command prints.
 
     Attributes:
         style: One of ``STYLES``.
-        out: File to print to; None or ``-`` is standard output.
-        force: Whether the file is replaced if it exists.
-        spreadsheet: Whether text in CSV that looks like a formula gets an apostrophe.
+        out: File to write; None or ``-`` is standard output.
+        force: Whether to replace the file if it exists.
+        spreadsheet: Whether to put an apostrophe before text in CSV that looks like a formula.
     """
 
     style: str
@@ -294,61 +334,64 @@ class Printing:
     spreadsheet: bool = False
 
     @property
-    def is_for_people(self) -> bool:
-        """Whether a table is printed on a terminal, where only what fits a screen or two is useful."""
+    def is_terminal_table(self) -> bool:
+        """Whether the output is a table on a terminal, where only a screen or two of rows are useful."""
         from tracekit.cli.output import STDOUT
 
         return self.style == "table" and self.out in (None, STDOUT) and sys.stdout is not None and sys.stdout.isatty()
 
-    def page(self, of: Trace | None = None, *, limit: int | None = None) -> AbstractContextManager[Page]:
-        """Give the page to print on.
+    def open_page(self, trace: Trace | None = None, *, limit: int | None = None) -> AbstractContextManager[Page]:
+        """Open the page to print on.
 
         Args:
-            of: The trace that is read.
-            limit: Number of rows that was asked for; 0, which is all of them, takes a pager on a terminal.
+            trace: The trace that is read, whose files the output may not replace.
+            limit: Value of ``--limit``. 0 prints all rows, with a pager on a terminal.
         """
-        from tracekit.cli.output import page
+        from tracekit.cli.output import open_page
 
-        return page(self.out, overwrite=self.force, of=of, paged=self.is_for_people and limit == 0)
+        return open_page(self.out, overwrite=self.force, trace=trace, paged=self.is_terminal_table and limit == 0)
 
-    def show(self, page: Page, frame: pl.DataFrame, *, prose: Collection[str] = ()) -> None:
-        """Print a frame; ``prose`` names columns of sentences."""
-        page.show(frame, self.style, prose=prose, spreadsheet=self.spreadsheet)
+    def print_frame(self, page: Page, frame: pl.DataFrame, *, prose: Collection[str] = ()) -> None:
+        """Print a frame on a page; ``prose`` names columns of sentences, which are wrapped."""
+        page.print_frame(frame, self.style, prose=prose, spreadsheet=self.spreadsheet)
 
 
-def printing_options(verb: Verb) -> Verb:
-    """Add --format, --spreadsheet, -o and -f; the verb is given ``printing``."""
+def printing_options(command: Command) -> Command:
+    """Add ``--format``, ``--spreadsheet``, ``-o`` and ``-f`` to a command, which receives them as ``printing``."""
     options = (
         click.option(
             "--format",
             "style",
             type=click.Choice(STYLES),
-            help="How to print; if left out, what the suffix of the -o file says, else a table.",
+            help="Output format. By default determined by the suffix of the -o file, or else a table.",
         ),
         click.option(
             "--spreadsheet", is_flag=True, help="In CSV, put an apostrophe before text that looks like a formula."
         ),
-        click.option("-o", "--output", "out", type=click.Path(path_type=Path), help="File to print to."),
+        click.option(
+            "-o", "--output", "out", type=click.Path(path_type=Path), help="File to write instead of standard output."
+        ),
         force_option,
     )
 
-    @functools.wraps(verb)
-    def bundled(*, style: str | None, out: Path | None, force: bool, spreadsheet: bool, **others: Any) -> Any:
-        chosen = style or _BY_SUFFIX.get("" if out is None else out.suffix.lower(), "table")
-        return verb(printing=Printing(chosen, out, force, spreadsheet), **others)
+    @functools.wraps(command)
+    def with_printing(*, style: str | None, out: Path | None, force: bool, spreadsheet: bool, **others: Any) -> Any:
+        resolved_style = style or _STYLE_BY_SUFFIX.get("" if out is None else out.suffix.lower(), "table")
+        return command(printing=Printing(resolved_style, out, force, spreadsheet), **others)
 
-    return _with(options, bundled)
-
-
-def _with(options: Iterable[Callable[[Verb], Verb]], verb: Callable[..., Any]) -> Verb:
-    made: Verb = functools.reduce(lambda v, option: option(v), reversed(tuple(options)), verb)  # type: ignore[assignment]
-    return made
+    return _apply_options(options, with_printing)
 
 
-def load(path: Path, from_: str | None) -> Trace:
-    """Open the input of a verb, by way of --via if it was given."""
+def _apply_options(options: Iterable[Callable[[Command], Command]], command: Callable[..., Any]) -> Command:
+    """Decorate a command with several options, which ``--help`` lists in this order."""
+    decorated: Command = functools.reduce(lambda c, option: option(c), reversed(tuple(options)), command)  # type: ignore[assignment]
+    return decorated
+
+
+def load_input(path: Path, from_: str | None) -> Trace:
+    """Load the input file of a command, with the options ``--from`` and ``--via``."""
     from tracekit import no_pandas
     from tracekit.trace import load as load_trace
 
-    no_pandas.keep_out()
+    no_pandas.hide_pandas()
     return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA))

@@ -1,4 +1,4 @@
-"""Rows of a table that meet a condition, in an order, some columns of them: what ``tracekit rows`` prints."""
+"""Filter, sort and select the rows of a table for ``tracekit rows``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.errors import SchemaError, choices, first_line
+from tracekit.errors import SchemaError, choices_hint, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DURATION = "duration_ns"
 _TIMES = ("start_ns", "end_ns")
-_ENCODED = " as it is kept"
+_ENCODED_SUFFIX = " (dictionary-encoded)"
 
 
 def query(
@@ -29,51 +29,54 @@ def query(
     sort: Sequence[str] | None = None,
     wide: bool = False,
 ) -> pl.DataFrame:
-    """Return rows of a table.
+    """Return the rows of a table that meet a condition, sorted, with some of its columns.
 
     Args:
         trace: The trace.
         table: Name of a table.
-        columns: Columns to return; all of the table if None. ``duration_ns`` is known where there are times.
-        where: Condition in SQL, a single expression; rows for which it is true are returned.
-        sort: Columns to sort by; one with ``-`` before it descends. Nulls come last, equal rows keep their order.
-        wide: Whether the metrics of Nsight Compute stand side by side, one row per launch.
+        columns: Columns to return; all columns of the table if None. Tables with a start and an end also have
+            ``duration_ns``.
+        where: Condition as an SQL expression; rows for which it is true are returned.
+        sort: Columns to sort by, with ``-`` before a name for descending order. Nulls are last, and the sort is stable.
+        wide: Whether to return one row per Nsight Compute launch, with one column per metric.
 
     Raises:
-        SchemaError: There is no such table or column.
-        click.BadParameter: The condition is none.
+        SchemaError: The table or a column does not exist.
+        click.BadParameter: ``where`` is not a condition.
     """
     import polars as pl
 
     rows = trace.wide().lazy() if wide else trace.frame(table)
     names = rows.collect_schema().names()
-    rows = _with_duration(rows, names)
+    rows = _add_duration(rows, names)
     known = [*names, *({DURATION} - set(names) if set(_TIMES) <= set(names) else ())]
-    condition = None if where is None else _condition(rows, where, known, table)
+    condition = None if where is None else _parse_condition(rows, where, known, table)
     order = [(name.removeprefix("-"), name.startswith("-")) for name in sort or ()]
     for name in [*(columns or ()), *(name for name, _ in order)]:
-        _check(name, known, table)
-    texts = [name for name, kind in rows.collect_schema().items() if kind == pl.Categorical]
+        _check_column(name, known, table)
+    encoded = [name for name, kind in rows.collect_schema().items() if kind == pl.Categorical]
     if condition is not None:
-        rows = _filtered(rows, condition, texts)
+        rows = _filter_rows(rows, condition, encoded)
     if order:
-        by = [pl.col(name).cast(pl.String) if name in texts else pl.col(name) for name, _ in order]
+        by = [pl.col(name).cast(pl.String) if name in encoded else pl.col(name) for name, _ in order]
         rows = rows.sort(by, descending=[down for _, down in order], nulls_last=True, maintain_order=True)
     return rows.select(columns or names).collect()
 
 
-def _filtered(rows: pl.LazyFrame, condition: pl.Expr, texts: Sequence[str]) -> pl.LazyFrame:
-    """Keep the rows that meet a condition, in which dictionary-encoded texts are plain texts."""
+def _filter_rows(rows: pl.LazyFrame, condition: pl.Expr, encoded: Sequence[str]) -> pl.LazyFrame:
+    """Return the rows that meet a condition, which sees dictionary-encoded columns as plain strings."""
     import polars as pl
 
-    named = [name for name in condition.meta.root_names() if name in texts]
+    named = [name for name in condition.meta.root_names() if name in encoded]
     plain = rows.with_columns(
-        *(pl.col(name).alias(f"{name}{_ENCODED}") for name in named), *(pl.col(name).cast(pl.String) for name in named)
+        *(pl.col(name).alias(f"{name}{_ENCODED_SUFFIX}") for name in named),
+        *(pl.col(name).cast(pl.String) for name in named),
     )
-    return plain.filter(condition).with_columns(pl.col(f"{name}{_ENCODED}").alias(name) for name in named)
+    return plain.filter(condition).with_columns(pl.col(f"{name}{_ENCODED_SUFFIX}").alias(name) for name in named)
 
 
-def _with_duration(rows: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
+def _add_duration(rows: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
+    """Add the column ``duration_ns`` to rows that have a start and an end."""
     import polars as pl
 
     if DURATION in names or not set(_TIMES) <= set(names):
@@ -81,8 +84,8 @@ def _with_duration(rows: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
     return rows.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias(DURATION))
 
 
-def _condition(rows: pl.LazyFrame, where: str, known: Sequence[str], table: str) -> pl.Expr:
-    """Return a condition as an expression; it names columns of the table and nothing else."""
+def _parse_condition(rows: pl.LazyFrame, where: str, known: Sequence[str], table: str) -> pl.Expr:
+    """Parse an SQL condition into an expression, and check that it uses only columns of the table."""
     import polars as pl
 
     try:
@@ -91,8 +94,8 @@ def _condition(rows: pl.LazyFrame, where: str, known: Sequence[str], table: str)
     except (pl.exceptions.PolarsError, pl.exceptions.SQLInterfaceError) as e:
         raise click.BadParameter(f"{where!r} is not a condition: {first_line(e)}", param_hint="--where") from e
     for name in named:
-        if name in where:  # polars names what it makes itself, such as subqueries
-            _check(name, known, table)
+        if name in where:  # polars invents names for subqueries, which are not columns of the table
+            _check_column(name, known, table)
     types = {n: pl.String() if kind == pl.Categorical else kind for n, kind in rows.collect_schema().items()}
     try:
         kind = pl.DataFrame(schema=types).select(condition.alias("keep")).schema["keep"]
@@ -103,6 +106,7 @@ def _condition(rows: pl.LazyFrame, where: str, known: Sequence[str], table: str)
     return condition
 
 
-def _check(name: str, known: Sequence[str], table: str) -> None:
+def _check_column(name: str, known: Sequence[str], table: str) -> None:
+    """Raise a ``SchemaError`` if a column does not exist."""
     if name not in known:
-        raise SchemaError(f"table {table!r} has no column {name!r}", hint=choices("columns", known, name))
+        raise SchemaError(f"table {table!r} has no column {name!r}", hint=choices_hint("columns", known, name))

@@ -1,4 +1,4 @@
-"""``tracekit redact``."""
+"""The command ``tracekit redact``."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from pathlib import Path
 import click
 
 from tracekit.cli.options import force_option, input_argument, quiet_option
-from tracekit.cli.output import STDOUT, page, say, target
+from tracekit.cli.output import STDOUT, open_page, output_file, print_message
 
-REMAINS = 3
-"""Exit status of a check that finds something."""
+PRIVATE_VALUES_REMAIN = 3
+"""Exit status of ``--check`` for a file with private values."""
 
 
 @click.command("redact")
 @input_argument
 @click.argument("out", metavar="[OUT]", type=click.Path(path_type=Path), required=False)
-@click.option("--check", is_flag=True, help="Write nothing; count what there is to replace. Exit status 3 if anything.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Count the private values without writing a file. The exit status is 3 if there are any.",
+)
 @click.option(
     "--key-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with a secret key: the same values get the same pseudonyms in every file redacted with it.",
+    help="File with a secret key. The same key gives the same pseudonyms for the same values in every file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 @force_option
@@ -37,34 +41,35 @@ def command(
     force: bool,
     quiet: bool,
 ) -> None:
-    """Copy IN without what identifies people and machines, so that OUT can be shared.
+    """Copy IN without values that identify people and machines, so that OUT can be shared.
 
-    Empties environments, command lines, user names and program output in a report or SQLite export of nsys, and puts
-    pseudonyms in place of host names, UUIDs and PCI addresses. Where names, addresses, secrets and private folders
-    stand in other texts, they are overwritten. All else stays as it is. Prints how many values of each kind it
-    replaced, and none of them. OUT can be - for standard output.
+    IN is a report or SQLite export of nsys. Environments, command lines, user names and program output are emptied, and
+    host names, UUIDs and PCI addresses are replaced by pseudonyms. Names, addresses, secrets and private folders in
+    other strings are overwritten. Everything else stays unchanged. The number of replaced values is printed by kind,
+    without the values. Use - as OUT for standard output.
     """
     from tracekit.redacting import redact, unredacted
 
     if check == (out is not None):
-        raise click.UsageError("Give OUT, or --check and no OUT.")
+        raise click.UsageError("give either OUT or --check")
     if out is None:
         counts = unredacted(path)
-        _print(counts, "remains", as_json=as_json)
-        context.exit(REMAINS if any(counts.values()) else 0)
-    with target(out, path.suffix) as file:
+        _print_counts(counts, "remains", as_json=as_json)
+        context.exit(PRIVATE_VALUES_REMAIN if any(counts.values()) else 0)
+    with output_file(out, path.suffix) as file:
         counts = redact(path, file, overwrite=force, key=key_file)
-    say(f"wrote {out}", quiet=quiet or out == STDOUT)
+    print_message(f"wrote {out}", quiet=quiet or out == STDOUT)
     if out != STDOUT:
-        _print(counts, "replaced", as_json=as_json)
+        _print_counts(counts, "replaced", as_json=as_json)
 
 
-def _print(counts: dict[str, int], title: str, *, as_json: bool) -> None:
+def _print_counts(counts: dict[str, int], title: str, *, as_json: bool) -> None:
+    """Print numbers of private values by kind, under a title."""
     import polars as pl
 
-    with page() as shown:
+    with open_page() as page:
         if as_json:
-            shown.json(counts)
+            page.print_json(counts)
         else:
             rows = list(counts.items())
-            shown.show(pl.DataFrame(rows, schema=[title, "number"], orient="row"), "table")
+            page.print_frame(pl.DataFrame(rows, schema=[title, "number"], orient="row"), "table")

@@ -1,4 +1,4 @@
-"""``tracekit rows``."""
+"""The command ``tracekit rows``."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
-    completes,
+    complete_names,
     correlated_option,
     from_option,
     input_argument,
     limit_option,
-    load,
+    load_input,
+    parse_names,
     printing_options,
     quiet_option,
     rollup_options,
     selection_options,
-    split_names,
     table_names,
 )
-from tracekit.cli.output import say
+from tracekit.cli.output import print_message
 
 if TYPE_CHECKING:
     from tracekit.cli.options import Printing, RollUp, Select
@@ -31,17 +31,26 @@ ROWS_ON_A_TERMINAL = 20
 
 @click.command("rows")
 @input_argument
-@click.argument("table", metavar="TABLE", shell_complete=completes(table_names))
+@click.argument("table", metavar="TABLE", shell_complete=complete_names(table_names))
 @from_option
-@limit_option(f"Number of rows to print; 0 prints all. On a terminal {ROWS_ON_A_TERMINAL} if left out, else all.")
-@click.option("--columns", metavar="A,B,…", type=split_names, help="Only these columns.")
+@limit_option(
+    f"Number of rows to print; 0 prints all. The default is {ROWS_ON_A_TERMINAL} on a terminal, and all otherwise."
+)
+@click.option("--columns", metavar="A,B,…", type=parse_names, help="Print only these columns.")
 @click.option(
     "--where",
     metavar="CONDITION",
-    help="Only rows that meet this condition in SQL: \"duration_ns > 1000 and short_name like '%gemm%'\".",
+    help="Print only rows that meet this SQL condition, such as \"duration_ns > 1000 and short_name like '%gemm%'\".",
 )
-@click.option("--sort", metavar="A,-B,…", type=split_names, help="Order of the rows; - before a column: descending.")
-@click.option("--wide", is_flag=True, help="Metrics side by side: TABLE ncu_metrics with one row per launch.")
+@click.option(
+    "--sort",
+    metavar="A,-B,…",
+    type=parse_names,
+    help="Sort by these columns, with - before a column for descending order.",
+)
+@click.option(
+    "--wide", is_flag=True, help="Print the table ncu_metrics with one row per launch and one column per metric."
+)
 @correlated_option
 @selection_options
 @rollup_options
@@ -63,24 +72,25 @@ def command(
     printing: Printing,
     quiet: bool,
 ) -> None:
-    """Print rows of TABLE of IN, in the order of the file or by --sort.
+    """Print the rows of a TABLE of IN, in the order of the capture or sorted.
 
-    Tables of ops, iterations and group nodes are rolled up first. Wherever a table has start_ns and end_ns, --columns,
-    --where and --sort also know duration_ns.
+    For tables of ops, iterations and group nodes, the trace is rolled up first. If a table has the columns start_ns and
+    end_ns, you can also use duration_ns in --columns, --where and --sort.
     """
     from tracekit.cli.query import query
 
     if wide and table != "ncu_metrics":
-        raise click.UsageError("--wide is for the table ncu_metrics")
-    with load(path, from_) as trace:
-        chosen = roll_up(select(trace.correlate() if correlated else trace), table)
-        frame = query(chosen, table, columns=columns, where=where, sort=sort, wide=wide)
-        shown = frame.head(_limit(limit, printing) or frame.height)
-        with printing.page(of=chosen, limit=limit) as page:
-            printing.show(page, shown)
-    if shown.height < frame.height:
-        say(f"{shown.height:,} of {frame.height:,} rows; -n 0 prints all", quiet=quiet)
+        raise click.UsageError(f"--wide works only with the table ncu_metrics, not with {table!r}")
+    with load_input(path, from_) as trace:
+        selected = roll_up(select(trace.correlate() if correlated else trace), table)
+        frame = query(selected, table, columns=columns, where=where, sort=sort, wide=wide)
+        printed = frame.head(_row_limit(limit, printing) or frame.height)
+        with printing.open_page(selected, limit=limit) as page:
+            printing.print_frame(page, printed)
+    if printed.height < frame.height:
+        print_message(f"{printed.height:,} of {frame.height:,} rows; -n 0 prints all", quiet=quiet)
 
 
-def _limit(limit: int | None, printing: Printing) -> int:
-    return limit if limit is not None else ROWS_ON_A_TERMINAL if printing.is_for_people else 0
+def _row_limit(limit: int | None, printing: Printing) -> int:
+    """Return how many rows to print; 0 for all."""
+    return limit if limit is not None else ROWS_ON_A_TERMINAL if printing.is_terminal_table else 0

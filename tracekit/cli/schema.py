@@ -1,4 +1,4 @@
-"""``tracekit schema``."""
+"""The command ``tracekit schema``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import completes, correlated_option, ops_option, printing_options, table_names
+from tracekit.cli.options import complete_names, correlated_option, ops_option, printing_options, table_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,53 +16,56 @@ if TYPE_CHECKING:
     from tracekit.cli.options import Printing
     from tracekit.schemas import TableSchema
 
-    Get = Callable[[str], TableSchema]
+    SchemaLookup = Callable[[str], TableSchema]
 
 
 @click.command("schema")
-@click.argument("table", metavar="[TABLE]", required=False, shell_complete=completes(table_names))
+@click.argument("table", metavar="[TABLE]", required=False, shell_complete=complete_names(table_names))
 @correlated_option
 @ops_option
 @printing_options
 def command(*, table: str | None, correlated: bool, ops: bool, printing: Printing) -> None:
     """Show the declared columns of TABLE, or list the declared tables.
 
-    With --format json: the JSON Schema of a row of TABLE, or of all tables under $defs; the contract for other tools.
+    With --format json, print the JSON Schema of a row of TABLE, or of all tables under $defs, for other programs.
     """
     from tracekit import schemas
 
-    def get(name: str) -> TableSchema:
-        found = schemas.correlated(name) if correlated else schemas.table(name)
-        return schemas.rolled_up(found) if ops else found
+    def lookup(name: str) -> TableSchema:
+        schema = schemas.correlated(name) if correlated else schemas.table(name)
+        return schemas.rolled_up(schema) if ops else schema
 
     if table:
-        get(table)
-    with printing.page() as page:
+        lookup(table)
+    with printing.open_page() as page:
         if printing.style == "json":
-            page.json(schemas.json_schema(get(table)) if table else _definitions(get), indent=2)
+            page.print_json(schemas.json_schema(lookup(table)) if table else _json_schemas(lookup), indent=2)
         else:
-            printing.show(page, _columns(get(table)) if table else _tables(get), prose=["doc"])
+            printing.print_frame(page, _column_rows(lookup(table)) if table else _table_rows(lookup), prose=["doc"])
 
 
-def _definitions(get: Get) -> dict[str, Any]:
+def _json_schemas(lookup: SchemaLookup) -> dict[str, Any]:
+    """Return one JSON Schema document with all tables under ``$defs``."""
     from tracekit import schemas
 
-    made = {name: schemas.json_schema(get(name)) for name in schemas.tables()}
-    first = next(iter(made.values()))
-    return {"$schema": first["$schema"], "$id": f"tracekit:tables:v{schemas.SCHEMA_VERSION}", "$defs": made}
+    definitions = {name: schemas.json_schema(lookup(name)) for name in schemas.tables()}
+    first = next(iter(definitions.values()))
+    return {"$schema": first["$schema"], "$id": f"tracekit:tables:v{schemas.SCHEMA_VERSION}", "$defs": definitions}
 
 
-def _columns(schema: TableSchema) -> pl.DataFrame:
+def _column_rows(schema: TableSchema) -> pl.DataFrame:
+    """Return a frame with one row per column of a table."""
     import polars as pl
 
     rows = [(c.name, c.type, c.unit or "", "yes" if c.nullable else "", c.doc) for c in schema.columns]
     return pl.DataFrame(rows, schema=["column", "type", "unit", "nullable", "doc"], orient="row")
 
 
-def _tables(get: Get) -> pl.DataFrame:
+def _table_rows(lookup: SchemaLookup) -> pl.DataFrame:
+    """Return a frame with one row per declared table."""
     import polars as pl
 
     from tracekit import schemas
 
-    rows = [(t.name, len(t.columns), t.recorded_by or "", t.doc) for t in map(get, schemas.tables())]
+    rows = [(t.name, len(t.columns), t.recorded_by or "", t.doc) for t in map(lookup, schemas.tables())]
     return pl.DataFrame(rows, schema=["table", "columns", "recorded by", "doc"], orient="row")

@@ -1,4 +1,4 @@
-"""``tracekit stats``."""
+"""The command ``tracekit stats``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.cli.options import (
-    completes,
+    complete_names,
     from_option,
     limit_option,
-    load,
+    load_input,
+    parse_names,
     printing_options,
     quiet_option,
     rollup_options,
     selection_options,
-    split_names,
 )
-from tracekit.cli.output import progress, say
+from tracekit.cli.output import print_message, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,36 +36,36 @@ if TYPE_CHECKING:
 
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
 PROSE = ("advise", "expert-systems")
-"""Reports whose texts are sentences."""
+"""Reports that contain sentences, which are wrapped and never shortened."""
 ROWS_OF_ONE, ROWS_OF_SEVERAL = 30, 10
-"""Rows that are printed of a report on a terminal, by default."""
+"""Default number of rows per report on a terminal, for one report and for several."""
 
 
 def report_names() -> Iterable[str]:
-    """Names of the reports."""
-    return descriptions()
+    """Return the names of all reports."""
+    return report_descriptions()
 
 
-def descriptions() -> dict[str, str]:
-    """Return what each report shows, by name."""
+def report_descriptions() -> dict[str, str]:
+    """Return a one-line description of each report, by name."""
     from tracekit.core import reports
     from tracekit.core.dlprof.reports import DOCS, REPORTS
 
-    own = {name: report.doc for name, report in {**reports.REPORTS, **reports.EXTRA_REPORTS}.items()}
-    return own | {name: DOCS[name] for name in REPORTS}
+    docs = {name: report.doc for name, report in {**reports.REPORTS, **reports.EXTRA_REPORTS}.items()}
+    return docs | {name: DOCS[name] for name in REPORTS}
 
 
-def _list_reports(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
-    """Print the reports and end."""
-    if not wanted or context.resilient_parsing:
+def _list_reports(context: click.Context, _: click.Parameter, enabled: bool) -> None:  # noqa: FBT001 - click's signature
+    """Print the list of reports and exit, if ``--list`` is set."""
+    if not enabled or context.resilient_parsing:
         return
     import polars as pl
 
-    from tracekit.cli.output import page
+    from tracekit.cli.output import open_page
 
-    frame = pl.DataFrame(list(descriptions().items()), schema=["report", "shows"], orient="row")
-    with page() as out:
-        out.show(frame, "table", prose=["shows"])
+    frame = pl.DataFrame(list(report_descriptions().items()), schema=["report", "shows"], orient="row")
+    with open_page() as page:
+        page.print_frame(frame, "table", prose=["shows"])
     context.exit()
 
 
@@ -76,10 +76,10 @@ def _list_reports(context: click.Context, _: click.Parameter, wanted: bool) -> N
     "--report",
     "names",
     default=DEFAULT,
-    type=split_names,
+    type=parse_names,
     metavar="NAME[,NAME]",
-    shell_complete=completes(report_names),
-    help="Reports; what nsys prints by default if left out.",
+    shell_complete=complete_names(report_names),
+    help="Reports to print. The default is the reports that nsys prints by default.",
 )
 @click.option(
     "--list",
@@ -87,10 +87,13 @@ def _list_reports(context: click.Context, _: click.Parameter, wanted: bool) -> N
     is_eager=True,
     expose_value=False,
     callback=_list_reports,
-    help="List every report and what it shows, and exit.",
+    help="List all reports with a description, and exit.",
 )
 @from_option
-@limit_option("Number of rows to print of each report; 0 prints all. Some on a terminal if left out, else all.")
+@limit_option(
+    f"Number of rows to print of each report; 0 prints all. The default is {ROWS_OF_ONE} on a terminal "
+    f"({ROWS_OF_SEVERAL} for several reports), and all otherwise."
+)
 @selection_options
 @rollup_options
 @click.option(
@@ -98,7 +101,7 @@ def _list_reports(context: click.Context, _: click.Parameter, wanted: bool) -> N
     "graph",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="GraphDef or event file of the same program, whose nodes the report graph_summary looks for.",
+    help="TensorFlow graph or event file of the same program, whose nodes graph_summary joins with ops.",
 )
 @printing_options
 @quiet_option
@@ -114,112 +117,121 @@ def command(
     printing: Printing,
     quiet: bool,
 ) -> None:
-    """Print reports of nsys stats and of DLProf: their names, columns, order and numbers.
+    """Print reports with the same names, columns, order and numbers as in nsys stats and DLProf.
 
-    --list names them all. With --format csv the output is byte for byte what `nsys stats -f csv -r NAME` prints, or
-    what DLProf wrote. Old names (gpukernsum, …) work. Of several reports, csv and table print one after the other, json
-    an object of arrays, jsonl rows that name their report. A terminal gets one line per row, with long names shortened.
+    --list shows all reports. Old names such as gpukernsum are accepted. With --format csv, the output is identical to
+    that of `nsys stats -f csv -r NAME` or DLProf, byte for byte. Several reports are printed one after the other in csv
+    and tables, as an object of arrays in json, and as rows with a column for the report in jsonl. On a terminal, each
+    row takes one line, and long names are shortened.
     """
     from tracekit.trace import load as load_trace
 
-    with contextlib.ExitStack() as opened:
-        trace = opened.enter_context(load(path, from_))
-        chosen = roll_up(select(trace))
+    with contextlib.ExitStack() as stack:
+        trace = stack.enter_context(load_input(path, from_))
+        selected = roll_up(select(trace))
         if graph is not None:
-            chosen = chosen.join_graph(opened.enter_context(load_trace(graph)))
-            say(_matched(chosen), quiet=quiet)
-        with progress("computing", quiet=quiet) as tell:
+            selected = selected.join_graph(stack.enter_context(load_trace(graph)))
+            print_message(_graph_match_summary(selected), quiet=quiet)
+        with progress_bar("computing", quiet=quiet) as progress:
             reports = []
             for i, name in enumerate(names):
-                tell(i, len(names))
-                reports.append((name, chosen.report(name)))
-        rows = _limit(limit, printing, len(names))
-        with printing.page(of=chosen, limit=limit) as page:
-            _PRINTERS[printing.style](page, [(n, _head(r, rows)) for n, r in reports], printing)
-            if printing.is_for_people:
-                _remark(page, [(n, r) for n, r in reports if r.rows > rows > 0], rows)
+                progress(i, len(names))
+                reports.append((name, selected.report(name)))
+        rows = _rows_per_report(limit, printing, len(names))
+        with printing.open_page(selected, limit=limit) as page:
+            _PRINTERS[printing.style](page, [(n, _limit_rows(r, rows)) for n, r in reports], printing)
+            if printing.is_terminal_table:
+                _print_row_counts(page, [(n, r) for n, r in reports if r.rows > rows > 0], rows)
     for name, report in reports:
         if not report.rows:
-            say(f"{name}: no data, {_absence(trace, chosen)}", quiet=quiet)
+            print_message(f"{name}: no data, {_missing_data_reason(trace, selected)}", quiet=quiet)
 
 
-def _absence(trace: Trace, chosen: Trace) -> str:
-    """Say why a report may have no rows."""
-    if chosen is trace:
+def _missing_data_reason(trace: Trace, selected: Trace) -> str:
+    """Return why a report may have no rows."""
+    if selected is trace:
         return "the capture recorded nothing for it"
-    return "nothing that it shows is in the selection, or was recorded"
+    return "the selection excludes it or the capture recorded nothing for it"
 
 
-def _matched(joined: Trace) -> str:
-    """Say how many ops are in the graph, and which way they were found."""
-    ways = {row["match"]: row for row in joined.graph_matches().iter_rows(named=True)}
-    lost = ways.pop(None, {"ops": 0})["ops"]
-    ops, share = (sum(row[c] for row in ways.values()) for c in ("ops", "share"))
-    how = "".join(f", {row['ops']:,} by {way}" for way, row in ways.items())
-    return f"graph: {ops:,} of {ops + lost:,} ops are in it ({100 * share:.1f} % of GPU time){how}"
+def _graph_match_summary(joined: Trace) -> str:
+    """Describe how many ops the graph contains, by kind of match."""
+    matches = {row["match"]: row for row in joined.graph_matches().iter_rows(named=True)}
+    unmatched = matches.pop(None, {"ops": 0})["ops"]
+    ops, share = (sum(row[c] for row in matches.values()) for c in ("ops", "share"))
+    by_kind = "".join(f", {row['ops']:,} by {kind}" for kind, row in matches.items())
+    return f"graph: contains {ops:,} of {ops + unmatched:,} ops ({100 * share:.1f} % of GPU time){by_kind}"
 
 
-def _limit(limit: int | None, printing: Printing, reports: int) -> int:
+def _rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
     """Return how many rows of each report to print; 0 for all."""
     if limit is not None:
         return limit
-    return 0 if not printing.is_for_people else ROWS_OF_ONE if reports == 1 else ROWS_OF_SEVERAL
+    return 0 if not printing.is_terminal_table else ROWS_OF_ONE if reports == 1 else ROWS_OF_SEVERAL
 
 
-def _head(report: Report, rows: int) -> Report:
+def _limit_rows(report: Report, rows: int) -> Report:
+    """Return a report with its first rows only; with all rows if the number is 0."""
     return dataclasses.replace(report, data=report.data.head(rows)) if rows else report
 
 
-def _csv(page: Page, reports: Reports, printing: Printing) -> None:
+def _print_csv(page: Page, reports: Reports, printing: Printing) -> None:
     for i, (_, report) in enumerate((n, r) for n, r in reports if r.rows):
         if i:
             page.data.write(b"\n")
         if printing.spreadsheet:
-            page.show(report.frame(), "csv", spreadsheet=True)
+            page.print_frame(report.frame(), "csv", spreadsheet=True)
         else:
             report.csv(page.data)
 
 
-def _table(page: Page, reports: Reports, _: Printing) -> None:
+def _print_tables(page: Page, reports: Reports, _: Printing) -> None:
     for i, (name, report) in enumerate((n, r) for n, r in reports if r.rows):
         if i:
-            page.line()
+            page.print_line()
         if len(reports) > 1:
-            page.line(f"# {name}")
+            page.print_line(f"# {name}")
         frame = report.frame()
         if name in PROSE or page.width is None:
-            page.show(frame, "table", prose=frame.columns if name in PROSE else ())
-        elif omitted := page.rows(frame):
-            page.line(f"(left out: {', '.join(omitted)}; a wider terminal shows them, and --format csv)")
+            page.print_frame(frame, "table", prose=frame.columns if name in PROSE else ())
+        elif omitted := page.print_rows(frame):
+            page.print_line(f"(columns left out: {', '.join(omitted)}; widen the terminal or use --format csv)")
 
 
-def _remark(page: Page, cut: Reports, rows: int) -> None:
-    """Say which reports have more rows than were printed."""
-    listed = ", ".join(f"{name} has {report.rows:,}" for name, report in cut)
+def _print_row_counts(page: Page, limited: Reports, rows: int) -> None:
+    """Print the total number of rows of each report that has more rows than were printed."""
+    listed = ", ".join(f"{name} has {report.rows:,}" for name, report in limited)
     if listed:
-        page.line()
-        page.line(f"({rows:,} rows of each report; {listed}. -n 0 prints all)")
+        page.print_line()
+        page.print_line(f"(first {rows:,} rows of each report; {listed}; -n 0 prints all)")
 
 
-def _json(page: Page, reports: Reports, _: Printing) -> None:
+def _print_json(page: Page, reports: Reports, _: Printing) -> None:
     if len(reports) == 1:
-        page.show(reports[0][1].frame(), "json")
+        page.print_frame(reports[0][1].frame(), "json")
     else:
-        page.json({name: report.frame().to_dicts() for name, report in reports})
+        page.print_json({name: report.frame().to_dicts() for name, report in reports})
 
 
-def _jsonl(page: Page, reports: Reports, _: Printing) -> None:
+def _print_jsonl(page: Page, reports: Reports, _: Printing) -> None:
     import polars as pl
 
     for name, report in reports:
         frame = report.frame()
-        page.show(frame if len(reports) == 1 else frame.select(pl.lit(name).alias("report"), pl.all()), "jsonl")
+        page.print_frame(frame if len(reports) == 1 else frame.select(pl.lit(name).alias("report"), pl.all()), "jsonl")
 
 
-def _binary(page: Page, reports: Reports, printing: Printing) -> None:
+def _print_binary(page: Page, reports: Reports, printing: Printing) -> None:
     if len(reports) > 1:
-        raise click.UsageError(f"{printing.style} holds one report: choose it with -r")
-    page.show(reports[0][1].frame(), printing.style)
+        raise click.UsageError(f"{printing.style} output holds one report, not {len(reports)}: choose one with -r")
+    page.print_frame(reports[0][1].frame(), printing.style)
 
 
-_PRINTERS = {"csv": _csv, "table": _table, "json": _json, "jsonl": _jsonl, "parquet": _binary, "arrow": _binary}
+_PRINTERS = {
+    "csv": _print_csv,
+    "table": _print_tables,
+    "json": _print_json,
+    "jsonl": _print_jsonl,
+    "parquet": _print_binary,
+    "arrow": _print_binary,
+}

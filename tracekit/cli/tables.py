@@ -1,4 +1,4 @@
-"""``tracekit tables``."""
+"""The command ``tracekit tables``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import from_option, input_argument, load, printing_options
+from tracekit.cli.options import from_option, input_argument, load_input, printing_options
 
 if TYPE_CHECKING:
     from tracekit.cli.options import Printing
@@ -21,9 +21,9 @@ def command(*, path: Path, from_: str | None, printing: Printing) -> None:
     """List the tables of IN with their row counts."""
     import polars as pl
 
-    with load(path, from_) as trace:
+    with load_input(path, from_) as trace:
         declared, counts = [trace.schema(name) for name in trace.tables], trace.counts()
         rows = [(t.name, counts[t.name], len(t.columns), t.doc) for t in declared]
         frame = pl.DataFrame(rows, schema=["table", "rows", "columns", "doc"], orient="row")
-        with printing.page(of=trace) as page:
-            printing.show(page, frame, prose=["doc"])
+        with printing.open_page(trace) as page:
+            printing.print_frame(page, frame, prose=["doc"])

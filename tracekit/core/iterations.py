@@ -22,7 +22,7 @@ from tracekit.core import intervals
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.passes import BOUNDS, passes
 from tracekit.core.trees import ELLIPSIS
-from tracekit.errors import TracekitError, choices
+from tracekit.errors import TracekitError, choices_hint
 
 if TYPE_CHECKING:
     from tracekit.core.ops import Ops
@@ -135,7 +135,7 @@ def _called(ops: Ops, name: str) -> str:
     known = both.unique(maintain_order=True).head(_COMPARED).to_list()
     near = difflib.get_close_matches(name, known, n=1)
     listed = [*near, *(n for n in ops.ops["op_name"].cast(pl.String).unique(maintain_order=True) if n not in near)]
-    return choices("ops", listed[:_SHOWN], name) + (", …" if len(listed) > _SHOWN else "")
+    return choices_hint("ops", listed[:_SHOWN], name) + (", …" if len(listed) > _SHOWN else "")
 
 
 def _working(ops: Ops) -> pl.DataFrame:

@@ -1,1 +1,1 @@
-"""Exporters: one module or folder a format, each ending in ``EXPORTER = Exporter(...)``."""
+"""Exporters: one module or folder per format, each of which defines ``EXPORTER = Exporter(...)``."""

@@ -1,4 +1,4 @@
-"""Arrow IPC files: one file a table, with the declared schema; not compressed, so that readers can map them."""
+"""Export Arrow IPC files, one per table, with the declared schema and uncompressed for memory-mapping."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ BATCH_ROWS = 1 << 18
 
 
 def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
-    """Write one table; reading it gives the same rows, types and field metadata, dictionaries included."""
+    """Write one table to a file that keeps its rows, types, dictionaries and field metadata."""
     from pyarrow import ipc
 
     table = view.table(name)
-    done = 0
+    written = 0
     with path.open("wb") as file, ipc.new_file(file, table.schema) as writer:
         for batch in table.to_batches(BATCH_ROWS):
             writer.write_batch(batch)
-            done += batch.num_rows
-            progress(done, table.num_rows)
+            written += batch.num_rows
+            progress(written, table.num_rows)
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file is a table of this exporter: its schema names the table that the file is named as."""
+    """Return whether this exporter wrote a file: the file is named after the table that its schema names."""
     from pyarrow import ArrowException, ipc
 
     if path.suffix != ".arrow":
@@ -43,7 +43,7 @@ def wrote(path: Path) -> bool:
 
 EXPORTER = Exporter(
     "arrow",
-    "Arrow IPC files (Feather 2), one a table, to be memory-mapped",
+    "Arrow IPC files (Feather 2), one per table, uncompressed for memory-mapping",
     (".arrow", ".feather"),
     write_table=write_table,
     wrote=wrote,

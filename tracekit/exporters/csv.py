@@ -1,8 +1,8 @@
-"""CSV (RFC 4180, lines end in LF): one file a table, for spreadsheets and scripts.
+"""Export CSV files (RFC 4180, lines end in LF), one per table, for spreadsheets and scripts.
 
-A null is an empty field and an empty string is ``""``. Integers are exact, floats the shortest text that reads back the
-same, bytes are hexadecimal; types and units are not kept: take Parquet or Arrow for that. With the option
-``spreadsheet=yes`` a text that a spreadsheet would take for a formula gets an apostrophe before it.
+Null is an empty field, and an empty string is ``""``. Integers are exact, floats have the shortest text that reads back
+as the same value, and bytes are hexadecimal. CSV has no types and units; use Parquet or Arrow to keep them. With the
+option ``spreadsheet=yes``, text that a spreadsheet would interpret as a formula gets an apostrophe before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tracekit import schemas
 from tracekit.errors import UnknownFormatError
 from tracekit.forks import check_polars
 from tracekit.registry import Exporter
-from tracekit.text import without_formulas
+from tracekit.text import escape_formulas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
     from tracekit.registry import Progress, View
 
-OPTIONS = {"spreadsheet": "yes puts an apostrophe before text that looks like a formula; no if left out"}
+OPTIONS = {"spreadsheet": "yes or no (default): put an apostrophe before text that looks like a formula"}
 
 
 def write_table(view: View, name: str, path: Path, progress: Progress, *, spreadsheet: bool = False) -> None:
-    """Write one table with a header line."""
+    """Write one table as CSV with a header."""
     import polars as pl
 
     check_polars()
     frame = pl.DataFrame(view.chunked_table(name)).with_columns(pl.col(pl.Binary).bin.encode("hex"))
-    with path.open("wb") as file:  # a path that is not UTF-8 means nothing to polars
-        (without_formulas(frame) if spreadsheet else frame).lazy().sink_csv(file, maintain_order=True)
+    with path.open("wb") as file:  # polars cannot open paths that are not UTF-8
+        (escape_formulas(frame) if spreadsheet else frame).lazy().sink_csv(file, maintain_order=True)
     progress(frame.height, frame.height)
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file is a table of this exporter: its name and its header are those of a declared table."""
+    """Return whether this exporter wrote a file: its name and header are those of a declared table."""
     table = schemas.tables().get(path.stem)
     if path.suffix != ".csv" or table is None:
         return False
@@ -49,24 +49,26 @@ def wrote(path: Path) -> bool:
         return False
 
 
-def _configured(options: Mapping[str, str]) -> Exporter:
-    """Set options.
+def _configure(options: Mapping[str, str]) -> Exporter:
+    """Return the exporter with some options set.
 
     Raises:
-        UnknownFormatError: One has no such value.
+        UnknownFormatError: The value of an option is invalid.
     """
     value = options.get("spreadsheet", "no")
     if value not in ("yes", "no"):
-        raise UnknownFormatError(f"spreadsheet={value!r} is unknown", hint="spreadsheet: yes, no")
+        raise UnknownFormatError(
+            f"spreadsheet={value!r} is not a valid option", hint="use spreadsheet=yes or spreadsheet=no"
+        )
     return Exporter(
         "csv",
-        "CSV with a header, one file a table",
+        "CSV with a header, one file per table",
         (".csv",),
         write_table=functools.partial(write_table, spreadsheet=value == "yes"),
         options=OPTIONS,
-        configure=_configured,
+        configure=_configure,
         wrote=wrote,
     )
 
 
-EXPORTER = _configured({})
+EXPORTER = _configure({})

@@ -1,8 +1,8 @@
-"""The SQLite database of DLProf 1.8.0, which its viewer opens.
+"""Export the SQLite database of DLProf 1.8.0, which the DLProf viewer opens.
 
-Tables and views are those of ``schemas/dlprof``; what is in them is the trace's ``model("dlprof")``. Rows go in without
-becoming Python objects, by ADBC, table by table in the order in which DLProf fills them; indexes and views come after.
-Who made the database, where, when and by which command is empty unless it is given as an option.
+``schemas/dlprof`` declares the tables and views, and ``model("dlprof")`` of the trace contains the rows. ADBC inserts
+them without converting them to Python objects, in the table order of DLProf. Indexes and views are created afterwards.
+The user, host, time and command are empty unless they are set by options.
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ if TYPE_CHECKING:
 
 OPTIONS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "profile-name": (
-        "name of the profile, which the viewer shows",
+        "name of the profile in the viewer",
         (("read_only_system_config", "profile_name"), ("read_only_model_info", "profile_name")),
     ),
-    "command": ("command line that was profiled", (("read_only_system_config", "original_command"),)),
-    "dlprof-version": ("version of DLProf to name, v1.8.0", (("read_only_system_config", "dlprof_version"),)),
-    "dlprof-build": ("build of DLProf to name", (("read_only_system_config", "dlprof_build"),)),
-    "user": ("who made the database", (("aggregations", "server_user_name"),)),
-    "host": ("where it was made", (("aggregations", "server_host_name"),)),
-    "time": ("when it was made, YYYY-MM-DD HH:MM:SS", (("aggregations", "start_timestamp"),)),
+    "command": ("profiled command line", (("read_only_system_config", "original_command"),)),
+    "dlprof-version": ("DLProf version to record, such as v1.8.0", (("read_only_system_config", "dlprof_version"),)),
+    "dlprof-build": ("DLProf build to record", (("read_only_system_config", "dlprof_build"),)),
+    "user": ("name of the user", (("aggregations", "server_user_name"),)),
+    "host": ("name of the host", (("aggregations", "server_host_name"),)),
+    "time": ("time of creation, YYYY-MM-DD HH:MM:SS", (("aggregations", "start_timestamp"),)),
 }
 _BATCH_ROWS = 1 << 17
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
-    """Write the database."""
-    tables = _named(view.model("dlprof"), options or {})
-    total, done = sum(f.height for f in tables.values()), 0
-    with _Target(path) as target:
-        target.run("tables")
+    """Write a trace as a DLProf database."""
+    tables = _apply_options(view.model("dlprof"), options or {})
+    total, written = sum(f.height for f in tables.values()), 0
+    with _Database(path) as database:
+        database.run_scripts("tables")
         for name, rows in tables.items():
             for batch in rows.iter_slices(_BATCH_ROWS) if rows.height else ():
-                target.insert(name, batch)
-                done += batch.height
-                progress(done, total)
-        target.run("indexes", "views")
+                database.insert(name, batch)
+                written += batch.height
+                progress(written, total)
+        database.run_scripts("indexes", "views")
 
 
-def _named(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> dict[str, pl.DataFrame]:
-    """Put options in their places."""
+def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> dict[str, pl.DataFrame]:
+    """Return the tables with the values of options in their columns."""
     import polars as pl
 
-    made = dict(tables)
+    updated = dict(tables)
     for name, value in options.items():
         for table, column in OPTIONS[name][1]:
-            made[table] = made[table].with_columns(pl.lit(value).alias(column))
-    return made
+            updated[table] = updated[table].with_columns(pl.lit(value).alias(column))
+    return updated
 
 
-class _Target(contextlib.AbstractContextManager["_Target"]):
+class _Database(contextlib.AbstractContextManager["_Database"]):
     """A database that is being written."""
 
     def __init__(self, path: Path) -> None:
@@ -74,10 +74,10 @@ class _Target(contextlib.AbstractContextManager["_Target"]):
         self.path = path
         length = len(os.fsencode(os.path.realpath(path)))
         if length > LONGEST_SQLITE_PATH:
-            longest = f"SQLite opens no path of more than {LONGEST_SQLITE_PATH} bytes"
-            what = f"cannot be written: {longest}, and this needs {length}"
-            raise ExportError(what, path=path, hint="choose a shorter path")
-        with self._failing():
+            limit = f"SQLite paths have at most {LONGEST_SQLITE_PATH} bytes"
+            message = f"cannot be written: the path has {length} bytes, but {limit}"
+            raise ExportError(message, path=path, hint="choose a shorter path")
+        with self._translate_errors():
             self.connection = dbapi.connect(path.absolute().as_uri(), autocommit=True)
 
     def __enter__(self) -> Self:
@@ -87,53 +87,58 @@ class _Target(contextlib.AbstractContextManager["_Target"]):
     def __exit__(self, *_: object) -> None:
         self.connection.close()
 
-    def run(self, *files: str) -> None:
-        """Run the statements of files of ``schemas/dlprof``."""
-        texts = [(schemas.FOLDER / "dlprof" / f"{name}.sql").read_text("utf-8") for name in files]
-        plain = ["\n".join(line for line in t.splitlines() if not line.startswith("--")) for t in texts]
-        self._execute("BEGIN", *(s for t in plain for s in t.split(";") if s.strip()), "COMMIT")
+    def run_scripts(self, *files: str) -> None:
+        """Run the SQL statements in files of ``schemas/dlprof``."""
+        scripts = [(schemas.FOLDER / "dlprof" / f"{name}.sql").read_text("utf-8") for name in files]
+        uncommented = ["\n".join(line for line in t.splitlines() if not line.startswith("--")) for t in scripts]
+        self._execute("BEGIN", *(s for t in uncommented for s in t.split(";") if s.strip()), "COMMIT")
 
     def insert(self, table: str, rows: pl.DataFrame) -> None:
-        """Add rows to a table."""
-        with self._failing(), self.connection.cursor() as cursor:
+        """Insert rows into a table."""
+        with self._translate_errors(), self.connection.cursor() as cursor:
             cursor.execute("BEGIN")
-            cursor.adbc_ingest(table, _storable(rows), mode="append")
+            cursor.adbc_ingest(table, _to_sqlite_types(rows), mode="append")
             cursor.execute("COMMIT")
 
     def _execute(self, *statements: str) -> None:
-        with self._failing(), self.connection.cursor() as cursor:
+        """Run SQL statements."""
+        with self._translate_errors(), self.connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
 
     @contextlib.contextmanager
-    def _failing(self) -> Any:
+    def _translate_errors(self) -> Any:
+        """Raise errors of the driver as an ``ExportError``."""
         from adbc_driver_manager import dbapi
 
         try:
             yield
         except dbapi.Error as e:
-            full = "disk is full" in str(e) or "I/O error" in str(e)
-            hint = "make room on the disk, or choose another folder" if full else "choose another folder"
+            is_full = "disk is full" in str(e) or "I/O error" in str(e)
+            hint = "make room on the disk, or choose another folder" if is_full else "choose another folder"
             raise ExportError(f"cannot be written: {str(e).splitlines()[0]}", path=self.path, hint=hint) from e
 
 
-def _storable(rows: pl.DataFrame) -> Any:
-    """Turn rows into Arrow as SQLite takes it: plain integers, reals and texts."""
+def _to_sqlite_types(rows: pl.DataFrame) -> Any:
+    """Convert rows to an Arrow table with the types of SQLite: int64, float and string."""
     import polars as pl
 
-    kinds = {t: pl.Int64 if t.is_integer() else pl.String for t in rows.dtypes if not t.is_float()}
-    return rows.with_columns(pl.col(c).cast(kinds[t]) for c, t in rows.schema.items() if t in kinds).to_arrow()
+    sqlite_types = {t: pl.Int64 if t.is_integer() else pl.String for t in rows.dtypes if not t.is_float()}
+    return rows.with_columns(
+        pl.col(c).cast(sqlite_types[t]) for c, t in rows.schema.items() if t in sqlite_types
+    ).to_arrow()
 
 
-def _exporter(options: Mapping[str, str]) -> Exporter:
+def _configure(options: Mapping[str, str]) -> Exporter:
+    """Return the exporter with some options set."""
     return Exporter(
         "dlprof-db",
-        "Database of DLProf 1.8, for its viewer",
+        "DLProf 1.8 database for the DLProf viewer",
         (".dldb.sqlite",),
         write=functools.partial(write, options=options),
         options={name: doc for name, (doc, _) in OPTIONS.items()},
-        configure=_exporter,
+        configure=_configure,
     )
 
 
-EXPORTER = _exporter({})
+EXPORTER = _configure({})

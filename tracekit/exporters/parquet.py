@@ -1,4 +1,4 @@
-"""Parquet: one file a table, compressed with zstd, with the declared Arrow schema."""
+"""Export Parquet files, one per table, compressed with zstd, with the declared Arrow schema."""
 
 from __future__ import annotations
 
@@ -14,38 +14,41 @@ if TYPE_CHECKING:
 
     from tracekit.registry import Progress, View
 
-GROUP_ROWS, MANY_TEXTS = 1 << 18, 1 << 15
+GROUP_ROWS, MAX_DICTIONARY_VALUES = 1 << 18, 1 << 15
 
 
 def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
-    """Write one table; reading it gives the same rows, types and field metadata, dictionaries included."""
+    """Write one table to a file that keeps its rows, types, dictionaries and field metadata."""
     from pyarrow import parquet
 
     table = view.chunked_table(name)
-    repeating = _repeating(table)
-    for column in repeating:
+    dictionary_columns = _dictionary_columns(table)
+    for column in dictionary_columns:
         table = table.set_column(
             table.column_names.index(column), table.field(column), table[column].unify_dictionaries()
         )
-    options = {"compression": "zstd", "use_dictionary": repeating}
+    options = {"compression": "zstd", "use_dictionary": dictionary_columns}
     with path.open("wb") as file, parquet.ParquetWriter(file, table.schema, **options) as writer:
-        for at in range(0, table.num_rows, GROUP_ROWS):
-            writer.write_table(table.slice(at, GROUP_ROWS))
-            progress(min(at + GROUP_ROWS, table.num_rows), table.num_rows)
+        for offset in range(0, table.num_rows, GROUP_ROWS):
+            writer.write_table(table.slice(offset, GROUP_ROWS))
+            progress(min(offset + GROUP_ROWS, table.num_rows), table.num_rows)
 
 
-def _repeating(table: pa.Table) -> list[str]:
-    """Return the columns that are worth a dictionary in the file: each row group holds the whole one again."""
+def _dictionary_columns(table: pa.Table) -> list[str]:
+    """Return the columns to dictionary-encode in the file.
+
+    Columns with large dictionaries are excluded, because every row group contains the whole dictionary again.
+    """
     import pyarrow as pa
 
-    def texts(column: pa.ChunkedArray) -> int:
+    def dictionary_size(column: pa.ChunkedArray) -> int:
         return sum(len(c.dictionary) for c in column.chunks) if pa.types.is_dictionary(column.type) else 0
 
-    return [name for name in table.column_names if texts(table[name]) <= MANY_TEXTS]
+    return [name for name in table.column_names if dictionary_size(table[name]) <= MAX_DICTIONARY_VALUES]
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file is a table of this exporter: its schema names the table that the file is named as."""
+    """Return whether this exporter wrote a file: the file is named after the table that its schema names."""
     from pyarrow import ArrowException, parquet
 
     if path.suffix != ".parquet":
@@ -59,7 +62,7 @@ def wrote(path: Path) -> bool:
 
 EXPORTER = Exporter(
     "parquet",
-    "Parquet (zstd), one file a table, with the declared Arrow schema",
+    "Parquet (zstd), one file per table, with the declared Arrow schema",
     (".parquet",),
     write_table=write_table,
     wrote=wrote,

@@ -74,7 +74,7 @@ class OpenedFile:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The file or folder, which no output may replace."""
-        return (Input.of(self.path),)
+        return (Input.from_path(self.path),)
 
     def open(self) -> Capture:
         """Open the file again.

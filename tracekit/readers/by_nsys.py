@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import interrupts
-from tracekit.errors import TracekitError, shown
+from tracekit.errors import TracekitError, printable_path
 from tracekit.registry import Capture, Source
 from tracekit.targets import workspace
 
@@ -90,7 +90,7 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
         TracekitError: The export fails.
     """
     target = folder / "export.sqlite"
-    hint = f"run it to see why: nsys export --type sqlite {shown(source.path)}"
+    hint = f"run it to see why: nsys export --type sqlite {printable_path(source.path)}"
     try:
         status = _run_silently([tool, "export", "--type=sqlite", f"--output={target}", str(source.path.absolute())])
     except OSError as e:

@@ -1,8 +1,8 @@
-"""Outputs: written whole or not at all, and never in place of anything that must not be lost.
+"""Write outputs atomically, and never replace data that must not be lost.
 
-A new file or folder is written in a workspace beside its target and renamed when it is complete. What is in the
-target's place is replaced only if the user asked for that, and only like by like: a file by a file, and a folder by a
-folder if tracekit itself wrote everything in it. An input is never replaced, nor a folder that an input lies in.
+A new file or folder is written in a workspace next to its target and renamed when it is complete. An existing target is
+replaced only if the user asked for it: a file only by a file, and a folder only by a folder and only if tracekit wrote
+everything in it. An input is never replaced, nor a folder that contains an input.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Input", "output", "workspace"]
+__all__ = ["Input", "atomic_output", "workspace"]
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def output(
+def atomic_output(
     path: str | os.PathLike[str],
     *,
     is_ours: Callable[[Path], bool] | None = None,
     overwrite: bool = False,
     inputs: Sequence[Input] = (),
 ) -> Iterator[Path]:
-    """Give a path to write to; on success it takes the place of the target, on failure nothing remains.
+    """Yield a temporary path to write to; rename it to the target on success, and delete it on failure.
 
     Args:
         path: The target. A symbolic link is followed.
-        is_ours: Whether a file in a folder is one that tracekit wrote; None if a file is written, not a folder.
-        overwrite: Replace a file, or a folder that holds nothing but what tracekit wrote.
-        inputs: What is being read, which is never replaced.
+        is_ours: Function that returns whether tracekit wrote a file in a folder; None if the output is a file.
+        overwrite: Whether to replace an existing file, or a folder that contains only files that tracekit wrote.
+        inputs: The files and folders that are read, which are never replaced.
 
     Yields:
-        A path beside the target, at which nothing exists yet.
+        A path next to the target that does not exist yet.
 
     Raises:
-        ExportError: The target exists and is not to be replaced, or cannot be written.
+        ExportError: The target exists and may not be replaced, or cannot be written.
     """
     target = Target(path, is_ours=is_ours, overwrite=overwrite, inputs=inputs)
-    with _errors_name(target), contextlib.ExitStack() as stack:
+    with _name_target_in_errors(target), contextlib.ExitStack() as stack:
         target.check()
-        room = stack.enter_context(workspace(target.place.parent))
-        new = room / "new" / target.place.name
+        folder = stack.enter_context(workspace(target.resolved.parent))
+        new = folder / "new" / target.resolved.name
         new.parent.mkdir()
         yield new
         target.check()
         with interrupts.completing():
-            target.put(new, aside=room)
+            target.put(new, workspace=folder)
 
 
 @contextlib.contextmanager
-def _errors_name(target: Target) -> Iterator[None]:
-    """Turn what the system and exporters say of a path in the workspace into an error that names the target."""
+def _name_target_in_errors(target: Target) -> Iterator[None]:
+    """Raise errors of the system and of exporters about a path in the workspace as errors that name the target."""
     try:
         yield
     except ExportError as e:
@@ -71,6 +71,8 @@ def _errors_name(target: Target) -> Iterator[None]:
             raise
         raise ExportError(e.message, path=target.path, hint=e.hint) from e
     except OSError as e:
-        no_room = e.errno in _NO_ROOM or any(os.strerror(n) in str(e) for n in _NO_ROOM)  # polars has only the words
-        hint = "make room on the disk, or choose another folder" if no_room else "choose another name or folder"
+        is_full = e.errno in _DISK_FULL or any(
+            os.strerror(n) in str(e) for n in _DISK_FULL
+        )  # polars raises errors without a number
+        hint = "make room on the disk, or choose another folder" if is_full else "choose another name or folder"
         raise ExportError(f"cannot be written: {e.strerror or e}", path=target.path, hint=hint) from e

@@ -1,4 +1,4 @@
-"""Inputs of a command, recognised by device and inode under whatever name."""
+"""The inputs of a command, identified by device and inode whatever path leads to them."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ class Input:
     identity: Identity | None
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the input at a path."""
+    def from_path(cls, path: str | os.PathLike[str]) -> Self:
+        """Return a file or folder as an input."""
         absolute = Path(path).absolute()
         return cls(absolute, _identity(absolute))
 
-    def is_or_holds(self, file: os.stat_result) -> bool:
-        """Return whether a file is this input, or one of the files in this folder, however deep."""
-        wanted = (file.st_dev, file.st_ino)
-        return wanted in (self.identity, _identity(self.path)) or wanted in _files(self.path)
+    def is_or_contains(self, file: os.stat_result) -> bool:
+        """Return whether a file is this input, or is in this folder at any depth."""
+        identity = (file.st_dev, file.st_ino)
+        return identity in (self.identity, _identity(self.path)) or identity in _file_identities(self.path)
 
-    def lies_in(self, folder: os.stat_result) -> bool:
-        """Return whether a folder is this input, or this input lies in it, however deep."""
-        wanted = (folder.st_dev, folder.st_ino)
+    def is_inside(self, folder: os.stat_result) -> bool:
+        """Return whether a folder is this input, or contains it at any depth."""
+        identity = (folder.st_dev, folder.st_ino)
         real = Path(os.path.realpath(self.path))
-        return wanted == self.identity or any(_identity(p) == wanted for p in (real, *real.parents))
+        return identity == self.identity or any(_identity(p) == identity for p in (real, *real.parents))
 
 
 def _identity(path: Path) -> Identity | None:
+    """Return the device and inode of a path; None if it cannot be read."""
     try:
         status = path.stat()
     except OSError:
@@ -52,8 +53,8 @@ def _identity(path: Path) -> Identity | None:
     return status.st_dev, status.st_ino
 
 
-def _files(folder: Path) -> Iterator[Identity]:
-    """Yield the files in a folder and in the folders in it; links to files count as what they lead to."""
+def _file_identities(folder: Path) -> Iterator[Identity]:
+    """Yield the identity of every file in a folder at any depth, following symbolic links to files."""
     for parent, _, names in os.walk(folder):
         for name in names:
             identity = _identity(Path(parent, name))

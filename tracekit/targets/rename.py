@@ -1,4 +1,4 @@
-"""Renaming that replaces nothing, and exchanging two paths in one step, where the system can."""
+"""Rename without replacing, and exchange two paths atomically, if the system supports it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MACOS = {"noreplace": 4, "exchange": 2}
 
 
 def rename_new(source: Path, target: Path) -> None:
-    """Rename a file or folder to a path at which nothing exists.
+    """Rename a file or folder to a path that must not exist.
 
     Raises:
-        FileExistsError: Something does.
+        FileExistsError: The target exists.
     """
-    if _renamed(source, target, "noreplace"):
+    if _rename_with_flag(source, target, "noreplace"):
         return
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
@@ -33,13 +33,13 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two paths so that at every moment something is at both; return whether the system can do that."""
-    return _renamed(one, other, "exchange")
+    """Exchange two paths atomically; return False if the system does not support it."""
+    return _rename_with_flag(one, other, "exchange")
 
 
-def _renamed(source: Path, target: Path, flag: str) -> bool:
-    """Rename with a flag; return False if the system or the file system knows no such flag."""
-    rename = _system_call()
+def _rename_with_flag(source: Path, target: Path, flag: str) -> bool:
+    """Rename with a flag; return False if the system or the file system does not support the flag."""
+    rename = _rename_function()
     if rename is None:
         return False
     ctypes.set_errno(0)
@@ -52,8 +52,8 @@ def _renamed(source: Path, target: Path, flag: str) -> bool:
 
 
 @functools.cache
-def _system_call() -> Callable[[bytes, bytes, str], int] | None:
-    """Return the function of the C library that renames with flags; None if it has none."""
+def _rename_function() -> Callable[[bytes, bytes, str], int] | None:
+    """Return the function of the C library that renames with flags; None if there is none."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         if sys.platform == "darwin":

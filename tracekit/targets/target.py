@@ -1,4 +1,4 @@
-"""The place of an output: what may be replaced there, and how it is."""
+"""Check whether an output may replace an existing file or folder, and replace it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError
-from tracekit.files import kind_of
+from tracekit.files import special_file_kind
 from tracekit.targets.rename import exchange, rename_new
 from tracekit.targets.workspaces import REPLACED
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from tracekit.targets.inputs import Input
 
 _OTHER_NAME = "choose another name"
-_SHOWN, _MOST_NAMES = 3, 100
+_MAX_NAMES_IN_MESSAGE, _MAX_NAMES = 3, 100
 
 
 class Target:
-    """Where an output goes.
+    """The file or folder that an output will be renamed to.
 
     Attributes:
-        path: The path as the user gave it.
-        place: The absolute path that it leads to.
+        path: The path as the user wrote it.
+        resolved: The absolute path, with symbolic links resolved.
     """
 
     def __init__(
@@ -40,95 +40,102 @@ class Target:
         inputs: Sequence[Input],
     ) -> None:
         self.path = Path(path)
-        self.place = _place(self.path)
+        self.resolved = _resolve(self.path)
         self._is_ours = is_ours
         self._overwrite = overwrite
         self._inputs = inputs
 
     def check(self) -> None:
-        """Check that the output may take this place.
+        """Check that the output may be written to this path.
 
         Raises:
-            ExportError: Something is there that is not to be replaced, or there is no folder for it.
+            ExportError: The path exists and may not be replaced, or its folder does not exist.
         """
-        there = self._status()
-        if there is None:
-            if not self.place.parent.is_dir():
-                raise self._refused("its folder does not exist", f"create {self.place.parent}")
-        elif stat.S_ISDIR(there.st_mode):
-            self._check_folder(there)
+        existing = self._status()
+        if existing is None:
+            if not self.resolved.parent.is_dir():
+                raise self._error("its folder does not exist", f"create {self.resolved.parent}")
+        elif stat.S_ISDIR(existing.st_mode):
+            self._check_folder(existing)
         else:
-            self._check_file(there)
+            self._check_file(existing)
 
-    def put(self, new: Path, *, aside: Path) -> None:
-        """Put the complete output in its place: at every moment either what was there or the output is there.
+    def put(self, new: Path, *, workspace: Path) -> None:
+        """Rename the complete output to this path, so that at any time either the old or the new output exists.
 
         Args:
             new: The output.
-            aside: A folder on the same file system that takes what was there.
+            workspace: A folder on the same file system for the old target.
         """
         if not self._overwrite:
-            rename_new(new, self.place)
+            rename_new(new, self.resolved)
         elif self._is_ours is None or self._status() is None:
-            new.replace(self.place)
-        elif not exchange(new, self.place):
-            self._put_in_two_steps(new, aside)
+            new.replace(self.resolved)
+        elif not exchange(new, self.resolved):
+            self._put_in_two_renames(new, workspace)
 
-    def _put_in_two_steps(self, new: Path, aside: Path) -> None:
-        """Replace a folder where two paths cannot be exchanged; the workspace puts the old one back if that fails."""
-        old = aside / REPLACED / self.place.name
+    def _put_in_two_renames(self, new: Path, workspace: Path) -> None:
+        """Replace a folder if paths cannot be exchanged; cleaning up the workspace restores the old one on failure."""
+        old = workspace / REPLACED / self.resolved.name
         old.parent.mkdir()
-        self.place.rename(old)
+        self.resolved.rename(old)
         try:
-            new.rename(self.place)
+            new.rename(self.resolved)
         except BaseException:
             with contextlib.suppress(OSError):
-                rename_new(old, self.place)
+                rename_new(old, self.resolved)
             raise
 
-    def _check_file(self, there: os.stat_result) -> None:
-        if (kind := kind_of(there.st_mode)) is not None:
-            raise self._refused(f"is {kind}, and only files are replaced", "choose another name; - is standard output")
-        if (read := next((i for i in self._inputs if i.is_or_holds(there)), None)) is not None:
-            own = read.identity == (there.st_dev, there.st_ino)
-            raise self._refused("is the file being read" if own else "is part of the input", _OTHER_NAME)
+    def _check_file(self, existing: os.stat_result) -> None:
+        """Check that an existing path that is not a folder may be replaced."""
+        if (kind := special_file_kind(existing.st_mode)) is not None:
+            raise self._error(
+                f"is {kind}, and only regular files are replaced", "choose another name; - is standard output"
+            )
+        if (read := next((i for i in self._inputs if i.is_or_contains(existing)), None)) is not None:
+            is_input = read.identity == (existing.st_dev, existing.st_ino)
+            raise self._error("is the file being read" if is_input else "is part of the input", _OTHER_NAME)
         self._check_overwrite()
         if self._is_ours is not None:
-            raise self._refused("is a file, and the output is a folder", _OTHER_NAME)
+            raise self._error("is a file, and the output is a folder", _OTHER_NAME)
 
-    def _check_folder(self, there: os.stat_result) -> None:
-        if any(i.lies_in(there) for i in self._inputs):
-            raise self._refused("holds the input", _OTHER_NAME)
+    def _check_folder(self, existing: os.stat_result) -> None:
+        """Check that an existing folder may be replaced."""
+        if any(i.is_inside(existing) for i in self._inputs):
+            raise self._error("contains the input", _OTHER_NAME)
         if self._is_ours is None:
-            raise self._refused("is a folder, and the output is a file", "give the name of a file")
+            raise self._error("is a folder, and the output is a file", "give the name of a file")
         self._check_overwrite()
-        if foreign := self._foreign(self._is_ours):
-            names = ", ".join(foreign[:_SHOWN]) + (", …" if len(foreign) > _SHOWN else "")
-            what = f"is a folder that holds more than tracekit wrote: {names}"
-            raise self._refused(what, "choose another name, or delete the folder yourself")
+        if foreign := self._foreign_names(self._is_ours):
+            names = ", ".join(foreign[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(foreign) > _MAX_NAMES_IN_MESSAGE else "")
+            message = f"is a folder with files that tracekit did not write: {names}"
+            raise self._error(message, "choose another name, or delete the folder yourself")
 
-    def _foreign(self, is_ours: Callable[[Path], bool]) -> list[str]:
-        """Return some names of what is in the folder and not a file that tracekit wrote."""
-        with os.scandir(self.place) as entries:
+    def _foreign_names(self, is_ours: Callable[[Path], bool]) -> list[str]:
+        """Return the names of some entries of the folder that tracekit did not write."""
+        with os.scandir(self.resolved) as entries:
             foreign = (e.name for e in entries if not (e.is_file(follow_symlinks=False) and is_ours(Path(e.path))))
-            return sorted(itertools.islice(foreign, _MOST_NAMES))
+            return sorted(itertools.islice(foreign, _MAX_NAMES))
 
     def _check_overwrite(self) -> None:
+        """Raise an error unless an existing target may be replaced."""
         if not self._overwrite:
-            raise self._refused("exists already", "overwrite it with -f, or overwrite=True")
+            raise self._error("exists already", "overwrite it with -f or overwrite=True")
 
     def _status(self) -> os.stat_result | None:
+        """Return the status of the target; None if it does not exist."""
         try:
-            return self.place.stat()
+            return self.resolved.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _refused(self, what: str, hint: str) -> ExportError:
-        return ExportError(what, path=self.path, hint=hint)
+    def _error(self, message: str, hint: str) -> ExportError:
+        """Return an error that names the path as the user wrote it."""
+        return ExportError(message, path=self.path, hint=hint)
 
 
-def _place(path: Path) -> Path:
-    """Return where a path leads: links are followed, and the last part is a name."""
+def _resolve(path: Path) -> Path:
+    """Return the absolute path with symbolic links resolved; its last part need not exist."""
     if os.path.islink(path) or path.name in ("", ".."):  # noqa: PTH114 - Path.is_symlink raises for long names
         return Path(os.path.realpath(path))
     return Path(os.path.realpath(path.parent)) / path.name

@@ -1,4 +1,4 @@
-"""Private folders in which output is prepared, and which leave nothing behind, even after the process was killed."""
+"""Hidden temporary folders for output, which are cleaned up even after a process was killed."""
 
 from __future__ import annotations
 
@@ -19,105 +19,105 @@ from tracekit.targets.rename import rename_new
 
 try:
     import fcntl
-except ImportError:  # a system without locks of this kind: nothing that is left behind is cleared there
+except ImportError:  # without locks, abandoned workspaces cannot be detected and stay
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPLACED = "replaced"
-"""What is replaced lies here for the moment that it is in neither place."""
-_LOCK = "lock"
+"""Folder in a workspace for the old target between two renames."""
+_LOCK_FILE = "lock"
 _NAME = re.compile(r"\.tracekit-[0-9a-f]{8}\.partial")
 _ATTEMPTS = 100
-_UNFINISHED_S = 60.0
+_CREATION_TIME_S = 60.0
 _PAUSE_S = 0.01
 
 
 @contextlib.contextmanager
 def workspace(parent: Path) -> Iterator[Path]:
-    """Create a private folder, and delete it at the end, also if a signal ends the program.
+    """Create a temporary folder, and delete it at the end, even if a signal ends the program.
 
-    What processes that were killed left in the same parent is deleted first. A lock, which ends with the process that
-    holds it, tells that from the folder of a process that is still at work.
+    Workspaces that killed processes left in the same parent are deleted first. They are distinguished from workspaces
+    in use by a lock, which the system releases when the process ends.
 
     Args:
-        parent: The folder to create it in.
+        parent: The folder in which the workspace is created.
 
     Yields:
-        Its path.
+        The path of the workspace.
 
     Raises:
-        OSError: It cannot be created.
+        OSError: The workspace cannot be created.
     """
-    _clear(parent)
+    _delete_abandoned(parent)
     for _ in range(_ATTEMPTS):
-        room = parent / f".tracekit-{secrets.token_hex(4)}.partial"
-        with interrupts.cleaning_up(functools.partial(_remove, room)), contextlib.ExitStack() as stack:
-            stack.callback(_remove, room)
-            room.mkdir(0o700)
-            if _is_locked(room, stack):
-                yield room
+        folder = parent / f".tracekit-{secrets.token_hex(4)}.partial"
+        with interrupts.cleaning_up(functools.partial(_remove, folder)), contextlib.ExitStack() as stack:
+            stack.callback(_remove, folder)
+            folder.mkdir(0o700)
+            if _lock(folder, stack):
+                yield folder
                 return
     raise OSError(errno.EAGAIN, "other processes keep deleting its temporary folders")
 
 
 def is_in_workspace(path: str) -> bool:
-    """Return whether a path leads into a workspace."""
+    """Return whether a path is in a workspace."""
     return any(_NAME.fullmatch(part) for part in Path(path).parts)
 
 
-def _is_locked(room: Path, stack: contextlib.ExitStack) -> bool:
-    """Lock a workspace for as long as the stack is open; return False if another process is already deleting it."""
+def _lock(folder: Path, stack: contextlib.ExitStack) -> bool:
+    """Lock a workspace until the stack is closed; return False if another process is already deleting it."""
     if fcntl is None:
         return True
     try:
-        lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         stack.callback(os.close, lock)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, FileNotFoundError):
         return False
-    except OSError:  # a file system without locks: nothing is cleared there
+    except OSError:  # without locks, other processes do not delete it either
         return True
-    return os.path.lexists(room / _LOCK)
+    return os.path.lexists(folder / _LOCK_FILE)
 
 
-def _clear(parent: Path) -> None:
-    """Delete the workspaces that nobody holds any more."""
+def _delete_abandoned(parent: Path) -> None:
+    """Delete the workspaces in a folder whose processes have ended."""
     if fcntl is None:
         return
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
-        left = [Path(e.path) for e in entries if _NAME.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
-        for room in left:
+        candidates = [Path(e.path) for e in entries if _NAME.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
+        for folder in candidates:
             with contextlib.suppress(OSError):
-                _clear_one(room)
+                _delete_if_abandoned(folder)
 
 
-def _clear_one(room: Path) -> None:
-    """Delete a workspace if it is ours and nobody holds its lock."""
-    if room.lstat().st_uid != os.geteuid():
+def _delete_if_abandoned(folder: Path) -> None:
+    """Delete a workspace if it belongs to this user and its lock is free."""
+    if folder.lstat().st_uid != os.geteuid():
         return
     try:
-        lock = os.open(room / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:  # just being created, or killed in that moment
-        if time.time() - room.lstat().st_mtime > _UNFINISHED_S:
-            _remove(room)
+        lock = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:  # it is being created, or its process was killed before it created the lock
+        if time.time() - folder.lstat().st_mtime > _CREATION_TIME_S:
+            _remove(folder)
         return
     try:
         if stat.S_ISREG(os.fstat(lock).st_mode):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(room)
+            _remove(folder)
     finally:
         os.close(lock)
 
 
-def _remove(room: Path) -> None:
-    """Delete a workspace; what was being replaced and is in neither place goes back to its own."""
+def _remove(folder: Path) -> None:
+    """Delete a workspace, after moving an old target in it back to its path."""
     with contextlib.suppress(OSError):
-        for old in (room / REPLACED).iterdir():
-            rename_new(old, room.parent / old.name)
-    for _ in range(_ATTEMPTS):  # threads that are still writing may put a file into a folder being deleted
-        shutil.rmtree(room, ignore_errors=True)
-        if not os.path.lexists(room):
+        for old in (folder / REPLACED).iterdir():
+            rename_new(old, folder.parent / old.name)
+    for _ in range(_ATTEMPTS):  # threads that are still writing may create files in a folder that is being deleted
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.lexists(folder):
             return
         time.sleep(_PAUSE_S)

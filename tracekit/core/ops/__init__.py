@@ -16,7 +16,7 @@ from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorfl
 from tracekit.core.ops.attach import owners
 from tracekit.core.ops.calls import calls
 from tracekit.core.ops.dialect import INSTANCE, Capture, Dialect, Timeline
-from tracekit.errors import UnknownFormatError, choices
+from tracekit.errors import UnknownFormatError, choices_hint
 
 if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
@@ -39,7 +39,9 @@ def dialect(name: str) -> Dialect:
     try:
         return DIALECTS[name]
     except KeyError:
-        raise UnknownFormatError(f"no dialect is called {name!r}", hint=choices("dialects", DIALECTS, name)) from None
+        raise UnknownFormatError(
+            f"no dialect is called {name!r}", hint=choices_hint("dialects", DIALECTS, name)
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.core.reports.report import Frames, Prefetch, Report, Request, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
-from tracekit.errors import UnknownFormatError, choices
+from tracekit.errors import UnknownFormatError, choices_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -135,7 +135,7 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     report = _report_by_name(base)
     for option in options:
         if option not in report.options:
-            hint = choices("options", report.options, option)
+            hint = choices_hint("options", report.options, option)
             raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
     if {"base", "mangled"} <= set(options):
         raise UnknownFormatError(
@@ -160,7 +160,7 @@ def unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormat
         name: The unknown name.
         others: Further names to list in the hint, of reports that other modules compute.
     """
-    hint = choices("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
+    hint = choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
     if name.startswith(_UNSUPPORTED_PREFIXES):
         return UnknownFormatError(f"report {name!r} of nsys is not supported", hint=hint)
     return UnknownFormatError(f"unknown report {name!r}", hint=hint)

@@ -1,9 +1,9 @@
-"""Chrome trace events as JSON: for Perfetto, chrome://tracing, speedscope and others.
+"""Export Chrome trace events as JSON for Perfetto, chrome://tracing, speedscope and other viewers.
 
-``kinds`` says what is drawn, ``tracks`` where, ``lanes`` keeps slices apart, ``events`` and ``text`` make the JSON,
-``file`` writes it, and ``export`` runs them.
+``kinds`` declares the kinds of events and ``tracks`` their tracks. ``layout`` assigns tracks, and ``lanes`` separates
+overlapping slices. ``events`` and ``text`` format JSON, ``file`` writes it, and ``export`` runs all steps.
 
-Source: "Trace Event Format", the Chromium project; what viewers really do with it: ``tests/exporters``.
+Source: "Trace Event Format", the Chromium project. ``tests/exporters`` tests what viewers really do with the files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def write(view: View, path: Path, progress: Progress) -> None:
-    """Write a trace as one JSON file; gzipped if its name ends in ``.gz``."""
+    """Write a trace as one JSON file, which is gzipped if its name ends in ``.gz``."""
     from tracekit.exporters.chrome_trace import export
 
     export.write(view, path, progress)

@@ -1,4 +1,4 @@
-"""From rows to JSON: each event is one line, made of whole columns."""
+"""Format events as lines of JSON, a whole column at a time."""
 
 from __future__ import annotations
 
@@ -11,136 +11,147 @@ from tracekit.exporters.chrome_trace import kinds, text
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tracekit.exporters.chrome_trace.kinds import Arg, Kind
+    from tracekit.exporters.chrome_trace.kinds import Arg, EventKind
 
 
 class Clock(NamedTuple):
-    """How times of the capture become times of the file.
+    """The conversion of times of the capture to times in the file.
 
     Attributes:
-        shift_ns: Added to every time, so that none is negative.
-        end_ns: End of the capture, where what was left open ends; 0 until it is needed.
+        shift_ns: Time that is added to every time, so that none is negative.
+        end_ns: End of the capture, which is used for events that were never closed; 0 if there are none.
     """
 
     shift_ns: int = 0
     end_ns: int = 0
 
 
-def columns(kind: Kind, names: Collection[str]) -> list[str]:
-    """Return the columns that a kind is drawn from; none if the table lacks what it cannot do without.
+def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
+    """Return the columns that are needed to draw a kind of event; none if the table lacks a required column.
 
     Args:
-        kind: A kind of event.
-        names: Columns that the table has.
+        kind: The kind of event.
+        names: The columns of the table.
     """
-    needed = [*vital(kind), kind.key, *_roots(kind.name, kind.where)]
-    if not set(needed) <= set(names):
+    required = [*position_columns(kind), kind.key, *_column_names(kind.name, kind.where)]
+    if not set(required) <= set(names):
         return []
-    args = [column for arg in present(kind.own + kind.shared, names) for column in _roots(arg.value)]
-    return list(dict.fromkeys([*needed, *args, *(["api_call_id"] if kind.launched and "api_call_id" in names else [])]))
+    args = available_args(kind.row_args + kind.repeated_args, names)
+    arg_columns = [column for arg in args for column in _column_names(arg.value)]
+    link = ["api_call_id"] if kind.launched and "api_call_id" in names else []
+    return list(dict.fromkeys([*required, *arg_columns, *link]))
 
 
-def vital(kind: Kind) -> list[str]:
-    """Return the columns that a kind is placed by: those of its track, and its times."""
-    times = _roots(kind.start, kind.end) if kind.phase == kinds.SLICE else _roots(kind.start)
+def position_columns(kind: EventKind) -> list[str]:
+    """Return the columns that determine the position of an event: the keys of its track, and its times."""
+    times = _column_names(kind.start, kind.end) if kind.phase == kinds.SLICE else _column_names(kind.start)
     return list(dict.fromkeys([*kind.placement.keys, *times]))
 
 
-def present(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:
-    """Keep the arguments whose columns a table has."""
-    return [arg for arg in args if set(_roots(arg.value)) <= set(names)]
+def available_args(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:
+    """Return the arguments whose columns a table has."""
+    return [arg for arg in args if set(_column_names(arg.value)) <= set(names)]
 
 
-def _roots(*expressions: pl.Expr | None) -> list[str]:
+def _column_names(*expressions: pl.Expr | None) -> list[str]:
+    """Return the columns that some expressions use."""
     return [name for e in expressions if e is not None for name in e.meta.root_names()]
 
 
-def start(kind: Kind, clock: Clock) -> pl.Expr:
-    """Start of an event in the time of the file."""
+def start_time(kind: EventKind, clock: Clock) -> pl.Expr:
+    """Return the start of an event in the file, in ns."""
     return kind.start + clock.shift_ns if clock.shift_ns else kind.start
 
 
-def duration(kind: Kind, clock: Clock) -> pl.Expr:
-    """Duration of a slice: to the end of the capture if it was left open; none if it ends before it starts."""
+def slice_duration(kind: EventKind, clock: Clock) -> pl.Expr:
+    """Return the duration of a slice in ns.
+
+    A slice that was never closed ends with the capture. A slice that ends before it starts has no duration.
+    """
     return (kind.end.fill_null(clock.end_ns) - kind.start).clip(lower_bound=0)
 
 
-def render(kind: Kind, rows: pl.DataFrame, places: pl.Series, clock: Clock) -> pl.Series:
-    """Write events: n rows in, n lines of JSON out, each ending in a comma.
+def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, clock: Clock) -> pl.Series:
+    """Format events: n rows in, n lines of JSON out, each ending in a comma.
 
     Args:
-        kind: What the rows are.
-        rows: Columns of its table, and ``place``.
-        places: Text of every place.
-        clock: Times.
+        kind: The kind of the events.
+        rows: Columns of the table, and ``lane_id``.
+        lane_texts: JSON members that identify each lane.
+        clock: The conversion of times.
     """
-    own = rows.select(_own(kind, rows.columns))
+    row_args = rows.select(_row_arguments(kind, rows.columns))
     args = f',"args":{{"{kind.key}":'
     middle = {kinds.SLICE: ',"dur":', kinds.INSTANT: f',"s":"t"{args}'}.get(kind.phase, args)
-    line = own.with_columns(
-        _shared(kind, rows, places),
-        *_times("at", start(kind, clock), rows, middle),
-        *(_times("for", duration(kind, clock), rows, args) if kind.phase == kinds.SLICE else ()),
+    line = row_args.with_columns(
+        _format_repeated(kind, rows, lane_texts),
+        *_format_times("start", start_time(kind, clock), rows, middle),
+        *(_format_times("duration", slice_duration(kind, clock), rows, args) if kind.phase == kinds.SLICE else ()),
     )
-    times = ["at_us", "at_rest", *(["for_us", "for_rest"] if kind.phase == kinds.SLICE else [])]
-    pieces: list[str | pl.Expr] = [f'{{"ph":"{kind.phase}","ts":', *map(pl.col, [*times, kind.key])]
-    for column in own.iter_columns():
-        pieces += _member(column) if column.name != kind.key else []
-    return line.select(text.join([*pieces, pl.col("shared")])).to_series()
+    times = ["start_us", "start_rest", *(["duration_us", "duration_rest"] if kind.phase == kinds.SLICE else [])]
+    parts: list[str | pl.Expr] = [f'{{"ph":"{kind.phase}","ts":', *map(pl.col, [*times, kind.key])]
+    for column in row_args.iter_columns():
+        parts += _format_member(column) if column.name != kind.key else []
+    return line.select(text.concat_text([*parts, pl.col("repeated")])).to_series()
 
 
-def _own(kind: Kind, names: Collection[str]) -> list[pl.Expr]:
-    args = [pl.col(kind.key), *(arg.value.alias(arg.key) for arg in present(kind.own, names))]
+def _row_arguments(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
+    """Return expressions for the arguments that differ from row to row, the key first."""
+    args = [pl.col(kind.key), *(arg.value.alias(arg.key) for arg in available_args(kind.row_args, names))]
     if kind.phase == kinds.SLICE:
-        length = kind.end - kind.start
+        duration = kind.end - kind.start
         args.append(pl.when(kind.end.is_null()).then(pl.lit("true")).alias("open"))
-        args.append(pl.when(length < 0).then(length).alias("negative_duration_ns"))
+        args.append(pl.when(duration < 0).then(duration).alias("negative_duration_ns"))
     return args
 
 
-def _times(name: str, time: pl.Expr, rows: pl.DataFrame, after: str) -> list[pl.Series]:
-    whole, rest = text.thousandths(time, after)
-    return rows.select(whole.alias(f"{name}_us"), rest.alias(f"{name}_rest")).get_columns()
+def _format_times(name: str, time: pl.Expr, rows: pl.DataFrame, after: str) -> list[pl.Series]:
+    """Format a time in µs as two columns: the integer part, and the decimals followed by ``after``."""
+    microseconds, rest = text.format_thousandths(time, after)
+    return rows.select(microseconds.alias(f"{name}_us"), rest.alias(f"{name}_rest")).get_columns()
 
 
-def _member(column: pl.Series) -> list[str | pl.Expr]:
-    """Write a further member of ``args``; what is never or always null costs nothing more."""
+def _format_member(column: pl.Series) -> list[str | pl.Expr]:
+    """Return the parts of a line for one member of ``args``; null checks are left out where they are not needed."""
     lead = f',"{column.name}":'
     if column.null_count() == len(column):
         return []
     if column.null_count() == 0:
         return [lead, pl.col(column.name)]
-    return [text.join([lead, pl.col(column.name)]).fill_null("")]
+    return [text.concat_text([lead, pl.col(column.name)]).fill_null("")]
 
 
-def _shared(kind: Kind, rows: pl.DataFrame, places: pl.Series) -> pl.Series:
-    """Write the end of each line: arguments that repeat, place and name; made once a combination."""
-    args = present(kind.shared, rows.columns)
-    keys = list(dict.fromkeys(["place", *_roots(kind.name, *(arg.value for arg in args))]))
-    members = [text.join([f',"{arg.key}":', arg.value]).fill_null("") for arg in args]
-    place = pl.lit(places).gather("place")
-    line = text.join([*members, "},", place, ',"name":', text.quote(kind.name), "},\n"])
-    repeated = [key for key in keys if rows[key].null_count() < rows.height]
-    combinations = rows.with_row_index("row").group_by(repeated).agg("row", pl.col(set(keys) - set(repeated)).first())
-    written = combinations.select("row", shared=line).explode("row").sort("row")
-    return written["shared"]
+def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
+    """Format the end of each line once per combination of values: repeated arguments, lane and name."""
+    args = available_args(kind.repeated_args, rows.columns)
+    keys = list(dict.fromkeys(["lane_id", *_column_names(kind.name, *(arg.value for arg in args))]))
+    members = [text.concat_text([f',"{arg.key}":', arg.value]).fill_null("") for arg in args]
+    lane = pl.lit(lane_texts).gather("lane_id")
+    line = text.concat_text([*members, "},", lane, ',"name":', text.quote_strings(kind.name), "},\n"])
+    group_keys = [key for key in keys if rows[key].null_count() < rows.height]
+    combinations = (
+        rows.with_row_index("row").group_by(group_keys).agg("row", pl.col(set(keys) - set(group_keys)).first())
+    )
+    formatted = combinations.select("row", repeated=line).explode("row").sort("row")
+    return formatted["repeated"]
 
 
-def arrows(links: pl.DataFrame, places: pl.Series, clock: Clock, first_id: int) -> pl.Series:
-    """Write arrows from API calls to what they caused: n rows in, n texts of two events out.
+def format_arrows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int) -> pl.Series:
+    """Format arrows from API calls to the activities that they launched: n rows in, n texts of two events out.
 
     Args:
-        links: ``call_start_ns``, ``call_place``, ``start_ns``, ``place``.
-        places: Text of every place.
-        clock: Times.
+        links: ``call_start_ns``, ``call_lane_id``, ``start_ns``, ``lane_id``.
+        lane_texts: JSON members that identify each lane.
+        clock: The conversion of times.
         first_id: Number of the first arrow.
     """
 
-    def end(phase: str, start: str, place: str) -> list[str | pl.Expr]:
-        times = text.thousandths(pl.col(start) + clock.shift_ns)
+    def arrow_end(phase: str, start: str, lane_id: str) -> list[str | pl.Expr]:
+        times = text.format_thousandths(pl.col(start) + clock.shift_ns)
         lead = f'{{"ph":"{phase}","cat":"launch","name":"launch","id":'
-        return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(places).gather(place)]
+        return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(lane_id)]
 
     numbered = links.with_row_index("id", offset=first_id)
-    pieces = [*end("s", "call_start_ns", "call_place"), "},\n", *end("f", "start_ns", "place"), ',"bp":"e"},\n']
-    return numbered.select(text.join(pieces)).to_series()
+    start = arrow_end("s", "call_start_ns", "call_lane_id")
+    parts = [*start, "},\n", *arrow_end("f", "start_ns", "lane_id"), ',"bp":"e"},\n']
+    return numbered.select(text.concat_text(parts)).to_series()

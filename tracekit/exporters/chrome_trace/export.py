@@ -1,4 +1,4 @@
-"""The export: all is laid out, then written kind by kind: events, arrows to what was launched, names of tracks."""
+"""Write a Chrome trace: lay out all events, then write events and arrows by kind, and the names of tracks."""
 
 from __future__ import annotations
 
@@ -12,82 +12,89 @@ from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.exporters.chrome_trace import events, kinds
 from tracekit.exporters.chrome_trace.file import TextFile
-from tracekit.exporters.chrome_trace.layout import lay_out, read
+from tracekit.exporters.chrome_trace.layout import compute_layout, read_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tracekit.exporters.chrome_trace.kinds import Kind
+    from tracekit.exporters.chrome_trace.kinds import EventKind
     from tracekit.exporters.chrome_trace.layout import Layout
     from tracekit.registry import Progress, View
 
-CHUNK_ROWS = 1 << 14
+BATCH_ROWS = 1 << 14
 _TIMELESS = {
-    "ncu_launches": "results of Nsight Compute have durations, but no place in time",
-    "graph_nodes": "the nodes of a graph have no place in time",
+    "ncu_launches": "results of Nsight Compute have durations, but no timestamps",
+    "graph_nodes": "the nodes of a graph have no timestamps",
 }
 
 
 def write(view: View, path: Path, progress: Progress) -> None:
-    """Write a trace.
+    """Write a trace as a Chrome trace.
 
-    Times are ns since the trace origin; if some lie before it, which viewers cannot show, all are shifted so that the
-    first event is at 0.
+    Times are relative to the trace origin. Viewers cannot show negative times, so if an event is before the origin, all
+    times are shifted to let the first event start at 0.
 
     Raises:
-        ExportError: It is a trace of Nsight Compute, or a graph.
+        ExportError: The trace has no events with timestamps: results of Nsight Compute, or a graph.
     """
-    layout = lay_out(view)
-    timeless = [said for name, said in _TIMELESS.items() if not layout.places and view.count(name)]
-    if timeless:
-        raise ExportError(f"nothing to draw: {timeless[0]}", hint="export tables: --to csv, parquet or arrow")
-    total = sum(map(len, layout.places.values()))
+    layout = compute_layout(view)
+    reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and view.count(name)]
+    if reasons:
+        raise ExportError(f"nothing to draw: {reasons[0]}", hint="export tables: --to csv, parquet or arrow")
+    total = sum(map(len, layout.lane_ids.values()))
     done = 0
     arrows = _Arrows(layout)
     with TextFile(path) as file:
-        file.write(_head(view, layout.clock.shift_ns))
-        for kind, places in layout.places.items():
-            rows = read(view, kind).with_columns(places)
-            file.extend(_events(kind, rows, layout))
-            file.extend(arrows.to(kind, rows))
+        file.write(_header(view, layout.clock.shift_ns))
+        for kind, lane_ids in layout.lane_ids.items():
+            rows = read_events(view, kind).with_columns(lane_ids)
+            file.write_jobs(_event_jobs(kind, rows, layout))
+            file.write_jobs(arrows.jobs(kind, rows))
             done += rows.height
             progress(done, total)
-        file.write(",\n".join(layout.book.metadata()) + "\n]}\n")
+        file.write(",\n".join(layout.lanes.metadata_events()) + "\n]}\n")
 
 
-def _events(kind: Kind, rows: pl.DataFrame, layout: Layout) -> Iterator[Callable[[], pl.Series]]:
-    """Give the jobs that make the text of the events; a slice comes before those within it."""
+def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator[Callable[[], pl.Series]]:
+    """Yield jobs that format batches of events, in which a slice precedes the slices nested in it."""
     if kind.placement.nests and kind.phase == kinds.SLICE:
-        rows = rows.sort(kind.start, events.duration(kind, layout.clock), descending=[False, True], maintain_order=True)
-    texts = layout.book.texts()
-    for chunk in rows.iter_slices(CHUNK_ROWS):
-        yield functools.partial(events.render, kind, chunk, texts, layout.clock)
+        rows = rows.sort(
+            kind.start, events.slice_duration(kind, layout.clock), descending=[False, True], maintain_order=True
+        )
+    lane_texts = layout.lanes.json_members()
+    for batch in rows.iter_slices(BATCH_ROWS):
+        yield functools.partial(events.format_events, kind, batch, lane_texts, layout.clock)
 
 
 class _Arrows:
-    """Arrows from API calls to what they launched. They are numbered, and none points back in time."""
+    """The arrows from API calls to the activities that they launched, numbered over the whole file.
+
+    Activities that start before their call get no arrow.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._calls: pl.DataFrame | None = None
         self._count = 0
 
-    def to(self, kind: Kind, rows: pl.DataFrame) -> Iterator[Callable[[], pl.Series]]:
-        """Remember calls; give the jobs that make the text of the arrows to what calls launched."""
+    def jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], pl.Series]]:
+        """Yield jobs that format the arrows to the events of a kind; API calls, which come first, are remembered."""
         if kind is kinds.API_CALLS:
-            self._calls = rows.select("api_call_id", call_start_ns="start_ns", call_place="place")
+            self._calls = rows.select("api_call_id", call_start_ns="start_ns", call_lane_id="lane_id")
         if self._calls is None or not kind.launched or "api_call_id" not in rows.columns:
             return
-        texts = self._layout.book.texts()
-        links = rows.select("api_call_id", "start_ns", "place").join(self._calls, "api_call_id", maintain_order="left")
-        for chunk in links.filter(pl.col("call_start_ns") <= pl.col("start_ns")).iter_slices(CHUNK_ROWS):
-            yield functools.partial(events.arrows, chunk, texts, self._layout.clock, self._count + 1)
-            self._count += chunk.height
+        lane_texts = self._layout.lanes.json_members()
+        links = rows.select("api_call_id", "start_ns", "lane_id").join(
+            self._calls, "api_call_id", maintain_order="left"
+        )
+        for batch in links.filter(pl.col("call_start_ns") <= pl.col("start_ns")).iter_slices(BATCH_ROWS):
+            yield functools.partial(events.format_arrows, batch, lane_texts, self._layout.clock, self._count + 1)
+            self._count += batch.height
 
 
-def _head(view: View, shift_ns: int) -> str:
-    """Write the beginning of the file: of the capture only what tells nothing of people and machines."""
+def _header(view: View, shift_ns: int) -> str:
+    """Return the beginning of the file, which contains no facts about people or machines."""
     facts = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION)}
     facts |= {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
     if "origin_utc_ns" in view.info:

@@ -1,4 +1,4 @@
-"""The file: chunks of text made by several threads, packed if asked for, written in their order."""
+"""Write a text file in batches that several threads format and compress, in their order."""
 
 from __future__ import annotations
 
@@ -19,86 +19,89 @@ if TYPE_CHECKING:
 MAX_THREADS = 4
 
 
-class Packer(Protocol):
-    """How bytes are packed: chunks on their own, in any thread; then joined in order."""
+class Compression(Protocol):
+    """A file compression that compresses batches independently, in any thread, and then concatenates them in order."""
 
-    def pack(self, data: memoryview) -> memoryview | bytes:
-        """Pack a chunk."""
+    def compress(self, data: memoryview) -> memoryview | bytes:
+        """Compress a batch; may run in any thread."""
         ...
 
-    def join(self, data: memoryview, packed: memoryview | bytes) -> memoryview | bytes:
-        """Take note of the next chunk; return what is to be written."""
+    def append(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+        """Register the next batch in file order, and return the bytes to write."""
         ...
 
-    def end(self) -> bytes:
-        """Return what ends the file."""
+    def finish(self) -> bytes:
+        """Return the bytes that end the file."""
         ...
 
 
-class Plain:
-    """Bytes as they are."""
+class NoCompression:
+    """A compression that leaves bytes unchanged."""
 
-    def pack(self, data: memoryview) -> memoryview | bytes:
-        """Return the chunk."""
+    def compress(self, data: memoryview) -> memoryview | bytes:
+        """Return the batch unchanged."""
         return data
 
-    def join(self, _: memoryview, packed: memoryview | bytes) -> memoryview | bytes:
-        """Return the chunk."""
-        return packed
+    def append(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+        """Return the batch unchanged."""
+        return compressed
 
-    def end(self) -> bytes:
-        """Return nothing."""
+    def finish(self) -> bytes:
+        """Return no bytes."""
         return b""
 
 
-class Gzip:
-    """One gzip member; chunks are deflated on their own (flushed to whole bytes) and put end to end."""
+class GzipCompression:
+    """Gzip with one member, whose batches are deflated independently and flushed to whole bytes."""
 
     HEAD = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
-    """Deflate, no name, no time, fastest, no system."""
+    """Header of the member: deflate, no file name, no time, fastest level, unknown system."""
     LEVEL = 1
 
     def __init__(self) -> None:
         self._crc = 0
         self._size = 0
 
-    def pack(self, data: memoryview) -> memoryview | bytes:
-        """Deflate a chunk."""
+    def compress(self, data: memoryview) -> memoryview | bytes:
+        """Deflate a batch."""
         deflate = zlib.compressobj(self.LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
         return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
 
-    def join(self, data: memoryview, packed: memoryview | bytes) -> memoryview | bytes:
-        """Count the chunk into checksum and size."""
+    def append(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+        """Add the batch to the checksum and size, and return its bytes, after the header if it is the first."""
         head = b"" if self._size else self.HEAD
         self._crc = zlib.crc32(data, self._crc)
         self._size += len(data)
-        return head + bytes(packed) if head else packed
+        return head + bytes(compressed) if head else compressed
 
-    def end(self) -> bytes:
-        """Return the last deflate block, checksum and size."""
+    def finish(self) -> bytes:
+        """Return the last deflate block, the checksum and the size."""
         last = zlib.compressobj(self.LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush()
         return last + self._crc.to_bytes(4, "little") + (self._size % (1 << 32)).to_bytes(4, "little")
 
 
 class TextFile:
-    """A file to which text is appended, as it is or gzipped (``.gz``); the same text gives the same bytes."""
+    """A text file that is written once, gzipped if its name ends in ``.gz``; the same text gives the same bytes."""
 
     def __init__(self, path: Path) -> None:
         self._threads = min(MAX_THREADS, os.cpu_count() or 1)
-        self._packer: Packer = Gzip() if path.suffix == ".gz" else Plain()
+        self._compression: Compression = GzipCompression() if path.suffix == ".gz" else NoCompression()
         self._pool = ThreadPoolExecutor(self._threads, "tracekit-export")
         self._file = path.open("wb", buffering=0)
 
     def write(self, text: str) -> None:
-        """Append a text."""
+        """Append text."""
         data = memoryview(text.encode())
-        self._append(data, self._packer.pack(data))
+        self._append(data, self._compression.compress(data))
 
-    def extend(self, jobs: Iterable[Callable[[], pl.Series]]) -> None:
-        """Append the strings that each job makes. Jobs run in threads; one more than these may be in memory."""
+    def write_jobs(self, jobs: Iterable[Callable[[], pl.Series]]) -> None:
+        """Append the strings that jobs return, in their order.
+
+        Jobs run in several threads. The output of at most one job more than there are threads is in memory at once.
+        """
         waiting: deque[Future[tuple[memoryview, memoryview | bytes]]] = deque()
         for job in jobs:
-            waiting.append(self._pool.submit(self._make, job))
+            waiting.append(self._pool.submit(self._run_job, job))
             if len(waiting) > self._threads:
                 self._append(*waiting.popleft().result())
         while waiting:
@@ -111,20 +114,22 @@ class TextFile:
         self._pool.shutdown(cancel_futures=True)
         with self._file:
             if kind is None:
-                self._file.write(self._packer.end())
+                self._file.write(self._compression.finish())
 
-    def _make(self, job: Callable[[], pl.Series]) -> tuple[memoryview, memoryview | bytes]:
-        data = characters(job())
-        return data, self._packer.pack(data)
+    def _run_job(self, job: Callable[[], pl.Series]) -> tuple[memoryview, memoryview | bytes]:
+        """Run a job; return its text as UTF-8, and that compressed."""
+        data = utf8_bytes(job())
+        return data, self._compression.compress(data)
 
-    def _append(self, data: memoryview, packed: memoryview | bytes) -> None:
-        rest = memoryview(self._packer.join(data, packed))
+    def _append(self, data: memoryview, compressed: memoryview | bytes) -> None:
+        """Write the next batch, of which a write may take only a part."""
+        rest = memoryview(self._compression.append(data, compressed))
         while rest:
             rest = rest[self._file.write(rest) :]
 
 
-def characters(strings: pl.Series) -> memoryview:
-    """Return the UTF-8 of all strings of a series end to end, which is how Arrow keeps them."""
+def utf8_bytes(strings: pl.Series) -> memoryview:
+    """Return the concatenated UTF-8 of all strings of a series without copying, because Arrow stores them like that."""
     array = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()
     if not len(array):

@@ -1,6 +1,6 @@
-"""What is drawn: each kind of event with its table, its place, its name and its arguments.
+"""The kinds of events in a Chrome trace, each with its table, tracks, name and arguments.
 
-A new kind of event is one more ``Kind`` in ``STAGES``, and a ``Placement`` in ``tracks`` if it has rows of its own.
+To add a kind of event, add an ``EventKind`` to ``STAGES``, and a ``Placement`` to ``tracks`` if it needs new tracks.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ SLICE, INSTANT, COUNTER = "X", "i", "C"
 
 
 class Arg(NamedTuple):
-    """A member of an event's ``args``: its name and its JSON text; left out where that is null."""
+    """A member of the ``args`` of an event: its name and its value as JSON. Null values are left out."""
 
     key: str
     value: pl.Expr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
-    """One kind of event.
+class EventKind:
+    """A kind of event, such as kernels: how the rows of a table are drawn.
 
     Attributes:
-        table: Where its rows are.
-        placement: The tracks they lie on.
-        key: First argument, a column without nulls: the number of the row in its table, or a counter's value.
-        name: What the viewer writes on the event; never null.
-        own: Arguments that mostly differ from row to row.
-        shared: Arguments that mostly repeat: made once for every different combination.
+        table: The table with the events.
+        placement: The tracks of the events.
+        key: Column of the first argument, without nulls: the id of the row, or the value of a counter.
+        name: The label of an event in the viewer; never null.
+        row_args: Arguments that usually differ from row to row.
+        repeated_args: Arguments that usually repeat; they are formatted once per combination of values.
         phase: Slice, instant or counter.
         start: Start in ns.
-        end: End in ns; null: still open when the capture ended.
-        where: Rows that are drawn.
-        launched: Whether an API call caused it: gets an arrow from there.
+        end: End in ns; null if the event was still open when the capture ended.
+        where: Condition for the rows that are drawn; None draws all.
+        launched: Whether an API call launched the event, which gets an arrow from that call.
     """
 
     table: str
     placement: Placement
     key: str
     name: pl.Expr
-    own: tuple[Arg, ...] = ()
-    shared: tuple[Arg, ...] = ()
+    row_args: tuple[Arg, ...] = ()
+    repeated_args: tuple[Arg, ...] = ()
     phase: str = SLICE
     start: pl.Expr = pl.col("start_ns")  # noqa: RUF009 - expressions never change
     end: pl.Expr = pl.col("end_ns")  # noqa: RUF009
@@ -56,181 +56,203 @@ class Kind:
     launched: bool = False
 
 
-def _number(column: str, key: str | None = None) -> Arg:
+def _number_arg(column: str, key: str | None = None) -> Arg:
+    """Return the argument for a column of numbers, named as the column by default."""
     return Arg(key or column, pl.col(column))
 
 
-def _text(column: str, key: str | None = None) -> Arg:
-    return Arg(key or column, text.quote(pl.col(column)))
+def _string_arg(column: str, key: str | None = None) -> Arg:
+    """Return the argument for a column of strings, named as the column by default."""
+    return Arg(key or column, text.quote_strings(pl.col(column)))
 
 
-def _triple(prefix: str) -> Arg:
+def _triple_arg(prefix: str) -> Arg:
+    """Return the argument for three columns ``PREFIX_x``, ``PREFIX_y`` and ``PREFIX_z`` as ``"[x,y,z]"``."""
     x, y, z = (pl.col(f"{prefix}_{axis}") for axis in "xyz")
-    return Arg(prefix, text.join(['"[', x, ",", y, ",", z, ']"']))
+    return Arg(prefix, text.concat_text(['"[', x, ",", y, ",", z, ']"']))
 
 
-def _named(*columns: str, default: str) -> pl.Expr:
+def _first_name(*columns: str, default: str) -> pl.Expr:
+    """Return the first of some columns that is not null, or else a default."""
     return pl.coalesce(*(pl.col(c).cast(pl.String) for c in columns), pl.lit(default))
 
 
-def _throughput() -> Arg:
-    """GB/s with three decimals: bytes per ns are GB per s."""
+def _throughput_arg() -> Arg:
+    """Return the argument for the throughput in GB/s, which equals bytes per ns, with three decimals."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     thousandths = pl.when(duration > 0).then(pl.col("bytes") * 1000 // duration)
-    return Arg("throughput_gb_per_s", text.join(text.thousandths(thousandths)))
+    return Arg("throughput_gb_per_s", text.concat_text(text.format_thousandths(thousandths)))
 
 
-def _payload() -> Arg:
+def _payload_arg() -> Arg:
+    """Return the argument for the NVTX payload, a JSON number where JSON has one for the value."""
     integer, number = pl.col("payload_int"), pl.col("payload_float")
     unsigned = integer.cast(pl.UInt64, wrap_numerical=True).cast(pl.String)
     whole = pl.when(pl.col("payload_type") == "uint64").then(unsigned).otherwise(integer.cast(pl.String))
     real = number.cast(pl.String)
-    real = pl.when(number.is_finite()).then(real).otherwise(text.quote(real))
-    return Arg("payload", pl.coalesce(whole, real, text.quote(pl.col("payload_text"))))
+    real = pl.when(number.is_finite()).then(real).otherwise(text.quote_strings(real))
+    return Arg("payload", pl.coalesce(whole, real, text.quote_strings(pl.col("payload_text"))))
 
 
 _API_NAME = pl.col("name").cast(pl.String).str.replace(r"_v\d{4}$", "").fill_null("API call")
-_LINK = (_number("correlation_id"), _number("graph_node_id"))
-_FROM = (_text("range_path", "nvtx_path"),)
-_NVTX_NAME = _named("name", default="(no text)")
-_NVTX_OWN = (_payload(), _number("gpu_op_count"), _number("gpu_time_ns"))
-_NVTX_SHARED = (
-    _text("domain"),
-    _number("category_id"),
-    _text("category"),
-    Arg("color", text.color(pl.col("color"))),
-    _text("payload_type"),
+_CORRELATION_ARGS = (_number_arg("correlation_id"), _number_arg("graph_node_id"))
+_RANGE_PATH = (_string_arg("range_path", "nvtx_path"),)
+_NVTX_NAME = _first_name("name", default="(no text)")
+_NVTX_ROW_ARGS = (_payload_arg(), _number_arg("gpu_op_count"), _number_arg("gpu_time_ns"))
+_NVTX_REPEATED_ARGS = (
+    _string_arg("domain"),
+    _number_arg("category_id"),
+    _string_arg("category"),
+    Arg("color", text.format_colors(pl.col("color"))),
+    _string_arg("payload_type"),
 )
 _PUSH_POP, _START_END = pl.col("kind") == "push_pop", pl.col("kind") == "start_end"
 
 
-def _range(placement: Placement, where: pl.Expr, *more: Arg) -> Kind:
-    return Kind("nvtx_ranges", placement, "range_id", _NVTX_NAME, _NVTX_OWN, (*_NVTX_SHARED, *more), where=where)
+def _range_kind(placement: Placement, where: pl.Expr, *more: Arg) -> EventKind:
+    """Return the kind for NVTX ranges that meet a condition, with further arguments."""
+    return EventKind(
+        "nvtx_ranges", placement, "range_id", _NVTX_NAME, _NVTX_ROW_ARGS, (*_NVTX_REPEATED_ARGS, *more), where=where
+    )
 
 
-def _projection(placement: Placement, where: pl.Expr) -> Kind:
-    own = (_number("gpu_op_count"), _number("gpu_time_ns"))
-    shared = (_text("domain"), _number("thread_id"), _number("depth"))
-    return Kind("nvtx_projections", placement, "range_id", _NVTX_NAME, own, shared, where=where)
+def _projection_kind(placement: Placement, where: pl.Expr) -> EventKind:
+    """Return the kind for the projections of NVTX ranges that meet a condition."""
+    row_args = (_number_arg("gpu_op_count"), _number_arg("gpu_time_ns"))
+    repeated_args = (_string_arg("domain"), _number_arg("thread_id"), _number_arg("depth"))
+    return EventKind("nvtx_projections", placement, "range_id", _NVTX_NAME, row_args, repeated_args, where=where)
 
 
-API_CALLS = Kind(
+API_CALLS = EventKind(
     "api_calls",
     tracks.API_TRACKS,
     "api_call_id",
     name=_API_NAME,
-    own=(_number("correlation_id"),),
-    shared=(_number("return_value"),),
+    row_args=(_number_arg("correlation_id"),),
+    repeated_args=(_number_arg("return_value"),),
 )
-OSRT_CALLS = Kind(
+OSRT_CALLS = EventKind(
     "osrt_calls",
     tracks.OSRT_TRACKS,
     "osrt_call_id",
-    name=_named("name", default="OS runtime call"),
-    own=(_number("return_value"),),
+    name=_first_name("name", default="OS runtime call"),
+    row_args=(_number_arg("return_value"),),
 )
-KERNELS = Kind(
+KERNELS = EventKind(
     "kernels",
     tracks.STREAM_TRACKS,
     "kernel_id",
-    name=_named("short_name", "name", default="kernel"),
-    own=_LINK,
-    shared=(
-        _triple("grid"),
-        _triple("block"),
-        _number("registers_per_thread"),
-        _number("static_shared_memory_bytes", "static_shared_bytes"),
-        _number("dynamic_shared_memory_bytes", "dynamic_shared_bytes"),
-        _text("name"),
-        *_FROM,
+    name=_first_name("short_name", "name", default="kernel"),
+    row_args=_CORRELATION_ARGS,
+    repeated_args=(
+        _triple_arg("grid"),
+        _triple_arg("block"),
+        _number_arg("registers_per_thread"),
+        _number_arg("static_shared_memory_bytes", "static_shared_bytes"),
+        _number_arg("dynamic_shared_memory_bytes", "dynamic_shared_bytes"),
+        _string_arg("name"),
+        *_RANGE_PATH,
     ),
     launched=True,
 )
-MEMCPYS = Kind(
+MEMCPYS = EventKind(
     "memcpys",
     tracks.STREAM_TRACKS,
     "memcpy_id",
-    name=text.join(["Memcpy ", _named("copy_kind", default="")]).str.strip_chars_end(),
-    own=(_number("bytes"), _throughput(), *_LINK),
-    shared=(_text("copy_kind"), _text("src_memory_kind"), _text("dst_memory_kind"), _text("migration_cause"), *_FROM),
+    name=text.concat_text(["Memcpy ", _first_name("copy_kind", default="")]).str.strip_chars_end(),
+    row_args=(_number_arg("bytes"), _throughput_arg(), *_CORRELATION_ARGS),
+    repeated_args=(
+        _string_arg("copy_kind"),
+        _string_arg("src_memory_kind"),
+        _string_arg("dst_memory_kind"),
+        _string_arg("migration_cause"),
+        *_RANGE_PATH,
+    ),
     launched=True,
 )
-MEMSETS = Kind(
+MEMSETS = EventKind(
     "memsets",
     tracks.STREAM_TRACKS,
     "memset_id",
-    name=text.join(["Memset ", _named("memory_kind", default="")]).str.strip_chars_end(),
-    own=(_number("bytes"), _throughput(), *_LINK),
-    shared=(_number("value"), _text("memory_kind"), *_FROM),
+    name=text.concat_text(["Memset ", _first_name("memory_kind", default="")]).str.strip_chars_end(),
+    row_args=(_number_arg("bytes"), _throughput_arg(), *_CORRELATION_ARGS),
+    repeated_args=(_number_arg("value"), _string_arg("memory_kind"), *_RANGE_PATH),
     launched=True,
 )
-GRAPH_LAUNCHES = Kind(
+GRAPH_LAUNCHES = EventKind(
     "graph_launches",
     tracks.STREAM_TRACKS,
     "graph_launch_id",
-    name=text.join(["Graph ", pl.col("graph_id")]),
-    own=(_number("correlation_id"),),
-    shared=(_number("graph_id"), _number("graph_exec_id"), *_FROM),
+    name=text.concat_text(["Graph ", pl.col("graph_id")]),
+    row_args=(_number_arg("correlation_id"),),
+    repeated_args=(_number_arg("graph_id"), _number_arg("graph_exec_id"), *_RANGE_PATH),
     launched=True,
 )
-SYNCS = Kind(
+SYNCS = EventKind(
     "syncs",
     tracks.SYNC_TRACKS,
     "sync_id",
-    name=_named("sync_type", default="sync"),
-    own=(_number("event_id"), _number("event_sync_id"), _number("correlation_id")),
+    name=_first_name("sync_type", default="sync"),
+    row_args=(_number_arg("event_id"), _number_arg("event_sync_id"), _number_arg("correlation_id")),
 )
-CUDA_EVENTS = Kind(
+CUDA_EVENTS = EventKind(
     "cuda_events",
     tracks.EVENT_TRACKS,
     "cuda_event_id",
-    name=text.join(["CUDA event ", pl.col("event_id")]),
-    own=(_number("event_id"), _number("event_sync_id"), _number("correlation_id")),
+    name=text.concat_text(["CUDA event ", pl.col("event_id")]),
+    row_args=(_number_arg("event_id"), _number_arg("event_sync_id"), _number_arg("correlation_id")),
     phase=INSTANT,
     start=pl.col("timestamp_ns"),
     where=pl.col("timestamp_ns").is_not_null(),
 )
-NVTX_MARKS = Kind(
+NVTX_MARKS = EventKind(
     "nvtx_marks",
     tracks.NVTX_TRACKS,
     "mark_id",
     name=_NVTX_NAME,
-    own=(_payload(),),
-    shared=_NVTX_SHARED,
+    row_args=(_payload_arg(),),
+    repeated_args=_NVTX_REPEATED_ARGS,
     phase=INSTANT,
     start=pl.col("timestamp_ns"),
 )
-GPU_METRICS = Kind(
+GPU_METRICS = EventKind(
     "gpu_metrics",
     tracks.METRIC_TRACKS,
     "value",
-    name=pl.coalesce(pl.col("metric").cast(pl.String), text.join(["metric ", pl.col("metric_id")])),
+    name=pl.coalesce(pl.col("metric").cast(pl.String), text.concat_text(["metric ", pl.col("metric_id")])),
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
 )
-STEP_STATS = Kind(
+STEP_STATS = EventKind(
     "step_stats",
-    tracks.TRACED_TRACKS,
+    tracks.TENSORFLOW_TRACKS,
     "execution_id",
-    name=_named("node_name", default="node"),
-    own=(_number("op_start_ns"), _number("op_end_ns"), _number("scheduled_ns"), _number("requested_bytes")),
-    shared=(_text("tag"), _number("step"), _text("timeline_label")),
+    name=_first_name("node_name", default="node"),
+    row_args=(
+        _number_arg("op_start_ns"),
+        _number_arg("op_end_ns"),
+        _number_arg("scheduled_ns"),
+        _number_arg("requested_bytes"),
+    ),
+    repeated_args=(_string_arg("tag"), _number_arg("step"), _string_arg("timeline_label")),
     where=pl.col("start_ns").is_not_null(),
 )
 
-STAGES: tuple[tuple[Kind, ...], ...] = (
+STAGES: tuple[tuple[EventKind, ...], ...] = (
     (API_CALLS,),
     (KERNELS, MEMCPYS, MEMSETS, GRAPH_LAUNCHES),
     (SYNCS,),
     (CUDA_EVENTS,),
-    (_range(tracks.NVTX_TRACKS, _PUSH_POP, _number("depth")),),
-    (_range(tracks.START_END_TRACKS, _START_END, _number("end_thread_id"), _number("thread_id")),),
+    (_range_kind(tracks.NVTX_TRACKS, _PUSH_POP, _number_arg("depth")),),
+    (_range_kind(tracks.START_END_TRACKS, _START_END, _number_arg("end_thread_id"), _number_arg("thread_id")),),
     (NVTX_MARKS,),
     (OSRT_CALLS,),
-    (_projection(tracks.PROJECTED_TRACKS, _PUSH_POP),),
-    (_projection(tracks.PROJECTED_START_END_TRACKS, _START_END),),
+    (_projection_kind(tracks.PROJECTED_TRACKS, _PUSH_POP),),
+    (_projection_kind(tracks.PROJECTED_START_END_TRACKS, _START_END),),
     (GPU_METRICS,),
     (STEP_STATS,),
 )
-"""Kinds that are laid out together stand in one stage; the order is that of the file. Arrows need both their ends
-placed: so API calls come first."""
+"""Kinds in the order of the file. The kinds of a stage share tracks and are laid out together.
+
+API calls are first because an arrow can only be written when the lanes of both its ends are known.
+"""

@@ -1,4 +1,4 @@
-"""The layout: which track and lane each event lies on; known for all of them before the first one is written."""
+"""Assign every event to a track and a lane before the first event is written."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ import polars as pl
 from tracekit import schemas
 from tracekit.exporters.chrome_trace import events, kinds, lanes
 from tracekit.exporters.chrome_trace.events import Clock
-from tracekit.exporters.chrome_trace.tracks import Book, Machine
+from tracekit.exporters.chrome_trace.tracks import LaneRegistry, TrackNames
 
 if TYPE_CHECKING:
-    from tracekit.exporters.chrome_trace.kinds import Kind
+    from tracekit.exporters.chrome_trace.kinds import EventKind
     from tracekit.exporters.chrome_trace.tracks import Placement
     from tracekit.registry import View
 
-_MAX_SPAN = 1 << 30
-_MAX_NUMBER = 1 << 62
+_MAX_INT32_RANGE = 1 << 30
+_MAX_CODE = 1 << 62
 _TIMES = ("start_ns", "end_ns", "timestamp_ns")
 
 
 class Layout(NamedTuple):
-    """Where everything lies.
+    """The lanes of all events, and the conversion of times.
 
     Attributes:
-        book: The tracks and lanes.
-        places: Place of each row that is drawn, by kind, in the order of ``read``.
-        clock: How times are to be written.
+        lanes: The lanes of all tracks.
+        lane_ids: Lane of each event, by kind, in the order of ``read_events``.
+        clock: The conversion of times.
     """
 
-    book: Book
-    places: dict[Kind, pl.Series]
+    lanes: LaneRegistry
+    lane_ids: dict[EventKind, pl.Series]
     clock: Clock
 
 
-def lay_out(view: View) -> Layout:
-    """Put every event of a trace on a track and a lane."""
+def compute_layout(view: View) -> Layout:
+    """Assign every event of a trace to a track and a lane."""
     view.prefetch(_columns_by_table(view))
-    book = Book(Machine.of(view))
-    places: dict[Kind, pl.Series] = {}
+    registry = LaneRegistry(TrackNames.from_view(view))
+    lane_ids: dict[EventKind, pl.Series] = {}
     first, clock = 0, Clock()
     for stage in kinds.STAGES:
-        tables = {kind: rows for kind in stage if (rows := _outline(view, kind)).height}
+        tables = {kind: rows for kind in stage if (rows := _read_positions(view, kind)).height}
         for kind, rows in tables.items():
             first = min(first, rows.select(kind.start.min()).item())
             if not clock.end_ns and kind.phase == kinds.SLICE and rows.select(kind.end.is_null().any()).item():
-                clock = Clock(end_ns=_last_moment(view))
-        places |= _place_stage(tables, book, clock)
-    return Layout(book, places, clock._replace(shift_ns=-first))
+                clock = Clock(end_ns=_last_time(view))
+        lane_ids |= _assign_stage(tables, registry, clock)
+    return Layout(registry, lane_ids, clock._replace(shift_ns=-first))
 
 
-def read(view: View, kind: Kind) -> pl.DataFrame:
-    """Read what a kind is drawn from: no rows if its table lacks a column for it."""
+def read_events(view: View, kind: EventKind) -> pl.DataFrame:
+    """Read the events of a kind with the columns to draw them; no rows if the table lacks a required column."""
     columns = _columns(view, kind)
     if not columns:
         return pl.DataFrame()
@@ -60,110 +60,119 @@ def read(view: View, kind: Kind) -> pl.DataFrame:
     return (frame if kind.where is None else frame.filter(kind.where)).select(columns).collect()
 
 
-def _columns(view: View, kind: Kind) -> list[str]:
+def _columns(view: View, kind: EventKind) -> list[str]:
+    """Return the columns to draw a kind of event, without those of correlation if there are no API calls."""
     schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
-    return events.columns(kind, schema.names)
+    return events.event_columns(kind, schema.names)
 
 
 def _columns_by_table(view: View) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    """Return the columns that are needed of each table."""
+    columns: dict[str, list[str]] = {}
     for kind in (kind for stage in kinds.STAGES for kind in stage):
-        found.setdefault(kind.table, []).extend(_columns(view, kind))
-    return found
+        columns.setdefault(kind.table, []).extend(_columns(view, kind))
+    return columns
 
 
-def _outline(view: View, kind: Kind) -> pl.DataFrame:
-    """Read what a kind is placed by; all that it is drawn from is read along, for a trace keeps what it read."""
-    rows = read(view, kind)
-    return rows.select(events.vital(kind)) if rows.width else rows
+def _read_positions(view: View, kind: EventKind) -> pl.DataFrame:
+    """Read the track keys and times of the events of a kind.
+
+    All their columns are read at once, because the trace caches them until they are written.
+    """
+    rows = read_events(view, kind)
+    return rows.select(events.position_columns(kind)) if rows.width else rows
 
 
-def place(spans: pl.DataFrame, placement: Placement, book: Book) -> pl.Series:
-    """Put events on tracks and, where they overlap, on lanes: n rows in, n places of the book out.
+def assign_lane_ids(intervals: pl.DataFrame, placement: Placement, registry: LaneRegistry) -> pl.Series:
+    """Assign events to tracks, and overlapping events to lanes: n rows in, n lane ids out.
 
     Args:
-        spans: The keys of the placement, ``start``, ``end``.
-        placement: How tracks are told apart.
-        book: Numbers the places.
+        intervals: The keys of the placement, ``start``, ``end``.
+        placement: The tracks of the events.
+        registry: The registry that numbers lanes.
     """
-    numbered = pl.DataFrame({"track": _numbers(spans.select(placement.keys))}).with_row_index("row")
+    numbered = pl.DataFrame({"track": _combination_codes(intervals.select(placement.keys))}).with_row_index("row")
     grouped = numbered.group_by("track").agg("row", first=pl.col("row").first())
-    keys = spans.select(pl.col(placement.keys).gather(grouped["first"])).with_columns(grouped["row"])
+    keys = intervals.select(pl.col(placement.keys).gather(grouped["first"])).with_columns(grouped["row"])
     tracks = keys.with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(placement.keys)
-    placed = pl.zeros(spans.height, pl.Int32, eager=True)
+    lane_ids = pl.zeros(intervals.height, pl.Int32, eager=True)
     for rows, key in zip(tracks["row"], tracks.select(placement.keys).iter_rows(), strict=True):
-        track = placement.track(book.machine, *key)
-        lane = _lanes(spans.select(pl.col("start", "end").gather(rows)), placement)
-        here = pl.Series(book.places(track, lane.n_unique() if lane.len() else 1), dtype=pl.Int32)
-        placed = placed.scatter(rows, here.gather(lane) if lane.len() else here.new_from_index(0, len(rows)))
-    return placed
+        track = placement.make_track(registry.names, *key)
+        lane = _lanes_of_track(intervals.select(pl.col("start", "end").gather(rows)), placement)
+        ids = pl.Series(registry.lane_ids(track, lane.n_unique() if lane.len() else 1), dtype=pl.Int32)
+        lane_ids = lane_ids.scatter(rows, ids.gather(lane) if lane.len() else ids.new_from_index(0, len(rows)))
+    return lane_ids
 
 
-def _lanes(slices: pl.DataFrame, placement: Placement) -> pl.Series:
-    """Spread the slices of a track that overlap: n slices in, n lanes out; none if one lane is enough."""
-    if not slices.select(lanes.crowded(pl.col("start"), pl.col("end"))).item():
+def _lanes_of_track(slices: pl.DataFrame, placement: Placement) -> pl.Series:
+    """Assign the slices of a track to lanes: n slices in, n lanes out; an empty series if one lane is enough."""
+    if not slices.select(lanes.may_overlap(pl.col("start"), pl.col("end"))).item():
         return pl.Series([], dtype=pl.UInt32)
-    return lanes.assign(slices["start"], slices["end"], nests=placement.nests)
+    return lanes.assign_lanes(slices["start"], slices["end"], nests=placement.nests)
 
 
-def _numbers(keys: pl.DataFrame) -> pl.Series:
-    """Number the combinations of some columns: n rows in, n numbers out; numbers take less room than the keys."""
-    numbers, room = pl.zeros(keys.height, pl.Int32, eager=True), 1
+def _combination_codes(keys: pl.DataFrame) -> pl.Series:
+    """Return an integer code for each combination of values, which takes less memory: n rows in, n codes out."""
+    codes, size = pl.zeros(keys.height, pl.Int32, eager=True), 1
     for key in keys.iter_columns():
-        values, low, count = _small(key.to_physical())
-        if room * count > _MAX_NUMBER:
-            numbers, room = _dense(numbers), numbers.n_unique()
-        room *= count
-        dtype = pl.Int32 if room < _MAX_SPAN else pl.Int64
-        column, so_far = pl.col("key").cast(dtype), pl.col("number").cast(dtype)
-        both = pl.DataFrame({"key": values, "number": numbers})
-        numbers = both.select(so_far * count + (column - low).fill_null(count - 1)).to_series()
-    return numbers
+        values, low, count = _integer_codes(key.to_physical())
+        if size * count > _MAX_CODE:
+            codes, size = _dictionary_codes(codes), codes.n_unique()
+        size *= count
+        dtype = pl.Int32 if size < _MAX_INT32_RANGE else pl.Int64
+        column, previous = pl.col("key").cast(dtype), pl.col("code").cast(dtype)
+        both = pl.DataFrame({"key": values, "code": codes})
+        codes = both.select(previous * count + (column - low).fill_null(count - 1)).to_series()
+    return codes
 
 
-def _small(values: pl.Series) -> tuple[pl.Series, int, int]:
-    """Return integers that tell the values apart, the least of them, and how many there may be, null included."""
+def _integer_codes(values: pl.Series) -> tuple[pl.Series, int, int]:
+    """Return integers that identify the values, the lowest of them, and the size of their range, including null."""
     if not values.dtype.is_integer():
-        return _small(_dense(values))
+        return _integer_codes(_dictionary_codes(values))
     low, high = (
         values.to_frame("key").select(pl.col("key").min().alias("low"), pl.col("key").max().alias("high")).row(0)
     )
     if low is None:
         return values, 0, 1
-    if not -_MAX_SPAN < low <= high < _MAX_SPAN:
-        return _small(_dense(values))
+    if not -_MAX_INT32_RANGE < low <= high < _MAX_INT32_RANGE:
+        return _integer_codes(_dictionary_codes(values))
     return values, low, high - low + 2
 
 
-def _dense(values: pl.Series) -> pl.Series:
+def _dictionary_codes(values: pl.Series) -> pl.Series:
+    """Number the distinct values from 0; null stays null."""
     distinct = values.drop_nulls().unique()
     return values.replace_strict(distinct, pl.int_range(len(distinct), eager=True), default=None, return_dtype=pl.Int64)
 
 
-def _place_stage(tables: dict[Kind, pl.DataFrame], book: Book, clock: Clock) -> dict[Kind, pl.Series]:
-    """Place the tables of a stage, which share their tracks."""
+def _assign_stage(
+    tables: dict[EventKind, pl.DataFrame], registry: LaneRegistry, clock: Clock
+) -> dict[EventKind, pl.Series]:
+    """Assign the events of a stage, whose kinds share tracks, to lanes; return the lane ids by kind."""
     if not tables:
         return {}
-    spans = pl.concat([_spans(kind, rows, clock) for kind, rows in tables.items()], rechunk=False)
-    placed = place(spans, next(iter(tables)).placement, book).alias("place")
-    places, at = {}, 0
+    intervals = pl.concat([_intervals(kind, rows, clock) for kind, rows in tables.items()], rechunk=False)
+    stage_ids = assign_lane_ids(intervals, next(iter(tables)).placement, registry).alias("lane_id")
+    lane_ids, offset = {}, 0
     for kind, rows in tables.items():
-        places[kind] = placed.slice(at, rows.height)
-        at += rows.height
-    return places
+        lane_ids[kind] = stage_ids.slice(offset, rows.height)
+        offset += rows.height
+    return lane_ids
 
 
-def _spans(kind: Kind, rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
+def _intervals(kind: EventKind, rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
+    """Return the track keys, start and end of events; events that were never closed end with the capture."""
     keys = kind.placement.keys
     if kind.phase != kinds.SLICE:
         return rows.select(*keys, start=kind.start, end=kind.start)
     return rows.select(*keys, start=kind.start, end=kind.end.fill_null(clock.end_ns))
 
 
-def _last_moment(view: View) -> int:
-    """Return the latest time of all that is drawn, in ns."""
-    found: list[int | None] = []
+def _last_time(view: View) -> int:
+    """Return the latest time in any table that is drawn, in ns."""
+    latest: list[int | None] = []
     for name in sorted({kind.table for stage in kinds.STAGES for kind in stage}):
         times = [pl.col(c).max() for c in view.schema(name).names if c in _TIMES]
-        found += view.frame(name).select(times).collect().row(0)
-    return max(t for t in found if t is not None)
+        latest += view.frame(name).select(times).collect().row(0)
+    return max(t for t in latest if t is not None)

@@ -1,4 +1,4 @@
-"""JSON text, made of whole columns."""
+"""Format whole columns as JSON text."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ _ESCAPES |= {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _HEX = pl.Series([f"{n:02X}" for n in range(256)])
 
 
-def quote(text: pl.Expr) -> pl.Expr:
-    """Write strings as JSON strings; null stays null."""
+def quote_strings(text: pl.Expr) -> pl.Expr:
+    """Format strings as JSON strings; null stays null."""
     escaped = text.cast(pl.String).str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
     return pl.concat_str(pl.lit('"'), escaped, pl.lit('"'))
 
 
-def thousandths(number: pl.Expr, after: str = "") -> tuple[pl.Expr, pl.Expr]:
-    """Write integers as thousandths, exactly: 1234567 becomes ``1234`` and ``.567``.
+def format_thousandths(number: pl.Expr, after: str = "") -> tuple[pl.Expr, pl.Expr]:
+    """Divide integers by 1000 exactly, and return both parts of the text: 1234567 becomes 1234 and ``.567``.
 
     Args:
-        number: Integers from 0; as ns they are written in µs.
-        after: Text behind the second part; there it costs nothing.
+        number: Integers from 0, such as ns that are written in µs.
+        after: Text to append to the second part, where it costs no time.
     """
-    return number // 1000, pl.lit(_decimals(after)).gather(number % 1000)
+    return number // 1000, pl.lit(_decimal_strings(after)).gather(number % 1000)
 
 
 @functools.cache
-def _decimals(after: str) -> pl.Series:
+def _decimal_strings(after: str) -> pl.Series:
+    """Return the texts ``.000`` to ``.999``, each followed by ``after``."""
     return pl.Series([f".{n:03}{after}" for n in range(1000)])
 
 
-def color(argb: pl.Expr) -> pl.Expr:
-    """Write ARGB colours as ``"#RRGGBB"``."""
+def format_colors(argb: pl.Expr) -> pl.Expr:
+    """Format ARGB colours as ``"#RRGGBB"``, without alpha."""
     pairs = [pl.lit(_HEX).gather(argb // weight % 256) for weight in (1 << 16, 1 << 8, 1)]
     return pl.concat_str(pl.lit('"#'), *pairs, pl.lit('"'))
 
 
-def join(pieces: Iterable[str | pl.Expr]) -> pl.Expr:
-    """Put literal text and columns together, row by row; null if any of them is."""
+def concat_text(parts: Iterable[str | pl.Expr]) -> pl.Expr:
+    """Concatenate literal text and columns for each row; null if any column is null."""
     merged: list[str | pl.Expr] = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += piece
+    for part in parts:
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
         else:
-            merged.append(piece)
+            merged.append(part)
     return pl.concat_str([pl.lit(p) if isinstance(p, str) else p for p in merged])

@@ -1,24 +1,25 @@
-"""Tracks: which row of the viewer an event lies on, how the rows are called, and in which order they stand.
+"""The tracks of a Chrome trace: their names, their order, and which events are on them.
 
-A viewer knows processes (``pid``) with threads (``tid``) in them. Here a viewer's process is a ``Group``:
+A viewer shows processes (``pid``), which contain threads (``tid``). tracekit uses a process of the viewer as a
+``TrackGroup``, and a thread as a lane of a track:
 
 .. code-block:: text
 
-    python · 1234                      CPU side of a process; pid is the system's
+    python · 1234                      CPU side of a process; pid is that of the system
       NVTX start/end [domain]          ranges that may cross threads, on lanes
-      NVTX [domain] · python 1234      then thread by thread: ranges and marks,
+      NVTX [domain] · python 1234      then for each thread: ranges and marks,
       CUDA API · python 1234           API calls,
       OS runtime · python 1234         calls of the OS runtime
-    GPU 0 NVIDIA H200 · pid 1234       what that process did on one device
-      NVTX · stream 7                  ranges, projected on what they launched there
+    GPU 0 NVIDIA H200 · pid 1234       activities of that process on one device
+      NVTX · stream 7                  projections of ranges
       stream 7                         kernels, copies, sets and graphs; overlaps on further lanes
       stream 7 · sync                  waits
       stream 7 · CUDA events
     GPU 0 NVIDIA H200 · metrics        counters
-    /device:GPU:0 · run                executions of nodes that TensorFlow traced, by thread, on lanes
+    /device:GPU:0 · run                node executions that TensorFlow traced, by thread, on lanes
 
-Thread numbers count the lanes of the whole file from 1 in this order, for Perfetto shows threads by their number and
-knows no sort index; the system's number is in the name.
+Thread numbers count the lanes of the whole file from 1 in this order, because Perfetto sorts threads by number and
+ignores the sort index. The thread id of the system is in the name.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ if TYPE_CHECKING:
     from tracekit.registry import View
 
 FIRST_PID = 4_194_305
-"""First number of a group that is no process: above the largest that Linux gives (2^22)."""
+"""First pid of a group that is not a process: above the largest process id of Linux (2^22)."""
 AFTER_PROCESSES = 1 << 40
 NO_STREAM = (1 << 32) - 1
-"""What CUPTI gives where a wait is not for one stream."""
+"""Stream id that CUPTI records if a wait is not for a single stream."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """A process of the viewer."""
+class TrackGroup:
+    """A group of tracks, which is a process of the viewer."""
 
     pid: int
     name: str
@@ -52,35 +53,39 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A row of the viewer, before overlaps spread it over lanes; without a name it is no row of its own.
+    """A track of the viewer, which may consist of several lanes.
 
-    ``about`` tells a reader of the file what lies on it: columns, and their value on the track.
+    Attributes:
+        group: The group that contains the track.
+        name: Name of the track; None for counters, which belong to the group itself.
+        order: Sort key within the group.
+        attributes: Columns and their value for all events of the track, so that the file can be read back.
     """
 
-    group: Group
+    group: TrackGroup
     name: str | None
     order: tuple[int, ...] = ()
-    about: tuple[tuple[str, int | str | None], ...] = ()
+    attributes: tuple[tuple[str, int | str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How events are put on tracks.
+    """The rule that assigns events to tracks.
 
     Attributes:
-        keys: Columns that tell the tracks apart.
-        track: Makes a track of the machine and one value of each key.
-        nests: Whether slices may lie within slices of the same track; otherwise overlaps go on lanes.
+        keys: Columns that identify a track.
+        make_track: Function that returns a track from the names and one value of each key.
+        nests: Whether slices of a lane may be nested; otherwise nested slices are on different lanes.
     """
 
     keys: tuple[str, ...]
-    track: Callable[..., Track]
+    make_track: Callable[..., Track]
     nests: bool = False
 
 
 @dataclass(slots=True)
-class Machine:
-    """Names of processes, threads, devices and streams; and the groups of GPU tracks met so far."""
+class TrackNames:
+    """The names of processes, threads, devices and streams, and the groups of tracks that were created so far."""
 
     processes: dict[int, str]
     threads: dict[tuple[int, int], str]
@@ -88,10 +93,10 @@ class Machine:
     streams: dict[tuple[int, int, int], str]
     contexts: dict[tuple[int, int], int | None]
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
-    groups: dict[tuple[int, ...], Group] = field(default_factory=dict)
+    groups: dict[tuple[int, ...], TrackGroup] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, view: View) -> Machine:
+    def from_view(cls, view: View) -> TrackNames:
         """Read the names from the tables of a trace."""
 
         def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -106,85 +111,86 @@ class Machine:
             contexts={(p, c): d for p, c, d in rows("contexts", "process_id", "context_id", "device_id")},
         )
 
-    def cpu(self, process: int | None) -> Group:
-        """Group of the CPU tracks of a process."""
+    def cpu_group(self, process: int | None) -> TrackGroup:
+        """Return the group of the CPU tracks of a process."""
         pid = process or 0
-        return Group(pid, self.processes.get(pid, "process" if pid else "unknown process"), (pid, 0))
+        return TrackGroup(pid, self.processes.get(pid, "process" if pid else "unknown process"), (pid, 0))
 
-    def gpu(self, process: int | None, device: int) -> Group:
-        """Group of what a process did on a device."""
-        return self._group(f"{self.device(device)} · pid {process or 0}", (process or 0, 1, device))
+    def gpu_group(self, process: int | None, device: int) -> TrackGroup:
+        """Return the group of the activities of a process on a device."""
+        return self._get_group(f"{self.device_name(device)} · pid {process or 0}", (process or 0, 1, device))
 
-    def metrics(self, device: int) -> Group:
-        """Group of the counters of a device."""
-        return self._group(f"{self.device(device)} · metrics", (AFTER_PROCESSES, device))
+    def metrics_group(self, device: int) -> TrackGroup:
+        """Return the group of the counters of a device."""
+        return self._get_group(f"{self.device_name(device)} · metrics", (AFTER_PROCESSES, device))
 
-    def traced(self, run: str, device: str) -> Group:
-        """Group of what TensorFlow traced on a device in a run."""
+    def tensorflow_group(self, run: str, device: str) -> TrackGroup:
+        """Return the group of the executions that TensorFlow traced on a device in a run."""
         number = self.runs.setdefault((run, device), len(self.runs))
-        return self._group(f"{device} · {run}", (AFTER_PROCESSES + 1, number))
+        return self._get_group(f"{device} · {run}", (AFTER_PROCESSES + 1, number))
 
-    def device(self, device: int) -> str:
-        """Name of a device."""
+    def device_name(self, device: int) -> str:
+        """Return the name of a device."""
         return f"GPU {device} {self.devices.get(device, '')}".rstrip()
 
-    def thread(self, process: int | None, thread: int | None) -> str:
-        """Name of a thread."""
+    def thread_name(self, process: int | None, thread: int | None) -> str:
+        """Return the name of a thread."""
         if thread is None:
             return "unknown thread"
         return f"{self.threads.get((process or 0, thread), 'thread')} {thread}"
 
-    def stream(self, process: int | None, context: int, stream: int) -> str:
-        """Name of a stream; its context is told if the process has several."""
+    def stream_name(self, process: int | None, context: int, stream: int) -> str:
+        """Return the name of a stream, with its context if the process has several."""
         pid = process or 0
         parts = ["context" if stream == NO_STREAM else f"stream {stream}", self.streams.get((pid, context, stream))]
         if sum(owner == pid for owner, _ in self.contexts) > 1:
             parts.insert(1, f"context {context}")
         return " · ".join(filter(None, parts))
 
-    def _group(self, name: str, order: tuple[int, ...]) -> Group:
-        """Return the group of that order; a new one gets a number that no process of the system has."""
-        return self.groups.setdefault(order, Group(FIRST_PID + len(self.groups), name, order))
+    def _get_group(self, name: str, order: tuple[int, ...]) -> TrackGroup:
+        """Return the group with a sort key; a new group gets a pid that no process of the system has."""
+        return self.groups.setdefault(order, TrackGroup(FIRST_PID + len(self.groups), name, order))
 
 
-class Book:
-    """The lanes of all tracks: their places, numbered as they are met, and their ``tid``, in the viewer's order."""
+class LaneRegistry:
+    """The lanes of all tracks. Lane ids count them as they are created, and ``tid`` in the order of the viewer."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self._places: dict[tuple[Track, int], int] = {}
+    def __init__(self, names: TrackNames) -> None:
+        self.names = names
+        self._lane_ids: dict[tuple[Track, int], int] = {}
 
-    def places(self, track: Track, lanes: int) -> list[int]:
-        """Return the places of the first lanes of a track."""
-        return [self._places.setdefault((track, lane), len(self._places)) for lane in range(lanes)]
+    def lane_ids(self, track: Track, lanes: int) -> list[int]:
+        """Return the ids of the first lanes of a track; new lanes get the next ids."""
+        return [self._lane_ids.setdefault((track, lane), len(self._lane_ids)) for lane in range(lanes)]
 
-    def texts(self) -> pl.Series:
-        """Return the JSON members ``"pid":…,"tid":…`` of every place; to be called when all are known."""
-        members = {place: f'"pid":{track.group.pid},"tid":{tid}' for tid, track, _, place in self._ordered()}
-        return pl.Series([members[place] for place in range(len(members))], dtype=pl.String)
+    def json_members(self) -> pl.Series:
+        """Return the JSON members ``"pid":…,"tid":…`` of every lane, by lane id, when all lanes have been created."""
+        members = {lane_id: f'"pid":{track.group.pid},"tid":{tid}' for tid, track, _, lane_id in self._ordered()}
+        return pl.Series([members[lane_id] for lane_id in range(len(members))], dtype=pl.String)
 
-    def metadata(self) -> Iterator[str]:
-        """Give the events that name the tracks and put them in order."""
-        groups = sorted({track.group for track, _ in self._places}, key=lambda g: (g.order, g.pid))
+    def metadata_events(self) -> Iterator[str]:
+        """Yield the events that name and order the groups and lanes."""
+        groups = sorted({track.group for track, _ in self._lane_ids}, key=lambda g: (g.order, g.pid))
         for nth, group in enumerate(groups):
-            yield _metadata("process_name", group.pid, 0, name=group.name)
-            yield _metadata("process_sort_index", group.pid, 0, sort_index=nth)
+            yield _metadata_event("process_name", group.pid, 0, name=group.name)
+            yield _metadata_event("process_sort_index", group.pid, 0, sort_index=nth)
         for tid, track, lane, _ in self._ordered():
             if track.name is not None:
                 name = f"{track.name} · lane {lane + 1}" if lane else track.name
-                about = {column: value for column, value in track.about if value is not None}
-                yield _metadata("thread_name", track.group.pid, tid, name=name, **about)
-                yield _metadata("thread_sort_index", track.group.pid, tid, sort_index=tid)
+                attributes = {column: value for column, value in track.attributes if value is not None}
+                yield _metadata_event("thread_name", track.group.pid, tid, name=name, **attributes)
+                yield _metadata_event("thread_sort_index", track.group.pid, tid, sort_index=tid)
 
     def _ordered(self) -> Iterator[tuple[int, Track, int, int]]:
-        """Give tid, track, lane and place of every lane; viewers show them by their tid."""
-        ordered = sorted(self._places.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
-        for tid, ((track, lane), place) in enumerate(ordered, 1):
-            yield tid, track, lane, place
+        """Yield the tid, track, lane number and lane id of every lane, in the order of the viewer."""
+        ordered = sorted(self._lane_ids.items(), key=lambda p: (p[0][0].group.order, p[0][0].order, p[0][1], p[1]))
+        for tid, ((track, lane), lane_id) in enumerate(ordered, 1):
+            yield tid, track, lane, lane_id
 
 
-def _metadata(what: str, pid: int, tid: int, /, **args: str | int) -> str:
-    event = {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
+def _metadata_event(name: str, pid: int, tid: int, /, **args: str | int) -> str:
+    """Format a metadata event as JSON."""
+    event = {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -194,97 +200,123 @@ PUSH_POP, PROJECTION = "push_pop", "projection"
 
 
 def _range_label(domain_id: int, domain: str | None) -> str:
-    """Name of an NVTX domain on a track; the default domain has none."""
+    """Return the label for the ranges of an NVTX domain; the default domain has no name."""
     name = domain or (f"domain {domain_id}" if domain_id else None)
     return "NVTX" if name is None else f"NVTX [{name}]"
 
 
-def _on_thread(process: int | None, thread: int | None) -> dict[str, int | None]:
+def _thread_columns(process: int | None, thread: int | None) -> dict[str, int | None]:
+    """Return the columns that identify a thread."""
     return {"process_id": process, "thread_id": thread}
 
 
-def _on_stream(process: int | None, device: int, context: int, stream: int) -> dict[str, int | None]:
+def _stream_columns(process: int | None, device: int, context: int, stream: int) -> dict[str, int | None]:
+    """Return the columns that identify a stream."""
     return {"process_id": process, "device_id": device, "context_id": context, "stream_id": stream}
 
 
-def _about(columns: dict[str, int | None], kind: str | None = None) -> tuple[tuple[str, int | str | None], ...]:
+def _attributes(columns: dict[str, int | None], kind: str | None = None) -> tuple[tuple[str, int | str | None], ...]:
+    """Return the attributes of a track: some columns, and the kind of its ranges."""
     return (*columns.items(), ("kind", kind))
 
 
-def _nvtx(machine: Machine, process: int | None, thread: int | None, domain_id: int, domain: str | None) -> Track:
-    name = f"{_range_label(domain_id, domain)} · {machine.thread(process, thread)}"
-    about = _about({**_on_thread(process, thread), "domain_id": domain_id}, PUSH_POP)
-    return Track(machine.cpu(process), name, (1, thread or 0, NVTX, domain_id), about)
+def _nvtx_track(
+    names: TrackNames, process: int | None, thread: int | None, domain_id: int, domain: str | None
+) -> Track:
+    """Return the track of the push/pop ranges and marks of a thread and domain."""
+    name = f"{_range_label(domain_id, domain)} · {names.thread_name(process, thread)}"
+    attributes = _attributes({**_thread_columns(process, thread), "domain_id": domain_id}, PUSH_POP)
+    return Track(names.cpu_group(process), name, (1, thread or 0, NVTX, domain_id), attributes)
 
 
-def _start_end(machine: Machine, process: int | None, domain_id: int, domain: str | None) -> Track:
-    about = _about({"process_id": process, "domain_id": domain_id}, "start_end")
-    return Track(machine.cpu(process), f"{_range_label(domain_id, domain)} start/end", (0, domain_id), about)
+def _start_end_track(names: TrackNames, process: int | None, domain_id: int, domain: str | None) -> Track:
+    """Return the track of the start/end ranges of a process and domain."""
+    attributes = _attributes({"process_id": process, "domain_id": domain_id}, "start_end")
+    return Track(names.cpu_group(process), f"{_range_label(domain_id, domain)} start/end", (0, domain_id), attributes)
 
 
-def _api(machine: Machine, process: int | None, thread: int | None) -> Track:
-    about = _about(_on_thread(process, thread))
-    return Track(machine.cpu(process), f"CUDA API · {machine.thread(process, thread)}", (1, thread or 0, API), about)
+def _api_track(names: TrackNames, process: int | None, thread: int | None) -> Track:
+    """Return the track of the API calls of a thread."""
+    attributes = _attributes(_thread_columns(process, thread))
+    return Track(
+        names.cpu_group(process), f"CUDA API · {names.thread_name(process, thread)}", (1, thread or 0, API), attributes
+    )
 
 
-def _osrt(machine: Machine, process: int | None, thread: int | None) -> Track:
-    about = _about(_on_thread(process, thread))
-    return Track(machine.cpu(process), f"OS runtime · {machine.thread(process, thread)}", (1, thread or 0, OSRT), about)
+def _osrt_track(names: TrackNames, process: int | None, thread: int | None) -> Track:
+    """Return the track of the OS runtime calls of a thread."""
+    attributes = _attributes(_thread_columns(process, thread))
+    return Track(
+        names.cpu_group(process),
+        f"OS runtime · {names.thread_name(process, thread)}",
+        (1, thread or 0, OSRT),
+        attributes,
+    )
 
 
-def _projected(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
-    name = f"NVTX · {machine.stream(process, context, stream)}"
-    about = _about(_on_stream(process, device, context, stream), PROJECTION)
-    return Track(machine.gpu(process, device), name, (context, stream, PROJECTED), about)
+def _projection_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+    """Return the track of the projections of push/pop ranges on a stream."""
+    name = f"NVTX · {names.stream_name(process, context, stream)}"
+    attributes = _attributes(_stream_columns(process, device, context, stream), PROJECTION)
+    return Track(names.gpu_group(process, device), name, (context, stream, PROJECTED), attributes)
 
 
-def _projected_start_end(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
-    name = f"NVTX start/end · {machine.stream(process, context, stream)}"
-    about = _about(_on_stream(process, device, context, stream), PROJECTION)
-    return Track(machine.gpu(process, device), name, (context, stream, PROJECTED_START_END), about)
+def _start_end_projection_track(
+    names: TrackNames, process: int | None, device: int, context: int, stream: int
+) -> Track:
+    """Return the track of the projections of start/end ranges on a stream."""
+    name = f"NVTX start/end · {names.stream_name(process, context, stream)}"
+    attributes = _attributes(_stream_columns(process, device, context, stream), PROJECTION)
+    return Track(names.gpu_group(process, device), name, (context, stream, PROJECTED_START_END), attributes)
 
 
-def _stream(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
-    name = machine.stream(process, context, stream)
-    about = _about(_on_stream(process, device, context, stream))
-    return Track(machine.gpu(process, device), name, (context, stream, BUSY), about)
+def _stream_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+    """Return the track of the activities on a stream."""
+    name = names.stream_name(process, context, stream)
+    attributes = _attributes(_stream_columns(process, device, context, stream))
+    return Track(names.gpu_group(process, device), name, (context, stream, BUSY), attributes)
 
 
-def _sync(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
-    """Waits lie with the device of their context: the one that CUPTI gives them is 0 in processes that use another."""
-    group = machine.gpu(process, machine.contexts.get((process or 0, context)) or device)
-    about = _about(_on_stream(process, device, context, stream))
-    return Track(group, f"{machine.stream(process, context, stream)} · sync", (context, stream, SYNC), about)
+def _sync_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+    """Return the track of waits on a stream.
+
+    The device is that of the context, because CUPTI records device 0 even in processes that use another device.
+    """
+    group = names.gpu_group(process, names.contexts.get((process or 0, context)) or device)
+    attributes = _attributes(_stream_columns(process, device, context, stream))
+    return Track(group, f"{names.stream_name(process, context, stream)} · sync", (context, stream, SYNC), attributes)
 
 
-def _events(machine: Machine, process: int | None, device: int, context: int, stream: int) -> Track:
-    name = f"{machine.stream(process, context, stream)} · CUDA events"
-    about = _about(_on_stream(process, device, context, stream))
-    return Track(machine.gpu(process, device), name, (context, stream, EVENTS), about)
+def _event_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
+    """Return the track of the CUDA events on a stream."""
+    name = f"{names.stream_name(process, context, stream)} · CUDA events"
+    attributes = _attributes(_stream_columns(process, device, context, stream))
+    return Track(names.gpu_group(process, device), name, (context, stream, EVENTS), attributes)
 
 
-def _metrics(machine: Machine, device: int) -> Track:
-    """Counters belong to a process of the viewer, not to a thread."""
-    return Track(machine.metrics(device), None)
+def _metrics_track(names: TrackNames, device: int) -> Track:
+    """Return the track of the counters of a device, which belong to its group."""
+    return Track(names.metrics_group(device), None)
 
 
-def _traced(machine: Machine, run: str | None, device: str | None, thread: int | None) -> Track:
+def _tensorflow_track(names: TrackNames, run: str | None, device: str | None, thread: int | None) -> Track:
+    """Return the track of the executions that TensorFlow traced on a thread of a device."""
     name = "executor" if thread is None else f"thread {thread}"
-    return Track(machine.traced(run or ".", device or "unknown device"), name, (thread or 0,))
+    return Track(names.tensorflow_group(run or ".", device or "unknown device"), name, (thread or 0,))
 
 
 _THREAD = ("process_id", "thread_id")
 _DOMAIN = ("domain_id", "domain")
-_QUEUE = ("process_id", "device_id", "context_id", "stream_id")
+_STREAM = ("process_id", "device_id", "context_id", "stream_id")
 
-NVTX_TRACKS = Placement((*_THREAD, *_DOMAIN), _nvtx, nests=True)
-START_END_TRACKS = Placement(("process_id", *_DOMAIN), _start_end)
-API_TRACKS = Placement(_THREAD, _api, nests=True)
-OSRT_TRACKS = Placement(_THREAD, _osrt, nests=True)
-PROJECTED_TRACKS = Placement(_QUEUE, _projected, nests=True)
-PROJECTED_START_END_TRACKS = Placement(_QUEUE, _projected_start_end)
-STREAM_TRACKS = Placement(_QUEUE, _stream)
-SYNC_TRACKS = Placement(_QUEUE, _sync)
-EVENT_TRACKS = Placement(_QUEUE, _events)
-METRIC_TRACKS = Placement(("device_id",), _metrics)
-TRACED_TRACKS = Placement(("run", "device", "thread_id"), _traced)
+NVTX_TRACKS = Placement((*_THREAD, *_DOMAIN), _nvtx_track, nests=True)
+START_END_TRACKS = Placement(("process_id", *_DOMAIN), _start_end_track)
+API_TRACKS = Placement(_THREAD, _api_track, nests=True)
+OSRT_TRACKS = Placement(_THREAD, _osrt_track, nests=True)
+PROJECTED_TRACKS = Placement(_STREAM, _projection_track, nests=True)
+PROJECTED_START_END_TRACKS = Placement(_STREAM, _start_end_projection_track)
+STREAM_TRACKS = Placement(_STREAM, _stream_track)
+SYNC_TRACKS = Placement(_STREAM, _sync_track)
+EVENT_TRACKS = Placement(_STREAM, _event_track)
+METRIC_TRACKS = Placement(("device_id",), _metrics_track)
+TENSORFLOW_TRACKS = Placement(("run", "device", "thread_id"), _tensorflow_track)

@@ -1,4 +1,4 @@
-"""Records of event files, as TFRecord frames them."""
+"""Frame the records of event files in the TFRecord format."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import struct
 from tracekit.crc32c import masked_crc32c
 
 
-def framed(record: bytes) -> bytes:
-    """Put a record into its frame, length and sums of both: n bytes in, n + 16 out."""
+def frame_record(record: bytes) -> bytes:
+    """Return a record with its length and the checksums of both: n bytes in, n + 16 bytes out."""
     length = struct.pack("<Q", len(record))
     return b"".join(
         [length, struct.pack("<I", masked_crc32c(length)), record, struct.pack("<I", masked_crc32c(record))]

@@ -1,8 +1,8 @@
-"""Where nodes lie on the time axis of a step, for TensorBoard.
+"""Place nodes on the time axis of a step, so that TensorBoard computes the right time for groups.
 
-TensorBoard takes as the time of a group how long it is from the first start to the last end of its nodes. Laid out as
-things ran, that would count pauses, and whatever else ran in between. So nodes are laid end to end in the order of the
-tree: the time of a node is its own, and that of a group is the sum of its nodes.
+TensorBoard computes the time of a group as the time from the first start to the last end of its nodes. With real start
+times, that would include gaps and whatever else ran in between. Nodes are therefore placed end to end in the order of
+the tree: each node has its own duration, and the time of a group is the sum over its nodes.
 """
 
 from __future__ import annotations
@@ -18,43 +18,45 @@ ALL = "all iterations"
 _ROW = ["node", "device_id"]
 
 
-def steps_of(tables: Mapping[str, pl.DataFrame], time: str, steps: int) -> Iterator[tuple[str, int, int, pl.DataFrame]]:
-    """Lay out all iterations together, and the first ones each.
+def layout_steps(
+    tables: Mapping[str, pl.DataFrame], time: str, steps: int
+) -> Iterator[tuple[str, int, int, pl.DataFrame]]:
+    """Yield the nodes of all iterations together, and of each of the first iterations, placed end to end.
 
     Args:
         tables: The trace's ``model("graph")``.
         time: ``gpu`` or ``cpu``.
-        steps: How many iterations, at most.
+        steps: Maximum number of iterations.
 
     Yields:
-        Tag, number and start (ns since the trace origin) of the step, and rows as of ``laid``.
+        Tag, number and start (ns since the trace origin) of a step, and its rows as returned by ``place_nodes``.
     """
     stats, nodes = tables["stats"], tables["nodes"]
     starts = tables["scalars"].select("iteration", "start_ns").unique(maintain_order=True).sort("iteration")
     for number, start_ns in starts.head(1).iter_rows():
-        yield ALL, number, start_ns, laid(nodes, stats, time)
+        yield ALL, number, start_ns, place_nodes(nodes, stats, time)
     for number, start_ns in starts.head(steps).iter_rows():
-        yield f"step {number}", number, start_ns, laid(nodes, stats.filter(pl.col("iteration") == number), time)
+        yield f"step {number}", number, start_ns, place_nodes(nodes, stats.filter(pl.col("iteration") == number), time)
 
 
-def laid(nodes: pl.DataFrame, stats: pl.DataFrame, time: str) -> pl.DataFrame:
-    """Sum up what nodes took and lay it end to end.
+def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time: str) -> pl.DataFrame:
+    """Sum the times of nodes and place them end to end.
 
     Returns:
-        One row a node that was called and device, in order of device and tree: ``node``, ``device_id`` (null is the
-        CPU), ``at_ns`` (since the start of the step), ``ns``.
+        One row per device and called node, ordered by device and tree: ``node``, ``device_id`` (null is the CPU),
+        ``start_ns`` (since the start of the step), ``duration_ns``.
     """
     if time == "cpu":
         stats = stats.with_columns(device_id=pl.lit(None, stats.schema["device_id"]), gpu_ns="cpu_ns")
-    spent = stats.group_by(_ROW).agg(ns=pl.col("gpu_ns").sum())
-    spent = _without_idle_host(spent)
-    name = nodes["name"].gather(spent["node"]).str.replace_all("/", "\0", literal=True)
-    ordered = spent.with_columns(name=name).sort("name", "device_id", nulls_last=True)
-    placed = ordered.with_columns(at_ns=pl.col("ns").cum_sum() - pl.col("ns"))
-    return placed.sort("device_id", maintain_order=True, nulls_last=True).select(*_ROW, "at_ns", "ns")
+    times = stats.group_by(_ROW).agg(duration_ns=pl.col("gpu_ns").sum())
+    times = _drop_idle_cpu_rows(times)
+    name = nodes["name"].gather(times["node"]).str.replace_all("/", "\0", literal=True)
+    ordered = times.with_columns(name=name).sort("name", "device_id", nulls_last=True)
+    placed = ordered.with_columns(start_ns=pl.col("duration_ns").cum_sum() - pl.col("duration_ns"))
+    return placed.sort("device_id", maintain_order=True, nulls_last=True).select(*_ROW, "start_ns", "duration_ns")
 
 
-def _without_idle_host(spent: pl.DataFrame) -> pl.DataFrame:
-    """Leave out the CPU of nodes that ran on a GPU in other iterations."""
+def _drop_idle_cpu_rows(times: pl.DataFrame) -> pl.DataFrame:
+    """Drop the CPU rows of nodes that ran on a GPU in other iterations."""
     on_gpu = pl.col("device_id").is_not_null().any().over("node")
-    return spent.filter(pl.col("device_id").is_not_null() | ~on_gpu)
+    return times.filter(pl.col("device_id").is_not_null() | ~on_gpu)

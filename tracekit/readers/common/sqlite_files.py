@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.files import LONGEST_SQLITE_PATH, kind_of, open_regular
+from tracekit.files import LONGEST_SQLITE_PATH, open_regular, special_file_kind
 from tracekit.registry import describe
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _read_head(beside: Path, path: Path) -> bytes:
     """Return the first bytes of a journal; nothing if it does not exist."""
     name = f"the {beside.name.rpartition('-')[2]} file beside it"
     try:
-        if (kind := kind_of(beside.stat().st_mode)) is not None:
+        if (kind := special_file_kind(beside.stat().st_mode)) is not None:
             raise TracekitError(f"{name} is {kind}, not a regular file", path=path, hint="move it away")
         with os.fdopen(open_regular(beside), "rb", buffering=0) as f:
             return f.read(len(JOURNAL_MAGIC)) or b""

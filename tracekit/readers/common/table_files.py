@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first_line
-from tracekit.files import InputFile, state_of
+from tracekit.files import InputFile, file_state
 from tracekit.readers.common.budget import CELL_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
 from tracekit.registry import Capture, describe
@@ -123,7 +123,7 @@ def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
     """Return the files in a folder that are named after declared tables; nothing if the source is a file."""
     names = schemas.tables()
     paths = [source.path / n for n in sorted(source.names)]
-    return {p.stem: TablePath(p, state_of(p)) for p in paths if p.suffix == suffix and p.stem in names}
+    return {p.stem: TablePath(p, file_state(p)) for p in paths if p.suffix == suffix and p.stem in names}
 
 
 def single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.errors import warn
-from tracekit.files import state_of
+from tracekit.files import file_state
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.builders import TableBuilder
@@ -120,7 +120,7 @@ class Lookups:
 def _total_size(path: Path) -> int:
     """Return the size of a file, or of the files in a folder."""
     files = path.iterdir() if path.is_dir() else [path]
-    return sum(state.size for state in map(state_of, files) if state is not None)
+    return sum(state.size for state in map(file_state, files) if state is not None)
 
 
 def source_request(table: str, columns: Sequence[str], where: Where | None = None) -> Request[dict[str, pa.Array]]:

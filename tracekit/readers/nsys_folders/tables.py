@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit.errors import CorruptTraceError, TracekitError, first_line, warn
-from tracekit.files import state_of
+from tracekit.files import file_state
 from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.table_files import is_flat_type, open_table_file, value_bytes
@@ -56,7 +56,7 @@ class FolderTables:
             is_table = source.head.startswith(kind.magics)
             what, hint = ("one file of it", "give the folder that it is in") if is_table else describe(source)
             raise CorruptTraceError(f"not a folder of {kind.kind} files: {what}", path=source.path, hint=hint)
-        self._states = {table: state_of(path) for table, path in self._paths.items()}
+        self._states = {table: file_state(path) for table, path in self._paths.items()}
         self._ledger = Ledger(sum(map(self._file_size, self._paths)))
         self._kind = kind
         self._described: dict[str, TableFile] = {}

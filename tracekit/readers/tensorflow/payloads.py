@@ -85,7 +85,7 @@ def _needed_parts(data: memoryview | Window, message: MessageKind) -> Iterator[b
 
 
 def _slice(data: memoryview | Window, start: int, stop: int) -> memoryview | Window:
-    return data.inside(start, stop) if isinstance(data, Window) else data[start:stop]
+    return data.window(start, stop) if isinstance(data, Window) else data[start:stop]
 
 
 def _iter_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int]]:

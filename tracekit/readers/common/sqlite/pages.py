@@ -65,7 +65,7 @@ class PageFile:
             TracekitError: The file is not a regular file, or cannot be read.
         """
         self.path = path.absolute()
-        self.state = FileState.of(self.path)
+        self.state = FileState.read(self.path)
         with os.fdopen(open_regular(self.path), "rb", buffering=0) as f:
             self.head = f.read(HEADER_BYTES) or b""
         self.header = Header.parse(self.head)
