@@ -19,7 +19,7 @@ import tracekit as tk
 from tracekit import schemas
 from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
-from tracekit.registry import Source
+from tracekit.source import Source
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests import strategies
 from tracekit import schemas
 from tracekit.errors import SchemaError, TracekitError, TracekitWarning
+from tracekit.interface import Capture
 from tracekit.plan import (
     Aggregation,
     Correlate,
@@ -37,7 +38,6 @@ from tracekit.plan import (
     to_frame,
 )
 from tracekit.readers.nsys.capture import NsysCapture
-from tracekit.registry import Capture
 
 CAPTURE = Path(__file__).parents[1] / "fixtures" / "train_amp.sqlite"
 

@@ -20,6 +20,7 @@ from tests.secrets_of import left, secrets_of, texts
 from tracekit import registry
 from tracekit.errors import ExportError, TracekitError, TracekitWarning, UnknownFormatError
 from tracekit.readers.common.redaction import KINDS
+from tracekit.source import Source
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -139,7 +140,7 @@ def test_what_no_reader_recognises_is_refused(tmp_path: Path) -> None:
 
 
 def test_plug_ins_can_offer_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def redact(source: registry.Source, target: Path) -> dict[str, int]:
+    def redact(source: Source, target: Path) -> dict[str, int]:
         target.write_bytes(source.path.read_bytes().replace(b"alice", b""))
         return {"user name": 1}
 

@@ -7,8 +7,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracekit import errors
     from tracekit.errors import TracekitError, TracekitWarning
+    from tracekit.interface import Capture, Exporter, Reader
     from tracekit.redacting import redact, unredacted
-    from tracekit.registry import Capture, Exporter, Reader, formats
+    from tracekit.registry import formats
     from tracekit.trace import Trace, convert, load, stats
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ __getattr__, __dir__ = lazy_attributes(
     globals(),
     errors=("TracekitError", "TracekitWarning"),
     redacting=("redact", "unredacted"),
-    registry=("Capture", "Exporter", "Reader", "formats"),
+    interface=("Capture", "Exporter", "Reader"),
+    registry=("formats",),
     trace=("Trace", "convert", "load", "stats"),
 )

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from tracekit.interface import Exporter, Progress, View
     from tracekit.plan.view import TraceView
-    from tracekit.registry import Exporter, Progress, View
 
 WRITERS = 4
 """Number of tables that are written at the same time."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tracekit import registry, targets
+from tracekit import detection, interface, registry, targets
 from tracekit.errors import TracekitError
+from tracekit.source import Source
 
 
 def redact(
@@ -45,7 +46,7 @@ def redact(
         ...     tk.redact("fixtures/graph_node.sqlite", f"{folder}/shared.sqlite")["host name"]
         3
     """
-    source = registry.Source(path)
+    source = Source(path)
     inputs = [targets.Input.from_path(source.path)]
     if isinstance(key, os.PathLike):
         inputs.append(targets.Input.from_path(key))
@@ -80,7 +81,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
         >>> tk.unredacted("fixtures/graph_node.sqlite")["environment"] > 0
         True
     """
-    source = registry.Source(path)
+    source = Source(path)
     reader = _redacting_reader(source)
     if reader.unredacted is None:
         message = f"private values of {reader.format} files cannot be counted"
@@ -108,9 +109,9 @@ def _read_key(path: os.PathLike[str], size: int) -> bytes:
         raise TracekitError(f"the key cannot be read: {e.strerror or e}", path=os.fspath(path)) from e
 
 
-def _redacting_reader(source: registry.Source) -> registry.Reader:
+def _redacting_reader(source: Source) -> interface.Reader:
     """Return the reader that recognises a source and can redact it."""
-    reader = registry.sniff(source)
+    reader = detection.sniff(source)
     if reader.redact is None:
         formats = ", ".join(r.format for r in registry.readers().values() if r.redact is not None)
         raise TracekitError(f"{reader.format} files cannot be redacted", path=source.path, hint=f"formats: {formats}")

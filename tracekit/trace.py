@@ -7,7 +7,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from tracekit import exporting, presence, registry, schemas
+from tracekit import detection, exporting, presence, registry, schemas
 from tracekit.describe import Description
 from tracekit.errors import MissingTableError, TracekitError, warn
 from tracekit.plan import (
@@ -26,6 +26,7 @@ from tracekit.plan import (
     Step,
     TraceView,
 )
+from tracekit.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
-    from tracekit.registry import Progress
+    from tracekit.interface import Progress
     from tracekit.targets import Input
 
 QUICK_BYTES = 1 << 27
@@ -75,8 +76,8 @@ def load(
         ...     trace.count("kernels")
         334
     """
-    source = registry.Source(path)
-    found = registry.sniff(source) if format is None else registry.reader(format)
+    source = Source(path)
+    found = detection.sniff(source) if format is None else registry.reader(format)
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
     opened = OpenedFile.of(source, found, via)

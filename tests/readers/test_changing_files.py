@@ -16,6 +16,7 @@ from tests.readers.databases import FIXTURES
 from tests.readers.tfevents_files import event, scalar, written
 from tracekit.errors import TracekitError
 from tracekit.files import CHANGED_HINT
+from tracekit.source import Source
 
 ROOT = Path(__file__).parents[2]
 ONE_DESCRIPTOR = {
@@ -143,11 +144,11 @@ def test_a_file_that_is_truncated_and_rewritten_all_the_time(tmp_path: Path, for
 
 def test_a_file_that_was_replaced_before_it_is_opened(tmp_path: Path) -> None:
     """What is recognised is what is read."""
-    from tracekit import registry
+    from tracekit import detection
 
     file = Path(shutil.copyfile(FIXTURES / "train_amp.nsys-rep", tmp_path / "a.nsys-rep"))
-    source = registry.Source(file)
-    reader = registry.sniff(source)
+    source = Source(file)
+    reader = detection.sniff(source)
     other = tmp_path / "b.nsys-rep"
     shutil.copyfile(FIXTURES / "empty.nsys-rep", other)
     other.replace(file)

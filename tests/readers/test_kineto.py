@@ -23,6 +23,7 @@ from tests.readers.kineto_files import op, trace
 from tracekit import registry
 from tracekit.errors import CorruptTraceError, MissingTableError, UnknownFormatError
 from tracekit.readers.kineto.labels import short_function_name
+from tracekit.source import Source
 
 CAPTURES = sorted(files.CORPUS.rglob("*.json*")) if files.CORPUS.is_dir() else []
 FIXTURES = files.TRACE.parents[1]
@@ -331,7 +332,7 @@ def test_texts_are_repaired_and_counted(tmp_path: Path, raw: bytes, expected: st
 @pytest.mark.parametrize("packed", [True, False])
 def test_other_json_is_not_taken(tmp_path: Path, text: str, packed: bool) -> None:
     data = gzip.compress(text.encode()) if packed else text.encode()
-    source = registry.Source(written(tmp_path, data))
+    source = Source(written(tmp_path, data))
     assert not registry.reader("kineto").sniff(source)
     with pytest.raises(UnknownFormatError):
         tk.load(source.path)

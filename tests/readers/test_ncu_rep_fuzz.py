@@ -18,7 +18,7 @@ from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.readers.ncu_rep.capture import RepCapture
 from tracekit.readers.ncu_rep.container import message_class
-from tracekit.registry import Source
+from tracekit.source import Source
 
 CASES = 150
 SECONDS, BYTES = 2.0, 1 << 30

@@ -22,7 +22,7 @@ from tracekit.files import InputFile
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.nsys.lookups import Lookups
 from tracekit.readers.nsys_folders import files
-from tracekit.registry import Source
+from tracekit.source import Source
 
 EXPORT = FIXTURES / "train_amp.sqlite"
 REPORT = FIXTURES / "train_amp.nsys-rep"

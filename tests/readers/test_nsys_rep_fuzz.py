@@ -19,7 +19,7 @@ from tests.readers.nsys_rep_files import CAPTURES, Parts, packed, take_apart, va
 from tracekit import schemas
 from tracekit.errors import TracekitError
 from tracekit.readers.nsys_rep.capture import RepCapture
-from tracekit.registry import Source
+from tracekit.source import Source
 
 NAMES = ("cpu_only", "empty", "graph_node", "nvtx_features", "osrt_libs", "gpu_metrics")
 CASES = 150

@@ -40,7 +40,7 @@ from tracekit.readers.nsys_rep import redact
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import CLOCKS, OFFSETS, RAW, UI_DATA, Container
 from tracekit.readers.nsys_rep.entries import count_entries
-from tracekit.registry import Source
+from tracekit.source import Source
 
 OWN = sorted(CAPTURES.glob("*.nsys-rep"))
 needs_captures = pytest.mark.skipif(not OWN, reason="no captures beside the checkout")

@@ -16,7 +16,7 @@ from tracekit import schemas, threads
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.sqlite import database, tables
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
-from tracekit.registry import Source
+from tracekit.source import Source
 
 FEATURES = FIXTURES / "nvtx_features.sqlite"
 

@@ -15,7 +15,7 @@ from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys.export import decoded_tables
 from tracekit.readers.nsys_sqlite.capture import ExportCapture
 from tracekit.readers.nsys_sqlite.tables import ExportTables
-from tracekit.registry import Source
+from tracekit.source import Source
 
 if TYPE_CHECKING:
     from tracekit.readers.nsys.tables import Request

@@ -16,7 +16,8 @@ import pytest
 import tracekit as tk
 from click.testing import CliRunner
 from tests.readers.tfevents_files import CORPUS, FIXTURES
-from tracekit import cli, registry, schemas
+from tracekit import cli, detection, schemas
+from tracekit.source import Source
 
 RUNS, PYTORCH = FIXTURES / "runs", FIXTURES / "pytorch"
 FOLDERS = [RUNS, PYTORCH]
@@ -152,7 +153,7 @@ def test_same_under_an_unknown_name(folder: Path, tmp_path: Path) -> None:
     for nth, file in enumerate(p for p in sorted(folder.rglob("*")) if p.is_file()):
         unknown = shutil.copyfile(file, tmp_path / f"unknown{nth}")
         with tk.load(file) as trace, tk.load(unknown) as other:
-            assert registry.sniff(registry.Source(unknown)).format == trace.format == "tfevents"
+            assert detection.sniff(Source(unknown)).format == trace.format == "tfevents"
             for name in TABLES:
                 assert other[name].equals(trace[name])
 

@@ -24,7 +24,7 @@ from tracekit.cli.output import STDOUT, output_file, print_message, progress_bar
 
 if TYPE_CHECKING:
     from tracekit.cli.options import RollUp, Select
-    from tracekit.registry import Exporter
+    from tracekit.interface import Exporter
     from tracekit.trace import Trace
 
 ALWAYS = ("capture_info", "devices")

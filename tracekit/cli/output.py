@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.registry import Progress
+    from tracekit.interface import Progress
     from tracekit.trace import Trace
 
 STDOUT = Path("-")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError
 from tracekit.forks import check_polars
-from tracekit.registry import Exporter
+from tracekit.interface import Exporter
 from tracekit.text import escape_formulas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tracekit.registry import Progress, View
+    from tracekit.interface import Progress, View
 
 OPTIONS = {"spreadsheet": "yes or no (default): put an apostrophe before text that looks like a formula"}
 

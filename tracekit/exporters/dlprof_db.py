@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tracekit import schemas
 from tracekit.errors import ExportError
 from tracekit.files import LONGEST_SQLITE_PATH
-from tracekit.registry import Exporter
+from tracekit.interface import Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.registry import Progress, View
+    from tracekit.interface import Progress, View
 
 OPTIONS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "profile-name": (

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from tracekit.registry import Exporter
+from tracekit.interface import Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tracekit.registry import Progress, View
+    from tracekit.interface import Progress, View
 
 SUMMARY = "summary"
 REPORTS = (SUMMARY, "detailed", "iteration", "kernel", "tensor-core", "op-type", "group-op", "expert-systems")

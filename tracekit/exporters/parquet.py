@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit import schemas
-from tracekit.registry import Exporter
+from tracekit.interface import Exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
 
-    from tracekit.registry import Progress, View
+    from tracekit.interface import Progress, View
 
 GROUP_ROWS, MAX_DICTIONARY_VALUES = 1 << 18, 1 << 15
 

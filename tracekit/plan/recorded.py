@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tracekit.interface import Capture
     from tracekit.plan.plan import Aggregation, Plan, Selection
     from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
     from tracekit.plan.stages import SharedRollup
-    from tracekit.registry import Capture
     from tracekit.schemas import TableSchema
     from tracekit.targets import Input
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit import registry, schemas
 from tracekit.errors import SchemaError, TracekitError, UnknownFormatError
-from tracekit.registry import Capture
+from tracekit.interface import Capture
+from tracekit.source import Source
 from tracekit.targets import Input
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.registry import Reader, Source
+    from tracekit.interface import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class OpenedFile:
             TracekitError: The file has changed since it was loaded, or cannot be read.
             FileNotFoundError: There is no such file.
         """
-        source = registry.Source(self.path)
+        source = Source(self.path)
         if not source.exists:
             raise FileNotFoundError(2, os.strerror(2), str(self.path))
         if Stamp.of(self.path) != self.stamp:

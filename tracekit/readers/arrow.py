@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.interface import Reader
 from tracekit.readers.common.table_files import TableFiles, find_table_files, single_table_file
-from tracekit.registry import Reader
 
 if TYPE_CHECKING:
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 MAGIC = b"ARROW1"
 

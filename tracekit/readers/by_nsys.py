@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from tracekit import interrupts
 from tracekit.errors import TracekitError, printable_path
-from tracekit.registry import Capture, Source
+from tracekit.interface import Capture
+from tracekit.source import Source
 from tracekit.targets import workspace
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit.interface import Reader
 from tracekit.readers.common.table_files import TableFiles, find_table_files, is_string_type, single_table_file
-from tracekit.registry import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tracekit.files import InputFile
     from tracekit.readers.common.budget import Budget
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 MAGIC = b"PAR1"
 

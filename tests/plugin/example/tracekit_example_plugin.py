@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    from tracekit.registry import Progress, Source, View
+    from tracekit.interface import Progress, View
+    from tracekit.source import Source
 
 MAGIC = b"#lines\n"
 

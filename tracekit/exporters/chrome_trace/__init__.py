@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.registry import Exporter
+from tracekit.interface import Exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.registry import Progress, View
+    from tracekit.interface import Progress, View
 
 
 def write(view: View, path: Path, progress: Progress) -> None:

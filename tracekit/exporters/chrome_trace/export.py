@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tracekit.exporters.chrome_trace.kinds import EventKind
     from tracekit.exporters.chrome_trace.layout import Layout
-    from tracekit.registry import Progress, View
+    from tracekit.interface import Progress, View
 
 BATCH_ROWS = 1 << 14
 _TIMELESS = {

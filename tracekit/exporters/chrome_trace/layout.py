@@ -14,7 +14,7 @@ from tracekit.exporters.chrome_trace.tracks import LaneRegistry, TrackNames
 if TYPE_CHECKING:
     from tracekit.exporters.chrome_trace.kinds import EventKind
     from tracekit.exporters.chrome_trace.tracks import Placement
-    from tracekit.registry import View
+    from tracekit.interface import View
 
 _MAX_INT32_RANGE = 1 << 30
 _MAX_CODE = 1 << 62

@@ -33,7 +33,7 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tracekit.registry import View
+    from tracekit.interface import View
 
 FIRST_PID = 4_194_305
 """First pid of a group that is not a process: above the largest process id of Linux (2^22)."""

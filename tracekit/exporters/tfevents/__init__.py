@@ -11,13 +11,13 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError, UnknownFormatError
-from tracekit.registry import Exporter
+from tracekit.interface import Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tracekit.registry import Progress, View
+    from tracekit.interface import Progress, View
 
 OPTIONS = {
     "time": "compute time in TensorBoard: gpu (default) or cpu",

@@ -7,14 +7,14 @@ import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from tracekit.detection import describe
 from tracekit.errors import CorruptTraceError, TracekitError
 from tracekit.files import LONGEST_SQLITE_PATH, open_regular, special_file_kind
-from tracekit.registry import describe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 MAGIC = b"SQLite format 3\x00"
 JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"

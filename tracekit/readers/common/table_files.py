@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
+from tracekit.detection import describe
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first_line
 from tracekit.files import InputFile, file_state
+from tracekit.interface import Capture
 from tracekit.readers.common.budget import CELL_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
-from tracekit.registry import Capture, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from tracekit.files import FileState
     from tracekit.readers.common.budget import Budget
-    from tracekit.registry import Source
     from tracekit.schemas import TableSchema
+    from tracekit.source import Source
 
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
 """Layout of one element of an Arrow string view. Many elements can share one string."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.interface import Reader
 from tracekit.readers.common.sqlite_files import MAGIC
-from tracekit.registry import Reader
 
 if TYPE_CHECKING:
-    from tracekit.registry import Capture, Source
+    from tracekit.interface import Capture
+    from tracekit.source import Source
 
 _DLPROF_TABLES = {"read_only_ops", "read_only_op_instances", "dictionary"}
 

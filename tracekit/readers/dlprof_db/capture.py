@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionError, first_line, warn
+from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.dlprof_db import rollup
 from tracekit.readers.dlprof_db.database import AGAIN, ID, DlprofDatabase
@@ -28,13 +29,12 @@ from tracekit.readers.dlprof_db.tables import (
     call_mapping,
 )
 from tracekit.readers.nsys.versions import LABELS
-from tracekit.registry import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.readers.dlprof_db.tables import ColumnSource, TableMapping
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 _MAX_INT64 = (1 << 63) - 1
 NEWEST_VERSION = (1, 8)

@@ -19,7 +19,7 @@ from tracekit.readers.common.sqlite import database
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 AGAIN = "copy the database again from where DLProf wrote it"
 ID = "id"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.registry import Reader
+from tracekit.interface import Reader
 
 if TYPE_CHECKING:
-    from tracekit.registry import Capture, Source
+    from tracekit.interface import Capture
+    from tracekit.source import Source
 
 SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tracekit.detection import UNKNOWN, describe
 from tracekit.errors import CorruptTraceError, TracekitError, UnknownFormatError, warn
+from tracekit.interface import Capture
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.graphdef import SAVED_MODELS, text
 from tracekit.readers.tensorflow import graph
 from tracekit.readers.tensorflow.forms import FileForm, FileMessage, detect_form
-from tracekit.registry import UNKNOWN, Capture, Source, describe
+from tracekit.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

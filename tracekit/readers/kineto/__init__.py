@@ -12,11 +12,11 @@ import re
 import zlib
 from typing import TYPE_CHECKING
 
-from tracekit.registry import Reader
+from tracekit.interface import Reader
 
 if TYPE_CHECKING:
     from tracekit.readers.kineto.capture import KinetoCapture
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 GZIP = b"\x1f\x8b"
 _JSON_START = re.compile(rb'(?:\xef\xbb\xbf)?\s*(\[\s*)?\{\s*"')

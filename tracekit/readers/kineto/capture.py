@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, MissingTableError, warn
 from tracekit.forks import check_polars
+from tracekit.interface import Capture
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.kineto import machine
@@ -22,14 +23,13 @@ from tracekit.readers.kineto.keys import KEYS, Slot
 from tracekit.readers.kineto.rows import EventRows
 from tracekit.readers.kineto.stream import Stream
 from tracekit.readers.kineto.tracks import Tracks
-from tracekit.registry import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 _GZIP = b"\x1f\x8b"
 _AGAIN = "export the trace again"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tracekit.registry import HEAD_BYTES, Reader
+from tracekit.interface import Reader
+from tracekit.source import HEAD_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 _LONG_HEAD_BYTES = 1 << 20
 _NCU_OUTPUT = re.compile(

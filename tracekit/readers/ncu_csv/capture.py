@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.readers.ncu_csv.numbers import NumberStyle
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 _MAX_DURATION_NS = 1 << 62
 _PRINT_RAW_PAGE = "print it with ncu --import REPORT --page raw --csv --print-units base"

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tracekit.detection import describe
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.readers.common.damage import Damage, damage_as_error
 from tracekit.readers.common.protobuf.messages import message, parse
-from tracekit.registry import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 MAGIC = b"NVR\0"
 VERSION = 7

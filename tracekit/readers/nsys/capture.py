@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
+from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.nsys import ids, machine, metrics, nvtx
 from tracekit.readers.nsys.lookups import Lookups, arrow_type
 from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
-from tracekit.registry import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.interface import Reader
 from tracekit.readers.nsys_folders.sniffing import holds_export
-from tracekit.registry import Reader
 
 if TYPE_CHECKING:
-    from tracekit.registry import Capture, Source
+    from tracekit.interface import Capture
+    from tracekit.source import Source
 
 _SUFFIX = ".parquet"
 

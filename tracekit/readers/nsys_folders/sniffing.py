@@ -10,7 +10,7 @@ from tracekit.readers.nsys.versions import MARKER_TABLES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 STRINGS = "StringIds"
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.detection import UNKNOWN, describe
 from tracekit.errors import CorruptTraceError, TracekitError, first_line, warn
 from tracekit.files import file_state
 from tracekit.readers.common.budget import BYTES_PER_BYTE, OBJECT_ROW_BYTES, Ledger
@@ -20,7 +21,7 @@ from tracekit.readers.nsys import blobs
 from tracekit.readers.nsys.tables import ROWID
 from tracekit.readers.nsys_folders import sniffing
 from tracekit.readers.nsys_folders.values import format_payloads, sqlite_values, typed_values
-from tracekit.registry import UNKNOWN, Source, describe
+from tracekit.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.registry import Reader
+from tracekit.interface import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.registry import Capture, Source
+    from tracekit.interface import Capture
+    from tracekit.source import Source
 
 _MAGIC = b"NVIDIA Tegra Profiler Report"
 

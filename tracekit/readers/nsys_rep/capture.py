@@ -10,7 +10,7 @@ from tracekit.readers.nsys_rep.report import Report
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 
 class RepCapture(NsysCapture):

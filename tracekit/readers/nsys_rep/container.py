@@ -9,15 +9,15 @@ import re
 import struct
 from typing import TYPE_CHECKING
 
+from tracekit.detection import describe
 from tracekit.errors import CorruptTraceError, warn
 from tracekit.files import Region
 from tracekit.readers.common.damage import Damage, damage_as_error
 from tracekit.readers.common.protobuf.wire import Message
 from tracekit.readers.nsys_rep.fields import fields_of
-from tracekit.registry import describe
 
 if TYPE_CHECKING:
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 MAGIC = b"NVIDIA Tegra Profiler Report"
 END = b"U3w[END]"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.rewriting import FieldSpan
     from tracekit.readers.nsys_rep.blocks import Block
     from tracekit.readers.nsys_rep.overwriting import Span
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 EVENT = fields_of("EventBlock").events
 STRING, STREAM = fields_of("StringBlock").strings, fields_of("StringBlock").process_streams

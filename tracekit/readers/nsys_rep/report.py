@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.tables import Result, Where
     from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.metrics import Metric
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 STRINGS, SAMPLES = "StringIds", "GPU_METRICS"
 

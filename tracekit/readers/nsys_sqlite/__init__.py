@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.interface import Reader
 from tracekit.readers.common.sqlite_files import MAGIC
 from tracekit.readers.nsys.versions import MARKER_TABLES
-from tracekit.registry import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.registry import Capture, Source
+    from tracekit.interface import Capture
+    from tracekit.source import Source
 
 
 def sniff(source: Source) -> bool:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 _SETTINGS = (
     (ENVIRONMENT, r"(?:^|:)ENVIRONMENT_VARIABLE$"),

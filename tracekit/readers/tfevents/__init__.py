@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit import registry
-from tracekit.registry import Reader
+from tracekit import detection
+from tracekit.interface import Reader
 
 if TYPE_CHECKING:
     from tracekit.readers.tfevents.capture import EventsCapture
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 _HEADER_BYTES = 12
 
@@ -34,7 +34,7 @@ def sniff(source: Source) -> bool:
         return not any(source.head[4:8]) and _is_record_header(source.head[:_HEADER_BYTES])
     if source.names:
         return folders.has_event_files(source.path) and (
-            any(folders.NAME_MARK in name for name in source.names) or not registry.captures_in(source)
+            any(folders.NAME_MARK in name for name in source.names) or not detection.captures_in(source)
         )
     return folders.NAME_MARK in source.path.name and source.path.is_file()
 

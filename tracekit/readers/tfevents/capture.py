@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracekit import schemas
+from tracekit.detection import UNKNOWN, describe
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, warn
 from tracekit.files import CHANGED_HINT
+from tracekit.interface import Capture
 from tracekit.readers.common.columns import compact_dictionary
 from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.tensorflow.graph import EDGES, NODES
@@ -20,7 +22,7 @@ from tracekit.readers.tfevents import events, exported, folders, graphs, step_st
 from tracekit.readers.tfevents.events import FileEvents, NotAnEventFile
 from tracekit.readers.tfevents.records import BufferPool
 from tracekit.readers.tfevents.runs import Run
-from tracekit.registry import UNKNOWN, Capture, Source, describe
+from tracekit.source import Source
 from tracekit.threads import map_in_order
 
 if TYPE_CHECKING:

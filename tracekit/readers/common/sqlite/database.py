@@ -36,7 +36,7 @@ from tracekit.threads import map_in_order
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    from tracekit.registry import Source
+    from tracekit.source import Source
 
 T = TypeVar("T")
 

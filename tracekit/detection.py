@@ -1,0 +1,143 @@
+"""Detecting the format of a file from its content, and describing files that no reader can read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tracekit.errors import TracekitError, UnknownFormatError, warn
+from tracekit.registry import built_in_readers, readers
+from tracekit.source import Source
+
+if TYPE_CHECKING:
+    from tracekit.interface import Reader
+
+_SHOWN_FILES = 5
+_TABLE_FILES = ("parquet", "arrow")
+UNKNOWN = "no reader recognises the content"
+_FOREIGN = (
+    (b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run: git lfs pull"),
+    (b"\x1f\x8b", "a gzip file", "unpack it first"),
+    (b"PK\x03\x04", "a zip file", "unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
+    (b"\xff\xff\xff\xff", "an Arrow stream", "of an export of Nsight Systems give the folder that it is in"),
+    (
+        b"SQLite format 3\x00",
+        "a SQLite database, but not an export of Nsight Systems",
+        "run: nsys export --type sqlite",
+    ),
+)
+_READ_OF_TENSORFLOW = "of TensorFlow, graphs (GraphDef, MetaGraphDef, SavedModel) and event files are read"
+
+
+_STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9}){0,3})")
+_STREAM_WRITTEN = b"U3w[END]"
+_PROFILER_PAGE = re.compile(
+    r"\.(overview_page|input_pipeline|kernel_stats|tensorflow_stats|framework_op_stats|op_stats|op_profile|pod_viewer"
+    r"|memory_profile|tf_data_bottleneck_analysis|xplane)\.pb\Z"
+)
+
+
+def sniff(source: Source) -> Reader:
+    """Return the reader that recognises the content of a source.
+
+    The suffix only determines which reader is asked first. Plug-ins are loaded only if no built-in reader recognises
+    the file, because looking for them takes time in a large environment.
+
+    Raises:
+        UnknownFormatError: No reader recognises the file. The message states what the file seems to be.
+        TracekitError: The file cannot be read.
+        FileNotFoundError: The path does not exist.
+    """
+    if not source.exists:
+        raise FileNotFoundError(2, os.strerror(2), str(source.path))
+    for candidates in (built_in_readers, readers):
+        by_suffix = sorted(candidates().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
+        if (reader := next((r for r in by_suffix if _recognises(r, source)), None)) is not None:
+            return reader
+    what, hint = describe(source)
+    raise UnknownFormatError(what, path=source.path, hint=hint)
+
+
+def describe(source: Source) -> tuple[str, str]:
+    """Return what an unreadable source seems to be, and a hint what to do."""
+    if source.path.is_dir():
+        return _describe_folder(source)
+    if not source.path.is_file():
+        return "neither a file nor a folder", "write it to a file first"
+    if not source.head:
+        return "the file is empty (0 bytes)", "export or copy it again"
+    if not source.head.strip(b"\0"):
+        return "begins with zeros only: an interrupted export", "export it again"
+    return _describe_content(source)
+
+
+def captures_in(source: Source, limit: int = 256) -> dict[str, str]:
+    """Return the formats of the captures in a folder by file name, in the order of the names.
+
+    A capture is a file that a built-in reader recognises. Files of single tables do not count.
+
+    Args:
+        source: The folder. The result is empty for a file.
+        limit: Number of files that are examined.
+    """
+    formats = {}
+    for name in sorted(source.names)[:limit]:
+        try:
+            file = Source(source.path / name)
+            reader = next((r for r in built_in_readers().values() if file.head and r.sniff(file)), None)
+        except (TracekitError, OSError):
+            continue
+        if reader is not None and reader.format not in _TABLE_FILES:
+            formats[name] = reader.format
+    return formats
+
+
+def _describe_folder(source: Source) -> tuple[str, str]:
+    files = captures_in(source)
+    if not files:
+        return "a folder, and no reader recognises what is in it", f"give a file, or a folder of tables ({_formats()})"
+    formats = ", ".join(f"{count} of {name}" for name, count in sorted(Counter(files.values()).items()))
+    captures = f"{len(files)} captures" if len(files) > 1 else "one capture"
+    names = ", ".join(list(files)[:_SHOWN_FILES]) + (", …" if len(files) > _SHOWN_FILES else "")
+    return f"a folder of {captures} ({formats})", f"captures are read one by one; give {names}"
+
+
+def _describe_content(source: Source) -> tuple[str, str]:
+    for magic, what, hint in _FOREIGN:
+        if source.head.startswith(magic):
+            return what, hint
+    if page := _PROFILER_PAGE.search(source.path.name):
+        return f"a page of TensorFlow's profiler ({page[1]}), no graph and no trace", _READ_OF_TENSORFLOW
+    if source.path.suffix.lower() in (".pb", ".pbtxt"):
+        return "neither a TensorFlow graph nor another file that can be read", _READ_OF_TENSORFLOW
+    stream = _STREAM.match(source.head)
+    if stream or source.path.suffix.lower() == ".qdstrm":
+        return _describe_stream(source, stream)
+    return UNKNOWN, f"formats: {_formats()}; or name one with format= or --from"
+
+
+def _describe_stream(source: Source, version_match: re.Match[bytes] | None) -> tuple[str, str]:
+    """Describe a stream, which nsys writes while it records and imports into a report at the end."""
+    unfinished = ", perhaps an unfinished one" if version_match and not source.head.startswith(_STREAM_WRITTEN) else ""
+    version = f"Nsight Systems {version_match[1].decode()}" if version_match else "the Nsight Systems that recorded it"
+    return (
+        f"a .qdstrm stream{unfinished}, which only Nsight Systems can turn into a report",
+        f"with the QdstrmImporter of {version}, run: QdstrmImporter -i FILE.qdstrm",
+    )
+
+
+def _formats() -> str:
+    return ", ".join(readers())
+
+
+def _recognises(reader: Reader, source: Source) -> bool:
+    try:
+        return bool(reader.sniff(source))
+    except (TracekitError, FileNotFoundError):
+        raise
+    except Exception as e:  # noqa: BLE001 - a third party's sniffer must not break the rest
+        warn(f"reader {reader.format!r} skipped: {type(e).__name__}: {e}", path=source.path)
+        return False

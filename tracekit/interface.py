@@ -1,0 +1,196 @@
+"""The interfaces of readers, exporters and what they exchange."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from tracekit.errors import ExportError, UnknownFormatError, choices_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.schemas import TableSchema
+    from tracekit.source import Source
+
+
+class Progress(Protocol):
+    """A progress callback."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Receive the number of processed rows and the number of all rows."""
+        ...
+
+
+class Capture(ABC):
+    """An opened file: tables by name, read by column. Readers return it, and one thread at a time uses it."""
+
+    @abstractmethod
+    def names(self) -> Collection[str]:
+        """Return the names of the declared tables that the file may hold rows for."""
+
+    @abstractmethod
+    def count(self, name: str) -> int:
+        """Return the number of rows of one table."""
+
+    @abstractmethod
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of one table."""
+
+    def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of rows of several tables; override it if one pass over the file can count them all."""
+        return {name: self.count(name) for name in names}
+
+    def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
+        """Return columns of several tables; override it if one pass over the file can read them all."""
+        return {name: self.read(name, names) for name, names in columns.items()}
+
+    def count_undecoded(self) -> Mapping[str, int]:
+        """Return the number of events, by name, that the file holds and no table has; none if they are not counted."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 - captures without an open file have nothing to close
+        """Close the file."""
+
+
+class Report(Protocol):
+    """A computed report: rows with titled columns, and the CSV of the tool that defined it."""
+
+    def frame(self) -> pl.DataFrame:
+        """Return the rows."""
+        ...
+
+    def csv(self, sink: BinaryIO) -> None:
+        """Write the report as CSV, with the same bytes as the tool that defined it."""
+        ...
+
+
+class View(Protocol):
+    """The interface of a trace for exporters."""
+
+    @property
+    def info(self) -> Mapping[str, str]:
+        """Facts about the capture."""
+        ...
+
+    def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
+        """Read columns by table together and cache them; None is all columns."""
+        ...
+
+    def table(self, name: str) -> pa.Table:
+        """Return a table as declared; each string column has one dictionary with the values that its rows use."""
+        ...
+
+    def chunked_table(self, name: str) -> pa.Table:
+        """Return a table as declared; each chunk of a string column may have its own dictionary."""
+        ...
+
+    def frame(self, name: str) -> pl.LazyFrame:
+        """Return a table as a LazyFrame; only the columns that the query uses are read."""
+        ...
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table."""
+        ...
+
+    def schema(self, name: str) -> TableSchema:
+        """Return the schema of a table."""
+        ...
+
+    def report(self, name: str) -> Report:
+        """Compute a report by its name."""
+        ...
+
+    def model(self, name: str) -> Mapping[str, pl.DataFrame]:
+        """Return the tables of another tool's data model by name."""
+        ...
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads the files of one format.
+
+    Attributes:
+        format: Name in kebab case, such as ``nsys-sqlite``.
+        doc: What it reads, in one line.
+        suffixes: File suffixes; they only determine which reader is asked first.
+        sniff: Returns whether the content of a source looks like this format. It must not raise on foreign content.
+        open: Opens a source and returns a ``Capture``, or a mapping of table names to Arrow tables.
+        redact: Writes a copy of a source, without what identifies people and machines, to a path that does not exist
+            yet, and returns the number of replaced values by kind. None if the format cannot be redacted.
+        redact_with_key: Does the same with pseudonyms that are determined by a key. None if pseudonyms are always
+            random, or if there are none.
+        unredacted: Counts the values that ``redact`` would replace, by kind. None if they cannot be counted.
+    """
+
+    format: str
+    doc: str
+    suffixes: tuple[str, ...]
+    sniff: Callable[[Source], bool]
+    open: Callable[[Source], Capture | Mapping[str, pa.Table]]
+    redact: Callable[[Source, Path], Mapping[str, int]] | None = None
+    redact_with_key: Callable[[Source, Path, bytes], Mapping[str, int]] | None = None
+    unredacted: Callable[[Source], Mapping[str, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """Writes one format: one file per trace, or one file per table.
+
+    Attributes:
+        format: Name in kebab case, such as ``chrome-trace``.
+        doc: What it writes, in one line.
+        suffixes: Suffixes of its files; the first one is the default.
+        write: Writes a whole trace to a path that does not exist yet.
+        write_table: Writes one table to a path, for formats with one file per table.
+        correlated: Whether traces are correlated before they are written.
+        folder: Whether ``write`` creates a folder.
+        options: Descriptions of the options, by name.
+        configure: Returns the exporter with the values of some options set.
+        wrote: Returns whether a file in a folder was written by this exporter. It must not raise. Folders that contain
+            only such files can be replaced; without it, no folder of this exporter is ever replaced.
+    """
+
+    format: str
+    doc: str
+    suffixes: tuple[str, ...]
+    write: Callable[[View, Path, Progress], None] | None = None
+    write_table: Callable[[View, str, Path, Progress], None] | None = None
+    correlated: bool = field(default=False)
+    folder: bool = field(default=False)
+    options: Mapping[str, str] = field(default_factory=dict)
+    configure: Callable[[Mapping[str, str]], Exporter] | None = None
+    wrote: Callable[[Path], bool] | None = None
+
+    def with_options(self, options: Mapping[str, str]) -> Exporter:
+        """Return the exporter with the values of some options set.
+
+        Raises:
+            UnknownFormatError: The exporter has no such option.
+        """
+        unknown = [o for o in options if o not in self.options]
+        if unknown:
+            hint = choices_hint("options", self.options, unknown[0])
+            raise UnknownFormatError(f"{self.format} has no option {unknown[0]!r}", hint=hint)
+        return self.configure(options) if options and self.configure else self
+
+    def check_folder(self, path: str | os.PathLike[str]) -> None:
+        """Check that the name of a folder of tables does not have the suffix of a file.
+
+        Raises:
+            ExportError: It has the suffix of a file.
+        """
+        if os.fspath(path).endswith(self.suffixes):
+            what = f"{self.format} holds one table per file, and this is the name of a file"
+            raise ExportError(what, path=path, hint="name one table, --table kernels, or give the name of a folder")

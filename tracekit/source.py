@@ -1,0 +1,82 @@
+"""Files and folders that are read, with the head that detection looks at."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import TracekitError
+from tracekit.files import InputFile
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from tracekit.files import FileState
+
+HEAD_BYTES = 4096
+
+
+class Source:
+    """A file or folder to read, with its first bytes, which are read once for all readers."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes of a file; empty for a folder, a pipe or a device."""
+        return self._first_look[0]
+
+    @property
+    def state(self) -> FileState | None:
+        """State of the file when its first bytes were read; None for a folder, a pipe or a device."""
+        return self._first_look[1]
+
+    @functools.cached_property
+    def _first_look(self) -> tuple[bytes, FileState | None]:
+        with self._readable():
+            if not self.path.is_file():
+                return b"", None
+            with InputFile(self.path) as file:
+                return file.read(0, min(HEAD_BYTES, file.size)), file.state
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Size of the file in bytes."""
+        with self._readable():
+            return self.path.stat().st_size
+
+    def open(self) -> InputFile:
+        """Open the same file that the first bytes were read from.
+
+        Raises:
+            TracekitError: It is not a regular file, cannot be read, or has been replaced by another file.
+            FileNotFoundError: There is no such file.
+        """
+        return InputFile(self.path, self.state)
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """Names of the entries of a folder; none for a file."""
+        with self._readable():
+            return frozenset(p.name for p in self.path.iterdir()) if self.path.is_dir() else frozenset()
+
+    @property
+    def exists(self) -> bool:
+        """Whether the file or folder exists."""
+        with self._readable():
+            return self.path.exists()
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except PermissionError as e:
+            raise TracekitError("cannot be read: permission denied", path=self.path, hint="check its mode") from e
+        except FileNotFoundError:
+            raise
+        except OSError as e:
+            raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path) from e
