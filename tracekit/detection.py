@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tracekit import registry
 from tracekit.errors import TracekitError, UnknownFormatError, warn
-from tracekit.registry import built_in_readers, readers
 from tracekit.source import Source
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def sniff(source: Source) -> Reader:
     """
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
-    for candidates in (built_in_readers, readers):
+    for candidates in (registry.built_in_readers, registry.readers):
         by_suffix = sorted(candidates().values(), key=lambda r: source.path.suffix.lower() not in r.suffixes)
         if (reader := next((r for r in by_suffix if _recognises(r, source)), None)) is not None:
             return reader
@@ -87,7 +87,7 @@ def captures_in(source: Source, limit: int = 256) -> dict[str, str]:
     for name in sorted(source.names)[:limit]:
         try:
             file = Source(source.path / name)
-            reader = next((r for r in built_in_readers().values() if file.head and r.sniff(file)), None)
+            reader = next((r for r in registry.built_in_readers().values() if file.head and r.sniff(file)), None)
         except (TracekitError, OSError):
             continue
         if reader is not None and reader.format not in _TABLE_FILES:
@@ -130,7 +130,7 @@ def _describe_stream(source: Source, version_match: re.Match[bytes] | None) -> t
 
 
 def _formats() -> str:
-    return ", ".join(readers())
+    return ", ".join(registry.readers())
 
 
 def _recognises(reader: Reader, source: Source) -> bool:
