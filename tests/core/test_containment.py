@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import polars as pl
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tracekit.core import containment
-from tracekit.core.containment import lanes, latest_enclosing, levels, parents, paths, place, slice_members, slices
-from tracekit.errors import CorruptTraceError
+from tracekit.core.forests import ancestor_strings, depths
+from tracekit.core.intervals import containment
+from tracekit.core.intervals.containment import (
+    axis_positions,
+    chains,
+    contained_slices,
+    latest_enclosing,
+    shortest_containers,
+    slice_members,
+)
 
 BY = ["process_id", "thread_id"]
 Interval = tuple[int | None, int | None, int | None, int | None]  # process, thread, start, end
@@ -19,7 +25,9 @@ intervals = st.lists(st.tuples(st.just(7), numbers, times, times | st.none()), m
 nested = st.lists(st.tuples(st.just(7), st.just(1), times, st.integers(1, 9)), max_size=14).map(
     lambda rows: [(p, t, s, s + length) for p, t, s, length in rows]
 )
-any_intervals = intervals | nested
+bounds = st.sampled_from([-(1 << 63), 1 - (1 << 63), -1, 0, (1 << 63) - 2, (1 << 63) - 1])
+extreme = st.lists(st.tuples(st.sampled_from([-(1 << 63), 0]), numbers, bounds, bounds | st.none()), max_size=9)
+any_intervals = intervals | nested | extreme
 
 
 def frame(rows: list[Interval]) -> pl.DataFrame:
@@ -53,14 +61,14 @@ def climb(parent: list[int | None], row: int) -> list[int] | None:
 @example([(7, 1, 0, 10), (7, 1, 0, 10), (7, 1, 0, 10), (7, 1, 2, 3)])
 @example([(7, 1, 0, 10), (7, 1, 5, 15), (7, 1, 6, 8), (7, 2, 0, 3), (7, 2, 1, 2)])
 @example([(7, 1, 0, 10), (7, 1, 10, 10), (7, 1, 10, 20)])
-def test_parents(rows: list[Interval]) -> None:
-    assert parents(frame(rows), by=BY).to_list() == brute_parents(rows)
+def test_parents_are_the_shortest_containers(rows: list[Interval]) -> None:
+    assert shortest_containers(frame(rows), by=BY).to_list() == brute_parents(rows)
 
 
 @given(any_intervals)
-def test_parents_of_crossing_ranges_also_hold_where_ranges_nest(rows: list[Interval]) -> None:
-    placed = place(frame(rows), by=BY)[0]
-    found = containment._shortest_containers(placed)
+def test_parents_of_crossing_intervals_also_hold_where_intervals_nest(rows: list[Interval]) -> None:
+    data = frame(rows)
+    found = containment._parents_if_crossing(axis_positions(data, by=BY)[0], data)
     twins = {r for r in rows if rows.count(r) > 1}
     want = brute_parents(rows)
     for row, parent in found.iter_rows():
@@ -68,30 +76,27 @@ def test_parents_of_crossing_ranges_also_hold_where_ranges_nest(rows: list[Inter
 
 
 @given(any_intervals)
-def test_levels_and_paths(rows: list[Interval]) -> None:
-    parent = parents(frame(rows), by=BY)
+def test_depths_and_paths(rows: list[Interval]) -> None:
+    parent = shortest_containers(frame(rows), by=BY)
     ways = [climb(parent.to_list(), i) for i in range(len(rows))]
     texts = pl.Series([f":{i}" for i in range(len(rows))], dtype=pl.String)
-    assert levels(parent).to_list() == [None if w is None else len(w) - 1 for w in ways]
-    assert paths(parent, texts).to_list() == [None if w is None else "".join(f":{i}" for i in w[::-1]) for w in ways]
-
-
-def test_levels_of_a_long_chain() -> None:
-    parent = pl.Series([None, *range(999)], dtype=pl.UInt32)
-    assert levels(parent).to_list() == list(range(1000))
+    assert depths(parent).to_list() == [None if w is None else len(w) for w in ways]
+    assert ancestor_strings(parent, texts).to_list() == [
+        None if w is None else "".join(f":{i}" for i in w[::-1]) for w in ways
+    ]
 
 
 @given(any_intervals, any_intervals)
-def test_slices_of_all_lanes_are_all_that_is_contained(outer: list[Interval], inner: list[Interval]) -> None:
-    ranges, calls = place(frame(outer), frame(inner), by=BY)
-    dealt = list(lanes(calls))
-    pairs = pl.concat([slice_members(slices(ranges, lane), lane) for lane in dealt])
+def test_slices_of_all_chains_are_all_that_is_contained(outer: list[Interval], inner: list[Interval]) -> None:
+    ranges, calls = axis_positions(frame(outer), frame(inner), by=BY)
+    split = list(chains(calls))
+    pairs = pl.concat([slice_members(contained_slices(ranges, chain), chain) for chain in split])
     want = [(i, j) for i, p in enumerate(outer) for j, c in enumerate(inner) if contains(p, c)]
     assert sorted(pairs.iter_rows()) == want
-    assert sorted(pl.concat(dealt)["row"]) == [j for j, c in enumerate(inner) if None not in c]
-    for lane in dealt:
-        assert lane["start"].is_sorted()
-        assert lane["end"].is_sorted()
+    assert sorted(pl.concat(split)["row"]) == [j for j, c in enumerate(inner) if None not in c]
+    for chain in split:
+        assert chain["start"].is_sorted()
+        assert chain["end"].is_sorted()
 
 
 slice_lists = st.integers(1, 40).flatmap(
@@ -107,28 +112,31 @@ def found_frame(found: list[tuple[int, int]]) -> pl.DataFrame:
 
 
 @given(slice_lists)
-def test_slice_min(case: tuple[list[int], list[tuple[int, int]]]) -> None:
+def test_slice_minima(case: tuple[list[int], list[tuple[int, int]]]) -> None:
     values, found = case
-    got = containment.slice_min(pl.Series(values, dtype=pl.Int64), found_frame(found))
+    got = containment.slice_minima(pl.Series(values, dtype=pl.Int64), found_frame(found))
     assert got.to_list() == [min(values[a:b]) for a, b in found]
 
 
 @given(slice_lists)
-def test_slice_paint(case: tuple[list[int], list[tuple[int, int]]]) -> None:
+def test_covering_maxima(case: tuple[list[int], list[tuple[int, int]]]) -> None:
     values, found = case
     colours = pl.Series(values[: len(found)] + [0] * (len(found) - len(values)), dtype=pl.Int64)
-    got = containment.slice_paint(colours, found_frame(found), len(values))
+    got = containment.covering_maxima(colours, found_frame(found), len(values))
     covering = [[c for c, (a, b) in zip(colours, found, strict=True) if a <= i < b] for i in range(len(values))]
     assert got.to_list() == [max(c, default=None) for c in covering]
 
 
-@given(any_intervals, st.lists(st.tuples(st.just(7), numbers, st.integers(-2, 25) | st.none()), max_size=9))
+@given(
+    any_intervals,
+    st.lists(st.tuples(st.sampled_from([7, 0]), numbers, st.integers(-2, 25) | bounds | st.none()), max_size=9),
+)
 @example([(7, 1, 3, 3), (7, 1, 0, None)], [(7, 1, 3)])
 def test_latest_enclosing(rows: list[Interval], points: list[tuple[int, int | None, int | None]]) -> None:
     ids = [100 - i for i in range(len(rows))]
     ranges = frame(rows).with_columns(pl.Series("range_id", ids, dtype=pl.Int64))
     asked = pl.DataFrame(points, schema=dict.fromkeys([*BY, "at_ns"], pl.Int64), orient="row")
-    got = latest_enclosing(asked.lazy(), ranges.lazy(), at="at_ns", by=BY).collect()
+    got = latest_enclosing(asked.lazy(), ranges.lazy(), time="at_ns", by=BY).collect()
     want = []
     for process, thread, t in points:
         around = [
@@ -144,12 +152,4 @@ def test_latest_enclosing(rows: list[Interval], points: list[tuple[int, int | No
 def test_far_apart_tracks_fit_one_axis() -> None:
     day = 86_400 * 10**9
     rows = [(1, 1, 20_000 * day, 20_000 * day + 5), (2, 1, 0, 3), (2, 2, -(2**62), -(2**62) + 9), (2, 2, -(2**62), 0)]
-    assert parents(frame(rows), by=BY).to_list() == [None, None, 3, None]
-
-
-def test_times_that_fit_no_axis() -> None:
-    rows = [(1, 1, -(2**63), 2**63 - 1), (1, 2, 0, 1)]
-    with pytest.raises(
-        CorruptTraceError, match=r"the times of 2 tracks span more than 2\*\*63 ns\nHint: export it again"
-    ):
-        parents(frame(rows), by=BY)
+    assert shortest_containers(frame(rows), by=BY).to_list() == [None, None, 3, None]

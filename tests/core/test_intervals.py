@@ -1,4 +1,4 @@
-"""Interval algebra against brute force."""
+"""Nesting and unions of intervals against brute force."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tracekit.core import intervals
+from tracekit.core.forests import depths
 
 SCHEMA = {"thread": pl.Int32, "domain": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
 FAR = 1 << 61
@@ -85,12 +86,12 @@ def test_every_range_around_a_point_is_found_from_the_innermost_outwards(rows, p
     asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
     nest = intervals.Nest.of(frame(rows), ["thread"])
     around = [enclosing_by_hand(rows, *p) for p in points]
-    assert nest.enclosing(asked, "at").to_list() == [len(a) for a in around]
+    assert nest.enclosing_counts(asked, "at").to_list() == [len(a) for a in around]
     row, step = nest.innermost(asked, "at"), 1
     while row.null_count() < len(row):
         assert row.to_list() == [a[-step] if len(a) >= step else None for a in around]
         asked, around = asked.filter(row.is_not_null()), [a for a in around if len(a) >= step]
-        row, step = nest.outwards(asked, "at", row.drop_nulls()), step + 1
+        row, step = nest.next_enclosing(asked, "at", row.drop_nulls()), step + 1
 
 
 @given(st.one_of(nested(), crossed(), tangled()), points_of)
@@ -128,7 +129,7 @@ def parent_by_hand(rows, i) -> int | None:
 def test_parents_and_depths(rows) -> None:
     parents = intervals.Nest.of(frame(rows), ["thread"]).parents()
     assert parents.to_list() == [parent_by_hand(rows, i) for i in range(len(rows))]
-    depth = intervals.depths(parents).to_list()
+    depth = depths(parents).to_list()
     assert depth == [1 if p is None else depth[p] + 1 for p in parents]
 
 
@@ -142,7 +143,7 @@ def test_parents_of_crossing_ranges_contain_their_children_and_have_no_cycle(row
         assert rows[p][0] == track
         assert rows[p][2] <= start
         assert rows[p][3] is None or (end is not None and rows[p][3] >= max(start, end))
-    assert intervals.depths(parents).len() == len(rows)
+    assert depths(parents).len() == len(rows)
 
 
 def test_ranges_that_cross_take_no_ancestor_from_others() -> None:
@@ -175,7 +176,7 @@ def test_merge_union_and_gaps(rows) -> None:
     merged = [(track, *s) for track in (0, 1) for s in expected[track]]
     assert intervals.merge(data, by=["thread"]).rows() == merged
     lengths = {track: sum(e - s for s, e in expected[track]) for track in (0, 1) if expected[track]}
-    assert dict(intervals.union_length(data, by=["thread"]).rows()) == lengths
+    assert dict(intervals.union_duration(data, by=["thread"]).rows()) == lengths
     between = [(t, a[1], b[0]) for t in (0, 1) for a, b in zip(expected[t], expected[t][1:], strict=False)]
     assert intervals.gaps(data, by=["thread"]).rows() == between
 
@@ -185,7 +186,7 @@ def test_without_tracks_all_intervals_share_one(rows) -> None:
     data = intervals_frame(rows).drop("thread")
     moments = covered(rows, 0) | covered(rows, 1)
     assert intervals.merge(data, by=[]).rows() == stretches(moments)
-    assert intervals.union_length(data, by=[]).item() == len(moments)
+    assert intervals.union_duration(data, by=[]).item() == len(moments)
     assert len(intervals.gaps(data, by=[])) == max(len(stretches(moments)) - 1, 0)
     assert intervals.overlap(data, data, by=[]).rows() == stretches(moments)
 

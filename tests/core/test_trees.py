@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 from tracekit.core import trees
-from tracekit.core.intervals import depths
+from tracekit.core.forests import depths
 
 texts = st.sampled_from(["a", "b", "a/b", "", None])
 forests = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), texts), max_size=12)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import intervals, trees
-from tracekit.core.containment import latest_enclosing, slice_min
+from tracekit.core import forests, intervals, trees
+from tracekit.core.intervals.containment import latest_enclosing, slice_minima
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,7 +135,7 @@ class Ranges:
     @functools.cached_property
     def depth(self) -> pl.Series:
         """Ranges on the path of each push/pop range."""
-        return intervals.depths(self.parent)
+        return forests.depths(self.parent)
 
     @functools.cached_property
     def path(self) -> pl.Series:
@@ -173,7 +173,7 @@ class Ranges:
             done, left = left.filter(whole), left.filter(~whole)
             base = base.scatter(done["at"], self.placed[1].gather(done["row"]))
             inner.append(left.select("at", "row"))
-            outer = self.nest.outwards(left, "api_start_ns", left["row"])
+            outer = self.nest.next_enclosing(left, "api_start_ns", left["row"])
             left = left.with_columns(row=outer, count=pl.col("count") - 1).filter(outer.is_not_null())
         for step in reversed(inner):
             part = self.name.gather(step["row"]).cast(pl.String).fill_null("")
@@ -198,7 +198,7 @@ class Ranges:
             ``row`` (of ``nvtx_ranges``), the columns of ``STREAM``, ``start_ns``, ``end_ns``, ``gpu_op_count``,
             ``gpu_time_ns``.
         """
-        nearest = trees.climbed(self.parent, self.depth > DEEPEST_PATH)
+        nearest = forests.nearest_ancestors(self.parent, self.depth <= DEEPEST_PATH)
         inside = launches.drop_nulls("range_row").with_columns(row=nearest.gather(launches["range_row"].drop_nulls()))
         direct = _by_stream(inside.with_columns(gpu_op_count=pl.lit(1, pl.Int64), gpu_time_ns=_LENGTH))
         levels = direct.with_columns(depth=self.depth.gather(direct["row"])).partition_by("depth", as_dict=True)
@@ -237,7 +237,7 @@ class Activities:
             return self.called(name)
         if name == "start_end_range_id":
             return self.start_end_range_id()
-        if self.ranges.nest.crossing.height and name in ("range_depth", "range_path"):
+        if self.ranges.nest.has_crossings and name in ("range_depth", "range_path"):
             return self.open_count.cast(pl.Int32) if name == "range_depth" else self.open_path()
         found = self.ranges.of_push_pop(_OF_RANGE[name]).gather(self.range_row)
         return found.fill_null(0) if name == "range_depth" else found
@@ -267,7 +267,7 @@ class Activities:
     @functools.cached_property
     def open_count(self) -> pl.Series:
         """How many push/pop ranges are open at each call."""
-        return self.ranges.nest.enclosing(self.calls, "api_start_ns")
+        return self.ranges.nest.enclosing_counts(self.calls, "api_start_ns")
 
     def open_path(self) -> pl.Series:
         """Texts of all push/pop ranges open at each call: the path of the innermost one, unless some cross it."""
@@ -285,7 +285,7 @@ class Activities:
         if not self.ranges.start_end.height:
             return pl.repeat(None, self.calls.height, dtype=pl.Int64, eager=True)
         points, spans = self.calls.lazy(), self.ranges.start_end.lazy()
-        found = latest_enclosing(points, spans, at="api_start_ns", by=THREAD[:1]).collect()
+        found = latest_enclosing(points, spans, time="api_start_ns", by=THREAD[:1]).collect()
         return found["range_id"]
 
     def launches_by_stream(self) -> pl.DataFrame:
@@ -352,9 +352,9 @@ def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> 
         n ranges in, n rows out in their order: ``gpu_start_ns``, ``gpu_end_ns`` (first start and last end),
         ``gpu_op_count``, ``gpu_time_ns`` (sum of durations); null where nothing was launched.
     """
-    axis = intervals.Axis.of(ranges, by)
+    axis = intervals.Axis.of(ranges, by=by)
     ordered = launches.with_columns(at=axis.instants(launches, "api_start_ns")).drop_nulls("at").sort("at")
-    spans = axis.spans(ranges)
+    spans = axis.nonempty_positions(ranges)
     found = spans.select(
         "row",
         first=intervals.search(ordered["at"], spans["start"], "left"),
@@ -362,8 +362,8 @@ def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> 
     ).filter(pl.col("first") < pl.col("stop"))
     made = found.select(
         "row",
-        gpu_start_ns=slice_min(ordered["start_ns"], found),
-        gpu_end_ns=-slice_min(-ordered["end_ns"], found),
+        gpu_start_ns=slice_minima(ordered["start_ns"], found),
+        gpu_end_ns=-slice_minima(-ordered["end_ns"], found),
         gpu_op_count=pl.col("stop") - pl.col("first"),
         gpu_time_ns=_slice_sum(ordered["end_ns"] - ordered["start_ns"], found),
     )

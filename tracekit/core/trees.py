@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.forests import ancestor_sums, nearest_ancestors
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -155,7 +157,7 @@ def of_ranges(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tre
     tree = Tree(pl.concat(parts))
     if not low.any():
         return tree, ids
-    nearest = ids.gather(climbed(parent, low).filter(low))
+    nearest = ids.gather(nearest_ancestors(parent, ~low).filter(low))
     tree, nodes = tree.with_children(nearest.to_frame("up").with_columns(part=pl.lit(ELLIPSIS)))
     return tree, ids.scatter(low.arg_true(), nodes)
 
@@ -166,25 +168,9 @@ def _too_deep(rows: pl.DataFrame) -> pl.Series:
     low = rows["depth"] > DEEPEST
     if _largest(rows["depth"]) * _largest(size) <= LONGEST_BYTES:
         return low
-    return low | ((rows["depth"] > 1) & (_sums(rows["up"], size) > LONGEST_BYTES))
+    return low | ((rows["depth"] > 1) & (ancestor_sums(rows["up"], size) > LONGEST_BYTES))
 
 
 def _largest(numbers: pl.Series) -> int:
     largest = numbers.max()
     return largest if isinstance(largest, int) else 0
-
-
-def _sums(parent: pl.Series, values: pl.Series) -> pl.Series:
-    """Add to each value those of all ancestors, by doubling: each round looks twice as far up."""
-    while parent.null_count() < len(parent):
-        values = values + values.gather(parent).fill_null(0)
-        parent = parent.gather(parent)
-    return values
-
-
-def climbed(parent: pl.Series, low: pl.Series) -> pl.Series:
-    """Find the nearest ancestor that is not too deep, by doubling; a row that is not is its own."""
-    up = pl.int_range(len(parent), eager=True).zip_with(~low, parent)
-    while low.gather(up).any():
-        up = up.gather(up)
-    return up

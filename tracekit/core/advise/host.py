@@ -100,7 +100,7 @@ def cpu_advice(scene: Scene, cpu_ns: int, launches: int) -> str:
 
 def late_launches(scene: Scene) -> Iterator[Finding]:
     """Gaps before kernels that the CPU launched only when the device had nothing left to do."""
-    done = pl.col("end_ns").cum_max().shift(1).over("device_id")
+    done = intervals.latest_end_before("device_id")
     ordered = scene.gpu.sort("device_id", "start_ns").with_columns(done=done)
     first = ordered.unique(["call", "device_id"], keep="first", maintain_order=True)
     gaps = first.filter((pl.col("start_ns") > pl.col("done")) & (pl.col("api_end_ns") > pl.col("done")))

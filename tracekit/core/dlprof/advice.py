@@ -179,7 +179,7 @@ def _exposed_loading_ns(loading: pl.DataFrame, model: ModelSummary) -> int:
     work = rollup.measures.gpu_work.filter(active).select("start_ns", "end_ns")
     both = intervals.overlap(loading, work, by=[]) if work.height else work
     shared = int(both.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
-    return int(intervals.union_length(loading, by=[]).item() or 0) - shared
+    return int(intervals.union_duration(loading, by=[]).item() or 0) - shared
 
 
 def _detect_unsteady_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import containment
+from tracekit.core.intervals import containment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,10 +31,10 @@ def holders(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str]) 
     found = pl.repeat(None, items.height, dtype=pl.Int64, eager=True)
     if not items.height or not intervals.height:
         return found
-    placed, asked = containment.place(intervals, _forward(items), by=by)
-    for lane in containment.lanes(asked):
-        held = containment.slices(placed, lane)
-        best = containment.slice_paint(held["row"], held, lane.height)
+    placed, asked = containment.axis_positions(intervals, _forward(items), by=by)
+    for lane in containment.chains(asked):
+        held = containment.contained_slices(placed, lane)
+        best = containment.covering_maxima(held["row"], held, lane.height)
         found = found.scatter(lane["row"], best.cast(pl.Int64))
     return found
 
@@ -93,8 +93,8 @@ def _latest_of_later(calls: pl.DataFrame, makers: pl.DataFrame) -> pl.Series:
     found = found.with_columns(id=pl.col("start"), maker=pl.col("start"))
     if not calls.height or not makers.height:
         return found["maker"]
-    placed, asked = containment.place(_forward(makers), calls, by=["process_id"])
-    for lane in containment.lanes(placed):
+    placed, asked = containment.axis_positions(_forward(makers), calls, by=["process_id"])
+    for lane in containment.chains(placed):
         ids = makers["call_id"].gather(lane["row"])
         at = _last_larger(ids, _around(asked, lane), calls["call_id"].gather(asked["row"]))
         here = pl.DataFrame(

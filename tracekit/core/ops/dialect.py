@@ -23,7 +23,7 @@ import polars as pl
 
 from tracekit.core import trees
 from tracekit.core.correlate import THREAD, Ranges
-from tracekit.core.intervals import depths
+from tracekit.core.forests import any_ancestor, depths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -191,9 +191,7 @@ def path_parts(parent: pl.Series, texts: pl.Series) -> tuple[trees.Tree, pl.Data
     step = pl.col("text").cast(pl.String).str.extract(_NUMBERED)
     labels = texts.to_frame("text").join(known.with_columns(step=step), on="text", how="left", maintain_order="left")
     inner = parent.is_not_null() & ~labels["step"].str.contains(_STEP).fill_null(False)  # noqa: FBT003
-    layer, up = labels["step"].is_null() | inner, parent
-    while up.null_count() < len(up):
-        layer, up = layer | layer.gather(up).fill_null(False), up.gather(up)  # noqa: FBT003
+    layer = any_ancestor(parent, labels["step"].is_null() | inner)
     counted = labels.filter(~layer).group_by("step").agg(several=pl.col("text").n_unique() > 1)
     labels = labels.join(counted, on="step", how="left", maintain_order="left")
     counts = pl.col("several").fill_null(value=False) & ~layer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.core.forests import nearest_ancestors
 from tracekit.core.ops.dialect import Capture, Timeline, instances, path_parts
 
 KEY = ["domain", "text"]
@@ -31,7 +32,7 @@ def timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: boo
     known = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
     ranges = capture.ranges.join(known, on=KEY, how="left", maintain_order="left")
     parent, op = capture.nested.parent, ranges["label"].is_not_null()
-    above = _holder(parent, op)
+    above = nearest_ancestors(parent, ~op)
     outer = above.gather(parent)
     called = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
     tree, held = path_parts(outer, called)
@@ -47,15 +48,3 @@ def timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: boo
     own = [c for c in parsed.columns if c in ("direction", "parameters", "input_shapes", "data_type")]
     times = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
     return Timeline(instances(ranges.select(*times, *own).with_columns(parent=parent).hstack(named)), tree=tree)
-
-
-def _holder(parent: pl.Series, op: pl.Series) -> pl.Series:
-    """Find for each range the innermost one at or above it that is no op; null if there is none.
-
-    By doubling: each round looks twice as far up.
-    """
-    rows = pl.int_range(len(parent), dtype=pl.Int64, eager=True)
-    up = parent.cast(pl.Int64).zip_with(op, rows)
-    while op.gather(up).fill_null(value=False).any():
-        up = up.gather(up)
-    return up

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.core.forests import roots
+from tracekit.core.intervals.axis import where
 from tracekit.core.ops.dialect import Capture, Dialect, Timeline, by_text, instances, path_parts
 
 _EMITTED = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
@@ -79,24 +81,12 @@ def _parsed(texts: pl.Series) -> pl.DataFrame:
 
 def _emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> pl.Series:
     """Say which ranges are ops: also those in an op whose name is not qualified, ``detach`` in ``aten::detach``."""
-    inner = possible & ~emitted & emitted.gather(parent).fill_null(False)  # noqa: FBT003
-    while inner.any():
-        emitted |= inner
-        inner = possible & ~emitted & emitted.gather(parent).fill_null(False)  # noqa: FBT003
-    return emitted
+    return emitted.gather(roots(where(possible & ~emitted, parent)))
 
 
 def _outermost(parent: pl.Series, emitted: pl.Series) -> pl.Series:
-    """Find the op of each range: the outermost emitted range above it, or itself; n rows in, n rows out.
-
-    By doubling: each round looks twice as far up.
-    """
-    inside = emitted.gather(parent).fill_null(False) & emitted  # noqa: FBT003
-    top = pl.int_range(len(parent), eager=True)
-    top = parent.zip_with(inside, top)
-    while inside.gather(top).any():
-        top = top.gather(top)
-    return top
+    """Return the op of each range: the outermost emitted range around it, or itself; n rows in, n rows out."""
+    return roots(where(emitted & emitted.gather(parent), parent))
 
 
 def _forward(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:

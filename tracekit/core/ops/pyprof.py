@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.core.intervals import latest_end_before
 from tracekit.core.ops import markers
 from tracekit.core.ops.attach import holders
 from tracekit.core.ops.dialect import Capture, Dialect, Timeline, by_text, instances
@@ -72,7 +73,7 @@ def _guests(capture: Capture) -> pl.DataFrame:
 def _outermost(found: pl.DataFrame) -> pl.DataFrame:
     """Leave out what lies in an op of its thread: n rows in, at most n rows out, in order of start; with direction."""
     ordered = found.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
-    covered = pl.col("end_ns").cum_max().shift(1).over(THREAD)
+    covered = latest_end_before(THREAD)
     kept = ordered.filter(covered.is_null() | (pl.col("end_ns") > covered))
     direction = pl.when("ends_pass").then(pl.lit("bprop")).otherwise(pl.lit("fprop"))
     return kept.with_columns(direction=direction)

@@ -15,7 +15,15 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.categorical import string_ranks
-from tracekit.core.containment import lanes, levels, parents, paths, place, slice_members, slice_min, slices
+from tracekit.core.forests import ancestor_strings, depths
+from tracekit.core.intervals.containment import (
+    axis_positions,
+    chains,
+    contained_slices,
+    shortest_containers,
+    slice_members,
+    slice_minima,
+)
 from tracekit.core.reports.names import range_tag
 from tracekit.core.reports.report import (
     CALL_KEY,
@@ -170,8 +178,9 @@ def _read_all_ranges(frames: Frames) -> pl.LazyFrame:
 
 def _with_parents(rows: pl.DataFrame) -> pl.DataFrame:
     """Add ``row``, ``parent`` (a row) and ``level`` (0 for a root; null on and below ranges with equal bounds)."""
-    parent = parents(rows, by=THREAD)
-    return rows.with_row_index("row").with_columns(parent.alias("parent"), levels(parent).alias("level"))
+    parent = shortest_containers(rows, by=THREAD)
+    level = depths(parent).cast(pl.Int64) - 1
+    return rows.with_row_index("row").with_columns(parent.alias("parent"), level.alias("level"))
 
 
 def _with_stack(tree: pl.DataFrame) -> pl.DataFrame:
@@ -180,7 +189,8 @@ def _with_stack(tree: pl.DataFrame) -> pl.DataFrame:
     parent_id = tree["range_id"].gather(tree["parent"]).alias("parent_id")
     has_level = pl.col("level").is_not_null()
     return tree.with_columns(
-        pl.when(has_level).then(parent_id).alias("parent_id"), paths(tree["parent"], range_ids).alias("stack")
+        pl.when(has_level).then(parent_id).alias("parent_id"),
+        ancestor_strings(tree["parent"], range_ids).alias("stack"),
     )
 
 
@@ -237,12 +247,12 @@ def _kernel_statistics() -> list[pl.Expr]:
 
 def _range_launch_pairs(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return every pair of a range and a launch in it: ``row`` of the range, ``member`` (row of the launch)."""
-    placed, intervals = place(owners, launches, by=THREAD)
+    placed, intervals = axis_positions(owners, launches, by=THREAD)
     return _expand_pairs(placed, intervals)
 
 
 def _expand_pairs(placed: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
-    return pl.concat([slice_members(slices(placed, lane), lane) for lane in lanes(intervals)])
+    return pl.concat([slice_members(contained_slices(placed, chain), chain) for chain in chains(intervals)])
 
 
 def _project_ranges(frames: Frames) -> pl.DataFrame:
@@ -252,10 +262,10 @@ def _project_ranges(frames: Frames) -> pl.DataFrame:
     child ranges that launched activities too. A range that contains such a range is itself one, so they form a tree.
     """
     owners, launches = read_owning_ranges(frames).collect(), _gpu_launches(frames)
-    placed, intervals = place(owners, launches, by=THREAD)
-    extents_by_lane = [_gpu_extents(placed, lane, launches) for lane in lanes(intervals)]
+    placed, intervals = axis_positions(owners, launches, by=THREAD)
+    extents_by_chain = [_gpu_extents(placed, chain, launches) for chain in chains(intervals)]
     extents = (
-        pl.concat(extents_by_lane).group_by("row").agg(pl.col("low").min(), pl.col("high").max(), pl.col("ops").sum())
+        pl.concat(extents_by_chain).group_by("row").agg(pl.col("low").min(), pl.col("high").max(), pl.col("ops").sum())
     )
     if launches["activity"].n_unique() < launches.height:
         extents = extents.drop("ops").join(_count_distinct_launches(placed, intervals, launches), on="row")
@@ -275,11 +285,11 @@ def _gpu_launches(frames: Frames) -> pl.DataFrame:
     return read_api_calls(frames).join(extent.with_row_index("activity"), on=CALL_KEY, how="inner").collect()
 
 
-def _gpu_extents(placed: pl.DataFrame, lane: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return first start, last end and number of the launches of one lane in each range."""
-    inside = slices(placed, lane)
-    starts, ends = (launches[c].gather(lane["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))
-    low, high = slice_min(starts, inside), -slice_min(-ends, inside)
+def _gpu_extents(placed: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return first start, last end and number of the launches of one chain in each range."""
+    inside = contained_slices(placed, chain)
+    starts, ends = (launches[c].gather(chain["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))
+    low, high = slice_minima(starts, inside), -slice_minima(-ends, inside)
     return inside.select("row", low.alias("low"), high.alias("high"), (pl.col("stop") - pl.col("first")).alias("ops"))
 
 

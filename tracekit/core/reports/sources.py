@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.containment import lanes, place, slice_paint, slices
+from tracekit.core.intervals.containment import axis_positions, chains, contained_slices, covering_maxima
 from tracekit.core.reports.names import memcpy_label, memset_label
 from tracekit.core.reports.report import CALL_COLUMNS, CALL_KEY, RANGE_COLUMNS, THREAD
 from tracekit.core.reports.summary import DURATION
@@ -80,12 +80,12 @@ def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
 
 def _last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the last row of ``owners`` that contains each launch: ``kernel``, ``range`` (null if none does)."""
-    placed, intervals = place(owners, launches, by=THREAD)
+    placed, intervals = axis_positions(owners, launches, by=THREAD)
     frames = []
-    for lane in lanes(intervals):
-        inside = slices(placed, lane)
-        last = slice_paint(inside["row"], inside, lane.height)
-        frames.append(pl.DataFrame({"kernel": launches["kernel"].gather(lane["row"]), "range": last}))
+    for chain in chains(intervals):
+        inside = contained_slices(placed, chain)
+        last = covering_maxima(inside["row"], inside, chain.height)
+        frames.append(pl.DataFrame({"kernel": launches["kernel"].gather(chain["row"]), "range": last}))
     return pl.concat(frames)
 
 

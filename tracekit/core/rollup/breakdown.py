@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.rollup import unions
+from tracekit.core import intervals
 
 if TYPE_CHECKING:
     from tracekit.core.iterations import Iterations
@@ -56,7 +56,7 @@ def _on_gpu(measures: Measures) -> pl.DataFrame:
     kernel, uses = pl.col("kind").is_in(KERNELS), pl.col("uses_tc").fill_null(value=False)
     part = pl.when(kernel & uses).then(0).when(kernel).then(1).otherwise(2).cast(pl.Int64)
     work = measures.gpu_work.with_columns(part=part)
-    return unions.merge(work, by=["device_id", "part"])
+    return intervals.merge(work, by=["device_id", "part"])
 
 
 def loads(measures: Measures) -> pl.Series:
@@ -73,7 +73,7 @@ def _host(measures: Measures) -> pl.DataFrame:
     found = found.with_columns(kind=measures.instances["op_type"].cast(pl.String))
     parts = (pl.col("loads"), pl.col("kind") == "IO", pl.lit(value=True))
     made = [found.filter(p).select("start_ns", "end_ns", part=pl.lit(_ON_DEVICE + i)) for i, p in enumerate(parts)]
-    merged = unions.merge(pl.concat(made).with_columns(pl.col("part").cast(pl.Int64)), by=["part"])
+    merged = intervals.merge(pl.concat(made).with_columns(pl.col("part").cast(pl.Int64)), by=["part"])
     return merged.select("part", "start_ns", "end_ns")
 
 

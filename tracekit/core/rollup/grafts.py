@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.forests import roots
+from tracekit.core.intervals.axis import where
 from tracekit.core.ops.attach import holders
 
 if TYPE_CHECKING:
@@ -53,11 +55,8 @@ def _elsewhere(ops: Ops, step: int) -> pl.Series:
 
 
 def _outermost(tree: Tree, nodes: pl.Series) -> pl.Series:
-    """Find the ancestor of nodes at the first level."""
-    up, level = tree.nodes["up"], tree.nodes["level"]
-    while (level.gather(nodes) > 1).any():
-        nodes = up.gather(nodes).zip_with(level.gather(nodes) > 1, nodes)
-    return nodes
+    """Return the ancestor of each node at the first level."""
+    return roots(where(tree.nodes["level"] > 1, tree.nodes["up"])).gather(nodes)
 
 
 def _copied(tree: Tree, nodes: pl.Series, below: int) -> tuple[Tree, pl.Series]:

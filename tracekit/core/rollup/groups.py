@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from tracekit.core.rollup import grafts, statistics, unions
+from tracekit.core import intervals
+from tracekit.core.rollup import grafts, statistics
 from tracekit.core.rollup.measures import METRICS
 from tracekit.core.trees import Tree
 
@@ -167,5 +168,5 @@ class _Work:
         rows = self.instances.select(pl.all().gather(known["instance"])).hstack(known.drop("instance"))
         by = [*_CELL, "device_id"]
         rows = rows.drop_nulls("iteration").select(*by, "start_ns", "end_ns")
-        levels = from_below(self.tree, rows, lambda some: unions.merge(some, by=by))
+        levels = from_below(self.tree, rows, lambda some: intervals.merge(some, by=by))
         return pl.concat([level.group_by(_CELL).agg(_LENGTH.alias(name)) for level in levels])

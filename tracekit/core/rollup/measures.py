@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import tensor_cores
+from tracekit.core import intervals, tensor_cores
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.ops.shapes import described
-from tracekit.core.rollup import unions
 
 if TYPE_CHECKING:
     from tracekit.core.ops import Ops
@@ -122,7 +121,7 @@ class Measures:
     @functools.cached_property
     def busy(self) -> pl.DataFrame:
         """When each instance ran anything on each device, without overlaps: columns of ``spans``."""
-        return unions.merge(self.gpu_work, by=["instance", "device_id"])
+        return intervals.merge(self.gpu_work, by=["instance", "device_id"])
 
     @property
     def _amd(self) -> pl.Series:
@@ -136,7 +135,7 @@ class Measures:
     @property
     def _api(self) -> pl.DataFrame:
         calls = self.ops.calls.select("instance", "start_ns", "end_ns")
-        return unions.merge(calls, by=["instance"]).group_by("instance").agg(api=_LENGTH.sum())
+        return intervals.merge(calls, by=["instance"]).group_by("instance").agg(api=_LENGTH.sum())
 
     @property
     def _gpu(self) -> pl.DataFrame:

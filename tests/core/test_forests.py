@@ -1,0 +1,64 @@
+"""Parent pointers against brute force, with and without cycles."""
+
+from __future__ import annotations
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+from tracekit.core import forests
+
+pointers = st.integers(0, 12).flatmap(
+    lambda n: st.lists(st.integers(0, n - 1) | st.none() if n else st.none(), min_size=n, max_size=n)
+)
+
+
+def way_up(parents: list[int | None], row: int) -> list[int] | None:
+    """The row and its ancestors, innermost first; None if they never end."""
+    way = [row]
+    while (up := parents[way[-1]]) is not None:
+        if up in way:
+            return None
+        way.append(up)
+    return way
+
+
+@given(pointers, st.data())
+def test_values_of_ancestors(parents: list[int | None], data: st.DataObject) -> None:
+    size = len(parents)
+    parent = pl.Series(parents, dtype=data.draw(st.sampled_from([pl.Int64, pl.UInt32])))
+    numbers = data.draw(st.lists(st.integers(-5, 5), min_size=size, max_size=size))
+    flags = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    ways = [way_up(parents, row) for row in range(size)]
+
+    assert forests.depths(parent).to_list() == [None if w is None else len(w) for w in ways]
+    sums = forests.ancestor_sums(parent, pl.Series(numbers, dtype=pl.Int64))
+    assert sums.to_list() == [None if w is None else sum(numbers[i] for i in w) for w in ways]
+    strings = forests.ancestor_strings(parent, pl.Series([f":{n}" for n in numbers], dtype=pl.String))
+    assert strings.to_list() == [None if w is None else "".join(f":{numbers[i]}" for i in w[::-1]) for w in ways]
+    flagged = forests.any_ancestor(parent, pl.Series(flags, dtype=pl.Boolean))
+    assert flagged.to_list() == [None if w is None else any(flags[i] for i in w) for w in ways]
+    assert forests.roots(parent).to_list() == [None if w is None else w[-1] for w in ways]
+
+
+@given(pointers, st.data())
+def test_nearest_matching_ancestor(parents: list[int | None], data: st.DataObject) -> None:
+    size = len(parents)
+    matches = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    nearest = forests.nearest_ancestors(pl.Series(parents, dtype=pl.Int64), pl.Series(matches, dtype=pl.Boolean))
+    for row, found in enumerate(nearest):
+        steps, here = 0, row
+        while here is not None and not matches[here] and steps <= size:
+            here, steps = parents[here], steps + 1
+        assert found == (None if here is None or not matches[here] else here)
+
+
+def test_a_string_that_is_missing_makes_the_strings_below_it_missing() -> None:
+    parent = pl.Series([None, 0, 1, 2], dtype=pl.Int64)
+    strings = pl.Series(["a", None, "b", "c"], dtype=pl.String)
+    assert forests.ancestor_strings(parent, strings).to_list() == ["a", None, None, None]
+
+
+def test_a_chain_of_many_rows() -> None:
+    parent = pl.Series([None, *range(999)], dtype=pl.UInt32)
+    assert forests.depths(parent).to_list() == list(range(1, 1001))
+    assert forests.roots(parent).to_list() == [0] * 1000

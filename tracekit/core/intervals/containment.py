@@ -1,0 +1,236 @@
+"""Which intervals contain which, and which of them enclose an instant, when they may nest, touch, cross or coincide.
+
+``p`` *contains* ``c`` if both lie on one track, ``p.start_ns <= c.start_ns`` and ``p.end_ns >= c.end_ns``: bounds
+included, as Nsight Systems has it. An interval with a null time contains nothing and is contained in nothing. An
+instant ``t`` lies in ``[start_ns, end_ns)``: end excluded.
+
+All tracks are laid end to end (``axis_positions``). Intervals are split into *chains*, in which starts and ends both
+ascend, so that what an interval contains of a chain is a contiguous *slice* of it, found by binary search. Minima over
+slices, and the largest value of the slices that cover each row, take log n steps over whole columns. There are as many
+chains as levels of nesting: one for CUDA calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.intervals.axis import Axis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+# Exponent of the largest power of two that is not longer than a slice.
+_POWER = 63 - (pl.col("stop") - pl.col("first")).bitwise_leading_zeros().cast(pl.Int64)
+
+# Of rows in order of start and end: whether a row coincides with the one before, and the first that it coincides with.
+_IS_TWIN = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in ("start", "end")).fill_null(value=False)
+_FIRST_TWIN = pl.when(~_IS_TWIN).then("row").forward_fill()
+
+
+def axis_positions(*frames: pl.DataFrame, by: Sequence[str]) -> list[pl.DataFrame]:
+    """Return the positions of the intervals of several frames on one axis.
+
+    Args:
+        frames: The columns ``by``, ``start_ns`` and ``end_ns``.
+        by: Columns that identify the track.
+
+    Returns:
+        A frame per frame, as of ``Axis.positions``.
+    """
+    axis = Axis.of(*frames, by=by)
+    return [axis.positions(frame) for frame in frames]
+
+
+def chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Split intervals into chains, in which starts and ends both ascend.
+
+    Yields:
+        Frames with the columns of ``positions``; each of its rows is in exactly one. The first may have no rows.
+    """
+    rest = positions.sort("start", "end", maintain_order=True)
+    while True:
+        ascends = rest["end"] >= rest["end"].cum_max()
+        yield rest.filter(ascends)
+        rest = rest.filter(~ascends)
+        if rest.is_empty():
+            return
+
+
+def contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+    """Return the slice of a chain that each interval contains.
+
+    Returns:
+        n intervals in, at most n rows out in the same order: ``row`` of the interval, ``first`` and ``stop`` (rows of
+        the chain, ``stop`` excluded). Intervals that contain nothing of the chain are left out.
+    """
+    first = chain["start"].search_sorted(positions["start"], side="left")
+    stop = chain["end"].search_sorted(positions["end"], side="right")
+    slices = pl.DataFrame({"row": positions["row"], "first": first.cast(pl.Int64), "stop": stop.cast(pl.Int64)})
+    return slices.filter(pl.col("first") < pl.col("stop"))
+
+
+def slice_members(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+    """List every pair of an interval and a member of its slice.
+
+    Returns:
+        One row per pair, in the order of ``slices`` and then of the chain: ``row`` of the interval, ``member`` (row of
+        the contained interval).
+    """
+    pairs = slices.select("row", pl.int_ranges("first", "stop", dtype=pl.UInt32).alias("position")).explode("position")
+    return pairs.select("row", chain["row"].gather(pairs["position"]).alias("member"))
+
+
+def slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
+    """Return the minimum of each slice of a column.
+
+    Args:
+        values: A column without nulls.
+        slices: Slices that are not empty, ``first`` and ``stop``.
+
+    Returns:
+        One value per slice, in the order of ``slices``.
+    """
+    pending = slices.select("first", "stop", power=_POWER).with_row_index("slice")
+    minima = [pl.DataFrame({"slice": pending["slice"].clear(), "least": values.clear()})]
+    for power in range(_largest_power(pending) + 1):
+        here = pending.filter(power=power)
+        ends = pl.DataFrame({"a": values.gather(here["first"]), "b": values.gather(here["stop"] - (1 << power))})
+        minima.append(ends.select(here["slice"], pl.min_horizontal("a", "b").alias("least")))
+        values = pl.select(pl.min_horizontal(values, values.shift(-(1 << power)))).to_series()
+    return pl.concat(minima).sort("slice")["least"]
+
+
+def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.Series:
+    """Return, for each row, the largest value of the slices that cover it.
+
+    Args:
+        values: One value per slice; no nulls.
+        slices: Slices that are not empty, ``first`` and ``stop``.
+        length: Number of rows.
+
+    Returns:
+        One value per row; null where no slice covers it.
+    """
+    pending = slices.select("first", "stop", values.alias("value"), power=_POWER)
+    maxima = pl.repeat(None, length, dtype=values.dtype, eager=True)
+    for power in range(_largest_power(pending), -1, -1):
+        here = pending.filter(power=power)
+        ends = pl.concat([here.select("value", at="first"), here.select("value", at=pl.col("stop") - (1 << power))])
+        maxima = _raised(maxima, ends.group_by("at").agg(pl.col("value").max()))
+        if power:
+            maxima = pl.select(pl.max_horizontal(maxima, maxima.shift(1 << (power - 1)))).to_series()
+    return maxima
+
+
+def _largest_power(slices: pl.DataFrame) -> int:
+    return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
+
+
+def _raised(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
+    """Return maxima with each ``value`` put at its row ``at`` if it is larger."""
+    higher = values.select(pl.max_horizontal("value", maxima.gather(values["at"]).alias("old")))
+    return maxima.scatter(values["at"], higher.to_series())
+
+
+def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
+    """Return the parent of each interval: the shortest other interval that contains it; of equal ones, the first.
+
+    Intervals that coincide are each other's parents, which makes a cycle: all but the first have the first one, and it
+    has the second.
+
+    Args:
+        intervals: Columns ``by``, ``start_ns`` and ``end_ns``; any overlap is allowed.
+        by: Columns that identify the track.
+
+    Returns:
+        Row of the parent (UInt32), n rows in, n values out; null where no interval contains the row.
+    """
+    (positions,) = axis_positions(intervals, by=by)
+    ordered = positions.sort("start", "end", "row", descending=[False, True, False])
+    nested = _parents_if_nested(ordered)
+    irregular = nested.filter(~pl.col("is_regular")).select("track").unique()
+    crossing = _parents_if_crossing(positions.join(irregular, on="track", how="semi"), intervals)
+    parents = pl.repeat(None, intervals.height, dtype=pl.UInt32, eager=True)
+    for rows in (nested, crossing, _parents_of_twins(ordered)):
+        parents = parents.scatter(rows["row"], rows["parent"])
+    return parents
+
+
+def _parents_if_nested(ordered: pl.DataFrame) -> pl.DataFrame:
+    """Return parents as if intervals of a track never crossed: the last one to start one level up.
+
+    ``is_regular`` says whether the parent is right. Where it is for all intervals of a track, the chain of parents of
+    each is as long as the number of intervals then open: all of these contain it, and the last of them is the shortest.
+    """
+    position = pl.int_range(pl.len())
+    closed = ordered["end"].sort().search_sorted(ordered["start"], side="right")
+    rows = ordered.with_columns(position.alias("position"), (position - closed.cast(pl.Int64)).alias("level"))
+    outer = rows.select("position", "level", _FIRST_TWIN.alias("parent"), outer_start="start", outer_end="end")
+    outer = outer.with_columns(pl.col("level") + 1)
+    joined = rows.join_asof(outer, on="position", by="level", strategy="backward", check_sortedness=False)
+    contained = (pl.col("outer_start") <= pl.col("start")) & (pl.col("outer_end") >= pl.col("end"))
+    regular = (pl.col("level") == 0) | ((pl.col("level") > 0) & contained.fill_null(value=False))
+    return joined.select(
+        "row",
+        "track",
+        pl.when(pl.col("level") > 0).then("parent").alias("parent"),
+        (regular & (pl.col("start") < pl.col("end"))).alias("is_regular"),
+    )
+
+
+def _parents_if_crossing(positions: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return ``row`` and ``parent``, however intervals cross."""
+    # Neither positions nor Int64 can be relied on to subtract: positions may be ranks.
+    start, end = (intervals[c].gather(positions["row"]).cast(pl.Int128) for c in ("start_ns", "end_ns"))
+    ranked = positions.sort(end - start, "row", descending=True)
+    rows = ranked["row"]
+    ranked = ranked.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))  # the later, the shorter
+    parents = []
+    for chain in chains(ranked):
+        others = _without_itself(contained_slices(ranked, chain), chain)
+        last = covering_maxima(others["row"], others, chain.height)
+        parents.append(pl.DataFrame({"row": rows.gather(chain["row"]), "parent": rows.gather(last)}))
+    return pl.concat(parents)
+
+
+def _without_itself(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+    """Exclude each interval from its own slice, which leaves up to two slices."""
+    own = chain.select("row", pl.int_range(pl.len()).alias("own"))
+    slices = slices.join(own, on="row", how="left")
+    before = slices.select("row", "first", pl.min_horizontal("stop", "own").alias("stop"))
+    after = slices.select("row", (pl.col("own") + 1).alias("first"), "stop")
+    return pl.concat([before, after]).filter(pl.col("first") < pl.col("stop"))
+
+
+def _parents_of_twins(ordered: pl.DataFrame) -> pl.DataFrame:
+    """Return ``row`` and ``parent`` of the intervals that coincide with another one, which are each other's parents."""
+    parent = pl.when(_IS_TWIN).then(_FIRST_TWIN).when(_IS_TWIN.shift(-1)).then(pl.col("row").shift(-1))
+    return ordered.select("row", parent.alias("parent")).drop_nulls()
+
+
+def latest_enclosing(points: pl.LazyFrame, ranges: pl.LazyFrame, *, time: str, by: Sequence[str]) -> pl.LazyFrame:
+    """Add the range that encloses each point; of several, the one that started last, and of these the largest id.
+
+    Args:
+        points: Columns ``by`` and ``time``, and any others.
+        ranges: Columns ``by``, ``start_ns``, ``end_ns`` (null: never ends) and ``range_id``; any overlap is allowed.
+        time: Name of the column of times (ns) of ``points``.
+        by: Columns that identify the track.
+
+    Returns:
+        n points in, the same n points out in their order, with ``range_id``: null where no range is open. Both frames
+        are collected.
+    """
+    rows = points.collect()
+    solid = pl.col("end_ns").is_null() | (pl.col("end_ns") > pl.col("start_ns"))
+    ordered = ranges.filter(solid).select(*by, "start_ns", "end_ns", "range_id").sort("start_ns", "range_id").collect()
+    closed = ordered.with_columns((pl.col("end_ns") - 1).fill_null(pl.lit(rows[time].max(), pl.Int64)))
+    instants = rows.select(*by, pl.col(time).alias("start_ns"), pl.col(time).alias("end_ns"))
+    positions, instant_positions = axis_positions(closed, instants, by=by)
+    chain = instant_positions.sort("start")
+    slices = contained_slices(positions, chain)
+    latest = ordered["range_id"].gather(covering_maxima(slices["row"], slices, chain.height))
+    ids = pl.repeat(None, rows.height, dtype=latest.dtype, eager=True).scatter(chain["row"], latest)
+    return rows.with_columns(ids.alias("range_id")).lazy()

@@ -1,0 +1,58 @@
+"""Find the last value before a row that is large enough, with a tree of maxima."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class MaximumTree:
+    """A column of integers with the maxima of 2, 4, 8, … neighbours.
+
+    Attributes:
+        levels: The integers, then the maxima of pairs, then those of pairs of these; each level half as long.
+    """
+
+    levels: list[Numbers]
+
+    @classmethod
+    def of(cls, values: pl.Series) -> MaximumTree:
+        """Build the tree of a column of integers without nulls."""
+        levels = [values.to_numpy()]
+        while len(levels[-1]) > 1:
+            below = levels[-1]
+            pairs = below[: len(below) // 2 * 2].reshape(-1, 2).max(axis=1)
+            levels.append(np.append(pairs, below[-1]) if len(below) % 2 else pairs)
+        return cls(levels)
+
+    def last_at_least(self, minimum: pl.Series, *, before: pl.Series) -> pl.Series:
+        """Find the last row before a row whose value is not less than a minimum.
+
+        Args:
+            minimum: A minimum per question.
+            before: A row per question, or the number of rows; no nulls.
+
+        Returns:
+            n questions in, n rows out; null where no value is large enough.
+        """
+        end, least = before.to_numpy().astype(np.int64), minimum.to_numpy()
+        node, level = np.full(len(end), -1), np.full(len(end), -1)
+        for height, maxima in enumerate(self.levels):
+            left = np.flatnonzero((level < 0) & (end % 2 == 1))
+            hit = left[maxima[end[left] - 1] >= least[left]]
+            node[hit], level[hit] = end[hit] - 1, height
+            end //= 2
+        for height in range(len(self.levels) - 2, -1, -1):
+            inside = np.flatnonzero(level > height)
+            right = np.minimum(2 * node[inside] + 1, len(self.levels[height]) - 1)
+            node[inside] = np.where(self.levels[height][right] >= least[inside], right, 2 * node[inside])
+        return pl.Series(node).replace(-1, None)

@@ -1,0 +1,90 @@
+"""Unions, gaps and intersections of intervals by track, for any number of tracks at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.intervals.axis import Axis
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def merge(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+    """Merge intervals of a track that overlap or touch: n rows in, one row per merged interval out, sorted.
+
+    Args:
+        intervals: The columns ``by``, ``start_ns``, ``end_ns``. Intervals that are empty or without an end are left
+            out.
+        by: Columns that identify the track.
+
+    Returns:
+        ``by``, ``start_ns``, ``end_ns``.
+    """
+    axis = Axis.of(intervals, by=by)
+    ordered = axis.positions(intervals).filter(pl.col("start") < pl.col("end")).select("start", "end").sort("start")
+    running_end = ordered["end"].cum_max()
+    is_first = (ordered["start"] > running_end.shift(1)).fill_null(value=True)
+    first = is_first.arg_true().cast(pl.Int64)
+    last = (first - 1).shift(-1, fill_value=ordered.height - 1)
+    merged = pl.DataFrame({"start": ordered["start"].gather(first), "end": running_end.gather(last)})
+    return axis.intervals(merged)
+
+
+def union_duration(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+    """Measure for how long at least one interval is open: n rows in, one row per track out (``duration_ns``)."""
+    duration = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("duration_ns")
+    merged = merge(intervals, by=by)
+    return merged.group_by(list(by), maintain_order=True).agg(duration) if by else merged.select(duration)
+
+
+def gaps(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+    """Return the gaps between the intervals of a track: n rows in, one row per gap out, sorted.
+
+    Args:
+        intervals: The columns ``by``, ``start_ns``, ``end_ns``.
+        by: Columns that identify the track.
+
+    Returns:
+        ``by``, ``start_ns``, ``end_ns``.
+    """
+    keys = list(by)
+    next_start = pl.col("start_ns").shift(-1)
+    return (
+        merge(intervals, by=by)
+        .select(*keys, start_ns=pl.col("end_ns"), end_ns=next_start.over(keys) if keys else next_start)
+        .drop_nulls("end_ns")
+    )
+
+
+def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
+    """Return when an interval of both frames is open: the intersection of two unions, sorted.
+
+    Args:
+        left: The columns ``by``, ``start_ns``, ``end_ns``.
+        right: The same columns.
+        by: Columns that identify the track.
+
+    Returns:
+        ``by``, ``start_ns``, ``end_ns``.
+    """
+    sides = pl.concat([merge(f, by=by) for f in (left, right)])
+    edges = [sides.select(*by, t=c, step=pl.lit(step)) for c, step in (("start_ns", 1), ("end_ns", -1))]
+    return (
+        pl.concat(edges)
+        .sort(*by, "t", "step")
+        .with_columns(_open=pl.col("step").cum_sum(), _next=pl.col("t").shift(-1))
+        .filter((pl.col("_open") == 2) & (pl.col("t") < pl.col("_next")))  # noqa: PLR2004 - both sides
+        .select(*by, start_ns="t", end_ns="_next")
+    )
+
+
+def latest_end_before(by: str | Sequence[str]) -> pl.Expr:
+    """Return an expression for the latest end of the rows before each one on its track; null for the first one.
+
+    Args:
+        by: Columns that identify the track; the rows of a track are in order of ``start_ns``.
+    """
+    return pl.col("end_ns").cum_max().shift(1).over(by)
