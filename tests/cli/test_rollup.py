@@ -76,7 +76,7 @@ def test_the_plain_dialect_has_more_ops(run: Run) -> None:
 def test_a_dialect_that_is_none(run: Run) -> None:
     done = run("stats", TRAIN, "-r", "detailed", "--dialect", "x", status=1)
     assert done.stderr.splitlines() == [
-        "tracekit: no dialect is called 'x'",
+        "tracekit: unknown dialect 'x'",
         f"Hint: dialects: {', '.join(DIALECTS)}",
     ]
 

@@ -14,7 +14,7 @@ import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.core.scenes import declared
 from tracekit.core.advise import advise
-from tracekit.core.advise.scene import shown
+from tracekit.core.advise.scene import as_text
 from tracekit.core.reports import run
 from tracekit.core.rollup import Rollup
 
@@ -97,7 +97,7 @@ class Program:
 
     def found(self, *, tensor_cores: Mode = "extended") -> dict[str, dict[str, object]]:
         """Findings by rule."""
-        return {f["rule"]: f for f in advise(Rollup.of(self.frames, tensor_cores=tensor_cores)).to_dicts()}
+        return {f["rule"]: f for f in advise(Rollup.from_frames(self.frames, tensor_cores=tensor_cores)).to_dicts()}
 
 
 def busy(program: Program, *, begin: int = 0) -> Program:
@@ -122,7 +122,7 @@ def test_loading_data() -> None:
     assert loading["time_ns"] == 4 * 300_000
     assert loading["count"] == 4
     assert (loading["start_ns"], loading["end_ns"]) == (0, 300_000)
-    assert "data was loaded for 300 µs of a step of 1 ms, 300 µs of it with idle GPUs; 1e+03 steps/s" in str(
+    assert "loading data takes 300 µs per step of 1 ms, 300 µs of it with idle GPUs; 1e+03 steps/s" in str(
         loading["evidence"]
     )
     assert "num_workers" in str(loading["advice"])
@@ -145,10 +145,10 @@ def test_ranges_that_load_data_by_their_name(text: str, *, loads: bool) -> None:
     program = Program()
     program.ranges += [(text, n * STEP, n * STEP + 300_000) for n in range(4)]
     program = busy(program, begin=300_000)
-    spent = Rollup.of(program.frames).breakdown["dataloader"].sum()
+    spent = Rollup.from_frames(program.frames).breakdown["dataloader"].sum()
     assert ("data_loading" in program.found()) == loads
     assert spent == (4 * 300_000 if loads else 0)
-    assert Rollup.of(program.frames, tensor_cores="dlprof").breakdown["dataloader"].sum() == 0
+    assert Rollup.from_frames(program.frames, tensor_cores="dlprof").breakdown["dataloader"].sum() == 0
 
 
 def test_loading_beside_work_is_no_loss() -> None:
@@ -316,7 +316,7 @@ def test_waiting_in_the_step() -> None:
     program.calls += [("cudaStreamSynchronize_v3020", n * STEP + 500_000, n * STEP + 900_000) for n in range(4)]
     waiting = program.found()["synchronizations"]
     assert (waiting["time_ns"], waiting["count"]) == (4 * 400_000, 4)
-    assert "4 calls (cudaStreamSynchronize_v3020) in step * (100 %); 1 a step" in str(waiting["evidence"])
+    assert "4 calls (cudaStreamSynchronize_v3020) in step * (100 %); 1 per step" in str(waiting["evidence"])
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_copies(kind: str, memory: str, length: int, *, speaks: bool) -> None:
     assert ("copies" in found) == speaks
     if speaks:
         assert (found["copies"]["time_ns"], found["copies"]["count"]) == (4 * length, 4)
-        assert "1 a step of 4096 bytes" in str(found["copies"]["evidence"])
+        assert "1 per step with 4096 bytes" in str(found["copies"]["evidence"])
 
 
 def test_small_kernels() -> None:
@@ -401,7 +401,9 @@ def test_a_short_step_is_no_slow_step() -> None:
     ]
     for k in range(30):
         program.kernel(k * 100_000 + 1000, k * 100_000 + 5000, k * 100_000 + 100_000)
-    lengths = Rollup.of(program.frames).iterations.frame.select(pl.col("end_ns") - pl.col("start_ns")).to_series()
+    lengths = (
+        Rollup.from_frames(program.frames).iterations.frame.select(pl.col("end_ns") - pl.col("start_ns")).to_series()
+    )
     assert lengths.std() > 0.25 * lengths.mean()
     assert "variation" not in program.found()
 
@@ -435,4 +437,4 @@ def test_the_iterations_that_were_asked_for() -> None:
 
 @pytest.mark.parametrize(("time", "text"), [(3, "3 ns"), (1500, "1.5 µs"), (2_000_000, "2 ms"), (3.25e9, "3.25 s")])
 def test_times_as_people_read_them(time: float, text: str) -> None:
-    assert shown(time) == text
+    assert as_text(time) == text

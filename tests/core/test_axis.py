@@ -37,7 +37,7 @@ def tracks_and_times(draw: st.DrawFn) -> tuple[pl.DataFrame, pl.DataFrame, list[
 @given(tracks_and_times())
 def test_positions_compare_like_tracks_and_times_and_convert_back(drawn) -> None:
     left, right, by = drawn
-    axis = Axis.of(left, right, by=by)
+    axis = Axis.from_intervals(left, right, by=by)
     seen = []
     for frame in (left, right):
         placed = axis.positions(frame)
@@ -54,7 +54,7 @@ def test_positions_compare_like_tracks_and_times_and_convert_back(drawn) -> None
 @given(tracks_and_times())
 def test_an_instant_is_inside_the_intervals_that_enclose_it(drawn) -> None:
     ranges, points, by = drawn
-    axis = Axis.of(ranges, by=by)
+    axis = Axis.from_intervals(ranges, by=by)
     spans = axis.nonempty_positions(ranges)
     rows = ranges.rows()
     keep = [i for i, (*_, s, e) in enumerate(rows) if None not in rows[i][:-1] and (e is None or s < e)]

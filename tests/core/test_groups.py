@@ -55,7 +55,9 @@ def drawn(nest: list, at: int = 0, way: tuple[str, ...] = ()) -> Iterable[tuple[
 def test_groups_are_ranges_with_what_is_below_them(nest) -> None:
     rows = list(drawn(nest))
     calls = launches(*((1, start + 1, start + 4, 0) for _, start, _ in rows))
-    rollup = Rollup.of(declared(nvtx_ranges=nvtx(*((w[-1], 1, s, e) for w, s, e in rows)), **calls), dialect="plain")
+    rollup = Rollup.from_frames(
+        declared(nvtx_ranges=nvtx(*((w[-1], 1, s, e) for w, s, e in rows)), **calls), dialect="plain"
+    )
     found = rollup.groups.filter(pl.col("level") > 0)
     by_op: dict[str, tuple[str, ...]] = {}
     rows.sort(key=lambda r: r[1])
@@ -81,9 +83,9 @@ def test_groups_are_ranges_with_what_is_below_them(nest) -> None:
 def test_a_slash_in_the_name_of_a_range_is_no_level() -> None:
     ranges = nvtx(("/home/me/net.py(7): forward", 1, 0, 100), ("aten::mm", 1, 10, 50))
     frames = declared(nvtx_ranges=ranges, **launches((1, 20, 30, 0)))
-    found = Rollup.of(frames).groups.select("path", "level", "parent").rows()
+    found = Rollup.from_frames(frames).groups.select("path", "level", "parent").rows()
     assert found == [("", 0, None), ("/home/me/net.py(7): forward/", 1, 0)]
-    as_dlprof = Rollup.of(frames, tensor_cores="dlprof").groups.select("path", "level").rows()
+    as_dlprof = Rollup.from_frames(frames, tensor_cores="dlprof").groups.select("path", "level").rows()
     assert as_dlprof[-1] == ("/home/me/net.py(7): forward/", 4)
 
 
@@ -130,13 +132,13 @@ def test_communication_on_other_threads_is_in_its_iteration() -> None:
         ),
         **launches(*((2, s + 1, s + 5, 0) for _, _, s, _ in reduces), (2, 6, 7, 0)),
     )
-    groups = Rollup.of(frames).groups
+    groups = Rollup.from_frames(frames).groups
     assert groups.select("path", "instance_count", "gpu_sum").rows() == [
         ("", 6, 8),
         ("setup/", 0, 0),
         ("step */", 4, 8),
     ]
-    as_dlprof = Rollup.of(frames, tensor_cores="dlprof").groups
+    as_dlprof = Rollup.from_frames(frames, tensor_cores="dlprof").groups
     assert as_dlprof.select("path", "gpu_sum").rows() == [("", 9), ("setup/", 1), ("step */", 0)]
 
 
@@ -155,7 +157,7 @@ def test_what_another_thread_nests_hangs_below_the_step_as_it_is_nested() -> Non
         nvtx_ranges=nvtx(*steps, *inside, *hooks, *reduces),
         **launches(*((2, s + 1, s + 5, 0) for _, _, s, _ in reduces)),
     )
-    groups = Rollup.of(frames).groups
+    groups = Rollup.from_frames(frames).groups
     assert groups.select("path", "instance_count", "gpu_sum").rows() == [
         ("", 8, 8),
         ("step */", 6, 8),

@@ -22,7 +22,7 @@ def ops(*processes: list[int]) -> Ops:
 
 
 def bounds(*processes: list[int]) -> list[tuple[int, int]]:
-    return iterations.find(ops(*processes), mode="dlprof").frame.select("start_ns", "end_ns").rows()
+    return iterations.find_iterations(ops(*processes), mode="dlprof").frame.select("start_ns", "end_ns").rows()
 
 
 def test_processes_with_equal_counts_end_together() -> None:
@@ -44,17 +44,17 @@ def test_a_key_op_that_ends_at_zero_makes_an_iteration_without_length() -> None:
 
 @pytest.mark.parametrize("span", [(2, 1), (-1, None)])
 def test_spans_that_hold_nothing(span: tuple[int, int | None]) -> None:
-    with pytest.raises(TracekitError, match="are none"):
-        iterations.find(ops([10, 30, 50]), span=span)
+    with pytest.raises(TracekitError, match="the range is invalid"):
+        iterations.find_iterations(ops([10, 30, 50]), span=span)
 
 
 def test_other_iterations_of_the_same_ops() -> None:
     ranges = nvtx(*[(BACKWARD, 1, e - 5, e) for e in (10, 30, 50)])
-    whole = Rollup.of(declared(nvtx_ranges=ranges))
-    again = whole.again(span=(1, 2))
+    whole = Rollup.from_frames(declared(nvtx_ranges=ranges))
+    again = whole.with_iterations(span=(1, 2))
     assert again.measures is whole.measures
-    assert again.iterations.chosen["end_ns"].to_list() == [30, 50]
-    assert whole.iterations.chosen["end_ns"].to_list() == [10, 30, 50]
+    assert again.iterations.aggregated["end_ns"].to_list() == [30, 50]
+    assert whole.iterations.aggregated["end_ns"].to_list() == [10, 30, 50]
 
 
 def loop(*ranges: tuple[str, int, int], process: int = 1) -> pl.DataFrame:
@@ -69,7 +69,7 @@ def steps(count: int, *, first: int = 100) -> list[tuple[str, int, int]]:
 def iteration_of(ranges: pl.DataFrame, **wanted: object) -> dict[str, list[int | None]]:
     """Iterations by name of the op."""
     ranges = ranges.with_columns(range_id=pl.int_range(pl.len()))
-    rolled = Rollup.of(declared(nvtx_ranges=ranges), **wanted)  # type: ignore[arg-type]
+    rolled = Rollup.from_frames(declared(nvtx_ranges=ranges), **wanted)  # type: ignore[arg-type]
     instances = rolled.measures.instances.with_columns(iteration=rolled.iteration, op_name=pl.col("op_name").cast(str))
     return dict(instances.group_by("op_name", maintain_order=True).agg("iteration").rows())
 
@@ -104,7 +104,7 @@ def test_work_beside_most_keys_is_part_of_the_loop() -> None:
 
 def test_time_without_work_between_two_passes_belongs_to_the_earlier_one() -> None:
     ranges = loop(*steps(3), ("evaluate", 400, 500))
-    rolled = Rollup.of(declared(nvtx_ranges=ranges))
+    rolled = Rollup.from_frames(declared(nvtx_ranges=ranges))
     assert rolled.iterations.frame.select("start_ns", "end_ns").rows() == [(100, 200), (200, 300), (300, 360)]
 
 
@@ -132,7 +132,7 @@ def test_passes_that_end_with_their_key() -> None:
     linear = BACKWARD.replace("backward", "linear")
     relu = BACKWARD.replace("backward", "relu")
     made = [(t, n * 100 + s, n * 100 + e) for n in (1, 2, 3) for t, s, e in ((linear, 0, 20), (BACKWARD, 30, 60))]
-    rolled = Rollup.of(declared(nvtx_ranges=loop((relu, 1, 5), *made, (relu, 370, 380))))
+    rolled = Rollup.from_frames(declared(nvtx_ranges=loop((relu, 1, 5), *made, (relu, 370, 380))))
     assert rolled.iterations.frame.select("start_ns", "end_ns").rows() == [(100, 160), (160, 260), (260, 360)]
     kinds = rolled.measures.instances["op_type"].cast(str)
     assert rolled.iteration.filter(kinds == "linear").to_list() == [0, 1, 2]
@@ -179,39 +179,39 @@ def test_kernels_of_two_processes_lie_in_the_range_that_launched_them() -> None:
 )
 def test_iterations_that_are_not_there(span: tuple[int, int | None], said: str) -> None:
     with pytest.raises(TracekitError) as error:
-        iterations.find(ops([10, 30, 50]), span=span)
+        iterations.find_iterations(ops([10, 30, 50]), span=span)
     assert error.value.message == said
 
 
 def test_iterations_that_are_there_in_part() -> None:
-    assert iterations.find(ops([10, 30, 50]), span=(1, 12)).chosen["iteration"].to_list() == [1, 2]
+    assert iterations.find_iterations(ops([10, 30, 50]), span=(1, 12)).aggregated["iteration"].to_list() == [1, 2]
 
 
 def test_a_capture_without_a_loop_has_one_iteration() -> None:
     with pytest.raises(TracekitError, match="iterations 1:2: the capture has one iteration, 0"):
-        iterations.find(Ops(declared(nvtx_ranges=loop(("a", 0, 9)))), span=(1, 2))
+        iterations.find_iterations(Ops(declared(nvtx_ranges=loop(("a", 0, 9)))), span=(1, 2))
 
 
 def test_dlprof_takes_the_last_iteration_for_those_beyond_it() -> None:
-    found = iterations.find(ops([10, 30, 50]), span=(9, 12), mode="dlprof")
-    assert found.chosen["iteration"].to_list() == [2]
+    found = iterations.find_iterations(ops([10, 30, 50]), span=(9, 12), mode="dlprof")
+    assert found.aggregated["iteration"].to_list() == [2]
 
 
 def test_an_op_that_is_not_there() -> None:
     made = Ops(declared(nvtx_ranges=loop(*steps(4))))
     with pytest.raises(TracekitError) as error:
-        iterations.find(made, key_op="stepp *")
+        iterations.find_iterations(made, key_op="stepp *")
     assert (error.value.message, error.value.hint) == (
-        "no op is called 'stepp *'",
+        "key op 'stepp *': the capture has no such op",
         "did you mean 'step *'? ops: step *",
     )
-    assert iterations.find(made, key_op="STEP_1").frame.height == 4
-    assert iterations.find(made, key_op="foo", mode="dlprof").found is False
+    assert iterations.find_iterations(made, key_op="STEP_1").frame.height == 4
+    assert iterations.find_iterations(made, key_op="foo", mode="dlprof").has_key_op is False
 
 
 def test_concurrent_ranges_of_several_threads_are_no_iterations() -> None:
     workers = nvtx(*[(f"worker {t}", t, 10 * t, 900) for t in range(1, 5)])
-    made = Rollup.of(declared(nvtx_ranges=workers))
-    assert (made.iterations.found, made.iterations.frame.height) == (False, 1)
+    made = Rollup.from_frames(declared(nvtx_ranges=workers))
+    assert (made.iterations.has_key_op, made.iterations.frame.height) == (False, 1)
     steps_of_one = pl.concat([workers, loop(*steps(4))]).with_columns(range_id=pl.int_range(pl.len()))
-    assert Rollup.of(declared(nvtx_ranges=steps_of_one)).iterations.key == "worker */step *"
+    assert Rollup.from_frames(declared(nvtx_ranges=steps_of_one)).iterations.key == "worker */step *"

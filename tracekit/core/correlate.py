@@ -1,12 +1,12 @@
-"""Attach GPU activities to API calls, and API calls to NVTX ranges.
+"""Correlate GPU activities with API calls, and API calls with NVTX ranges.
 
-A GPU activity belongs to the API call of its process with its correlation id; one call may own many activities
-(CUDA graphs). A call belongs to the push/pop ranges of its thread that are open when it starts, ``start <= t < end``,
-over all domains; the innermost, the last in order of nesting (``intervals``), names it, and all of them, in that order,
-are its path. Ranges of a thread may cross, as clocks of two recorders make them do: the path of a range is then that of
-its parent, which contains it as a whole, and its own text, and one that crosses it is not in it. Start/end ranges may
-cross threads and overlap: a call belongs to the one of its process that began last among those open when it starts,
-kept in a column of its own.
+An activity was launched by the API call of its process with its correlation id; one call may launch many activities
+(CUDA graphs). A call is attributed to the push/pop ranges of its thread that are open when it starts,
+``start <= t < end``, over all domains: the innermost one, the last in nesting order (``intervals.nesting``), names it,
+and all of them, in that order, are its path. Ranges of a thread may cross, as clocks of two recorders make them do: the
+path of a range is then that of its parent, which contains all of it, and its own name; a range that crosses it is not
+in the path. Start/end ranges may overlap and end on another thread: a call is attributed to the one of its process that
+started last among those open when it starts, in a separate column.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ THREAD = ("process_id", "thread_id")
 CALL = ("process_id", "correlation_id")
 STREAM = ("device_id", "context_id", "stream_id")
 DEEPEST_PATH = trees.DEEPEST
-_SPARSE, _FEW = 8, 1 << 16
+_SLOTS_PER_ROW, _BATCH_ROWS = 8, 1 << 16
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
 _OF_RANGE = {"range_id": "range_id", "range_name": "name", "range_path": "path", "range_depth": "depth"}
 _OF_CALL = {
@@ -43,10 +43,10 @@ _OF_CALL = {
 
 @dataclass(frozen=True)
 class Correlation:
-    """Correlates the tables of one trace; what several of them need is found once and kept.
+    """Correlates the tables of one trace and caches what several of them need.
 
     Attributes:
-        frames: Gives a table by name.
+        frames: Returns a table by name.
     """
 
     frames: Frames
@@ -58,11 +58,11 @@ class Correlation:
             table: ``nvtx_ranges``, or a table of GPU activities.
             names: Columns of ``_correlation.toml``.
         """
-        part = self.ranges if table == "nvtx_ranges" else self.activities(table)
-        return pl.DataFrame([part.column(n).alias(n) for n in names])
+        correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
+        return pl.DataFrame([correlated.column(n).alias(n) for n in names])
 
     def projections(self) -> pl.DataFrame:
-        """Project each NVTX range on each stream that it launched on: rows of ``nvtx_projections``."""
+        """Project each NVTX range onto each stream that it launched on: rows of ``nvtx_projections``."""
         launches = pl.concat([self.activities(t).launches_by_stream() for t in ACTIVITIES])
         on_streams = pl.concat([self.ranges.push_pop_on_streams(launches), self.ranges.start_end_on_streams(launches)])
         ordered = on_streams.sort("row", *STREAM)
@@ -72,17 +72,21 @@ class Correlation:
 
     @functools.cached_property
     def ranges(self) -> Ranges:
-        """The NVTX ranges as a forest."""
+        """The NVTX ranges, nested and projected."""
         return Ranges(self.frames)
 
     def activities(self, table: str) -> Activities:
-        """The rows of a table of GPU activities, with their calls and ranges."""
+        """Return the rows of a table of GPU activities, with their calls and ranges."""
         return Activities(self.frames, table, self.ranges)
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """NVTX ranges: the push/pop ones nested, each with parent, depth and path; all of them projected on the GPU."""
+    """The NVTX ranges of a trace: push/pop ranges with parent, depth and path, all ranges projected onto the GPU.
+
+    Attributes:
+        frames: Returns a table by name.
+    """
 
     frames: Frames
 
@@ -90,12 +94,12 @@ class Ranges:
         """Compute an added column of ``nvtx_ranges``."""
         if name.startswith("gpu_"):
             return self.projected[name]
-        return _spread(self.of_push_pop(name), self.push_pop["row"], self.count)
+        return _scattered(self.push_pop_column(name), self.push_pop["row"], self.count)
 
-    def of_push_pop(self, name: str) -> pl.Series:
-        """What is known of the push/pop ranges, in the order of the file: ``range_id``, ``depth``, ``path``."""
-        found: pl.Series = getattr(self, name)
-        return found
+    def push_pop_column(self, name: str) -> pl.Series:
+        """Return a property of the push/pop ranges by name, such as ``range_id``, ``depth`` or ``path``."""
+        column: pl.Series = getattr(self, name)
+        return column
 
     @functools.cached_property
     def count(self) -> int:
@@ -115,11 +119,11 @@ class Ranges:
     @functools.cached_property
     def nest(self) -> intervals.Nest:
         """The push/pop ranges, nested by thread over all domains."""
-        return intervals.Nest.of(self.push_pop, THREAD)
+        return intervals.Nest.from_intervals(self.push_pop, THREAD)
 
     @functools.cached_property
     def parent(self) -> pl.Series:
-        """Row of ``push_pop`` of each one's parent."""
+        """Row of ``push_pop`` of the parent of each push/pop range."""
         return self.nest.parents()
 
     @property
@@ -134,65 +138,68 @@ class Ranges:
 
     @functools.cached_property
     def depth(self) -> pl.Series:
-        """Ranges on the path of each push/pop range."""
+        """Number of ranges on the path of each push/pop range."""
         return forests.depths(self.parent)
 
     @functools.cached_property
     def path(self) -> pl.Series:
-        """Texts from the outermost range down to each push/pop range, joined by "/"."""
-        tree, nodes = self.placed
+        """Names from the outermost range down to each push/pop range, joined by "/" (Categorical)."""
+        tree, nodes = self.tree_and_nodes
         return tree.paths().cast(pl.Categorical).gather(nodes)
 
     @functools.cached_property
-    def placed(self) -> tuple[trees.Tree, pl.Series]:
-        """The tree of the texts of push/pop ranges, and the node of each range."""
-        return trees.of_ranges(self.parent, self.depth, self.name)
+    def tree_and_nodes(self) -> tuple[trees.Tree, pl.Series]:
+        """The tree of the names of push/pop ranges, and the node of each range."""
+        return trees.range_tree(self.parent, self.depth, self.name)
 
     @property
     def name(self) -> pl.Series:
-        """Text of each push/pop range."""
+        """Name of each push/pop range (Categorical)."""
         names = self.frames("nvtx_ranges").filter(pl.col("kind") == "push_pop").select("name")
         return names.collect()["name"]
 
-    def through_crossings(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
-        """Find the nodes of the paths of calls that have open ranges beside the ancestors of the innermost one.
+    def nodes_of_crossed_calls(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
+        """Return the nodes of the paths of calls in open ranges that are not all ancestors of the innermost one.
 
-        Outwards from the innermost range, until all ranges that are still open are ancestors of the last one.
+        Open ranges are followed outwards until those that remain are the ancestors of the last one, whose node exists.
 
         Args:
-            tree: The tree of texts.
+            tree: The tree of range names.
             calls: The columns of ``Activities.calls``, ``row`` (innermost range) and ``count`` (open ranges).
 
         Returns:
             The tree with these nodes, and the node of each call: n rows in, n rows out.
         """
-        left, inner = calls.with_row_index("at"), []
-        base = pl.zeros(calls.height, pl.Int64, eager=True)
-        while left.height:
-            whole = self.depth.gather(left["row"]) == left["count"]
-            done, left = left.filter(whole), left.filter(~whole)
-            base = base.scatter(done["at"], self.placed[1].gather(done["row"]))
-            inner.append(left.select("at", "row"))
-            outer = self.nest.next_enclosing(left, "api_start_ns", left["row"])
-            left = left.with_columns(row=outer, count=pl.col("count") - 1).filter(outer.is_not_null())
-        for step in reversed(inner):
+        pending, inner_ranges = calls.with_row_index("call"), []
+        nodes = pl.zeros(calls.height, pl.Int64, eager=True)
+        while pending.height:
+            is_complete = self.depth.gather(pending["row"]) == pending["count"]
+            complete, pending = pending.filter(is_complete), pending.filter(~is_complete)
+            nodes = nodes.scatter(complete["call"], self.tree_and_nodes[1].gather(complete["row"]))
+            inner_ranges.append(pending.select("call", "row"))
+            outer = self.nest.next_enclosing(pending, "api_start_ns", pending["row"])
+            pending = pending.with_columns(row=outer, count=pl.col("count") - 1).filter(outer.is_not_null())
+        for step in reversed(inner_ranges):
             part = self.name.gather(step["row"]).cast(pl.String).fill_null("")
-            tree, nodes = tree.with_children(pl.DataFrame({"up": base.gather(step["at"]), "part": part}))
-            base = base.scatter(step["at"], nodes)
-        return tree, base
+            tree, children = tree.with_children(pl.DataFrame({"up": nodes.gather(step["call"]), "part": part}))
+            nodes = nodes.scatter(step["call"], children)
+        return tree, nodes
 
     @functools.cached_property
     def projected(self) -> pl.DataFrame:
-        """What was launched inside each range of either kind."""
+        """The projection of each range of either kind onto the GPU: the ``gpu_`` columns of ``nvtx_ranges``."""
         launches = pl.concat([Activities(self.frames, t, self).launches() for t in ACTIVITIES])
-        parts = [project(launches, self.push_pop, THREAD), project(launches, self.start_end, THREAD[:1])]
-        both = pl.concat(parts).with_columns(row=pl.concat([self.push_pop["row"], self.start_end["row"]]))
+        kinds = [project(launches, self.push_pop, THREAD), project(launches, self.start_end, THREAD[:1])]
+        both = pl.concat(kinds).with_columns(row=pl.concat([self.push_pop["row"], self.start_end["row"]]))
         return both.sort("row").with_columns(pl.col("gpu_op_count", "gpu_time_ns").fill_null(0))
 
     def push_pop_on_streams(self, launches: pl.DataFrame) -> pl.DataFrame:
-        """Sum up launches by push/pop range and stream, from the innermost ranges outwards, a level at a time.
+        """Sum launches by push/pop range and stream, from the innermost ranges outwards, one level at a time.
 
-        What lies below the deepest level counts for the ancestor there.
+        Launches below the deepest level count for the ancestor there.
+
+        Args:
+            launches: Rows of ``Activities.launches_by_stream``.
 
         Returns:
             ``row`` (of ``nvtx_ranges``), the columns of ``STREAM``, ``start_ns``, ``end_ns``, ``gpu_op_count``,
@@ -202,30 +209,38 @@ class Ranges:
         inside = launches.drop_nulls("range_row").with_columns(row=nearest.gather(launches["range_row"].drop_nulls()))
         direct = _by_stream(inside.with_columns(gpu_op_count=pl.lit(1, pl.Int64), gpu_time_ns=_LENGTH))
         levels = direct.with_columns(depth=self.depth.gather(direct["row"])).partition_by("depth", as_dict=True)
-        done = [direct.clear()]
-        for level in range(_deepest(self.depth), 0, -1):
-            within = done[-1].with_columns(row=self.parent.gather(done[-1]["row"])).drop_nulls("row")
+        by_level = [direct.clear()]
+        for level in range(_deepest_level(self.depth), 0, -1):
+            below = by_level[-1]
+            below = below.with_columns(row=self.parent.gather(below["row"])).drop_nulls("row")
             here = levels.get((level,), direct.clear().with_columns(depth=pl.lit(0, pl.Int32))).drop("depth")
-            done.append(_by_stream(pl.concat([here, within])))
-        found = pl.concat(done)
-        return found.with_columns(row=self.push_pop["row"].gather(found["row"]))
+            by_level.append(_by_stream(pl.concat([here, below])))
+        summed = pl.concat(by_level)
+        return summed.with_columns(row=self.push_pop["row"].gather(summed["row"]))
 
     def start_end_on_streams(self, launches: pl.DataFrame) -> pl.DataFrame:
-        """Sum up launches by start/end range and stream of its process."""
+        """Sum launches by start/end range and stream of its process: columns as of ``push_pop_on_streams``."""
         streams = launches.select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
-        spread = self.start_end.join(streams, on="process_id", maintain_order="left")
-        found = project(launches, spread, ["process_id", *STREAM])
-        made = spread.select("row", *STREAM).hstack(found.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}))
-        return made.drop_nulls("start_ns")
+        pairs = self.start_end.join(streams, on="process_id", maintain_order="left")
+        projected = project(launches, pairs, ["process_id", *STREAM])
+        projected = projected.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"})
+        return pairs.select("row", *STREAM).hstack(projected).drop_nulls("start_ns")
 
     def _of_kind(self, kind: str) -> pl.DataFrame:
+        """Return the ranges of a kind, with their ``row`` in ``nvtx_ranges``."""
         columns = ["row", "range_id", *THREAD, "domain_id", "start_ns", "end_ns"]
         return self.frames("nvtx_ranges").with_row_index("row").filter(pl.col("kind") == kind).select(columns).collect()
 
 
 @dataclass(frozen=True)
 class Activities:
-    """Rows of one table of GPU activities, with the call that caused each and the ranges that call lies in."""
+    """The rows of one table of GPU activities, each with the call that launched it and the ranges of that call.
+
+    Attributes:
+        frames: Returns a table by name.
+        table: Name of the table.
+        ranges: The NVTX ranges of the trace.
+    """
 
     frames: Frames
     table: str
@@ -234,165 +249,169 @@ class Activities:
     def column(self, name: str) -> pl.Series:
         """Compute an added column of the table."""
         if name in _OF_CALL:
-            return self.called(name)
+            return self.call_column(name)
         if name == "start_end_range_id":
             return self.start_end_range_id()
         if self.ranges.nest.has_crossings and name in ("range_depth", "range_path"):
             return self.open_count.cast(pl.Int32) if name == "range_depth" else self.open_path()
-        found = self.ranges.of_push_pop(_OF_RANGE[name]).gather(self.range_row)
-        return found.fill_null(0) if name == "range_depth" else found
+        column = self.ranges.push_pop_column(_OF_RANGE[name]).gather(self.range_row)
+        return column.fill_null(0) if name == "range_depth" else column
 
     @functools.cached_property
     def call_row(self) -> pl.Series:
-        """Row of the API call that caused each activity."""
+        """Row of the API call that launched each activity, or null."""
         calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
         return first_rows(calls, owners)
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
-        """Where and when each activity was launched: ``process_id``, ``thread_id``, ``api_start_ns``."""
+        """The thread and time at which each activity was launched: ``process_id``, ``thread_id``, ``api_start_ns``."""
         process = self.frames(self.table).select("process_id").collect()
-        return process.with_columns(self.called(c).alias(c) for c in ("thread_id", "api_start_ns"))
+        return process.with_columns(self.call_column(c).alias(c) for c in ("thread_id", "api_start_ns"))
 
-    def called(self, name: str) -> pl.Series:
-        """A column of the call behind each activity."""
+    def call_column(self, name: str) -> pl.Series:
+        """Return an added column that comes from the call of each activity, such as ``api_start_ns``."""
         (column,) = _OF_CALL[name]
         return self.frames("api_calls").select(column).collect().to_series().gather(self.call_row)
 
     @functools.cached_property
     def range_row(self) -> pl.Series:
-        """Row of the innermost push/pop range around each call."""
+        """Row of the innermost push/pop range that is open at each call, or null."""
         return self.ranges.nest.innermost(self.calls, "api_start_ns")
 
     @functools.cached_property
     def open_count(self) -> pl.Series:
-        """How many push/pop ranges are open at each call."""
+        """Number of push/pop ranges that are open at each call."""
         return self.ranges.nest.enclosing_counts(self.calls, "api_start_ns")
 
     def open_path(self) -> pl.Series:
-        """Texts of all push/pop ranges open at each call: the path of the innermost one, unless some cross it."""
-        tree, nodes = self.ranges.placed
-        found = nodes.gather(self.range_row)
-        missing = self.open_count != self.ranges.depth.gather(self.range_row).fill_null(0)
-        calls = self.calls.with_columns(row=self.range_row, count=self.open_count).with_row_index("call")
-        for some in calls.filter(missing & (self.open_count <= DEEPEST_PATH)).iter_slices(_FEW):
-            tree, here = self.ranges.through_crossings(tree, some)
-            found = found.scatter(some["call"], here)
-        return tree.paths(wanted=found.drop_nulls()).cast(pl.Categorical).gather(found)
+        """Return the path of all push/pop ranges that are open at each call, also of ranges that cross."""
+        tree, nodes = self.ranges.tree_and_nodes
+        call_nodes = nodes.gather(self.range_row)
+        incomplete = self.open_count != self.ranges.depth.gather(self.range_row).fill_null(0)
+        calls = self.calls.with_columns(row=self.range_row, count=self.open_count).with_row_index("row_of_call")
+        for batch in calls.filter(incomplete & (self.open_count <= DEEPEST_PATH)).iter_slices(_BATCH_ROWS):
+            tree, batch_nodes = self.ranges.nodes_of_crossed_calls(tree, batch)
+            call_nodes = call_nodes.scatter(batch["row_of_call"], batch_nodes)
+        return tree.paths(nodes=call_nodes.drop_nulls()).cast(pl.Categorical).gather(call_nodes)
 
     def start_end_range_id(self) -> pl.Series:
-        """Id of the start/end range of the process that began last among those open at each call."""
+        """Return the id of the start/end range of the process that started last among those open at each call."""
         if not self.ranges.start_end.height:
             return pl.repeat(None, self.calls.height, dtype=pl.Int64, eager=True)
-        points, spans = self.calls.lazy(), self.ranges.start_end.lazy()
-        found = latest_enclosing(points, spans, time="api_start_ns", by=THREAD[:1]).collect()
-        return found["range_id"]
+        points, ranges = self.calls.lazy(), self.ranges.start_end.lazy()
+        return latest_enclosing(points, ranges, time="api_start_ns", by=THREAD[:1]).collect()["range_id"]
 
     def launches_by_stream(self) -> pl.DataFrame:
-        """The launches, with stream and innermost push/pop range (row of ``push_pop``): n rows in, n rows out."""
+        """Return ``launches`` with their stream and ``range_row``: the innermost range as a row of ``push_pop``."""
         streams = self.frames(self.table).select(STREAM).collect()
         return self.launches().hstack(streams).with_columns(range_row=self.range_row)
 
     def launches(self) -> pl.DataFrame:
-        """Where and when each activity was launched, and when it ran: n rows in, n rows out."""
+        """Return ``calls`` with the times at which each activity ran: ``start_ns``, ``end_ns``."""
         ran = self.frames(self.table).select("start_ns", "end_ns").collect()
         return self.calls.hstack(ran)
 
 
-def first_rows(table: pl.DataFrame, wanted: pl.DataFrame) -> pl.Series:
-    """Find the row of a table with the same (process_id, correlation_id); of several the first.
+def first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
+    """Look up the first row of a table with each key (process_id, correlation_id).
 
     Args:
         table: m rows of the two columns.
-        wanted: n rows of the two columns.
+        keys: n rows of the two columns.
 
     Returns:
         n rows of ``table``, null where there is none or a value is null.
     """
     if not table.height:
-        return pl.repeat(None, wanted.height, dtype=pl.Int64, eager=True)
+        return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
     process, number = CALL
     low, high = pl.col(number).min(), pl.col(number).max()
     lows = table.drop_nulls().group_by(process).agg(low=low, size=high - low + 1)
     size = int(lows["size"].cast(pl.Int128).sum() or 0)
-    if size > _SPARSE * (table.height + wanted.height):
+    if size > _SLOTS_PER_ROW * (table.height + keys.height):
         numbered = table.with_columns(row=pl.int_range(pl.len())).unique(CALL, keep="first")
-        return wanted.join(numbered, on=CALL, how="left", maintain_order="left")["row"]
+        return keys.join(numbered, on=CALL, how="left", maintain_order="left")["row"]
     lows = lows.with_columns(offset=pl.col("size").cum_sum() - pl.col("size"))
-    slots, asked = (_slots(f, lows) for f in (table, wanted))
-    book = pl.repeat(None, size, dtype=pl.Int64, eager=True)
+    slots, key_slots = (_slots(f, lows) for f in (table, keys))
+    row_of_slot = pl.repeat(None, size, dtype=pl.Int64, eager=True)
     backwards = slots.with_columns(row=pl.int_range(pl.len())).drop_nulls().reverse()
-    return book.scatter(backwards["slot"], backwards["row"]).gather(asked["slot"])
+    return row_of_slot.scatter(backwards["slot"], backwards["row"]).gather(key_slots["slot"])
 
 
 def paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
-    """Join the texts from the outermost range down to each range by "/".
+    """Join the names from the outermost range down to each range by "/".
 
     Args:
         parent: Row of the parent of each range, null for an outermost one.
-        depth: Its level; 1 for an outermost one.
-        name: Its text (Categorical).
+        depth: Depth of each range, 1 for an outermost one.
+        name: Name of each range (Categorical).
 
     Returns:
-        n texts (Categorical). Below level 256, and beyond 16 KiB, a path ends in "/…".
+        n paths (Categorical). Below depth 256, and beyond 16 KiB, a path ends in "/…".
     """
-    tree, nodes = trees.of_ranges(parent, depth, name)
+    tree, nodes = trees.range_tree(parent, depth, name)
     return tree.paths().cast(pl.Categorical).gather(nodes)
 
 
 def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Sum up what was launched inside each range: in order of time it is a slice of the launches of the track.
+    """Sum what was launched inside each range.
+
+    The launches inside a range are a slice of the launches of its track, in order of time.
 
     Args:
         launches: The columns ``by``, ``api_start_ns`` (when launched), ``start_ns``, ``end_ns`` (when run).
         ranges: The columns ``by``, ``start_ns``, ``end_ns``.
-        by: Columns that name the track.
+        by: Columns that identify the track.
 
     Returns:
         n ranges in, n rows out in their order: ``gpu_start_ns``, ``gpu_end_ns`` (first start and last end),
         ``gpu_op_count``, ``gpu_time_ns`` (sum of durations); null where nothing was launched.
     """
-    axis = intervals.Axis.of(ranges, by=by)
+    axis = intervals.Axis.from_intervals(ranges, by=by)
     ordered = launches.with_columns(at=axis.instants(launches, "api_start_ns")).drop_nulls("at").sort("at")
-    spans = axis.nonempty_positions(ranges)
-    found = spans.select(
+    positions = axis.nonempty_positions(ranges)
+    slices = positions.select(
         "row",
-        first=intervals.search(ordered["at"], spans["start"], "left"),
-        stop=intervals.search(ordered["at"], spans["end"], "left"),
+        first=intervals.search(ordered["at"], positions["start"], "left"),
+        stop=intervals.search(ordered["at"], positions["end"], "left"),
     ).filter(pl.col("first") < pl.col("stop"))
-    made = found.select(
-        "row",
-        gpu_start_ns=slice_minima(ordered["start_ns"], found),
-        gpu_end_ns=-slice_minima(-ordered["end_ns"], found),
+    projected = slices.select(
+        gpu_start_ns=slice_minima(ordered["start_ns"], slices),
+        gpu_end_ns=-slice_minima(-ordered["end_ns"], slices),
         gpu_op_count=pl.col("stop") - pl.col("first"),
-        gpu_time_ns=_slice_sum(ordered["end_ns"] - ordered["start_ns"], found),
+        gpu_time_ns=_slice_sums(ordered["end_ns"] - ordered["start_ns"], slices),
     )
-    return pl.DataFrame([_spread(made[c], made["row"], ranges.height).alias(c) for c in made.columns[1:]])
+    return pl.DataFrame([_scattered(column, slices["row"], ranges.height) for column in projected])
 
 
 def _slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
+    """Return a ``slot`` per key: the correlation ids of each process occupy consecutive slots; null if out of range."""
     process, number = CALL
-    placed = keys.join(lows, on=process, how="left", maintain_order="left")
+    joined = keys.join(lows, on=process, how="left", maintain_order="left")
     slot = pl.col(number) - pl.col("low")
-    return placed.select(slot=pl.when((slot >= 0) & (slot < pl.col("size"))).then(slot + pl.col("offset")))
+    return joined.select(slot=pl.when((slot >= 0) & (slot < pl.col("size"))).then(slot + pl.col("offset")))
 
 
 def _by_stream(launches: pl.DataFrame) -> pl.DataFrame:
+    """Sum launches by range (``row``) and stream."""
     return launches.group_by("row", *STREAM).agg(
         pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("gpu_op_count", "gpu_time_ns").sum()
     )
 
 
-def _slice_sum(values: pl.Series, found: pl.DataFrame) -> pl.Series:
+def _slice_sums(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
+    """Return the sum of each slice (``first``, ``stop``) of a column."""
     totals = pl.concat([pl.Series([0], dtype=pl.Int64), values.cum_sum()])
-    return totals.gather(found["stop"]) - totals.gather(found["first"])
+    return totals.gather(slices["stop"]) - totals.gather(slices["first"])
 
 
-def _spread(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
-    """Put values in their rows of a longer column; the other rows are null."""
-    at = pl.repeat(None, count, dtype=pl.Int64, eager=True).scatter(rows, pl.int_range(len(rows), eager=True))
-    return values.gather(at)
+def _scattered(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
+    """Return a column of ``count`` rows with the values in their rows and null elsewhere."""
+    index = pl.repeat(None, count, dtype=pl.Int64, eager=True).scatter(rows, pl.int_range(len(rows), eager=True))
+    return values.gather(index)
 
 
-def _deepest(depth: pl.Series) -> int:
+def _deepest_level(depth: pl.Series) -> int:
+    """Return the largest depth, at most ``DEEPEST_PATH``; 0 without ranges."""
     return min(int(pl.Series([depth.max()], dtype=pl.Int64).fill_null(0).item()), DEEPEST_PATH)

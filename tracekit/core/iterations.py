@@ -1,11 +1,11 @@
-"""Iterations: where one pass of a loop ends and the next begins.
+"""Iterations: the repetitions of the main loop.
 
-A *key op* delimits them. The op of the backward pass, and any op named as key in a capture that has such ops, ends an
-iteration. Where the dialect has no such op, the key is a range that repeats, and begins an iteration. Each process is
-cut by its own key ops, and what lies outside of every pass of the loop has no iteration, as told in ``passes``.
+A *key op* delimits them. In a dialect whose key op is the backward pass, the key op ends an iteration, whichever op the
+user chooses as key. In other dialects, the key op is a range that repeats, and it begins an iteration. Each process is
+divided by its own key ops. Work outside of every pass of the loop has no iteration (see ``passes``).
 
-DLProf cut all processes at the same times and left nothing out: the first iteration begins at 0, what is left after the
-last key op is one more. So does the mode ``dlprof``.
+DLProf divided all processes at the same times and left nothing out: its first iteration begins at 0, and the time after
+the last key op is one more iteration. The mode ``dlprof`` does the same.
 
 An instance belongs to the iteration in which it ends: ``start < end_ns <= end``.
 """
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
+from tracekit.core.intervals.axis import where
 from tracekit.core.ops.calls import ON_GPU
 from tracekit.core.passes import BOUNDS, passes
 from tracekit.core.trees import ELLIPSIS
@@ -40,171 +41,175 @@ class Iterations:
     """The iterations of a capture.
 
     Attributes:
-        frame: One row per iteration: ``iteration`` (from 0), ``start_ns``, ``end_ns``, ``aggregated``. Those of several
-            processes reach from the first start to the last end, and may overlap.
-        key: Name of the key op, or what was asked for; "" if there is none.
-        found: Whether there is such an op.
-        by_process: The bounds in each process that has its own: ``process_id``, ``iteration``, ``start_ns``,
-            ``end_ns``. In other processes those of ``frame`` count.
+        frame: One row per iteration: ``iteration`` (from 0), ``start_ns``, ``end_ns``, ``aggregated``. An iteration of
+            several processes extends from the first start to the last end, so iterations may overlap.
+        key: Name of the key op, as requested or found; "" if there is none.
+        has_key_op: Whether the capture has an op of that name.
+        by_process: The bounds in each process with key ops: ``process_id``, ``iteration``, ``start_ns``, ``end_ns``.
+            The bounds of ``frame`` apply to other processes.
     """
 
     frame: pl.DataFrame
     key: str
-    found: bool
+    has_key_op: bool
     by_process: pl.DataFrame
 
     @property
-    def chosen(self) -> pl.DataFrame:
+    def aggregated(self) -> pl.DataFrame:
         """The iterations that are aggregated."""
         return self.frame.filter("aggregated")
 
     @property
     def first(self) -> int:
         """Number of the first aggregated iteration."""
-        return int(self.chosen["iteration"][0])
+        return int(self.aggregated["iteration"][0])
 
     @property
     def last(self) -> int:
         """Number of the last aggregated iteration."""
-        return int(self.chosen["iteration"][-1])
+        return int(self.aggregated["iteration"][-1])
 
     @property
-    def stretches(self) -> pl.DataFrame:
-        """The time of the aggregated iterations, without overlaps and in order: ``start_ns``, ``end_ns``."""
-        return intervals.merge(self.chosen.select(_TIMES), by=[])
+    def merged_times(self) -> pl.DataFrame:
+        """The times of the aggregated iterations, merged and in order: ``start_ns``, ``end_ns``."""
+        return intervals.merge(self.aggregated.select(_TIMES), by=[])
 
-    def of(self, instances: pl.DataFrame) -> pl.Series:
-        """Return the aggregated iteration of each instance: n rows in, n numbers out, null for none.
+    def instance_iterations(self, instances: pl.DataFrame) -> pl.Series:
+        """Return the aggregated iteration of each op instance, or null: n rows in, n numbers out.
 
         Args:
             instances: ``process_id``, ``end_ns``.
         """
         ends = instances["end_ns"]
-        number = _iteration(self.frame, ends)
-        for (process,), own in self.by_process.group_by("process_id"):
-            mine = instances["process_id"].eq_missing(pl.Series([process], dtype=pl.Int64))
-            number = _iteration(own, ends).zip_with(mine, number)
-        chosen = number.is_in(self.chosen["iteration"].implode()).fill_null(value=False)
-        return number.zip_with(chosen, pl.repeat(None, len(number), dtype=pl.Int64, eager=True))
+        number = _iteration_at(self.frame, ends)
+        for (process,), bounds in self.by_process.group_by("process_id"):
+            in_process = instances["process_id"].eq_missing(pl.Series([process], dtype=pl.Int64))
+            number = _iteration_at(bounds, ends).zip_with(in_process, number)
+        return where(number.is_in(self.aggregated["iteration"].implode()), number)
 
 
-def _iteration(bounds: pl.DataFrame, ends: pl.Series) -> pl.Series:
-    """Find the last iteration that begins before each end and does not end before it; null where there is none."""
+def _iteration_at(bounds: pl.DataFrame, ends: pl.Series) -> pl.Series:
+    """Return the last iteration that starts before each time and does not end before it, or null."""
     ordered = bounds.sort("start_ns", maintain_order=True)
     row = ordered["start_ns"].search_sorted(ends, side="left").cast(pl.Int64) - 1
-    row = row.zip_with(row >= 0, pl.repeat(None, len(row), dtype=pl.Int64, eager=True))
-    inside = (ends <= ordered["end_ns"].gather(row)).fill_null(value=False)
-    return ordered["iteration"].gather(row.zip_with(inside, pl.repeat(None, len(row), dtype=pl.Int64, eager=True)))
+    row = where(row >= 0, row)
+    return ordered["iteration"].gather(where(ends <= ordered["end_ns"].gather(row), row))
 
 
-def find(ops: Ops, *, key_op: str | None = None, span: Span | None = None, mode: Mode = "extended") -> Iterations:
+def find_iterations(
+    ops: Ops, *, key_op: str | None = None, span: Span | None = None, mode: Mode = "extended"
+) -> Iterations:
     """Find the iterations of a capture.
 
     Args:
         ops: Its ops.
-        key_op: Id or name of an op; None takes the dialect's own.
-        span: First and last iteration to aggregate, both included; a last one beyond the last of all is that one.
-        mode: ``dlprof`` cuts as DLProf 1.8.0 did. It takes an op that does not exist as none, and iterations beyond the
-            last one as the last one.
+        key_op: Id or name of the key op, or None for the default of the dialect.
+        span: First and last iteration to aggregate, both included. The last one may exceed the number of iterations.
+        mode: ``dlprof`` divides as DLProf 1.8.0 did. It ignores a key op that does not exist, and replaces iterations
+            beyond the last one by the last one.
 
     Raises:
-        TracekitError: No op is called so, the span ends before it begins, or the capture has no such iterations.
+        TracekitError: No op has that name, the span ends before it begins, or the capture has no such iterations.
     """
-    row = _key(ops, key_op)
+    row = _key_row(ops, key_op)
     if row is None and key_op and mode == "extended":
-        raise TracekitError(f"no op is called {key_op!r}", hint=_called(ops, key_op))
-    own = pl.DataFrame(schema=BOUNDS)
+        raise TracekitError(f"key op {key_op!r}: the capture has no such op", hint=_op_choices(ops, key_op))
+    by_process = pl.DataFrame(schema=BOUNDS)
     if row is not None and mode == "extended":
-        own = passes(_working(ops), row, _delimits(ops))
-        frame = own.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
+        by_process = passes(_instances_with_work(ops), row, _delimits(ops))
+        frame = by_process.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
     else:
         frame = _contiguous(ops, row, mode)
-    first, stop = _chosen(span, frame.height - 1, mode)
-    frame = frame.with_columns(aggregated=pl.col("iteration").is_between(first, stop))
+    first, last = _aggregated_range(span, frame.height - 1, mode)
+    frame = frame.with_columns(aggregated=pl.col("iteration").is_between(first, last))
     key = key_op or ("" if row is None else str(ops.ops["op_name"][row]))
-    return Iterations(frame, key, row is not None, own)
+    return Iterations(frame, key, row is not None, by_process)
 
 
 def _delimits(ops: Ops) -> Delimits:
+    """Return whether key ops end or begin iterations in the dialect of the capture."""
     return "ends" if ops.dialect.key_op == "backward" else "begins"
 
 
-def _called(ops: Ops, name: str) -> str:
-    """Name the ops that there are, the likeliest first."""
-    both = ops.ops.select(pl.concat_list(pl.col("op_name").cast(pl.String), "op_id")).to_series().explode()
-    known = both.unique(maintain_order=True).head(_COMPARED).to_list()
-    near = difflib.get_close_matches(name, known, n=1)
+def _op_choices(ops: Ops, name: str) -> str:
+    """Return a hint that lists the ops, the most similar name first."""
+    names = ops.ops.select(pl.concat_list(pl.col("op_name").cast(pl.String), "op_id")).to_series().explode()
+    compared = names.unique(maintain_order=True).head(_COMPARED).to_list()
+    near = difflib.get_close_matches(name, compared, n=1)
     listed = [*near, *(n for n in ops.ops["op_name"].cast(pl.String).unique(maintain_order=True) if n not in near)]
     return choices_hint("ops", listed[:_SHOWN], name) + (", …" if len(listed) > _SHOWN else "")
 
 
-def _working(ops: Ops) -> pl.DataFrame:
-    """The instances, with whether each one is a range or did something on a GPU (``works``)."""
-    ran = ops.calls.filter(pl.col("kind").is_in(ON_GPU))["instance"].unique()
-    works = pl.col("associated") | pl.int_range(pl.len()).is_in(ran.implode())
-    return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", works=works)
+def _instances_with_work(ops: Ops) -> pl.DataFrame:
+    """Return the op instances with ``has_work``: whether each one is a range or has GPU activities."""
+    active = ops.calls.filter(pl.col("kind").is_in(ON_GPU))["instance"].unique()
+    has_work = pl.col("associated") | pl.int_range(pl.len()).is_in(active.implode())
+    return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", has_work=has_work)
 
 
 def _contiguous(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
-    """Cut the whole capture into iterations: ``iteration``, ``start_ns``, ``end_ns``.
+    """Divide the whole capture into iterations: ``iteration``, ``start_ns``, ``end_ns``.
 
-    A capture without ops has one iteration as long as itself, because DLProf's viewer cannot draw one without length.
+    A capture without ops has one iteration as long as itself, because DLProf's viewer cannot draw an empty one.
     """
-    ends = ops.instances["end_ns"].max()
-    last = ends if isinstance(ends, int) else _duration(ops) if mode == "extended" else 0
+    last_end = ops.instances["end_ns"].max()
+    last = last_end if isinstance(last_end, int) else _duration(ops) if mode == "extended" else 0
     if row is None:
         bounds = [0, last]
     else:
-        mine = ops.instances.filter(pl.col("op") == row)
-        bounds = _ended(mine, last) if _delimits(ops) == "ends" else _begun(mine, ops.instances, last)
+        keys = ops.instances.filter(pl.col("op") == row)
+        ends = _delimits(ops) == "ends"
+        bounds = _bounds_at_ends(keys, last) if ends else _bounds_at_starts(keys, ops.instances, last)
     frame = pl.DataFrame({"start_ns": bounds[:-1], "end_ns": bounds[1:]}, schema=dict.fromkeys(_TIMES, pl.Int64))
     return frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("iteration"), *_TIMES)
 
 
 def _duration(ops: Ops) -> int:
-    """Return how long the capture lasted, 1 ns if that is not known."""
-    told = ops.capture.frames("capture_info").filter(pl.col("name") == "duration_ns").select("value").collect()
-    text = next((v for v in told["value"] if v), "")
+    """Return the duration of the capture in ns, 1 if it is unknown."""
+    values = ops.capture.frames("capture_info").filter(pl.col("name") == "duration_ns").select("value").collect()
+    text = next((v for v in values["value"] if v), "")
     return max(int(text), 1) if text.isdecimal() and len(text) < _DIGITS else 1
 
 
 _TIMES = ("start_ns", "end_ns")
 
 
-def _chosen(span: Span | None, last: int, mode: Mode) -> tuple[int, int]:
-    """Return the first and the last wanted iteration, no further than the last of all."""
+def _aggregated_range(span: Span | None, last: int, mode: Mode) -> tuple[int, int]:
+    """Return the first and the last iteration to aggregate, limited to those of the capture."""
     low, high = span or (None, None)
     first, stop = low or 0, last if high is None else high
     if (first > stop and not (high is None and first > last)) or first < 0:
-        raise TracekitError(f"iterations {first} to {stop} are none", hint=f"give A:B with 0 <= A <= B <= {last}")
+        raise TracekitError(
+            f"iterations {first}:{stop}: the range is invalid", hint=f"give A:B with 0 <= A <= B <= {last}"
+        )
     if first > last and mode == "extended":
-        asked = f"{first} and later" if high is None else f"{first}:{stop}"
-        there = f"iterations 0 to {last}" if last else "one iteration, 0"
-        raise TracekitError(f"iterations {asked}: the capture has {there}", hint="count iterations from 0")
+        requested = f"{first} and later" if high is None else f"{first}:{stop}"
+        existing = f"iterations 0 to {last}" if last else "one iteration, 0"
+        raise TracekitError(f"iterations {requested}: the capture has {existing}", hint="count iterations from 0")
     return min(first, last), min(stop, last)
 
 
-def _key(ops: Ops, key_op: str | None) -> int | None:
-    """Find the row of the key op."""
+def _key_row(ops: Ops, key_op: str | None) -> int | None:
+    """Return the row of the key op, or None."""
     rows = ops.ops.with_row_index("row")
     if key_op:
-        named = [rows.filter(pl.col(c).cast(pl.String) == key_op)["row"] for c in ("op_id", "op_name")]
-        return next((int(n[0]) for n in named if len(n)), None)
+        matches = [rows.filter(pl.col(c).cast(pl.String) == key_op)["row"] for c in ("op_id", "op_name")]
+        return next((int(m[0]) for m in matches if len(m)), None)
     if ops.dialect.key_op == "backward":
         ending = rows.filter(pl.col("ends_pass") & (pl.col("op_type").cast(pl.String) == "backward"))
         ending = ending.sort("instance_count", "op_id", descending=[True, False])
         return int(ending["row"][0]) if ending.height else None
-    return _repeated(ops, rows)
+    return _longest_repeated(ops, rows)
 
 
-def _repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
-    """Find the op that took longest of those that ran more than once and forward; of equal ones the outermost.
+def _longest_repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
+    """Return the row of the op with the longest total duration that ran more than once and is not a backward pass.
 
-    One loop is run by one thread: ranges of one name on several threads of a process are no passes. What stands for
-    all ranges that are too deep for a path of their own is no one op, and none of them.
+    Of equal durations, the outermost op is taken. An op with instances on several threads of a process is excluded,
+    because one loop is run by one thread, and so is the op "…" that stands for all ranges that are nested too deeply.
     """
-    lasted = ops.instances.group_by("op").agg(total=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    found = rows.filter(
+    totals = ops.instances.group_by("op").agg(total=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    candidates = rows.filter(
         pl.col("associated")
         & (pl.col("instance_count") > 1)
         & (pl.col("direction").cast(pl.String) == "bprop").fill_null(value=False).not_()
@@ -212,49 +217,49 @@ def _repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
     )
     threads = ops.instances.group_by("op", "process_id").agg(threads=pl.col("thread_id").n_unique())
     shared = threads.filter(pl.col("threads") > 1)["op"].unique()
-    found = found.with_columns(pl.col("row").cast(pl.Int64)).filter(~pl.col("row").is_in(shared.implode()))
-    found = found.join(lasted, left_on="row", right_on="op")
+    candidates = candidates.with_columns(pl.col("row").cast(pl.Int64))
+    candidates = candidates.filter(~pl.col("row").is_in(shared.implode())).join(totals, left_on="row", right_on="op")
     depth = pl.col("op_name").cast(pl.String).str.count_matches("/", literal=True)
-    found = found.sort(pl.col("total") * -1, depth, "op_id")
-    return int(found["row"][0]) if found.height else None
+    candidates = candidates.sort(pl.col("total") * -1, depth, "op_id")
+    return int(candidates["row"][0]) if candidates.height else None
 
 
-def _ended(mine: pl.DataFrame, last: int) -> list[int]:
-    """Cut where key ops end: 0, the cuts, and the end of the capture if there is anything after them."""
-    counts = mine.group_by("process_id").len()["len"]
+def _bounds_at_ends(keys: pl.DataFrame, last: int) -> list[int]:
+    """Return 0, the times at which key ops end, and the end of the capture if it is later."""
+    counts = keys.group_by("process_id").len()["len"]
     sizes = counts.unique().sort().to_list()
     if len(counts) > 1 and len(sizes) == 1:
-        cuts = _nth(mine, "end_ns").group_by("nth").agg(pl.col("end_ns").max())["end_ns"]
+        cuts = _numbered_keys(keys, "end_ns").group_by("nth").agg(pl.col("end_ns").max())["end_ns"]
     elif len(counts) > 1 and len(sizes) == _TWO and (counts == sizes[1]).sum() == 1:
-        cuts = _paired(mine, sizes[1])
+        cuts = _paired_ends(keys, sizes[1])
     else:
-        cuts = mine["end_ns"]
+        cuts = keys["end_ns"]
     bounds = [0, *(c for c in cuts.unique().sort().to_list() if c >= 0)]
     return [*bounds, last] if last > bounds[-1] or len(bounds) == 1 else bounds
 
 
-def _begun(mine: pl.DataFrame, every: pl.DataFrame, last: int) -> list[int]:
-    """Cut where key ops begin, but for the first one."""
-    counts = mine.group_by("process_id").len()["len"]
+def _bounds_at_starts(keys: pl.DataFrame, instances: pl.DataFrame, last: int) -> list[int]:
+    """Return the first start, the times at which key ops except the first one start, and the end of the capture."""
+    counts = keys.group_by("process_id").len()["len"]
     same = len(counts) > 1 and counts.n_unique() == 1
-    starts = _nth(mine, "start_ns").group_by("nth").agg(pl.col("start_ns").min()) if same else mine
-    opening = every["start_ns"].min()
-    first = opening if isinstance(opening, int) else 0
+    starts = _numbered_keys(keys, "start_ns").group_by("nth").agg(pl.col("start_ns").min()) if same else keys
+    first_start = instances["start_ns"].min()
+    first = first_start if isinstance(first_start, int) else 0
     cuts = [c for c in starts["start_ns"].unique().sort().to_list()[1:] if first < c < last]
     return [first, *cuts, last]
 
 
-def _nth(mine: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Number the key ops of each process in order of a time."""
-    return mine.sort(column).select("process_id", column, nth=pl.int_range(pl.len()).over("process_id"))
+def _numbered_keys(keys: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Number the key ops of each process in order of a time: ``process_id``, the column, ``nth``."""
+    return keys.sort(column).select("process_id", column, nth=pl.int_range(pl.len()).over("process_id"))
 
 
-def _paired(mine: pl.DataFrame, most: int) -> pl.Series:
-    """Cut where all processes have ended their n-th key op, if one process has more of them than the others.
+def _paired_ends(keys: pl.DataFrame, most: int) -> pl.Series:
+    """Return when all processes have ended their n-th key op, if one process has more key ops than the others.
 
-    Of that process the end counts that is nearest to the others'.
+    The end in that process is the one nearest to the end in the others.
     """
-    ends = _nth(mine, "end_ns").with_columns(count=pl.len().over("process_id"))
+    ends = _numbered_keys(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
     late = ends.filter(pl.col("count") != most).group_by("nth").agg(pl.col("end_ns").max()).sort("end_ns")
     primary = ends.filter(pl.col("count") == most).select("end_ns", nearest="end_ns").sort("end_ns")
     pairs = late.join_asof(primary, on="end_ns", strategy="nearest")

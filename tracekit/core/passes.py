@@ -1,20 +1,17 @@
-"""Bounds of the passes of a loop, process by process, and the work that belongs to none of them.
+"""Bounds of the passes of a loop in each process.
 
-A range that runs once a pass, the *key*, delimits the passes. Where the key begins them, a pass lasts from the start of
+A range that runs once per pass, the *key*, delimits the passes. If the key begins them, a pass lasts from the start of
 its key to the start of the next one. Work between two keys is part of the loop if its op also runs between most of the
-others; at work that is not, such as an evaluation, the pass ends. The last pass has no next key and ends with its last
-work that is part of the loop. Where the key ends the passes, all this holds with time reversed, except that nothing
-cuts the time between two keys, and that all that comes before an only key is part of its pass.
+other keys; the pass ends at work that is not, such as an evaluation. The last pass has no next key and ends with its
+last work that is part of the loop. If the key ends the passes, the same rules apply with time reversed, except that the
+time between two keys is never divided, and that everything before a single key is part of its pass.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import polars as pl
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Delimits = Literal["ends", "begins"]
 BOUNDS = {"process_id": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
@@ -22,11 +19,12 @@ _SLOT = ["process_id", "slot"]
 
 
 def passes(instances: pl.DataFrame, key: int, delimits: Delimits) -> pl.DataFrame:
-    """Find the passes of each process.
+    """Return the passes of each process.
 
     Args:
         instances: One row per op instance, in order of start: ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``,
-            ``op``, ``parent`` (row of this frame), ``works`` (whether it is a range, or did something on a GPU).
+            ``op``, ``parent`` (row of this frame), ``has_work`` (whether it is a range or has GPU
+            activities).
         key: Number of the op that delimits passes.
         delimits: Whether the key begins or ends a pass.
 
@@ -35,77 +33,73 @@ def passes(instances: pl.DataFrame, key: int, delimits: Delimits) -> pl.DataFram
         ``end_ns``. The passes of one process do not overlap.
     """
     if delimits == "begins":
-        return _begun(instances, key, cuts=True)
-    found = _mirrored(_begun(_mirrored(instances), key, cuts=False))
+        return _passes_begun_by_key(instances, key, ends_early=True)
+    mirrored = _passes_begun_by_key(_time_reversed(instances), key, ends_early=False)
     last = pl.col("iteration").max().over("process_id")
-    return found.with_columns(last - pl.col("iteration")).sort("process_id", "iteration")
+    return _time_reversed(mirrored).with_columns(last - pl.col("iteration")).sort("process_id", "iteration")
 
 
-def _mirrored(frame: pl.DataFrame) -> pl.DataFrame:
+def _time_reversed(frame: pl.DataFrame) -> pl.DataFrame:
     """Reverse time: n rows in, n rows out in their order."""
     return frame.with_columns(start_ns=-pl.col("end_ns"), end_ns=-pl.col("start_ns"))
 
 
-def _begun(instances: pl.DataFrame, key: int, *, cuts: bool) -> pl.DataFrame:
-    """Find passes that begin with their key; with ``cuts``, work that is not part of the loop ends a pass."""
-    keys = _keys(instances.filter(pl.col("op") == key))
-    between = _between(instances, keys)
-    looped = _looped(between, keys) if cuts or (keys["slot"] > 0).any() else between["op"].unique()
-    others = between.filter(pl.col("works") & ~pl.col("op").is_in(looped.implode()))
+def _passes_begun_by_key(instances: pl.DataFrame, key: int, *, ends_early: bool) -> pl.DataFrame:
+    """Return passes that begin with their key; with ``ends_early``, work that is not part of the loop ends a pass."""
+    keys = _numbered_keys(instances.filter(pl.col("op") == key))
+    between = _work_between_keys(instances, keys)
+    looped = _ops_of_loop(between, keys) if ends_early or (keys["slot"] > 0).any() else between["op"].unique()
+    others = between.filter(pl.col("has_work") & ~pl.col("op").is_in(looped.implode()))
     first_other = others.group_by(_SLOT).agg(other=pl.col("start_ns").min())
-    found = keys.join(first_other, on=_SLOT, how="left", maintain_order="left", nulls_equal=True)
-    found = found.with_columns(other=pl.col("other") if cuts else pl.lit(None, pl.Int64))
-    within = between.filter(pl.col("op").is_in(looped.implode())).join(found, on=_SLOT, nulls_equal=True)
+    slots = keys.join(first_other, on=_SLOT, how="left", maintain_order="left", nulls_equal=True)
+    slots = slots.with_columns(other=pl.col("other") if ends_early else pl.lit(None, pl.Int64))
+    within = between.filter(pl.col("op").is_in(looped.implode())).join(slots, on=_SLOT, nulls_equal=True)
     within = within.filter((pl.col("end_ns") <= pl.col("other")).fill_null(value=True))
-    found = found.join(within.group_by(_SLOT).agg(loop=pl.col("end_ns").max()), on=_SLOT, how="left", nulls_equal=True)
+    slots = slots.join(within.group_by(_SLOT).agg(loop=pl.col("end_ns").max()), on=_SLOT, how="left", nulls_equal=True)
     last = pl.max_horizontal("end_ns", "loop")
     end = pl.when(pl.col("next").is_null()).then(last).otherwise(pl.coalesce("other", "next"))
-    made = found.select("process_id", "slot", "start_ns", end)
-    return made.rename({"slot": "iteration"}).cast(BOUNDS).sort("process_id", "iteration")  # type: ignore[arg-type]
+    bounds = slots.select("process_id", "slot", "start_ns", end)
+    return bounds.rename({"slot": "iteration"}).cast(BOUNDS).sort("process_id", "iteration")  # type: ignore[arg-type]
 
 
-def _keys(mine: pl.DataFrame) -> pl.DataFrame:
-    """Number the keys of each process: ``process_id``, ``thread_id``, ``slot``, times, ``next`` (start of the next)."""
-    ordered = mine.sort("process_id", "start_ns", "end_ns", maintain_order=True)
+def _numbered_keys(keys: pl.DataFrame) -> pl.DataFrame:
+    """Number the keys of each process: ``process_id``, ``thread_id``, times, ``slot``, ``next`` (start of the next)."""
+    ordered = keys.sort("process_id", "start_ns", "end_ns", maintain_order=True)
     following = pl.col("start_ns").shift(-1).over("process_id")
-    keys = ordered.select(
+    numbered = ordered.select(
         *["process_id", "thread_id", "start_ns", "end_ns"],
         slot=pl.int_range(pl.len(), dtype=pl.Int64).over("process_id"),
         next=following,
     )
-    return keys.with_columns(end_ns=pl.min_horizontal("end_ns", "next"))
+    return numbered.with_columns(end_ns=pl.min_horizontal("end_ns", "next"))
 
 
-def _between(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Find the outermost work beside the keys, on their threads: columns of ``instances`` and ``slot``.
+def _work_between_keys(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+    """Return the outermost instances beside the keys, on their threads: columns of ``instances`` and ``slot``.
 
-    The slot is the number of the key before it, -1 before the first. What lies around a key has no slot.
+    The slot is the number of the preceding key, -1 before the first. Instances that contain a key are left out.
     """
     rows = instances.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     rows = rows.join(keys.select("process_id", "thread_id").unique(), on=["process_id", "thread_id"], nulls_equal=True)
-    placed = pl.concat([_placed(rows, own) for own in _by_process(keys)]).sort("row")
-    return placed.filter(pl.col("parent").is_null() | ~pl.col("parent").is_in(placed["row"].implode()))
+    by_process = keys.group_by("process_id", maintain_order=True)
+    between = pl.concat([_with_slot(rows, process_keys) for _, process_keys in by_process]).sort("row")
+    return between.filter(pl.col("parent").is_null() | ~pl.col("parent").is_in(between["row"].implode()))
 
 
-def _placed(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Keep the work of one process that lies between its keys, with ``slot``."""
-    mine = rows.filter(pl.col("process_id").eq_missing(pl.lit(keys["process_id"][0], pl.Int64)))
-    slot = keys["start_ns"].search_sorted(mine["start_ns"], side="right").cast(pl.Int64) - 1
-    before = pl.DataFrame({"slot": slot}).join(keys.select("slot", done="end_ns", next="next"), on="slot", how="left")
-    before = before.with_columns(next=pl.when(pl.col("slot") < 0).then(keys["start_ns"][0]).otherwise("next"))
-    found = mine.hstack(before)
-    beside = (pl.col("start_ns") >= pl.col("done")).fill_null(value=True)
+def _with_slot(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+    """Return the instances between the keys of one process, with ``slot``."""
+    instances = rows.filter(pl.col("process_id").eq_missing(pl.lit(keys["process_id"][0], pl.Int64)))
+    slot = keys["start_ns"].search_sorted(instances["start_ns"], side="right").cast(pl.Int64) - 1
+    key_bounds = keys.select("slot", key_end="end_ns", next="next")
+    bounds = pl.DataFrame({"slot": slot}).join(key_bounds, on="slot", how="left")
+    bounds = bounds.with_columns(next=pl.when(pl.col("slot") < 0).then(keys["start_ns"][0]).otherwise("next"))
+    beside = (pl.col("start_ns") >= pl.col("key_end")).fill_null(value=True)
     beside &= (pl.col("end_ns") <= pl.col("next")).fill_null(value=True)
-    return found.filter(beside).drop("done", "next")
+    return instances.hstack(bounds).filter(beside).drop("key_end", "next")
 
 
-def _by_process(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Split a frame that is sorted by process."""
-    yield from (part for _, part in frame.group_by("process_id", maintain_order=True))
-
-
-def _looped(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Find the ops that are part of the loop: there in most of the slots before, between and after the keys."""
+def _ops_of_loop(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
+    """Return the ops that are part of the loop: those in most of the slots before, between and after the keys."""
     slots = keys.height + keys["process_id"].n_unique()
     counts = between.unique([*_SLOT, "op"]).group_by("op").len("slots")
     return counts.filter(2 * pl.col("slots") > slots)["op"]

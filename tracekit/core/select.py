@@ -1,4 +1,4 @@
-"""Which rows of a table a selection keeps."""
+"""Conditions that select rows of a table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 LAUNCH = "launch_id"
-"""Column that tells results of Nsight Compute, which have no start."""
+"""Column that identifies a profile result of Nsight Compute, which has no start time."""
 
 
-def condition(
+def row_condition(
     columns: Collection[str],
     *,
     time: tuple[int | None, int | None] | None = None,
@@ -27,29 +27,30 @@ def condition(
     """Return the condition that rows of a table with these columns must meet, or None if all of them do.
 
     Args:
-        columns: Columns of the table; a criterion that it has no column for does not apply.
-        time: Overlap with ``[a, b)`` ns; an instant lies in it, a row without end is still open.
-        devices: Wanted values of ``device_id``.
-        domains: Wanted values of ``domain``; "" is the default domain.
-        min_duration_ns: Shortest wanted ``end_ns - start_ns``, or ``duration_ns`` of results of Nsight Compute; a row
-            without end or duration is long enough.
+        columns: Columns of the table. A criterion without a corresponding column does not apply.
+        time: A window ``[a, b)`` in ns that rows must overlap; instants must lie in it, rows without an end never end.
+        devices: Allowed values of ``device_id``.
+        domains: Allowed values of ``domain``; "" is the default domain.
+        min_duration_ns: Minimum of ``end_ns - start_ns``, or of ``duration_ns`` for results of Nsight Compute. Rows
+            without an end or duration meet it.
     """
-    parts = [*_time(columns, time), *_duration(columns, min_duration_ns)]
-    if devices is not None and "device_id" in columns and (_start(columns) or LAUNCH in columns):
-        parts.append(pl.col("device_id").is_in(list(devices)))
+    conditions = [*_time_conditions(columns, time), *_duration_conditions(columns, min_duration_ns)]
+    if devices is not None and "device_id" in columns and (_start_column(columns) or LAUNCH in columns):
+        conditions.append(pl.col("device_id").is_in(list(devices)))
     if domains is not None and "domain" in columns:
-        parts.append(pl.col("domain").cast(pl.String).fill_null("").is_in(list(domains)))
-    return pl.all_horizontal(parts) if parts else None
+        conditions.append(pl.col("domain").cast(pl.String).fill_null("").is_in(list(domains)))
+    return pl.all_horizontal(conditions) if conditions else None
 
 
-def of_launches(launches: pa.ChunkedArray, also: pl.Expr | None) -> pl.Expr:
-    """Return the condition that rows belong to some results of Nsight Compute, and meet another condition if any."""
-    belongs = pl.col(LAUNCH).is_in(pl.Series("", launches).implode())
-    return belongs if also is None else belongs & also
+def launch_condition(launches: pa.ChunkedArray, other: pl.Expr | None) -> pl.Expr:
+    """Return the condition that rows belong to some results of Nsight Compute and meet another condition, if any."""
+    in_launches = pl.col(LAUNCH).is_in(pl.Series("", launches).implode())
+    return in_launches if other is None else in_launches & other
 
 
-def _time(columns: Collection[str], time: tuple[int | None, int | None] | None) -> Iterator[pl.Expr]:
-    start = _start(columns)
+def _time_conditions(columns: Collection[str], time: tuple[int | None, int | None] | None) -> Iterator[pl.Expr]:
+    """Yield the conditions that rows overlap a time window."""
+    start = _start_column(columns)
     if time is None or start is None:
         return
     low, high = time
@@ -61,12 +62,14 @@ def _time(columns: Collection[str], time: tuple[int | None, int | None] | None) 
         yield pl.col(start) >= low
 
 
-def _duration(columns: Collection[str], shortest: int | None) -> Iterator[pl.Expr]:
+def _duration_conditions(columns: Collection[str], shortest: int | None) -> Iterator[pl.Expr]:
+    """Yield the conditions that rows are long enough."""
     if shortest is not None and "end_ns" in columns:
         yield (pl.col("end_ns") - pl.col("start_ns")).fill_null(shortest) >= shortest
     elif shortest is not None and LAUNCH in columns and "duration_ns" in columns:
         yield pl.col("duration_ns").fill_null(shortest) >= shortest
 
 
-def _start(columns: Collection[str]) -> str | None:
+def _start_column(columns: Collection[str]) -> str | None:
+    """Return the name of the column of start times, or None."""
     return next((c for c in ("start_ns", "timestamp_ns") if c in columns), None)

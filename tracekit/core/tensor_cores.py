@@ -1,7 +1,7 @@
-"""Which kernels ran on Tensor Cores, and which ops could have, by name.
+"""Determine from names which kernels run on Tensor Cores, and which ops could.
 
-A kernel's name is all that most captures tell of it. The names are data, ``schemas/tensor_cores.toml``, with the
-evidence for each; DLProf's own list is there too, for whoever needs its figures to the digit.
+Most captures record nothing else about a kernel than its name. The rules are data in ``schemas/tensor_cores.toml``,
+with the evidence for each. DLProf's own rules are included, to reproduce its figures exactly.
 """
 
 from __future__ import annotations
@@ -25,102 +25,109 @@ _DECORATION = r"^(?:autograd::engine::evaluate_function: )?(?:aten::|torch::)?|b
 
 
 def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
-    """Say of each kernel whether it runs on Tensor Cores, as far as its name tells: n rows in, n rows out.
+    """Return whether each kernel runs on Tensor Cores, as far as its name tells: n rows in, n rows out.
 
     Args:
-        name: Demangled kernel names, as text or dictionary-encoded. Each distinct name is looked at once.
-        mode: ``extended`` knows the libraries from Volta to Blackwell; ``dlprof`` answers as DLProf 1.8.0 did.
+        name: Demangled kernel names, as strings or dictionary-encoded. Each distinct name is examined once.
+        mode: ``extended`` covers the libraries from Volta to Blackwell; ``dlprof`` has the rules of DLProf 1.8.0.
 
     Returns:
-        Boolean; null where there is no name, and in ``extended`` mode where kernels with and without matrix
-        instructions have such names: the products that XLA and Inductor write in Triton, and kernels of programs whose
-        names speak of products. ``dlprof`` never answers null to a name.
+        Boolean; null without a name, and in ``extended`` mode where kernels with and without matrix instructions have
+        such names: matrix products that XLA and Inductor write in Triton, and kernels of programs that are named after
+        a product. ``dlprof`` mode never returns null for a name.
 
     Raises:
-        ValueError: There is no such mode.
+        ValueError: The mode is unknown.
     """
     if mode not in ("extended", "dlprof"):
-        raise ValueError(f"mode is {mode!r}: give 'extended' or 'dlprof'")
-    judge = _extended if mode == "extended" else _dlprof
-    return name.map_batches(lambda names: _by_distinct(names, judge), return_dtype=pl.Boolean, is_elementwise=True)
+        raise ValueError(f"unknown mode {mode!r}: it must be 'extended' or 'dlprof'")
+    rules = _extended_rules if mode == "extended" else _dlprof_rules
+    return name.map_batches(lambda names: _map_distinct(names, rules), return_dtype=pl.Boolean, is_elementwise=True)
 
 
 def support(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
-    """Say of each op type whether Tensor Cores can serve it: n rows in, n rows out.
+    """Return whether each op type can run on Tensor Cores: n rows in, n rows out.
 
     Args:
-        op_type: Types such as ``conv2d``; upper and lower case are the same.
-        framework: Whose ops they are.
-        mode: ``dlprof`` knows the types that DLProf 1.8.0 knew; ``extended`` more, also as PyTorch's own ranges spell
-            them (``aten::addmm``, ``AddmmBackward0``) and as XLA does.
+        op_type: Types such as ``conv2d``; case is ignored.
+        framework: Framework of the ops.
+        mode: ``dlprof`` has the types that DLProf 1.8.0 listed; ``extended`` has more, including the spelling of
+            PyTorch's own ranges (``aten::addmm``, ``AddmmBackward0``) and of XLA.
 
     Returns:
-        Int8, DLProf's ``tc_support_status``: 0 eligible, 2 depends on what is inside, 3 not eligible; null stays null.
+        Int8, DLProf's ``tc_support_status``: 0 eligible, 2 depends on the ops inside, 3 not eligible; null stays null.
     """
-    lists = [_ops(framework), *([_ops("extended")] if mode == "extended" else [])]
-    eligible, maybe = ([t for found in lists for t in found[kind]] for kind in ("eligible", "maybe"))
+    lists = [_op_types(framework), *([_op_types("extended")] if mode == "extended" else [])]
+    eligible, maybe = ([t for types in lists for t in types[status]] for status in ("eligible", "maybe"))
     plain = op_type.cast(pl.String).str.to_lowercase()
     if mode == "extended":
         plain = plain.str.replace_all(_DECORATION, "")
-    could, might = (plain.is_in(list(types)).cast(pl.Int8) for types in (eligible, set(maybe) - set(eligible)))
-    return could * (ELIGIBLE - NOT_ELIGIBLE) + might * (MAYBE - NOT_ELIGIBLE) + NOT_ELIGIBLE
+    is_eligible, is_maybe = (plain.is_in(list(types)).cast(pl.Int8) for types in (eligible, set(maybe) - set(eligible)))
+    return is_eligible * (ELIGIBLE - NOT_ELIGIBLE) + is_maybe * (MAYBE - NOT_ELIGIBLE) + NOT_ELIGIBLE
 
 
 def eligible(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
-    """Say of each op type whether it could run on Tensor Cores: n rows in, n rows out, Boolean; null stays null.
+    """Return whether each op type is eligible for Tensor Cores: n rows in, n Booleans out; null stays null.
 
-    Whoever knows the kernels of an op adds those that did: an op with a Tensor Core kernel is eligible whatever its
-    type. The arguments are those of ``support``.
+    An op with a Tensor Core kernel is eligible whatever its type, but that is not known here. The arguments are those
+    of ``support``.
     """
     return support(op_type, framework=framework, mode=mode) == ELIGIBLE
 
 
 def patterns() -> list[dict[str, str]]:
-    """Return what the extended mode knows: ``regex``, ``doc``, ``since`` and ``evidence`` of each kind of kernel."""
+    """Return the kernels of the extended mode that use Tensor Cores: ``regex``, ``doc``, ``since``, ``evidence``."""
     return [dict(p) for p in _declared()["uses"]]
 
 
-def _by_distinct(names: pl.Series, judge: Callable[[pl.Series], pl.Series]) -> pl.Series:
+def _map_distinct(names: pl.Series, rules: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """Apply rules to each distinct name once: n names in, n Booleans out; null without a name."""
     distinct = names.unique().drop_nulls()
-    verdicts = pl.DataFrame(
-        {"name": distinct, "uses": judge(distinct.cast(pl.String))}, schema_overrides={"uses": pl.Boolean}
+    results = pl.DataFrame(
+        {"name": distinct, "uses": rules(distinct.cast(pl.String))}, schema_overrides={"uses": pl.Boolean}
     )
-    return pl.DataFrame({"name": names}).join(verdicts, on="name", how="left", maintain_order="left")["uses"]
+    return pl.DataFrame({"name": names}).join(results, on="name", how="left", maintain_order="left")["uses"]
 
 
-def _extended(names: pl.Series) -> pl.Series:
+def _extended_rules(names: pl.Series) -> pl.Series:
+    """Return whether kernels use Tensor Cores by the extended rules; null where names do not tell."""
     never, uses, unknown = (pl.any_horizontal(map(_matches, _declared()[k])) for k in ("never", "uses", "unknown"))
-    known = pl.when(never).then(pl.lit(value=False)).when(uses).then(pl.lit(value=True))
-    return names.to_frame("name").select(known.when(~unknown).then(pl.lit(value=False))).to_series()
+    uses_or_null = pl.when(never).then(pl.lit(value=False)).when(uses).then(pl.lit(value=True))
+    return names.to_frame("name").select(uses_or_null.when(~unknown).then(pl.lit(value=False))).to_series()
 
 
 def _matches(rule: Mapping[str, str]) -> pl.Expr:
+    """Return whether ``name`` matches the pattern of a rule and not its exception."""
     matches = pl.col("name").str.contains(rule["regex"])
     return matches & ~pl.col("name").str.contains(rule["unless"]) if "unless" in rule else matches
 
 
-def _dlprof(names: pl.Series) -> pl.Series:
-    told: Mapping[str, Any] = _declared()["dlprof"]
-    instead: Mapping[str, Any] = told["instead"]
-    rest = _holds(names, told)
-    return _holds(names, instead).zip_with(names.str.contains(instead["when"], literal=True), rest)
+def _dlprof_rules(names: pl.Series) -> pl.Series:
+    """Return whether kernels use Tensor Cores by the rules of DLProf 1.8.0."""
+    rules: Mapping[str, Any] = _declared()["dlprof"]
+    instead: Mapping[str, Any] = rules["instead"]
+    is_exception = names.str.contains(instead["when"], literal=True)
+    return _contains_substrings(names, instead).zip_with(is_exception, _contains_substrings(names, rules))
 
 
-def _holds(names: pl.Series, told: Mapping[str, Any]) -> pl.Series:
-    frame = names.to_frame("name")
-    wanted = pl.col("name").str.contains_any([*told["any"], *_sized(told["sizes"])])
-    return frame.select(wanted & ~pl.col("name").str.contains_any(told["none"])).to_series()
+def _contains_substrings(names: pl.Series, rules: Mapping[str, Any]) -> pl.Series:
+    """Return whether names contain one of the substrings ``any`` or ``sizes`` and none of ``none``."""
+    contains_any = pl.col("name").str.contains_any([*rules["any"], *_expanded_sizes(rules["sizes"])])
+    return names.to_frame("name").select(contains_any & ~pl.col("name").str.contains_any(rules["none"])).to_series()
 
 
-def _sized(groups: Iterable[Mapping[str, Any]]) -> list[str]:
+def _expanded_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the substrings of some groups with each number in place of ``{n}``."""
     return [s.replace("{n}", str(n)) for g in groups for s, n in itertools.product(g["any"], g["n"])]
 
 
-def _ops(framework: str) -> Mapping[str, list[str]]:
-    found: Mapping[str, Mapping[str, list[str]]] = _declared()["ops"]
-    return found[framework]
+def _op_types(framework: str) -> Mapping[str, list[str]]:
+    """Return the op types of a framework, ``eligible`` and ``maybe``."""
+    types: Mapping[str, Mapping[str, list[str]]] = _declared()["ops"]
+    return types[framework]
 
 
 @functools.cache
 def _declared() -> dict[str, Any]:
+    """Return the content of ``schemas/tensor_cores.toml``."""
     return tomllib.loads((schemas.FOLDER / "tensor_cores.toml").read_text("utf-8"))

@@ -1,7 +1,7 @@
-"""Trees of names: what lies in what, by parent pointers, so that no path is ever taken apart or written out per level.
+"""Trees of names with parent pointers, so that paths are neither parsed nor written out for every level.
 
-A node is a parent and a part, the name of the node itself, which may hold any character. Node 0 is the root, and has
-the part "". A path is the text of all parts below the root, joined by "/".
+A node has a parent and a part, which is the name of the node itself and may contain any character. Node 0 is the root
+and has the part "". A path is the parts from below the root to the node, joined by "/".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NODE = {"up": pl.Int64(), "part": pl.String(), "level": pl.Int64()}
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Names as a tree.
+    """A tree of names.
 
     Attributes:
         nodes: One row per node, parents first: ``up`` (row of the parent), ``part``, ``level`` (0 for the root). No two
@@ -37,14 +37,14 @@ class Tree:
 
     @classmethod
     def root(cls) -> Tree:
-        """Return a tree of nothing but its root."""
+        """Return a tree with only a root."""
         return cls(pl.DataFrame(_ROOT, schema=_NODE))
 
-    def grown(self, base: pl.Series, names: pl.Series) -> tuple[Tree, pl.Series]:
-        """Add names whose parts stand between "/".
+    def with_names(self, base: pl.Series, names: pl.Series) -> tuple[Tree, pl.Series]:
+        """Add names whose parts are separated by "/".
 
         Args:
-            base: Node below which each name belongs.
+            base: Node below which each name is added.
             names: Names (String). Parts beyond the deepest level are left out.
 
         Returns:
@@ -52,125 +52,124 @@ class Tree:
         """
         distinct = pl.DataFrame({"base": base, "name": names}).unique(maintain_order=True)
         parts = distinct["name"].fill_null("").str.split("/").list.head(DEEPEST)
-        rows = pl.DataFrame({"at": distinct["base"].cast(pl.Int64), "parts": parts, "size": parts.list.len()})
-        tree, here = self, rows.with_row_index("row")
-        found = rows["at"]
+        rows = pl.DataFrame({"node": distinct["base"].cast(pl.Int64), "parts": parts, "size": parts.list.len()})
+        tree, pending = self, rows.with_row_index("row")
+        nodes = rows["node"]
         for level in range(_largest(rows["size"])):
-            here = here.filter(pl.col("size") > level)
-            asked = here.select(up="at", part=pl.col("parts").list.get(level))
-            tree, nodes = tree.with_children(asked)
-            here = here.with_columns(at=nodes)
-            found = found.scatter(here["row"], nodes)
+            pending = pending.filter(pl.col("size") > level)
+            tree, children = tree.with_children(pending.select(up="node", part=pl.col("parts").list.get(level)))
+            pending = pending.with_columns(node=children)
+            nodes = nodes.scatter(pending["row"], children)
         keys = pl.DataFrame({"base": base, "name": names})
-        known = distinct.with_columns(node=found)
-        joined = keys.join(known, on=["base", "name"], how="left", maintain_order="left", nulls_equal=True)
+        node_of_key = distinct.with_columns(node=nodes)
+        joined = keys.join(node_of_key, on=["base", "name"], how="left", maintain_order="left", nulls_equal=True)
         return tree, joined["node"]
 
-    def with_children(self, asked: pl.DataFrame) -> tuple[Tree, pl.Series]:
-        """Add nodes where they are missing.
+    def with_children(self, children: pl.DataFrame) -> tuple[Tree, pl.Series]:
+        """Add child nodes where they are missing.
 
         Args:
-            asked: Columns ``up`` and ``part``.
+            children: Columns ``up`` and ``part``.
 
         Returns:
             The tree with them, and the node of each: n rows in, n rows out.
         """
-        known = self.nodes.select(*_KEY, node=pl.int_range(pl.len()))
-        fresh = asked.unique(_KEY, maintain_order=True).join(known, on=_KEY, how="anti", maintain_order="left")
-        level = self.nodes["level"].gather(fresh["up"]) + 1
-        tree = Tree(pl.concat([self.nodes, fresh.select(*_KEY).with_columns(level=level)]))
-        made = fresh.select(*_KEY, node=pl.int_range(pl.len()) + self.nodes.height)
-        nodes = asked.join(pl.concat([known, made]), on=_KEY, how="left", maintain_order="left")
+        existing = self.nodes.select(*_KEY, node=pl.int_range(pl.len()))
+        new = children.unique(_KEY, maintain_order=True).join(existing, on=_KEY, how="anti", maintain_order="left")
+        level = self.nodes["level"].gather(new["up"]) + 1
+        tree = Tree(pl.concat([self.nodes, new.select(*_KEY).with_columns(level=level)]))
+        added = new.select(*_KEY, node=pl.int_range(pl.len()) + self.nodes.height)
+        nodes = children.join(pl.concat([existing, added]), on=_KEY, how="left", maintain_order="left")
         return tree, nodes["node"]
 
     def by_level(self) -> Iterator[pl.Series]:
         """Yield the nodes of each level, from the root down."""
         order = self.nodes["level"].arg_sort().cast(pl.Int64)
         sizes = self.nodes.group_by("level").len().sort("level")["len"]
-        at = 0
+        start = 0
         for size in sizes:
-            yield order.slice(at, size)
-            at += size
+            yield order.slice(start, size)
+            start += size
 
-    def paths(self, *, wanted: pl.Series | None = None) -> pl.Series:
-        """Write out paths.
+    def paths(self, *, nodes: pl.Series | None = None) -> pl.Series:
+        """Return the paths of nodes.
 
         Args:
-            wanted: Nodes whose paths are asked for; None asks for all. Others may be null.
+            nodes: The nodes whose paths are needed, or None for all. The paths of other nodes may be null.
 
         Returns:
-            One text per node (String).
+            One string per node of the tree.
         """
-        needed = self.above(wanted) if wanted is not None else pl.repeat(True, self.nodes.height, eager=True)  # noqa: FBT003
-        place = pl.repeat(None, self.nodes.height, dtype=pl.Int64, eager=True)
-        done, count = [], 0
-        above = pl.Series([], dtype=pl.String)
+        needed = self.nodes_on_paths(nodes) if nodes is not None else pl.repeat(True, self.nodes.height, eager=True)  # noqa: FBT003
+        index = pl.repeat(None, self.nodes.height, dtype=pl.Int64, eager=True)  # of each node in the paths so far
+        by_level, count = [], 0
+        upper = pl.Series([], dtype=pl.String)
         start = 0
-        for level, nodes in enumerate(self.by_level()):
-            here = nodes.filter(needed.gather(nodes))
-            own = self.nodes["part"].gather(here)
+        for level, at_level in enumerate(self.by_level()):
+            here = at_level.filter(needed.gather(at_level))
+            paths = self.nodes["part"].gather(here)
             if level > 1:
-                own = above.gather(place.gather(self.nodes["up"].gather(here)) - start) + "/" + own
-            start, above = count, own
-            place = place.scatter(here, pl.int_range(len(here), eager=True) + count)
-            done.append(own)
-            count += len(own)
-        return pl.concat(done).gather(place).alias("path")
+                paths = upper.gather(index.gather(self.nodes["up"].gather(here)) - start) + "/" + paths
+            start, upper = count, paths
+            index = index.scatter(here, pl.int_range(len(here), eager=True) + count)
+            by_level.append(paths)
+            count += len(paths)
+        return pl.concat(by_level).gather(index).alias("path")
 
-    def above(self, wanted: pl.Series) -> pl.Series:
-        """Tell which nodes are wanted or have a wanted one below: one Boolean per node."""
+    def nodes_on_paths(self, nodes: pl.Series) -> pl.Series:
+        """Return which nodes are one of these or an ancestor of one: one Boolean per node of the tree."""
         marked = pl.repeat(False, self.nodes.height, eager=True)  # noqa: FBT003
-        marked = marked.scatter(wanted.unique(), True)  # noqa: FBT003
-        for nodes in reversed(list(self.by_level())):
-            ups = self.nodes["up"].gather(nodes.filter(marked.gather(nodes))).drop_nulls().unique()
-            marked = marked.scatter(ups, True)  # noqa: FBT003
+        marked = marked.scatter(nodes.unique(), True)  # noqa: FBT003
+        for at_level in reversed(list(self.by_level())):
+            parents = self.nodes["up"].gather(at_level.filter(marked.gather(at_level))).drop_nulls().unique()
+            marked = marked.scatter(parents, True)  # noqa: FBT003
         return marked
 
 
-def of_ranges(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tree, pl.Series]:
-    """Make the tree of the names of nested ranges.
+def range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tree, pl.Series]:
+    """Build the tree of the names of nested ranges.
 
-    A path is at most 256 levels deep and, from the second level on, 16 KiB long: ranges below that are one node, "…",
-    under their last ancestor that is not.
+    A path is at most 256 levels deep and, from the second level on, 16 KiB long: ranges beyond these limits share one
+    node, "…", below their last ancestor within them.
 
     Args:
         parent: Row of the parent of each range, null for an outermost one.
-        depth: Its level; 1 for an outermost one.
-        name: Its text (Categorical).
+        depth: Depth of each range, 1 for an outermost one.
+        name: Name of each range (Categorical).
 
     Returns:
         The tree, and the node of each range: n rows in, n rows out.
     """
-    rows = pl.DataFrame({"up": parent, "depth": depth, "text": name}).with_row_index("row")
-    rows = rows.with_columns(pl.col("text").fill_null(pl.lit("", pl.Categorical)))
-    low = _too_deep(rows)
-    shown = rows.filter(~low).sort("depth", maintain_order=True)
-    ids = pl.zeros(rows.height, pl.Int64, eager=True)
-    parts, count = [pl.DataFrame(_ROOT, schema=_NODE)], 1
-    for (level,), here in shown.partition_by("depth", as_dict=True, maintain_order=True).items():
-        pairs = here.select(up=ids.gather(here["up"]).fill_null(0), part="text")
-        fresh = pairs.unique(maintain_order=True).with_columns(node=pl.int_range(pl.len()) + count)
-        nodes = pairs.join(fresh, on=_KEY, how="left", maintain_order="left")["node"]
-        ids = ids.scatter(here["row"], nodes)
-        count += fresh.height
-        parts.append(fresh.select("up", pl.col("part").cast(pl.String), level=pl.lit(level, pl.Int64)))
-    tree = Tree(pl.concat(parts))
-    if not low.any():
-        return tree, ids
-    nearest = ids.gather(nearest_ancestors(parent, ~low).filter(low))
-    tree, nodes = tree.with_children(nearest.to_frame("up").with_columns(part=pl.lit(ELLIPSIS)))
-    return tree, ids.scatter(low.arg_true(), nodes)
+    rows = pl.DataFrame({"up": parent, "depth": depth, "name": name}).with_row_index("row")
+    rows = rows.with_columns(pl.col("name").fill_null(pl.lit("", pl.Categorical)))
+    too_deep = _too_deep_or_long(rows)
+    within_limits = rows.filter(~too_deep).sort("depth", maintain_order=True)
+    nodes = pl.zeros(rows.height, pl.Int64, eager=True)
+    by_level, count = [pl.DataFrame(_ROOT, schema=_NODE)], 1
+    for (level,), here in within_limits.partition_by("depth", as_dict=True, maintain_order=True).items():
+        pairs = here.select(up=nodes.gather(here["up"]).fill_null(0), part="name")
+        new = pairs.unique(maintain_order=True).with_columns(node=pl.int_range(pl.len()) + count)
+        nodes = nodes.scatter(here["row"], pairs.join(new, on=_KEY, how="left", maintain_order="left")["node"])
+        count += new.height
+        by_level.append(new.select("up", pl.col("part").cast(pl.String), level=pl.lit(level, pl.Int64)))
+    tree = Tree(pl.concat(by_level))
+    if not too_deep.any():
+        return tree, nodes
+    nearest = nodes.gather(nearest_ancestors(parent, ~too_deep).filter(too_deep))
+    tree, ellipses = tree.with_children(nearest.to_frame("up").with_columns(part=pl.lit(ELLIPSIS)))
+    return tree, nodes.scatter(too_deep.arg_true(), ellipses)
 
 
-def _too_deep(rows: pl.DataFrame) -> pl.Series:
-    """Tell which ranges lie below the deepest level, or have too long a path."""
-    size = rows["text"].cat.len_bytes().cast(pl.Int64) + 1
-    low = rows["depth"] > DEEPEST
+def _too_deep_or_long(rows: pl.DataFrame) -> pl.Series:
+    """Return which ranges lie below the deepest level or have too long a path."""
+    size = rows["name"].cat.len_bytes().cast(pl.Int64) + 1
+    too_deep = rows["depth"] > DEEPEST
     if _largest(rows["depth"]) * _largest(size) <= LONGEST_BYTES:
-        return low
-    return low | ((rows["depth"] > 1) & (ancestor_sums(rows["up"], size) > LONGEST_BYTES))
+        return too_deep
+    return too_deep | ((rows["depth"] > 1) & (ancestor_sums(rows["up"], size) > LONGEST_BYTES))
 
 
 def _largest(numbers: pl.Series) -> int:
+    """Return the largest of some integers, or 0."""
     largest = numbers.max()
     return largest if isinstance(largest, int) else 0

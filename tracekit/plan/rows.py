@@ -116,7 +116,7 @@ class SelectedRows(Filtered):
 
         columns = self.schema(name).names
         conditions = [
-            select.condition(
+            select.row_condition(
                 columns, time=s.time, devices=s.devices, domains=s.domains, min_duration_ns=s.min_duration_ns
             )
             for s in self._selections
@@ -124,7 +124,9 @@ class SelectedRows(Filtered):
         condition = _all(c for c in conditions if c is not None)
         if not name.startswith(NCU) or name == RESULTS or (results := self._mask(RESULTS)) is None:
             return condition
-        return select.of_launches(self._base.read(RESULTS, [select.LAUNCH]).filter(results)[select.LAUNCH], condition)
+        return select.launch_condition(
+            self._base.read(RESULTS, [select.LAUNCH]).filter(results)[select.LAUNCH], condition
+        )
 
 
 def _all(conditions: Iterable[pl.Expr]) -> pl.Expr | None:

@@ -297,9 +297,9 @@ class SharedRollup:
         check_polars()
         a = self.aggregation
         if self._same_ops is not None:
-            return self._same_ops.rollup().again(key_op=a.key_op, span=a.iterations)
+            return self._same_ops.rollup().with_iterations(key_op=a.key_op, span=a.iterations)
         self._events.prefetch({name: list(columns) for name, columns in tables.NEEDS.items()})
-        return Rollup.of(
+        return Rollup.from_frames(
             lambda name: to_frame(self._events, name),
             key_op=a.key_op,
             span=a.iterations,
@@ -326,7 +326,7 @@ class RolledUp(Stage):
         from tracekit.core.rollup import tables
 
         rollup, whole = self._shared.rollup(), tables.TABLES.get(name)
-        table = whole(rollup) if whole else tables.of_activities(rollup, name)
+        table = whole(rollup) if whole else tables.activity_ops(rollup, name)
         return table.select(self._added(name, self.schema(name).names)).to_arrow()
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:

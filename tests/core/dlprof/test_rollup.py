@@ -11,14 +11,14 @@ from tests.conftest import FIXTURES
 from tracekit.core import tensor_cores
 from tracekit.core.dlprof.metrics import round_to_six_decimals
 from tracekit.core.dlprof.shapes import format_shapes
-from tracekit.core.ops.shapes import described, known_op
+from tracekit.core.ops.shapes import format_and_result, formats_and_results
 from tracekit.core.rollup import Rollup
 from tracekit.core.trees import DEEPEST, Tree
 
 
 def groups_of(names: list[str]) -> list[list[str]]:
     """Paths of the groups that each op lies in, the whole model first, as DLProf reads them from names."""
-    tree, nodes = Tree.root().grown(pl.Series([0] * len(names)), pl.Series(names))
+    tree, nodes = Tree.root().with_names(pl.Series([0] * len(names)), pl.Series(names))
     paths, found = tree.paths(), []
     for node in nodes:
         found.append([])
@@ -56,29 +56,29 @@ def test_the_result_of_a_convolution_follows_from_its_arguments() -> None:
     stride = {"data_type": "int", "name": "stride", "value": [2, 1]}
     padding = {"data_type": "int", "name": "padding", "value": [1]}
     image, kernel = [8, 3, 32, 32], [6, 3, 5, 5]
-    assert known_op("conv2d", [image, kernel], [])[1] == [8, 6, 28, 28]
-    assert known_op("conv2d", [image, kernel], [stride, padding])[1] == [8, 6, 15, 28]
-    assert known_op("conv2d", [image], [stride])[1] is None
-    assert known_op("linear", [[2, 7, 8], [5, 8]], [])[1] == [2, 7, 5]
-    assert known_op("matmul", [[4, 8], [3, 8, 5]], [])[1] == [3, 4, 5]
-    assert known_op("matmul", [[4], [4]], [])[1] == [1]
-    assert known_op("matmul", [[4, 8]], [])[1] is None
-    assert known_op("mm", [[4, 8], [8, 5]], [])[1] == [4, 5]
-    assert known_op("mm", [[4, 8]], []) == (known_op("mm", [[4, 8], [8, 5]], [])[0], None)
-    assert known_op("mm", [[4], []], []) == (("", "", ""), None)
-    assert known_op("linear", [[2, 7, 8]], [])[1] is None
-    assert known_op("relu", [[4]], []) == (("", "", ""), None)
+    assert format_and_result("conv2d", [image, kernel], [])[1] == [8, 6, 28, 28]
+    assert format_and_result("conv2d", [image, kernel], [stride, padding])[1] == [8, 6, 15, 28]
+    assert format_and_result("conv2d", [image], [stride])[1] is None
+    assert format_and_result("linear", [[2, 7, 8], [5, 8]], [])[1] == [2, 7, 5]
+    assert format_and_result("matmul", [[4, 8], [3, 8, 5]], [])[1] == [3, 4, 5]
+    assert format_and_result("matmul", [[4], [4]], [])[1] == [1]
+    assert format_and_result("matmul", [[4, 8]], [])[1] is None
+    assert format_and_result("mm", [[4, 8], [8, 5]], [])[1] == [4, 5]
+    assert format_and_result("mm", [[4, 8]], []) == (format_and_result("mm", [[4, 8], [8, 5]], [])[0], None)
+    assert format_and_result("mm", [[4], []], []) == (("", "", ""), None)
+    assert format_and_result("linear", [[2, 7, 8]], [])[1] is None
+    assert format_and_result("relu", [[4]], []) == (("", "", ""), None)
 
 
 def test_arguments_that_are_no_json_have_no_shape() -> None:
     assert format_shapes(pl.Series(["N", "N"]), pl.Series(["{", "[" * 100_000])).to_list() == ["", ""]
-    assert known_op("conv2d", [], [{"name": "stride", "value": [2]}])[1] is None
+    assert format_and_result("conv2d", [], [{"name": "stride", "value": [2]}])[1] is None
 
 
 def test_arguments_that_are_no_json_say_nothing() -> None:
     types = dict.fromkeys(("op_type", "input_shapes", "parameters"), pl.Categorical())
     asked = pl.DataFrame([("relu", "{", "[" * 100_000)], schema=types, orient="row")
-    assert described(asked).row(0)[-4:] == ("", "", "", None)
+    assert formats_and_results(asked).row(0)[-4:] == ("", "", "", None)
 
 
 def test_a_whole_cuda_graph_is_work_of_the_gpu() -> None:
@@ -116,5 +116,5 @@ def test_kernels_that_use_tensor_cores_are_those_whose_names_say_so() -> None:
 
 
 def _kernels(trace: tk.Trace, mode: Literal["extended", "dlprof"]) -> pl.DataFrame:
-    calls = Rollup.of(trace.frame, tensor_cores=mode).measures.calls
+    calls = Rollup.from_frames(trace.frame, tensor_cores=mode).measures.calls
     return calls.filter(pl.col("kind") == "kernel")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
-from tracekit.core.ops.attach import holders, owners
+from tracekit.core.ops.attach import last_containers, owners
 
 PLACED = {"process_id": pl.Int32, "thread_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 interval = st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(0, 12), st.integers(0, 8))
@@ -28,7 +28,7 @@ def test_the_last_interval_that_holds_an_item(items: list, intervals: list) -> N
         expected = [
             max((i for i, o in enumerate(outer) if holds(o, item, by)), default=None) for item in asked.to_dicts()
         ]
-        assert holders(asked, known, by=by).to_list() == expected
+        assert last_containers(asked, known, by=by).to_list() == expected
 
 
 def dealt(calls: list[dict], instances: list[dict]) -> list[tuple[int | None, int | None]]:
@@ -46,7 +46,7 @@ def dealt(calls: list[dict], instances: list[dict]) -> list[tuple[int | None, in
         ]
         if shared:
             found[call["call_id"]] = max(shared)[3]
-        elif call["works"]:
+        elif call["has_work"]:
             made.append(call)
             found[call["call_id"]] = (None, call["row"])
         else:
@@ -63,7 +63,7 @@ def test_calls_are_dealt_as_one_after_the_other(calls: list, intervals: list, ra
     ids = list(range(len(calls)))
     random.shuffle(ids)
     made = frame([c for c, _ in calls]).with_columns(
-        call_id=pl.Series(ids, dtype=pl.Int64), works=pl.Series([w for _, w in calls], dtype=pl.Boolean)
+        call_id=pl.Series(ids, dtype=pl.Int64), has_work=pl.Series([w for _, w in calls], dtype=pl.Boolean)
     )
     instances = frame(intervals).sort("start_ns", maintain_order=True)
     found = owners(made, instances)
@@ -72,5 +72,5 @@ def test_calls_are_dealt_as_one_after_the_other(calls: list, intervals: list, ra
 
 def test_a_call_that_ends_before_it_starts_belongs_to_nothing() -> None:
     calls = pl.DataFrame([(1, 1, 5, 3)], schema=PLACED, orient="row")
-    found = owners(calls.with_columns(call_id=pl.lit(1, pl.Int64), works=pl.lit(value=False)), frame([(1, 1, 0, 9)]))
+    found = owners(calls.with_columns(call_id=pl.lit(1, pl.Int64), has_work=pl.lit(value=False)), frame([(1, 1, 0, 9)]))
     assert found.rows() == [(None, None)]

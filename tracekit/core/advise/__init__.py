@@ -1,7 +1,7 @@
-"""What a capture shows that could be faster: findings, each with its evidence and what to try.
+"""Advice on what could be faster: findings with their evidence and what to try.
 
-``scene`` is what rules look at, the GPU work and the ops of the aggregated iterations. A rule is a function of it that
-gives findings, and a name in ``RULES``.
+``scene`` has the data that rules examine: GPU activities and ops of the aggregated iterations. A rule is a function of
+a scene that yields findings, and is listed in ``RULES``.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ SCHEMA = {
 
 
 def advise(rollup: Rollup) -> pl.DataFrame:
-    """Look for what could be faster in the aggregated iterations.
+    """Return findings about the aggregated iterations, the most expensive ones first.
 
     Returns:
-        One row a finding, what costs most time first: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns`` (at
-        stake), ``share`` (of the time of the iterations, in percent), ``count`` (of what was found), ``start_ns`` to
-        ``end_ns``, where the greatest example is, and ``figures``: the numbers behind the evidence, as a JSON object.
+        One row per finding: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns`` (that could be saved at most),
+        ``share`` (of the duration of the iterations, in percent), ``count`` (of occurrences), ``start_ns`` and
+        ``end_ns`` of the longest occurrence, and ``figures``: the numbers in the evidence, as a JSON object.
     """
     scene = Scene(rollup)
-    found = [f for rule in RULES for f in rule(scene)] if scene.length_ns > 0 and scene.gpu.height else []
-    made = pl.DataFrame([(*astuple(f)[:-1], json.dumps(f.figures)) for f in found], schema=SCHEMA, orient="row")
-    return made.sort("time_ns", descending=True, maintain_order=True)
+    findings = [f for rule in RULES for f in rule(scene)] if scene.length_ns > 0 and scene.gpu.height else []
+    rows = [(*astuple(f)[:-1], json.dumps(f.figures)) for f in findings]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("time_ns", descending=True, maintain_order=True)

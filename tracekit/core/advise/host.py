@@ -1,4 +1,4 @@
-"""Rules about what the CPU does while a GPU could work: loading, launching, waiting, copying."""
+"""Rules about the CPU while a GPU is idle: loading, launching, waiting, copying."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.advise.scene import LENGTH, Finding, longest, shown, total
+from tracekit.core.advise.scene import DURATION, Finding, as_text, longest, total_duration
 from tracekit.core.rollup import breakdown
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 WAITS = r"Synchronize|cuEventQuery|cudaEventQuery"
 LOADS_MODULES = r"^cu(?:da)?(?:Library|Module)Load"
 LOADING, IDLE, LATE, WAITING, COPYING, MODULES = 5, 20, 10, 5, 2, 5
-"""From how many percent of the time on rules speak."""
+"""Percentages of the time of the iterations from which the rules report a finding."""
 
 LAUNCHING_NS = 100_000
-"""Time of the CPU per launch up to which launching is what takes it."""
+"""CPU time per launch up to which launching itself is regarded as the cause."""
 
 _CAUSES = {
     "dataloader": "a data loader ran",
@@ -37,54 +37,60 @@ _ADVICE = {
 _GRAPHS = "CUDA graphs, "
 
 
-def launch_less(scene: Scene) -> str:
-    """Say how to launch less; CUDA graphs only to programs without."""
+def launch_advice(scene: Scene) -> str:
+    """Return advice on how to launch less, with CUDA graphs only for programs without them."""
     return f"{'' if scene.graphs else _GRAPHS}torch.compile, larger batches, fewer and fused ops"
 
 
 def data_loading(scene: Scene) -> Iterator[Finding]:
-    """Time of a step in which data is loaded and no GPU works."""
+    """Report time of a step in which data is loaded and no GPU is busy."""
     measures = scene.rollup.measures
-    loads = scene.clipped(measures.instances.filter(breakdown.loads(measures).gather(measures.instances["op"])))
+    loads = scene.clipped(measures.instances.filter(breakdown.loads_data(measures).gather(measures.instances["op"])))
     merged = intervals.merge(loads, by=[])
     if not merged.height:
         return
     lost = intervals.overlap(merged, scene.idle, by=[])
-    time = total(lost)
+    time = total_duration(lost)
     if scene.share(time) < LOADING:
         return
-    a_step, steps = scene.length_ns / scene.iterations, scene.iterations
-    said = f"data was loaded for {shown(total(merged) / steps)} of a step of {shown(a_step)}"
+    step_ns, steps = scene.length_ns / scene.iterations, scene.iterations
+    summary = f"loading data takes {as_text(total_duration(merged) / steps)} per step of {as_text(step_ns)}"
     evidence = (
-        f"{said}, {shown(time / steps)} of it with idle GPUs; {1e9 / a_step:.3g} steps/s; {scene.by_op(loads, LENGTH)}"
+        f"{summary}, {as_text(time / steps)} of it with idle GPUs; {1e9 / step_ns:.3g} steps/s; "
+        f"{scene.largest_ops(loads, DURATION)}"
     )
     advice = (
         "Load in other processes and ahead of time: num_workers, prefetch_factor, pin_memory; cache or decode less."
     )
-    figures = {"loading_ns": total(merged), "idle_loading_ns": time, "steps": steps, "length_ns": scene.length_ns}
+    figures = {
+        "loading_ns": total_duration(merged),
+        "idle_loading_ns": time,
+        "steps": steps,
+        "length_ns": scene.length_ns,
+    }
     problem, where = "The GPUs wait for data", longest(lost)
     yield Finding("data_loading", problem, evidence, advice, time, scene.share(time), loads.height, *where, figures)
 
 
 def idle_by_cause(scene: Scene) -> Iterator[Finding]:
-    """Time in which a device does nothing, by what the CPU does meanwhile."""
+    """Report the idle time of each device, by what the CPU does meanwhile."""
     for row in scene.spent.iter_rows(named=True):
         yield from _idle(scene, row["device_id"], {c: row[c] for c in _CAUSES})
 
 
 def _idle(scene: Scene, device: int, causes: dict[str, int]) -> Iterator[Finding]:
-    """Speak of one device; ``causes`` is ns by what the CPU did."""
-    mine = scene.busy.filter(pl.col("device_id") == device)
-    gaps = scene.without(mine)
-    time = total(gaps)
-    if scene.share(time) < IDLE or not mine.height:
+    """Report the idle time of one device; ``causes`` has ns by what the CPU did."""
+    busy = scene.busy.filter(pl.col("device_id") == device)
+    gaps = scene.windows_without(busy)
+    time = total_duration(gaps)
+    if scene.share(time) < IDLE or not busy.height:
         return
     launches = scene.launches.filter((pl.col("device_id") == device) & pl.col("kind").is_in(breakdown.KERNELS)).height
     main = max(causes, key=lambda c: causes[c])
-    parts = ", ".join(f"{_CAUSES[c]} {shown(t)}" for c, t in causes.items() if t)
+    parts = ", ".join(f"{_CAUSES[c]} {as_text(t)}" for c, t in causes.items() if t)
     where = longest(gaps)
     problem = f"GPU {device} is idle for {scene.share(time):.0f} % of the time"
-    evidence = f"{parts}; {launches} launches; the longest gap took {shown(where[1] - where[0])}"
+    evidence = f"{parts}; {launches} launches; the longest gap took {as_text(where[1] - where[0])}"
     advice = _ADVICE.get(main) or cpu_advice(scene, causes["cpu"], launches)
     figures = {"device_id": device, "idle_ns": time, "gaps": gaps.height, "launches": launches}
     figures |= {"length_ns": scene.length_ns, **{f"{c}_ns": t for c, t in causes.items()}}
@@ -92,44 +98,45 @@ def _idle(scene: Scene, device: int, causes: dict[str, int]) -> Iterator[Finding
 
 
 def cpu_advice(scene: Scene, cpu_ns: int, launches: int) -> str:
-    """Say what to do about ops that keep the CPU busy: launch less, or compute elsewhere."""
+    """Return advice for ops that keep the CPU busy: launch less, or compute elsewhere."""
     if cpu_ns <= LAUNCHING_NS * launches:
-        return f"Launch less and more at once: {launch_less(scene)}."
+        return f"Launch less and more at once: {launch_advice(scene)}."
     return "Find what the ops do on the CPU between launches: load modules before, or compute in other threads."
 
 
 def late_launches(scene: Scene) -> Iterator[Finding]:
-    """Gaps before kernels that the CPU launched only when the device had nothing left to do."""
-    done = intervals.latest_end_before("device_id")
-    ordered = scene.gpu.sort("device_id", "start_ns").with_columns(done=done)
+    """Report gaps before kernels that the CPU launched only when the device had no work left."""
+    previous_end = intervals.latest_end_before("device_id")
+    ordered = scene.gpu.sort("device_id", "start_ns").with_columns(previous_end=previous_end)
     first = ordered.unique(["call", "device_id"], keep="first", maintain_order=True)
-    gaps = first.filter((pl.col("start_ns") > pl.col("done")) & (pl.col("api_end_ns") > pl.col("done")))
-    gaps = scene.clipped(gaps.select("op", "device_id", start_ns="done", end_ns="start_ns"))
+    gaps = first.filter((pl.col("start_ns") > pl.col("previous_end")) & (pl.col("api_end_ns") > pl.col("previous_end")))
+    gaps = scene.clipped(gaps.select("op", "device_id", start_ns="previous_end", end_ns="start_ns"))
     devices = max(1, scene.busy["device_id"].n_unique())
-    time = total(gaps) // devices
+    time = total_duration(gaps) // devices
     if scene.share(time) < LATE:
         return
     evidence = (
-        f"{gaps.height} gaps, half of them longer than {shown(gaps.select(LENGTH.median()).item())}, "
-        f"before {scene.by_op(gaps, LENGTH)}"
+        f"{gaps.height} gaps, half of them longer than {as_text(gaps.select(DURATION.median()).item())}, "
+        f"before {scene.largest_ops(gaps, DURATION)}"
     )
-    advice = f"Launch faster than the GPU works: {launch_less(scene)}."
+    advice = f"Launch faster than the GPU works: {launch_advice(scene)}."
     problem = "The CPU launches too late: the GPU has finished before the next kernel comes"
-    figures = {"gaps": gaps.height, "gap_ns": total(gaps), "devices": devices, "length_ns": scene.length_ns}
+    figures = {"gaps": gaps.height, "gap_ns": total_duration(gaps), "devices": devices, "length_ns": scene.length_ns}
     where = longest(gaps)
     yield Finding("late_launches", problem, evidence, advice, time, scene.share(time), gaps.height, *where, figures)
 
 
 def synchronizations(scene: Scene) -> Iterator[Finding]:
-    """Calls within steps in which the CPU waits for the GPU, after which the GPU waits for the CPU."""
+    """Report calls within steps in which the CPU waits for the GPU, after which the GPU waits for the CPU."""
     calls = scene.rollup.measures.calls.filter(pl.col("name").cast(pl.String).str.contains(WAITS))
     waits = scene.clipped(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
-    time = total(intervals.merge(waits, by=[]))
+    time = total_duration(intervals.merge(waits, by=[]))
     if not waits.height or scene.share(time) < WAITING:
         return
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
     evidence = (
-        f"{waits.height} calls ({names}) in {scene.by_op(waits, LENGTH)}; {waits.height / scene.iterations:.3g} a step"
+        f"{waits.height} calls ({names}) in {scene.largest_ops(waits, DURATION)}; "
+        f"{waits.height / scene.iterations:.3g} per step"
     )
     advice = "Avoid .item(), .cpu(), print and comparisons of tensors in the step; synchronize only to measure."
     problem, where = "The CPU waits for the GPU within the step", longest(waits)
@@ -138,35 +145,42 @@ def synchronizations(scene: Scene) -> Iterator[Finding]:
 
 
 def module_loading(scene: Scene) -> Iterator[Finding]:
-    """Calls within steps that load code onto a GPU, which CUDA does when a kernel is used first."""
+    """Report calls within steps that load code onto a GPU, as CUDA does when a kernel is first used."""
     calls = scene.calls.filter(pl.col("name").str.contains(LOADS_MODULES)).collect()
     loads = scene.clipped(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
-    time = total(intervals.merge(loads, by=[]))
+    time = total_duration(intervals.merge(loads, by=[]))
     if not loads.height or scene.share(time) < MODULES:
         return
-    by_name = loads.group_by("name").agg(length=LENGTH.sum()).sort("length", "name", descending=[True, False])
-    named = ", ".join(f"{name} {shown(length)}" for name, length in by_name.iter_rows())
-    evidence = f"{loads.height} calls: {named}, of {shown(scene.length_ns)}"
+    by_name = loads.group_by("name").agg(length=DURATION.sum()).sort("length", "name", descending=[True, False])
+    named = ", ".join(f"{name} {as_text(length)}" for name, length in by_name.iter_rows())
+    evidence = f"{loads.height} calls: {named}, of {as_text(scene.length_ns)}"
     advice = (
         "Run steps that warm up before the measurement and leave them out (--iterations A:B); in production load at "
         "start, CUDA_MODULE_LOADING=EAGER."
     )
     problem = "Code is loaded onto the GPU within the steps"
-    figures = {"calls": loads.height, "call_ns": total(loads), "loading_ns": time, "length_ns": scene.length_ns}
+    figures = {
+        "calls": loads.height,
+        "call_ns": total_duration(loads),
+        "loading_ns": time,
+        "length_ns": scene.length_ns,
+    }
     where = longest(loads)
     yield Finding("module_loading", problem, evidence, advice, time, scene.share(time), loads.height, *where, figures)
 
 
 def copies(scene: Scene) -> Iterator[Finding]:
-    """Copies between host and device within steps, by direction."""
+    """Report copies between host and device within steps, by direction."""
     rows = scene.gpu.filter(pl.col("kind") == "memcpy")
     columns = ["copy_kind", "src_memory_kind", "dst_memory_kind"]
-    known = scene.rollup.measures.ops.frames("memcpys").select("bytes", pl.col(columns).cast(pl.String)).collect()
-    found = rows.hstack(known.select(pl.all().gather(rows["activity"])))
+    copies = scene.rollup.measures.ops.frames("memcpys").select("bytes", pl.col(columns).cast(pl.String)).collect()
+    rows = rows.hstack(copies.select(pl.all().gather(rows["activity"])))
     for kind, advice in _DIRECTIONS.items():
-        mine = found.filter(pl.col("copy_kind") == kind)
-        if mine.height:
-            yield from _copied(scene, mine, f"Copies within the step, {kind.lower().replace('-', ' ')}", advice)
+        in_direction = rows.filter(pl.col("copy_kind") == kind)
+        if in_direction.height:
+            yield from _copies_in_direction(
+                scene, in_direction, f"Copies within the step, {kind.lower().replace('-', ' ')}", advice
+            )
 
 
 _DIRECTIONS = {
@@ -175,17 +189,17 @@ _DIRECTIONS = {
 }
 
 
-def _copied(scene: Scene, rows: pl.DataFrame, problem: str, advice: str) -> Iterator[Finding]:
-    """Speak of copies in one direction if they take long, are of pageable memory, or make the CPU wait every step."""
+def _copies_in_direction(scene: Scene, rows: pl.DataFrame, problem: str, advice: str) -> Iterator[Finding]:
+    """Report copies in one direction that take long, use pageable memory, or make the CPU wait in every step."""
     pageable = (pl.col("src_memory_kind") == "Pageable") | (pl.col("dst_memory_kind") == "Pageable")
     unpinned = rows.filter(pageable.fill_null(value=False)).height
-    time, moved = total(intervals.merge(rows, by=[])), int(rows["bytes"].sum())
+    time, moved = total_duration(intervals.merge(rows, by=[])), int(rows["bytes"].sum())
     waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= scene.iterations > 1
     if scene.share(time) < COPYING and not (waits or unpinned):
         return
     evidence = (
-        f"{rows.height} copies, {rows.height / scene.iterations:.3g} a step of {moved / scene.iterations:.4g} bytes "
-        f"together, {unpinned} of pageable memory; {scene.by_op(rows, LENGTH)}"
+        f"{rows.height} copies, {rows.height / scene.iterations:.3g} per step with {moved / scene.iterations:.4g} "
+        f"bytes in total, {unpinned} with pageable memory; {scene.largest_ops(rows, DURATION)}"
     )
     figures = {"copies": rows.height, "bytes": moved, "pageable_copies": unpinned, "copy_ns": time}
     figures |= {"steps": scene.iterations, "length_ns": scene.length_ns}

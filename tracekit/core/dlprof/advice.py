@@ -155,7 +155,7 @@ def _cpu_advice(model: ModelSummary) -> str:
 
 
 def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
-    loads = breakdown.loads(model.rollup.measures).gather(model.rollup.instances["op"])
+    loads = breakdown.loads_data(model.rollup.measures).gather(model.rollup.instances["op"])
     has_dali = bool((model.rollup.ops["op_type"].cast(pl.String) == "DALI").any())
     loading = model.rollup.instances.filter(loads).select("start_ns", "end_ns")
     share = model.percent(_exposed_loading_ns(loading, model)) if loading.height else 0.0
@@ -175,8 +175,8 @@ def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
 def _exposed_loading_ns(loading: pl.DataFrame, model: ModelSummary) -> int:
     """Return how long data was loaded while no aggregated op instance ran anything on any GPU, in ns."""
     rollup = model.rollup
-    active = rollup.iteration.gather(rollup.measures.gpu_work["instance"]).is_not_null()
-    work = rollup.measures.gpu_work.filter(active).select("start_ns", "end_ns")
+    active = rollup.iteration.gather(rollup.measures.gpu_activities["instance"]).is_not_null()
+    work = rollup.measures.gpu_activities.filter(active).select("start_ns", "end_ns")
     both = intervals.overlap(loading, work, by=[]) if work.height else work
     shared = int(both.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
     return int(intervals.union_duration(loading, by=[]).item() or 0) - shared
@@ -219,7 +219,7 @@ def _longest_steady_run(durations: list[int]) -> tuple[int, int]:
 
 def _detect_missing_iterations(model: ModelSummary) -> Iterator[ExpertFinding]:
     its = model.rollup.iterations
-    if not its.found:
+    if not its.has_key_op:
         problem = f"There is only one iteration: no key op {its.key} was found"
         yield ExpertFinding("no_iterations_detector", problem, "Name the op that ends each iteration with --key-op.")
 

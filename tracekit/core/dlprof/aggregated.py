@@ -76,7 +76,7 @@ class AggregatedTables(RecordedTables):
         rates = {"gpu_utilization": model.gpu_utilization, "tc_utilization": model.tc_utilization}
         shares = {f"{n}_pct": model.percentages[p] for n, p in zip(_DURATIONS, PARTS, strict=True)}
         times = {"avg_iteration_time": mean, "iteration_time_std_dev": deviation}
-        counts = {"iter_total": its.frame.height, "iter_aggregated": its.chosen.height}
+        counts = {"iter_total": its.frame.height, "iter_aggregated": its.aggregated.height}
         row: dict[str, Any] = {"aggr_id": 1, "domain_id": 1, "is_custom_domain": 1, "wall_time": model.wall_ns}
         row |= {f"nodes_{n}_id": i for i, n in enumerate(("total", "tc_eligible", "using_tc", "other"), 1)}
         row |= {n: round(v, 6) for n, v in (rates | shares | times).items()}

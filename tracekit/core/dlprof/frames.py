@@ -88,9 +88,7 @@ class DatabaseFrames:
     @functools.cached_property
     def _instances(self) -> pl.DataFrame:
         """The instances in order of op and index, strings as DLProf writes them: JSON with a final line break."""
-        rows = self.rollup.measures.instances.with_columns(
-            output_shapes=self.rollup.measures.described["output_shapes"]
-        )
+        rows = self.rollup.measures.instances.with_columns(output_shapes=self.rollup.measures.formats["output_shapes"])
         names = pl.when(pl.col("output_shapes").is_not_null()).then(pl.lit('[""]', pl.Categorical))
         rows = rows.with_columns(output_names=names).sort("op", "index")
         return rows.with_columns(_json_lines(rows[c]).alias(c) for c in INSTANCE_STRINGS)

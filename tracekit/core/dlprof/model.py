@@ -32,12 +32,12 @@ class ModelSummary:
     def wall_ns(self) -> int:
         """Duration of the union of the aggregated iterations, in ns."""
         duration = pl.col("end_ns") - pl.col("start_ns")
-        return int(self.rollup.iterations.stretches.select(duration.sum()).item())
+        return int(self.rollup.iterations.merged_times.select(duration.sum()).item())
 
     @functools.cached_property
     def shares(self) -> pl.DataFrame:
         """Time per part of each aggregated iteration, averaged over the GPUs used: ``iteration``, ns per part."""
-        chosen = self.rollup.iterations.chosen["iteration"].implode()
+        chosen = self.rollup.iterations.aggregated["iteration"].implode()
         rows = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen))
         return rows.group_by("iteration").agg(pl.col(PARTS).sum() / pl.len()).sort("iteration")
 
@@ -50,7 +50,7 @@ class ModelSummary:
     def device_utilization(self) -> dict[int, float]:
         """Percentage of the time of the aggregated iterations in which each listed GPU ran kernels."""
         listed = self.rollup.devices.filter(pl.lit("name" in self.rollup.devices.columns))["device_id"]
-        chosen = self.rollup.iterations.chosen["iteration"].implode()
+        chosen = self.rollup.iterations.aggregated["iteration"].implode()
         kernels = pl.col("tensor_core").sum() + pl.col("other_kernel").sum()
         rows = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen)).group_by("device_id").agg(ns=kernels)
         kernel_ns = dict(rows.select("device_id", "ns").iter_rows())
@@ -82,7 +82,7 @@ class ModelSummary:
     def iteration_durations(self) -> list[int]:
         """Duration of each aggregated iteration, in ns."""
         durations: list[int] = (
-            self.rollup.iterations.chosen.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_list()
+            self.rollup.iterations.aggregated.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_list()
         )
         return durations
 

@@ -75,7 +75,7 @@ def _iteration_values(model: ModelSummary) -> list[tuple[str, str]]:
     mean, deviation = model.iteration_ns
     counts = {
         "Total Iterations": its.frame.height,
-        "Aggregated Iterations": its.chosen.height,
+        "Aggregated Iterations": its.aggregated.height,
         "Start Iteration": its.first,
         "Stop Iteration": its.last,
     }

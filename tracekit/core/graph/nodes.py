@@ -41,7 +41,7 @@ def op_nodes(rollup: Rollup) -> pl.DataFrame:
         ``ops``, ``device_id`` (of the GPU on which it spent most time, or null), ``input_shapes`` (JSON),
         ``output_shapes`` (lists, or null) and ``output_bytes`` (null if unknown).
     """
-    instances = rollup.measures.instances.with_columns(rollup.measures.described["output_shapes"])
+    instances = rollup.measures.instances.with_columns(rollup.measures.formats["output_shapes"])
     first = instances.with_row_index("instance").filter(pl.col("index") == 0).sort("op")
     ops = tables.ops(rollup).select(*(pl.col(c).cast(pl.String) for c in _OP_COLUMNS), "uses_tensor_cores")
     rows = ops.hstack(first.select("op", "start_ns", "input_shapes", "output_shapes"))
@@ -70,7 +70,7 @@ def node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
 
 def _main_devices(rollup: Rollup) -> pl.DataFrame:
     """Return the GPU on which each op spent most time: ``op``, ``device_id``."""
-    busy = rollup.measures.busy
+    busy = rollup.measures.gpu_busy
     times = busy.select("device_id", op=rollup.measures.instances["op"].gather(busy["instance"]), ns=_DURATION)
     spent = times.group_by("op", "device_id").agg(pl.col("ns").sum()).sort("op", -pl.col("ns"), "device_id")
     return spent.unique("op", keep="first", maintain_order=True).select("op", "device_id")

@@ -49,8 +49,8 @@ def _model_figures(model: ModelSummary) -> pl.DataFrame:
     ]
     mean, _ = model.iteration_ns
     rows += [
-        ("Iterations counted", f"{its.chosen.height} of {its.frame.height}", ""),
-        ("Key op", f"`{_escape_code(its.key)}`" if its.found else "none", ""),
+        ("Iterations counted", f"{its.aggregated.height} of {its.frame.height}", ""),
+        ("Key op", f"`{_escape_code(its.key)}`" if its.has_key_op else "none", ""),
         ("Mean iteration", f"{mean / _MS:.3f} ms", ""),
         ("GPU utilization", f"{model.gpu_utilization:.1f} %", ""),
         ("Kernel time of eligible ops on Tensor Cores", f"{model.tc_utilization:.1f} %", ""),

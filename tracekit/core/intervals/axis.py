@@ -47,7 +47,7 @@ class Axis:
     ranked_times: pl.Series | None = None
 
     @classmethod
-    def of(cls, *frames: pl.DataFrame, by: Sequence[str]) -> Axis:
+    def from_intervals(cls, *frames: pl.DataFrame, by: Sequence[str]) -> Axis:
         """Lay out the tracks of one or more frames of intervals.
 
         Args:
@@ -58,11 +58,11 @@ class Axis:
         bounds = [b for t in times for b in (t.min(), t.max()) if isinstance(b, int)] or [0]
         first, last = min(bounds), max(bounds)
         width = last - first + 2
-        integers = _IntegerTracks.of(frames, by)
+        integers = _IntegerTracks.from_intervals(frames, by)
         if integers and integers.count * width < LIMIT:
             return cls(integers, first, last, width)
-        listed = _ListedTracks.of(frames, by)
-        if listed.count * width < LIMIT:
+        listed = _ListedTracks.from_intervals(frames, by)
+        if max(listed.count, 1) * width < LIMIT:
             return cls(listed, first, last, width)
         ranked = pl.concat(times).drop_nulls().unique().sort()
         return cls(listed, first, last, len(ranked) + 1, ranked)
@@ -125,6 +125,7 @@ class Axis:
         return pl.DataFrame([*self.tracks.keys(self.track_numbers(positions["start"])), *times])
 
     def _positions(self, intervals: pl.DataFrame, end: pl.Expr) -> pl.DataFrame:
+        """Return the positions of intervals; ``end`` selects their end, relative to the start of their track."""
         if self.ranked_times is None:
             offsets = intervals.with_columns(pl.col(_TIMES) - self.first)
         else:
@@ -159,7 +160,7 @@ class _IntegerTracks:
     schema: dict[str, pl.DataType]
 
     @classmethod
-    def of(cls, frames: Sequence[pl.DataFrame], by: Sequence[str]) -> _IntegerTracks | None:
+    def from_intervals(cls, frames: Sequence[pl.DataFrame], by: Sequence[str]) -> _IntegerTracks | None:
         """Return the tracks of intervals, or None if a key is not an integer that fits into Int64."""
         lows, sizes = {}, {}
         for key in by:
@@ -206,7 +207,7 @@ class _ListedTracks:
     numbers: pl.DataFrame
 
     @classmethod
-    def of(cls, frames: Sequence[pl.DataFrame], by: Sequence[str]) -> _ListedTracks:
+    def from_intervals(cls, frames: Sequence[pl.DataFrame], by: Sequence[str]) -> _ListedTracks:
         """Return the tracks of intervals."""
         keys = pl.concat([f.select(by) for f in frames]).unique().drop_nulls()
         return cls(keys.sort(by).with_columns(track=pl.int_range(pl.len())) if by else pl.DataFrame({"track": [0]}))

@@ -39,7 +39,7 @@ def axis_positions(*frames: pl.DataFrame, by: Sequence[str]) -> list[pl.DataFram
     Returns:
         A frame per frame, as of ``Axis.positions``.
     """
-    axis = Axis.of(*frames, by=by)
+    axis = Axis.from_intervals(*frames, by=by)
     return [axis.positions(frame) for frame in frames]
 
 
@@ -125,6 +125,7 @@ def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.
 
 
 def _largest_power(slices: pl.DataFrame) -> int:
+    """Return the largest ``power`` of some slices, or -1 without slices."""
     return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
 
 

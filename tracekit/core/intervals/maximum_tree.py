@@ -25,7 +25,7 @@ class MaximumTree:
     levels: list[Numbers]
 
     @classmethod
-    def of(cls, values: pl.Series) -> MaximumTree:
+    def from_values(cls, values: pl.Series) -> MaximumTree:
         """Build the tree of a column of integers without nulls."""
         levels = [values.to_numpy()]
         while len(levels[-1]) > 1:

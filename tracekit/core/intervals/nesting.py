@@ -52,14 +52,14 @@ class Nest:
     end_tree: MaximumTree
 
     @classmethod
-    def of(cls, intervals: pl.DataFrame, by: Sequence[str]) -> Nest:
+    def from_intervals(cls, intervals: pl.DataFrame, by: Sequence[str]) -> Nest:
         """Nest intervals.
 
         Args:
             intervals: The columns ``by``, ``start_ns``, ``end_ns``.
             by: Columns that identify the track.
         """
-        axis = Axis.of(intervals, by=by)
+        axis = Axis.from_intervals(intervals, by=by)
         positions = axis.nonempty_positions(intervals).with_columns(pl.col("row").cast(pl.Int64))
         ordered = positions.sort("start", "end", "row", descending=[False, True, False])
         ends = ordered["end"].sort()
@@ -68,7 +68,7 @@ class Nest:
         rows_by_depth = (depth * ordered.height + row).sort()
         frame = ordered.with_columns(depth=depth, parent=_last_at_depth(rows_by_depth, depth - 1, row))
         crossing = _crossing_tracks(frame)
-        end_tree = MaximumTree.of(frame["end"] if len(crossing) else ends.clear())
+        end_tree = MaximumTree.from_values(frame["end"] if len(crossing) else ends.clear())
         return cls(intervals, axis, frame, ends, rows_by_depth, crossing, end_tree)
 
     @property
@@ -121,7 +121,7 @@ class Nest:
         """
         frame_row = pl.repeat(None, self.intervals.height, dtype=pl.Int64, eager=True)
         frame_row = frame_row.scatter(self.frame["row"], pl.int_range(self.frame.height, eager=True))
-        end_tree = self.end_tree if self.has_crossings else MaximumTree.of(self.frame["end"])
+        end_tree = self.end_tree if self.has_crossings else MaximumTree.from_values(self.frame["end"])
         later = self.axis.instants(points, time) + 1
         return self.frame["row"].gather(end_tree.last_at_least(later, before=frame_row.gather(rows)))
 

@@ -23,7 +23,7 @@ def merge(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
     Returns:
         ``by``, ``start_ns``, ``end_ns``.
     """
-    axis = Axis.of(intervals, by=by)
+    axis = Axis.from_intervals(intervals, by=by)
     ordered = axis.positions(intervals).filter(pl.col("start") < pl.col("end")).select("start", "end").sort("start")
     running_end = ordered["end"].cum_max()
     is_first = (ordered["start"] > running_end.shift(1)).fill_null(value=True)

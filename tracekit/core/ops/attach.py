@@ -1,8 +1,9 @@
-"""Find the interval that holds another, and the op that a call of CUDA belongs to.
+"""Attribute CUDA calls to op instances.
 
-A call belongs to the op of its thread that began last among those it lies in as a whole, bounds included; if there is
-none, to such an op of any thread of its process, which is how calls of the autograd thread come to the backward op. A
-call that starts GPU work or waits for it and finds no op makes one of its own, an *unassociated* op.
+A call is attributed to the op instance of its thread that started last among those that contain it, bounds included; if
+there is none, to such an instance of any thread of its process, because calls of the autograd thread belong to the
+backward op. A call that launches GPU work, or waits for it, and lies in no instance is the root of an instance of its
+own, which is *unassociated*.
 """
 
 from __future__ import annotations
@@ -12,131 +13,134 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.intervals import containment
+from tracekit.core.intervals.axis import where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def holders(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
-    """Find for each item the last interval, in the order of rows, that holds it, bounds included.
+def last_containers(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
+    """Return the last interval, in the order of rows, that contains each item, bounds included.
 
     Args:
-        items: Columns ``by``, ``start_ns``, ``end_ns``; one that ends before it starts lies nowhere.
+        items: Columns ``by``, ``start_ns``, ``end_ns``; one that ends before it starts is in no interval.
         intervals: The same columns; any overlap is allowed.
-        by: Columns that name the track.
+        by: Columns that identify the track.
 
     Returns:
-        n items in, n rows of ``intervals`` out (Int64), null where none holds the item.
+        n items in, n rows of ``intervals`` out (Int64), null where no interval contains the item.
     """
-    found = pl.repeat(None, items.height, dtype=pl.Int64, eager=True)
+    containers = pl.repeat(None, items.height, dtype=pl.Int64, eager=True)
     if not items.height or not intervals.height:
-        return found
-    placed, asked = containment.axis_positions(intervals, _forward(items), by=by)
-    for lane in containment.chains(asked):
-        held = containment.contained_slices(placed, lane)
-        best = containment.covering_maxima(held["row"], held, lane.height)
-        found = found.scatter(lane["row"], best.cast(pl.Int64))
-    return found
+        return containers
+    interval_positions, item_positions = containment.axis_positions(intervals, _without_backward_ends(items), by=by)
+    for chain in containment.chains(item_positions):
+        slices = containment.contained_slices(interval_positions, chain)
+        last = containment.covering_maxima(slices["row"], slices, chain.height)
+        containers = containers.scatter(chain["row"], last.cast(pl.Int64))
+    return containers
 
 
-def _forward(items: pl.DataFrame) -> pl.DataFrame:
-    """Take the ends from items that end before they start."""
+def _without_backward_ends(items: pl.DataFrame) -> pl.DataFrame:
+    """Replace ends that lie before their start by null."""
     return items.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
 
 
 def owners(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
-    """Find the op instance that each call belongs to.
+    """Return the op instance to which each call is attributed.
 
     Args:
-        calls: One row a call: ``call_id`` (of two calls the later one has the larger), ``process_id``, ``thread_id``,
-            ``start_ns``, ``end_ns``, ``works`` (whether it starts or awaits GPU work).
-        instances: Rows in order of start, with the same columns of place and time.
+        calls: One row per call: ``call_id`` (of two calls the later one has the larger), ``process_id``, ``thread_id``,
+            ``start_ns``, ``end_ns``, ``has_work`` (whether it launches GPU work or waits for it).
+        instances: Rows in order of start: ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``.
 
     Returns:
-        n calls in, n rows out: ``instance`` (row of ``instances``), ``made_by`` (row of the call whose unassociated op
-        it belongs to; its own row if it makes one). Both null: the call belongs to nothing.
+        n calls in, n rows out: ``instance`` (row of ``instances``) and ``root_call`` (row of the call that is the root
+        of its unassociated instance, possibly itself). One of them or both are null.
     """
-    own = holders(calls, instances, by=["process_id", "thread_id"])
+    own = last_containers(calls, instances, by=["process_id", "thread_id"])
     left = calls.with_row_index("row").filter(own.is_null())
-    shared = holders(left, instances, by=["process_id"])
-    alone = left.filter(shared.is_null() & left["works"])
-    roots = alone.filter(_latest_of_later(alone, alone).is_null())
-    joined = _latest_of_later(left, roots)
-    self_made = left.select(pl.col("row").is_in(roots["row"].implode())).to_series()
-    root = roots["row"].gather(joined).cast(pl.Int64)
+    shared = last_containers(left, instances, by=["process_id"])
+    outside = left.filter(shared.is_null() & left["has_work"])
+    roots = outside.filter(_latest_container_of_larger_id(outside, outside).is_null())
+    is_root = left.select(pl.col("row").is_in(roots["row"].implode())).to_series()
+    root = roots["row"].gather(_latest_container_of_larger_id(left, roots)).cast(pl.Int64)
     starts = pl.DataFrame({"op": instances["start_ns"].gather(shared), "root": calls["start_ns"].gather(root)})
-    wins = starts.select((pl.col("root") >= pl.col("op")).fill_null(pl.col("root").is_not_null())).to_series()
+    in_root = starts.select((pl.col("root") >= pl.col("op")).fill_null(pl.col("root").is_not_null())).to_series()
     rows = left["row"].cast(pl.Int64)
-    placed = left.select(
+    attributed = left.select(
         "row",
-        instance=pl.when(~wins & ~self_made).then(shared),
-        made_by=pl.when(self_made).then(rows).when(wins).then(root),
+        instance=pl.when(~in_root & ~is_root).then(shared),
+        root_call=pl.when(is_root).then(rows).when(in_root).then(root),
     )
     empty = pl.repeat(None, calls.height, dtype=pl.Int64, eager=True)
     return pl.DataFrame(
         {
-            "instance": own.scatter(placed["row"], placed["instance"]),
-            "made_by": empty.scatter(placed["row"], placed["made_by"]),
+            "instance": own.scatter(attributed["row"], attributed["instance"]),
+            "root_call": empty.scatter(attributed["row"], attributed["root_call"]),
         }
     )
 
 
-def _latest_of_later(calls: pl.DataFrame, makers: pl.DataFrame) -> pl.Series:
-    """Find for each call the maker with a larger id that holds it, of several the one that began last.
+def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
+    """Return the root with a larger id that contains each call; of several, the one that started last.
 
-    Calls are dealt with from the last to the first, and an op that one of them makes is there for those after it.
+    Calls are attributed from the last to the first, so only a root with a larger id exists already.
 
     Returns:
-        n calls in, n rows of ``makers`` out (Int64), null where there is none.
+        n calls in, n rows of ``roots`` out (Int64), null where there is none.
     """
-    found = pl.DataFrame({"start": pl.repeat(None, calls.height, dtype=pl.Int64, eager=True)})
-    found = found.with_columns(id=pl.col("start"), maker=pl.col("start"))
-    if not calls.height or not makers.height:
-        return found["maker"]
-    placed, asked = containment.axis_positions(_forward(makers), calls, by=["process_id"])
-    for lane in containment.chains(placed):
-        ids = makers["call_id"].gather(lane["row"])
-        at = _last_larger(ids, _around(asked, lane), calls["call_id"].gather(asked["row"]))
-        here = pl.DataFrame(
+    best = pl.DataFrame({"start": pl.repeat(None, calls.height, dtype=pl.Int64, eager=True)})
+    best = best.with_columns(id=pl.col("start"), root=pl.col("start"))
+    if not calls.height or not roots.height:
+        return best["root"]
+    by = ["process_id"]
+    root_positions, call_positions = containment.axis_positions(_without_backward_ends(roots), calls, by=by)
+    for chain in containment.chains(root_positions):
+        ids = roots["call_id"].gather(chain["row"])
+        containing = _containing_slices(call_positions, chain)
+        last = _last_larger(ids, containing, calls["call_id"].gather(call_positions["row"]))
+        candidates = pl.DataFrame(
             {
-                "row": asked["row"],
-                "start": makers["start_ns"].gather(lane["row"].gather(at)),
-                "id": ids.gather(at),
-                "maker": lane["row"].gather(at).cast(pl.Int64),
+                "row": call_positions["row"],
+                "start": roots["start_ns"].gather(chain["row"].gather(last)),
+                "id": ids.gather(last),
+                "root": chain["row"].gather(last).cast(pl.Int64),
             }
         ).drop_nulls()
-        found = _best(found, here)
-    return found["maker"]
+        best = _with_better(best, candidates)
+    return best["root"]
 
 
-def _around(asked: pl.DataFrame, lane: pl.DataFrame) -> pl.DataFrame:
-    """Find which stretch of a lane holds each interval: what starts before it and ends after it, bounds included."""
-    first = lane["end"].search_sorted(asked["end"], side="left").cast(pl.Int64)
-    stop = lane["start"].search_sorted(asked["start"], side="right").cast(pl.Int64)
+def _containing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+    """Return the slice of a chain that contains each interval, bounds included: ``first``, ``stop``."""
+    first = chain["end"].search_sorted(positions["end"], side="left").cast(pl.Int64)
+    stop = chain["start"].search_sorted(positions["start"], side="right").cast(pl.Int64)
     return pl.DataFrame({"first": first, "stop": stop})
 
 
-def _last_larger(values: pl.Series, slices: pl.DataFrame, than: pl.Series) -> pl.Series:
-    """Find the last position of each slice whose value is larger than a number; null where there is none.
+def _last_larger(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
+    """Return the last row of each slice whose value is larger than a limit; null where there is none.
 
-    From the end of the slice backwards, in steps that halve, over stretches that hold nothing larger.
+    Rows without a larger value are skipped from the end of the slice backwards, in steps that halve.
     """
-    ladder = [values]
-    while (width := 1 << len(ladder)) <= len(values):
-        low = ladder[-1]
-        ladder.append(pl.select(pl.max_horizontal(low, low.shift(-(width >> 1)))).to_series())
+    maxima = [values]
+    while (width := 1 << len(maxima)) <= len(values):
+        half = maxima[-1]
+        maxima.append(pl.select(pl.max_horizontal(half, half.shift(-(width >> 1)))).to_series())
     stop, first = slices["stop"], slices["first"]
-    for power in range(len(ladder) - 1, -1, -1):
-        at = stop - (1 << power)
-        inside = at >= first
-        largest = ladder[power].gather(at.zip_with(inside, pl.repeat(None, len(at), dtype=pl.Int64, eager=True)))
-        stop = at.zip_with((inside & (largest <= than)).fill_null(False), stop)  # noqa: FBT003
+    for power in range(len(maxima) - 1, -1, -1):
+        start = stop - (1 << power)
+        inside = start >= first
+        largest = maxima[power].gather(where(inside, start))
+        stop = start.zip_with((inside & (largest <= limits)).fill_null(False), stop)  # noqa: FBT003
     return pl.select(pl.when(stop > first).then(stop - 1)).to_series()
 
 
-def _best(found: pl.DataFrame, here: pl.DataFrame) -> pl.DataFrame:
-    """Keep of two findings the one that began later; of equal starts the one with the smaller id."""
-    old = found.select(pl.all().gather(here["row"]))
-    later = (here["start"] > old["start"]) | ((here["start"] == old["start"]) & (here["id"] < old["id"]))
-    taken = here.filter(later.fill_null(True))  # noqa: FBT003
-    return found.with_columns(found[c].scatter(taken["row"], taken[c]).alias(c) for c in found.columns)
+def _with_better(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+    """Replace rows by candidates that started later, or at the same time and have a smaller id."""
+    old = best.select(pl.all().gather(candidates["row"]))
+    same_start = candidates["start"] == old["start"]
+    better = (candidates["start"] > old["start"]) | (same_start & (candidates["id"] < old["id"]))
+    better_rows = candidates.filter(better.fill_null(True))  # noqa: FBT003
+    return best.with_columns(best[c].scatter(better_rows["row"], better_rows[c]).alias(c) for c in best.columns)

@@ -1,4 +1,4 @@
-"""Calls of CUDA, each with what it did on the GPU."""
+"""API calls of CUDA, each paired with the GPU activities that it launched."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync":
 
 
 def calls(frames: Frames) -> pl.DataFrame:
-    """Pair every API call with each activity it caused.
+    """Pair every API call with each activity that it launched.
 
-    A call that only waited has kind ``sync``, one that did nothing on a GPU kind ``call``; one that launched a graph
-    of kernels is there once a kernel.
+    A call that only waited has kind ``sync``, and one without activities has kind ``call``. A call that launched a
+    graph of kernels has one row per kernel.
 
     Returns:
-        ``call`` (row of ``api_calls``), ``kind``, ``activity`` (row of the kind's table; null of a call), ``call_id``,
-        ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``name`` (of a kernel its short name, of others that of
-        the API function; Categorical), ``gpu_start_ns``, ``gpu_end_ns``, ``device_id`` (null where nothing ran). In
-        order of the calls and, of one call, of kinds and rows.
+        ``call`` (row of ``api_calls``), ``kind``, ``activity`` (row of the table of this kind; null without an
+        activity), ``call_id``, ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``name`` (the short name of a
+        kernel, otherwise the name of the API function; Categorical), ``gpu_start_ns``, ``gpu_end_ns``, ``device_id``
+        (null without an activity). Rows are in the order of calls and, within a call, of kinds and rows.
     """
     columns = ["start_ns", "end_ns", *CALL, "thread_id", "name", pl.col("api_call_id").alias("call_id")]
-    made = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))
-    keys = made.select(CALL)
-    caused = pl.concat([_activities(frames, kind, keys) for kind in TABLES])
-    works = caused.filter(pl.col("kind") != "sync").select("call").unique()
-    waits = caused.filter(pl.col("kind") == "sync").unique("call", keep="first", maintain_order=True)
-    caused = pl.concat([caused.filter(pl.col("kind") != "sync"), waits.join(works, on="call", how="anti")])
-    paired = made.join(caused, on="call", how="left", maintain_order="left_right")
+    api_calls = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))
+    keys = api_calls.select(CALL)
+    launched = pl.concat([_activities(frames, kind, keys) for kind in TABLES])
+    work = launched.filter(pl.col("kind") != "sync")
+    waits = launched.filter(pl.col("kind") == "sync").unique("call", keep="first", maintain_order=True)
+    launched = pl.concat([work, waits.join(work.select("call").unique(), on="call", how="anti")])
+    paired = api_calls.join(launched, on="call", how="left", maintain_order="left_right")
     return paired.select(
         "call",
         pl.col("kind").fill_null("call"),
@@ -47,20 +47,20 @@ def calls(frames: Frames) -> pl.DataFrame:
 
 
 def _activities(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
-    """Activities of a kind that a call caused: ``call``, ``kind``, ``activity``, times, device, name of a kernel."""
+    """Return the activities of a kind with a call: ``call``, ``kind``, ``activity``, times, device, kernel name."""
     name = pl.col("short_name") if kind == "kernel" else pl.lit(None, pl.Categorical)
-    ran = kind != "sync"
-    found = (
+    on_gpu = kind in ON_GPU
+    activities = (
         frames(TABLES[kind])
         .select(
             *CALL,
             pl.lit(kind, KINDS).alias("kind"),
             pl.int_range(pl.len()).alias("activity"),
-            (pl.col("start_ns") if ran else pl.lit(None, pl.Int64)).alias("gpu_start_ns"),
-            (pl.col("end_ns") if ran else pl.lit(None, pl.Int64)).alias("gpu_end_ns"),
+            (pl.col("start_ns") if on_gpu else pl.lit(None, pl.Int64)).alias("gpu_start_ns"),
+            (pl.col("end_ns") if on_gpu else pl.lit(None, pl.Int64)).alias("gpu_end_ns"),
             "device_id",
             name.alias("kernel_name"),
         )
         .collect()
     )
-    return found.drop(CALL).with_columns(call=first_rows(keys, found.select(CALL))).drop_nulls("call")
+    return activities.drop(CALL).with_columns(call=first_rows(keys, activities.select(CALL))).drop_nulls("call")

@@ -1,7 +1,7 @@
-"""What dialects share whose ops stand in a domain of their own: ops below the ranges of the program.
+"""Timelines of frameworks that write their ops in an NVTX domain of their own, below the ranges of the program.
 
-Ranges of the program, and those of the framework that hold ops, nest and make the path. An op within them hangs below
-the innermost of these, whatever other ops lie between, because its own text names its place.
+Ranges of the program, and ranges of the framework that contain ops, form the path. An op is placed below the innermost
+of these, not below other ops, because its own name already says where it belongs within the framework.
 """
 
 from __future__ import annotations
@@ -9,42 +9,43 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.forests import nearest_ancestors
-from tracekit.core.ops.dialect import Capture, Timeline, instances, path_parts
+from tracekit.core.ops.dialect import Capture, Timeline, op_paths, timeline_instances
 
 KEY = ["domain", "text"]
 
 
-def texts_of(capture: Capture, domain: str) -> pl.DataFrame:
-    """The distinct texts of a domain: column ``text`` (String)."""
+def domain_texts(capture: Capture, domain: str) -> pl.DataFrame:
+    """Return the distinct names of ranges in a domain: column ``text`` (String)."""
     return capture.texts.filter(pl.col("domain") == domain).select("text").drop_nulls()
 
 
 def timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: bool = True) -> Timeline:
-    """Make the instances of a capture, an instance a push/pop range.
+    """Return a timeline with one op instance per push/pop range.
 
     Args:
         capture: The capture.
         domain: Domain of the ops.
-        parsed: A row a text of the domain: ``text``, ``label`` (path of an op; null: the range holds ops), ``scope``
-            (what a range that holds ops is called; null: as it stands), ``type``; perhaps more columns of ``INSTANCE``.
-        rooted: Whether ops hang below the ranges around them; otherwise their labels are whole paths.
+        parsed: One row per name in the domain: ``text`` (the name), ``label`` (path of an op; null if the range
+            contains ops), ``scope`` (name for a range that contains ops; null for its own name), ``type``, and possibly
+            more columns of ``INSTANCE``.
+        rooted: Whether ops are placed below the ranges around them; otherwise their labels are complete paths.
     """
-    known = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
-    ranges = capture.ranges.join(known, on=KEY, how="left", maintain_order="left")
-    parent, op = capture.nested.parent, ranges["label"].is_not_null()
-    above = nearest_ancestors(parent, ~op)
-    outer = above.gather(parent)
-    called = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
-    tree, held = path_parts(outer, called)
-    root = held["path"].cast(pl.String).gather(outer).alias("root")
+    parsed = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
+    ranges = capture.ranges.join(parsed, on=KEY, how="left", maintain_order="left")
+    parent, is_op = capture.nested_ranges.parent, ranges["label"].is_not_null()
+    outer = nearest_ancestors(parent, ~is_op).gather(parent)
+    scope_names = ranges.select(text=pl.coalesce(pl.col("scope").cast(pl.Categorical), "text"))["text"]
+    tree, scopes = op_paths(outer, scope_names)
+    root = scopes["path"].cast(pl.String).gather(outer).alias("root")
     path = pl.concat_str(root, "label", separator="/", ignore_nulls=True) if rooted else pl.col("label")
     named = ranges.select(
-        op_name=pl.when(op).then(path).otherwise(held["path"].cast(pl.String)),
-        op_type=pl.when(op).then(pl.col("type")).otherwise(held["label"].str.strip_suffix(" *")),
+        op_name=pl.when(is_op).then(path).otherwise(scopes["path"].cast(pl.String)),
+        op_type=pl.when(is_op).then(pl.col("type")).otherwise(scopes["label"].str.strip_suffix(" *")),
     )
-    base = (held["node"] if rooted else pl.zeros(len(op), pl.Int64, eager=True)).gather(outer).fill_null(0)
-    tree, nodes = tree.grown(base.filter(op), ranges["label"].filter(op))
-    named = named.with_columns(node=held["node"].scatter(op.arg_true(), nodes))
-    own = [c for c in parsed.columns if c in ("direction", "parameters", "input_shapes", "data_type")]
+    base = (scopes["node"] if rooted else pl.zeros(len(is_op), pl.Int64, eager=True)).gather(outer).fill_null(0)
+    tree, nodes = tree.with_names(base.filter(is_op), ranges["label"].filter(is_op))
+    named = named.with_columns(node=scopes["node"].scatter(is_op.arg_true(), nodes))
+    optional = [c for c in parsed.columns if c in ("direction", "parameters", "input_shapes", "data_type")]
     times = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
-    return Timeline(instances(ranges.select(*times, *own).with_columns(parent=parent).hstack(named)), tree=tree)
+    rows = ranges.select(*times, *optional).with_columns(parent=parent).hstack(named)
+    return Timeline(timeline_instances(rows), tree=tree)

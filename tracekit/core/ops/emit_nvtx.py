@@ -1,12 +1,12 @@
-"""PyTorch's own ranges, of ``torch.autograd.profiler.emit_nvtx``: ``aten::conv2d, seq = 3, op_id = 9, sizes = [[…]]``.
+"""Ranges of ``torch.autograd.profiler.emit_nvtx`` in PyTorch: ``aten::conv2d, seq = 3, op_id = 9, sizes = [[…]]``.
 
-Of such ranges in one another the outermost is the op. An op has a qualified name, ``aten::conv2d``, or is a node of the
-backward pass; before PyTorch 1.8 names were not qualified. Any other name, also of ``record_function``, is a scope, as
-are those of the framework such as ``Optimizer.step#SGD.step``. Scopes make the path of the ops in them, and are ops of
-their own with what was launched beside the framework.
+Where such ranges nest, the outermost one is the op. An op has a qualified name, ``aten::conv2d``, or is a node of the
+backward pass; before PyTorch 1.8 names were not qualified. Any other name, including names of ``record_function``, is a
+scope, as are ranges of the framework such as ``Optimizer.step#SGD.step``. Scopes form the path of the ops inside them.
+They are also ops themselves, for work that was launched outside the framework's ops.
 
-The backward pass of an op is the outermost range, on whatever thread, that has a sequence number which a forward op had
-last; it is named after that op. What an optimizer runs is neither forward nor backward.
+The backward pass of an op is the outermost range, on any thread, with the sequence number that a forward op had last;
+it is named after that op. Ops that an optimizer runs are neither forward nor backward.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import polars as pl
 
 from tracekit.core.forests import roots
 from tracekit.core.intervals.axis import where
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, by_text, instances, path_parts
+from tracekit.core.ops.dialect import Capture, Dialect, Timeline, op_paths, timeline_instances, with_parsed_names
 
 _EMITTED = r"^(?:autograd::engine::|torch::|aten::)|, (?:seq|op_id) = \d|, sizes = \["
 _EVALUATES = "autograd::engine::evaluate_function: "
@@ -29,19 +29,19 @@ _UPDATES = r"(?i)(?:^|/)optimi[sz]er\b[^/]*/|aten::_(?:foreach|fused|amp_foreach
 _KEY = ["process_id", "sequence_number"]
 
 
-def _recognises(texts: pl.DataFrame) -> bool:
-    text = pl.col("text")
-    found = text.str.contains(r"^aten::\w+|, seq = \d+|Backward\d*, op_id = ")
-    return bool(texts.select((pl.col("domain").is_null() & found).any()).item())
+def _matches(texts: pl.DataFrame) -> bool:
+    is_emitted = pl.col("text").str.contains(r"^aten::\w+|, seq = \d+|Backward\d*, op_id = ")
+    return bool(texts.select((pl.col("domain").is_null() & is_emitted).any()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
-    ranges = by_text(capture.ranges, _parsed(capture.texts["text"].drop_nulls().unique(maintain_order=True)))
-    parent = capture.nested.parent
-    known = ranges.select(pl.col("emitted", "possible").fill_null(value=False))
-    ranges = ranges.with_columns(emitted=_emitted(parent, *known))
-    op = _outermost(parent, ranges["emitted"])
-    tree, named = path_parts(parent, ranges["label"].cast(pl.Categorical))
+    names = capture.texts["text"].drop_nulls().unique(maintain_order=True)
+    ranges = with_parsed_names(capture.ranges, _parsed_names(names))
+    parent = capture.nested_ranges.parent
+    flags = ranges.select(pl.col("emitted", "possible").fill_null(value=False))
+    ranges = ranges.with_columns(emitted=_is_emitted(parent, *flags))
+    op = _outermost_emitted(parent, ranges["emitted"])
+    tree, named = op_paths(parent, ranges["label"].cast(pl.Categorical))
     ranges = ranges.with_columns(
         op_name=named["path"],
         label=named["label"],
@@ -51,14 +51,20 @@ def _timeline(capture: Capture) -> Timeline:
         row=pl.int_range(pl.len()),
     )
     ops = ranges.filter(pl.col("op") == pl.col("row"))
-    place = pl.repeat(None, ranges.height, dtype=pl.Int64, eager=True)
-    place = place.scatter(ops["row"], pl.int_range(ops.height, eager=True))
-    ops = ops.with_columns(parent=place.gather(ops["parent"]), forward=place.gather(_forward(ranges, ops)))
-    return Timeline(instances(_named(ops)), tree=tree)
+    op_row = pl.repeat(None, ranges.height, dtype=pl.Int64, eager=True)
+    op_row = op_row.scatter(ops["row"], pl.int_range(ops.height, eager=True))
+    forward = op_row.gather(_forward_ops(ranges, ops))
+    ops = ops.with_columns(parent=op_row.gather(ops["parent"]), forward=forward)
+    return Timeline(timeline_instances(_with_names_and_directions(ops)), tree=tree)
 
 
-def _parsed(texts: pl.Series) -> pl.DataFrame:
-    """Take texts apart: ``emitted`` (by PyTorch), ``label``, ``type``, ``sequence_number``, ``backward``, shapes."""
+def _parsed_names(texts: pl.Series) -> pl.DataFrame:
+    """Parse distinct names of ranges.
+
+    Returns:
+        ``text``, ``emitted`` (whether PyTorch emitted it as an op), ``possible`` (whether it may be an op inside one),
+        ``label``, ``type``, ``sequence_number``, ``input_shapes``, ``backward``.
+    """
     text, label = pl.col("text"), pl.col("label")
     frame = pl.DataFrame({"text": texts}).with_columns(emitted=text.str.contains(_EMITTED))
     frame = frame.with_columns(label=pl.when("emitted").then(text.str.extract(_NAME)).otherwise(text))
@@ -79,41 +85,41 @@ def _parsed(texts: pl.Series) -> pl.DataFrame:
     )
 
 
-def _emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> pl.Series:
-    """Say which ranges are ops: also those in an op whose name is not qualified, ``detach`` in ``aten::detach``."""
+def _is_emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> pl.Series:
+    """Return which ranges are ops, including unqualified names directly inside ops: ``detach`` in ``aten::detach``."""
     return emitted.gather(roots(where(possible & ~emitted, parent)))
 
 
-def _outermost(parent: pl.Series, emitted: pl.Series) -> pl.Series:
+def _outermost_emitted(parent: pl.Series, emitted: pl.Series) -> pl.Series:
     """Return the op of each range: the outermost emitted range around it, or itself; n rows in, n rows out."""
     return roots(where(emitted & emitted.gather(parent), parent))
 
 
-def _forward(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
-    """Find the forward op of each backward op, by sequence number: rows of ``ranges``, null for all others."""
+def _forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
+    """Return the forward op of each backward op, by sequence number: rows of ``ranges``, null for other ops."""
     numbered = ranges.drop_nulls("sequence_number").sort("start_ns", maintain_order=True)
-    back = ranges["backward"].gather(numbered["op"]).fill_null(False)  # noqa: FBT003
-    owner = numbered.filter(~back).unique(_KEY, keep="last").select(*_KEY, forward="op")
-    answers = numbered.filter(back).join(owner, on=_KEY, maintain_order="left")
-    answers = answers.unique("op", keep="first").select("op", "forward")
-    return ops.select("op").join(answers, on="op", how="left", maintain_order="left")["forward"]
+    is_backward = ranges["backward"].gather(numbered["op"]).fill_null(False)  # noqa: FBT003
+    forward = numbered.filter(~is_backward).unique(_KEY, keep="last").select(*_KEY, forward="op")
+    pairs = numbered.filter(is_backward).join(forward, on=_KEY, maintain_order="left")
+    pairs = pairs.unique("op", keep="first").select("op", "forward")
+    return ops.select("op").join(pairs, on="op", how="left", maintain_order="left")["forward"]
 
 
-def _named(ops: pl.DataFrame) -> pl.DataFrame:
-    """Name backward passes after their ops, and say which way each op of the framework goes."""
+def _with_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
+    """Name backward passes after their forward ops, and add the direction of each op of the framework."""
     own = ops.select(pl.col("op_name", "type").cast(pl.String))
-    of = own.select(pl.all().gather(ops["forward"]))
-    node = pl.coalesce(ops["node"].gather(ops["forward"]).alias("of"), "node")
+    forward = own.select(pl.all().gather(ops["forward"]))
+    node = pl.coalesce(ops["node"].gather(ops["forward"]).alias("forward_node"), "node")
     updates = pl.col("op_name").cast(pl.String).str.contains(_UPDATES)
     direction = pl.when("backward").then(pl.lit("bprop")).when(pl.col("emitted") & ~updates).then(pl.lit("fprop"))
     return ops.select(
         *["start_ns", "end_ns", "process_id", "thread_id", "range_id", "parent", "sequence_number", "forward"],
-        op_name=pl.coalesce(of["op_name"], own["op_name"]),
-        op_type=pl.coalesce(of["type"], own["type"], pl.col("label").str.strip_suffix(" *")),
+        op_name=pl.coalesce(forward["op_name"], own["op_name"]),
+        op_type=pl.coalesce(forward["type"], own["type"], pl.col("label").str.strip_suffix(" *")),
         direction=direction,
         input_shapes="input_shapes",
         node=node,
     )
 
 
-DIALECT = Dialect("emit-nvtx", "PyTorch's own ranges, of emit_nvtx, inside ranges of the user.", _recognises, _timeline)
+DIALECT = Dialect("emit-nvtx", "PyTorch's own ranges, of emit_nvtx, inside ranges of the user.", _matches, _timeline)

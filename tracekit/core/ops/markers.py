@@ -1,7 +1,7 @@
-"""The texts of PyProf's markers: Python literals, parsed once a distinct text and never evaluated.
+"""Names of PyProf's markers: Python literals, each distinct one parsed once and never evaluated.
 
-``{'mod': 'Tensor', 'op': 'uniform_', 'args': [{'name': '', 'type': 'tensor', 'shape': (6,), 'dtype': 'float32'}]}`` is
-a call; ``{'traceMarker': ['file.py:12'], 'funcStack': '/<module>/Net::forward/relu'}`` says where it was made.
+``{'mod': 'Tensor', 'op': 'uniform_', 'args': [{'name': '', 'type': 'tensor', 'shape': (6,), 'dtype': 'float32'}]}``
+describes a call, ``{'traceMarker': ['file.py:12'], 'funcStack': '/<module>/Net::forward/relu'}`` where it was made.
 """
 
 from __future__ import annotations
@@ -28,57 +28,63 @@ _CALL = {
     "parameters": pl.String(),
     "data_type": pl.String(),
 }
-_PLACE = {"text": pl.String(), "path": pl.String(), "stack_trace": pl.String()}
+_LOCATION = {"text": pl.String(), "path": pl.String(), "stack_trace": pl.String()}
 
 
-def calls(texts: pl.Series) -> pl.DataFrame:
-    """Parse markers of calls.
+def parse_calls(texts: pl.Series) -> pl.DataFrame:
+    """Parse the op markers of PyProf.
 
     Args:
-        texts: Distinct texts.
+        texts: Distinct names of markers.
 
     Returns:
-        One row a text that could be parsed: ``text``, ``mod``, ``op``, ``input_names``, ``input_shapes``,
+        One row per name that could be parsed: ``text``, ``mod``, ``op``, ``input_names``, ``input_shapes``,
         ``parameters`` (JSON, null if there are none), ``data_type`` (of the last tensor).
     """
-    return _parsed(texts, _CALL, _call)
+    return _parse_markers(texts, _CALL, _parse_call)
 
 
-def places(texts: pl.Series) -> pl.DataFrame:
-    """Parse trace markers.
+def parse_locations(texts: pl.Series) -> pl.DataFrame:
+    """Parse the trace markers of PyProf.
+
+    Args:
+        texts: Distinct names of markers.
 
     Returns:
-        One row a text that could be parsed: ``text``, ``path`` (the function stack, with brackets as in op names),
+        One row per name that could be parsed: ``text``, ``path`` (the function stack, with brackets as in op names),
         ``stack_trace`` (lines, outermost first).
     """
-    return _parsed(texts, _PLACE, _place)
+    return _parse_markers(texts, _LOCATION, _parse_location)
 
 
-def configs(texts: pl.Series) -> dict[str, Any]:
-    """Merge what markers say of the program's settings, ``{"model_config": {...}}``; the last one wins."""
-    found: dict[str, Any] = {}
+def merge_configs(texts: pl.Series) -> dict[str, Any]:
+    """Merge the program settings of markers like ``{"model_config": {...}}``; the last value of a setting wins."""
+    settings: dict[str, Any] = {}
     for text in texts.to_list():
         try:
-            told = json.loads(text) if len(text) <= LONGEST_TEXT else {}
+            marker = json.loads(text) if len(text) <= LONGEST_TEXT else {}
         except (ValueError, RecursionError):
             continue
-        settings = told.get("model_config") if isinstance(told, dict) else None
-        found.update(settings if isinstance(settings, dict) else {})
-    return found
+        config = marker.get("model_config") if isinstance(marker, dict) else None
+        settings.update(config if isinstance(config, dict) else {})
+    return settings
 
 
-def as_json(value: Any) -> str:
-    """Write a value as JSON without spaces; numbers with a point in 17 digits."""
+def to_json(value: Any) -> str:
+    """Serialise a value as JSON without spaces, with keys sorted and floats in 17 digits."""
     if isinstance(value, float):
         return f"{value:.17g}"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(k)}:{as_json(value[k])}" for k in sorted(value)) + "}"
+        return "{" + ",".join(f"{json.dumps(k)}:{to_json(value[k])}" for k in sorted(value)) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(as_json(v) for v in value) + "]"
+        return "[" + ",".join(to_json(v) for v in value) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 
-def _parsed(texts: pl.Series, schema: dict[str, Any], parse: Callable[[Any], dict[str, str | None]]) -> pl.DataFrame:
+def _parse_markers(
+    texts: pl.Series, schema: dict[str, Any], parse: Callable[[Any], dict[str, str | None]]
+) -> pl.DataFrame:
+    """Parse markers one by one and warn of those that cannot be parsed."""
     rows, failed = [], 0
     for text in texts.to_list():
         try:
@@ -86,22 +92,29 @@ def _parsed(texts: pl.Series, schema: dict[str, Any], parse: Callable[[Any], dic
         except (ValueError, SyntaxError, TypeError, KeyError, AttributeError, RecursionError, MemoryError):
             failed += 1
     if failed:
-        warn(f"{failed} of {len(texts)} different op markers cannot be parsed: their ranges are left out")
+        warn(f"{failed} of {len(texts)} distinct op markers cannot be parsed; their ranges are ignored")
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _literal(text: str) -> Any:
+    """Return the value of a Python literal.
+
+    Raises:
+        ValueError: It is too long.
+    """
     if len(text) > LONGEST_TEXT:
         raise ValueError(text[:20])
     return ast.literal_eval(text)
 
 
-def _place(literal: dict[str, Any]) -> dict[str, str | None]:
+def _parse_location(literal: dict[str, Any]) -> dict[str, str | None]:
+    """Return the path and stack trace of a trace marker."""
     path = str(literal.get("funcStack", "")).translate(_BRACKETS)
     return {"path": path, "stack_trace": "\n".join(map(str, literal["traceMarker"]))}
 
 
-def _call(literal: dict[str, Any]) -> dict[str, str | None]:
+def _parse_call(literal: dict[str, Any]) -> dict[str, str | None]:
+    """Return the columns of ``_CALL`` for an op marker."""
     arguments = list(literal.get("args", []))
     names, shapes, types = [], [], [""]
     parameters: list[dict[str, Any]] = []
@@ -117,23 +130,25 @@ def _call(literal: dict[str, Any]) -> dict[str, str | None]:
     return {
         "mod": str(literal["mod"]),
         "op": str(literal["op"]),
-        "input_names": as_json(names) if names else None,
-        "input_shapes": as_json(shapes) if shapes else None,
-        "parameters": as_json(parameters) if parameters else None,
+        "input_names": to_json(names) if names else None,
+        "input_shapes": to_json(shapes) if shapes else None,
+        "parameters": to_json(parameters) if parameters else None,
         "data_type": types[-1],
     }
 
 
 def _ends_arguments(value: object) -> bool:
-    """Tell whether DLProf reads on after a value: not after one that JSON does not have."""
+    """Return whether DLProf stops reading arguments at a value, as it does at None, True and False."""
     return value is None or isinstance(value, bool)
 
 
 def _parameter(argument: dict[str, Any]) -> dict[str, Any]:
-    """Describe an argument that is no tensor: values with a type as they are, others as text."""
-    value, kind = argument.get("value"), str(argument.get("dtype", ""))
-    made = {"data_type": kind, "name": str(argument.get("name", "")), "value": None}
+    """Return an argument that is not a tensor as a JSON object; values without a data type become strings."""
+    value, data_type = argument.get("value"), str(argument.get("dtype", ""))
+    parameter = {"data_type": data_type, "name": str(argument.get("name", "")), "value": None}
     if _ends_arguments(value):
-        return made | {"data_type": ""}
+        return parameter | {"data_type": ""}
     values = list(value) if isinstance(value, list | tuple) else [value]
-    return made | {"value": values if kind else [f"{v:.17g}" if isinstance(v, float) else str(v) for v in values]}
+    if not data_type:
+        values = [f"{v:.17g}" if isinstance(v, float) else str(v) for v in values]
+    return parameter | {"value": values}

@@ -1,6 +1,6 @@
-"""NCCL's own ranges (domain ``NCCL``): the calls that move data between GPUs, below whatever ranges are around them.
+"""NCCL's own ranges (domain ``NCCL``): calls that move data between GPUs, below the ranges around them.
 
-What NCCL tells of a call in its payload, the size of the message, the reduction, the root, are the parameters.
+The payload of a range, such as the size of the message, the reduction and the root, becomes the parameters of the op.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from tracekit.core.ops.dialect import Capture, Dialect, Timeline
 DOMAIN = "NCCL"
 
 
-def _recognises(texts: pl.DataFrame) -> bool:
+def _matches(texts: pl.DataFrame) -> bool:
     return texts.height > 0 and bool(texts.select((pl.col("domain") == DOMAIN).fill_null(value=False).all()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
-    texts = domains.texts_of(capture, DOMAIN)
+    texts = domains.domain_texts(capture, DOMAIN)
     parsed = texts.select(
         "text", label=f"{DOMAIN}/" + pl.col("text"), scope=pl.lit(None, pl.String), type=pl.lit(DOMAIN)
     )
-    found = domains.timeline(capture, DOMAIN, parsed)
-    told = capture.frames("nvtx_ranges").filter(pl.col("domain") == DOMAIN)
-    told = told.select("range_id", parameters=pl.col("payload_text").cast(pl.Categorical))
-    known = found.instances.drop("parameters").join(told.collect(), on="range_id", how="left", maintain_order="left")
-    return Timeline(known.select(found.instances.columns), tree=found.tree)
+    timeline = domains.timeline(capture, DOMAIN, parsed)
+    payloads = capture.frames("nvtx_ranges").filter(pl.col("domain") == DOMAIN)
+    payloads = payloads.select("range_id", parameters=pl.col("payload_text").cast(pl.Categorical))
+    instances = timeline.instances.drop("parameters")
+    instances = instances.join(payloads.collect(), on="range_id", how="left", maintain_order="left")
+    return Timeline(instances.select(timeline.instances.columns), tree=timeline.tree)
 
 
-DIALECT = Dialect("nccl", "NCCL's calls, with what they moved.", _recognises, _timeline)
+DIALECT = Dialect("nccl", "NCCL calls, with their payloads.", _matches, _timeline)

@@ -1,8 +1,8 @@
-"""PyTorch as annotated by PyProf and DLProf: each call of an op in a marker that holds a Python dict.
+"""PyTorch annotated by PyProf or DLProf: a marker with a Python dict around each call of an op.
 
-Of markers in one another the outermost is the op. Its name is the function stack of the trace marker around it, which
-may be on another thread. Ranges of ``emit_nvtx`` inside an op, ``…, seq = 7``, make it the owner of that number; the
-range of the same number outside of every op is its backward pass.
+Where markers nest, the outermost one is the op. Its name is the function stack of the trace marker around it, which may
+be on another thread. A range of ``emit_nvtx`` inside an op, ``…, seq = 7``, gives the op a sequence number; the range
+with the same number outside of all ops is its backward pass.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import polars as pl
 
 from tracekit.core.intervals import latest_end_before
 from tracekit.core.ops import markers
-from tracekit.core.ops.attach import holders
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, by_text, instances
-from tracekit.core.ops.guests import guests
+from tracekit.core.ops.attach import last_containers
+from tracekit.core.ops.dialect import Capture, Dialect, Timeline, timeline_instances, with_parsed_names
+from tracekit.core.ops.library_ops import library_ops
 
 THREAD = ["process_id", "thread_id"]
 _OP = r"(?s)'mod'.*'op'"
@@ -22,28 +22,26 @@ _TIMES = ["start_ns", "end_ns", "process_id", "thread_id", "range_id"]
 _UNKNOWN = {c: pl.lit(None, pl.String).alias(c) for c in ("input_names", "input_shapes", "parameters")}
 
 
-def _recognises(texts: pl.DataFrame) -> bool:
-    found = texts.select(
-        (pl.col("text").str.contains(_OP) | pl.col("text").str.contains("{'traceMarker': [", literal=True)).any()
-    )
-    return bool(found.item())
+def _matches(texts: pl.DataFrame) -> bool:
+    is_marker = pl.col("text").str.contains(_OP) | pl.col("text").str.contains("{'traceMarker': [", literal=True)
+    return bool(texts.select(is_marker.any()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
     texts = capture.texts["text"].drop_nulls().unique(maintain_order=True)
-    ops = _outermost(pl.concat([_marked(capture, texts), _guests(capture)]))
-    back = _backward(capture, texts, ops)
-    every = pl.concat([ops.with_columns(forward=pl.lit(None, pl.Int64)), back], how="diagonal")
-    settings = capture.of_texts(texts.filter(texts.str.contains("model_config", literal=True)))
-    config = markers.configs(settings["text"].unique(maintain_order=True).cast(pl.String))
-    return Timeline(instances(every), "occurrence", described=True, config=config)
+    ops = _outermost(pl.concat([_marked_ops(capture, texts), _library_ops(capture)]))
+    backward = _backward_passes(capture, texts, ops)
+    rows = pl.concat([ops.with_columns(forward=pl.lit(None, pl.Int64)), backward], how="diagonal")
+    settings = capture.ranges_named(texts.filter(texts.str.contains("model_config", literal=True)))
+    config = markers.merge_configs(settings["text"].unique(maintain_order=True).cast(pl.String))
+    return Timeline(timeline_instances(rows), "occurrence", has_arguments=True, config=config)
 
 
-def _marked(capture: Capture, texts: pl.Series) -> pl.DataFrame:
-    """Read the op markers, in order of time: ``_TIMES`` and what their texts say."""
-    calls = markers.calls(texts.filter(texts.str.contains(_OP)))
-    found = by_text(capture.of_texts(calls["text"]), calls)
-    return _placed(capture, texts, found).select(
+def _marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
+    """Return the op markers in order of time: ``_TIMES`` and the columns parsed from their names."""
+    calls = markers.parse_calls(texts.filter(texts.str.contains(_OP)))
+    ops = with_parsed_names(capture.ranges_named(calls["text"]), calls)
+    return _with_locations(capture, texts, ops).select(
         *_TIMES,
         op_name=pl.coalesce("path", "op"),
         op_type=pl.when(pl.col("op") == "forward").then("mod").otherwise("op"),
@@ -56,49 +54,49 @@ def _marked(capture: Capture, texts: pl.Series) -> pl.DataFrame:
     )
 
 
-def _placed(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
-    """Add ``path`` and ``stack_trace`` of the last trace marker of the process that holds each op."""
-    places = markers.places(texts.filter(texts.str.contains("traceMarker", literal=True)))
-    around = by_text(capture.of_texts(places["text"]), places)
-    around = around.sort("start_ns", "end_ns", pl.col("text").cast(pl.String))
-    row = holders(ops, around, by=["process_id"])
-    return ops.with_columns(around[c].gather(row).alias(c) for c in ("path", "stack_trace"))
+def _with_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
+    """Add ``path`` and ``stack_trace`` of the last trace marker of the process that contains each op."""
+    locations = markers.parse_locations(texts.filter(texts.str.contains("traceMarker", literal=True)))
+    ranges = with_parsed_names(capture.ranges_named(locations["text"]), locations)
+    ranges = ranges.sort("start_ns", "end_ns", pl.col("text").cast(pl.String))
+    row = last_containers(ops, ranges, by=["process_id"])
+    return ops.with_columns(ranges[c].gather(row).alias(c) for c in ("path", "stack_trace"))
 
 
-def _guests(capture: Capture) -> pl.DataFrame:
-    known = {"stack_trace": pl.lit(""), "data_type": pl.lit(""), **_UNKNOWN, "ends_pass": pl.lit(value=False)}
-    return guests(capture).with_columns(**known)
+def _library_ops(capture: Capture) -> pl.DataFrame:
+    """Return the calls of files, DALI and NCCL, with the columns of ``_marked_ops``."""
+    constants = {"stack_trace": pl.lit(""), "data_type": pl.lit(""), **_UNKNOWN, "ends_pass": pl.lit(value=False)}
+    return library_ops(capture).with_columns(**constants)
 
 
-def _outermost(found: pl.DataFrame) -> pl.DataFrame:
-    """Leave out what lies in an op of its thread: n rows in, at most n rows out, in order of start; with direction."""
-    ordered = found.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
-    covered = latest_end_before(THREAD)
-    kept = ordered.filter(covered.is_null() | (pl.col("end_ns") > covered))
-    direction = pl.when("ends_pass").then(pl.lit("bprop")).otherwise(pl.lit("fprop"))
-    return kept.with_columns(direction=direction)
+def _outermost(ops: pl.DataFrame) -> pl.DataFrame:
+    """Drop ops inside another op of their thread, and add the direction; rows are returned in order of start."""
+    ordered = ops.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
+    outer_end = latest_end_before(THREAD)
+    outermost = ordered.filter(outer_end.is_null() | (pl.col("end_ns") > outer_end))
+    return outermost.with_columns(direction=pl.when("ends_pass").then(pl.lit("bprop")).otherwise(pl.lit("fprop")))
 
 
-def _backward(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
-    """Find backward passes: rows like those of their op (``forward``, row of ``ops``), but for times and thread."""
+def _backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the backward passes: rows like their op (``forward``, row of ``ops``) with their own times and thread."""
     numbered = pl.DataFrame({"text": texts}).with_columns(
         sequence_number=pl.col("text").str.extract(_SEQUENCE).cast(pl.Int64)
     )
-    ranges = by_text(capture.of_texts(numbered.drop_nulls()["text"]), numbered)
-    ranges = ranges.with_columns(op=holders(ranges, ops, by=THREAD))
+    ranges = with_parsed_names(capture.ranges_named(numbered.drop_nulls()["text"]), numbered)
+    ranges = ranges.with_columns(op=last_containers(ranges, ops, by=THREAD))
     key = ["process_id", "sequence_number"]
     inside = ranges.drop_nulls("op").filter(pl.col("sequence_number") > 0)
     inside = inside.filter(~ops["ends_pass"].gather(inside["op"]))
-    owner = inside.unique(key, keep="last").select(*key, forward="op")
-    outside = ranges.filter(pl.col("op").is_null()).join(owner, on=key, maintain_order="left")
+    forward = inside.unique(key, keep="last").select(*key, forward="op")
+    outside = ranges.filter(pl.col("op").is_null()).join(forward, on=key, maintain_order="left")
     last = outside.group_by(key, maintain_order=True).agg(
         pl.col(*_TIMES[:2], "thread_id", "range_id", "forward").last()
     )
-    of = ops.select(pl.exclude(*_TIMES, "direction", "ends_pass").gather(last["forward"]))
-    return last.hstack(of).with_columns(direction=pl.lit("bprop"), ends_pass=pl.lit(value=False))
+    properties = ops.select(pl.exclude(*_TIMES, "direction", "ends_pass").gather(last["forward"]))
+    return last.hstack(properties).with_columns(direction=pl.lit("bprop"), ends_pass=pl.lit(value=False))
 
 
 DIALECT = Dialect(
-    "pyprof", "PyTorch annotated by PyProf or DLProf: markers with module, op and arguments.", _recognises, _timeline,
+    "pyprof", "PyTorch annotated by PyProf or DLProf: markers with module, op and arguments.", _matches, _timeline,
     key_op="backward",
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Formats of operands, and shapes of results, of the ops whose arguments are known.
+"""Data formats of operands and shapes of results, for ops with recorded arguments.
 
-A format names the dimensions of each tensor, ``N,C,H,W;K,C,R,S``: image and filter of a convolution. Shapes of results
-follow from those of the operands and, of convolutions, from stride, padding and dilation, taken by position.
+A format names the dimensions of each tensor: ``N,C,H,W;K,C,R,S`` for the image and filter of a convolution. The shape
+of a result is derived from those of the operands and, for convolutions, from stride, padding and dilation, which are
+identified by position.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from tracekit.core.ops.markers import as_json
+from tracekit.core.ops.markers import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ _ARGUMENTS = ("op_type", "input_shapes", "parameters")
 
 
 class Formats(NamedTuple):
-    """Names of dimensions: of operands, of the result, of the parameters; "" where there are none."""
+    """Names of the dimensions of the operands, the result and the parameters; "" where they are unknown."""
 
     operands: str = ""
     result: str = ""
@@ -41,76 +42,78 @@ _PRODUCTS: dict[str, tuple[Formats, tuple[tuple[int, int], ...]]] = {
     "addbmm": (Formats("N,P;N,M;M,P", "N,P"), ((1, 0), (2, 1))),
     "baddbmm": (Formats("B,N,P;B,N,M;B,M,P", "B,N,P"), ((1, 0), (1, 1), (2, 2))),
 }
-"""Of each product the formats, and which dimension of which operand each one of the result is."""
+"""Formats of each matrix product, and the operand and dimension that each dimension of the result comes from."""
 
 
-def described(instances: pl.DataFrame) -> pl.DataFrame:
-    """Add formats and results: n rows in, n rows out in their order.
+def formats_and_results(instances: pl.DataFrame) -> pl.DataFrame:
+    """Return the formats and the shape of the result of op instances: n rows in, n rows out in their order.
 
     Args:
         instances: ``op_type``, ``input_shapes``, ``parameters`` (Categorical).
 
     Returns:
-        The three columns, ``data_format``, ``output_format``, ``parameters_format`` ("" where there is none) and
-        ``output_shapes`` (JSON, null where it does not follow).
+        The three columns, ``data_format``, ``output_format``, ``parameters_format`` ("" where unknown) and
+        ``output_shapes`` (JSON, null where it cannot be derived).
     """
-    asked = instances.select(_ARGUMENTS)
-    distinct = asked.unique(maintain_order=True)
-    made = [_described(*row) for row in distinct.cast(pl.String).iter_rows()]
+    arguments = instances.select(_ARGUMENTS)
+    distinct = arguments.unique(maintain_order=True)
+    results = [_format_strings(*row) for row in distinct.cast(pl.String).iter_rows()]
     schema = {c: pl.Categorical() for c in ("data_format", "output_format", "parameters_format", "output_shapes")}
-    known = distinct.hstack(pl.DataFrame(made, schema=schema, orient="row"))
-    return asked.join(known, on=_ARGUMENTS, how="left", maintain_order="left", nulls_equal=True)
+    lookup = distinct.hstack(pl.DataFrame(results, schema=schema, orient="row"))
+    return arguments.join(lookup, on=_ARGUMENTS, how="left", maintain_order="left", nulls_equal=True)
 
 
-def _described(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
-    operands = [s if isinstance(s, list) else [] for s in _parsed(shapes)]
-    formats, result = known_op(op_type, operands, _parsed(parameters))
-    return (*formats, as_json([result]) if result else None)
+def _format_strings(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
+    """Return the formats of an op and the shapes of its results as JSON, from arguments as JSON."""
+    operands = [s if isinstance(s, list) else [] for s in _json_list(shapes)]
+    formats, result = format_and_result(op_type, operands, _json_list(parameters))
+    return (*formats, to_json([result]) if result else None)
 
 
-def _parsed(text: str | None) -> list[Any]:
+def _json_list(text: str | None) -> list[Any]:
+    """Parse a JSON list; empty if the string is missing, invalid or another value."""
     try:
-        found = json.loads(text) if text else []
+        value = json.loads(text) if text else []
     except (ValueError, RecursionError):
         return []
-    return found if isinstance(found, list) else []
+    return value if isinstance(value, list) else []
 
 
-def known_op(op_type: str, operands: list[Shape], parameters: Sequence[Any]) -> tuple[Formats, Shape | None]:
-    """Give the formats of an op and the shape of its result; empty and None if they are not known.
+def format_and_result(op_type: str, operands: list[Shape], parameters: Sequence[Any]) -> tuple[Formats, Shape | None]:
+    """Return the formats of an op and the shape of its result; empty and None if they are unknown.
 
     Args:
-        op_type: Type of the op, ``conv2d``.
+        op_type: Type of the op, such as ``conv2d``.
         operands: Shapes of its tensors, in order.
-        parameters: Its other arguments: ``data_type`` ("" if not recorded) and ``value``.
+        parameters: Its other arguments, each with ``data_type`` ("" if not recorded) and ``value``.
     """
     try:
         if op_type in _CONVOLUTIONS:
-            return _CONVOLUTIONS[op_type], _convolved(operands, int(op_type[4]), _geometry(parameters))
+            return _CONVOLUTIONS[op_type], _convolution_shape(operands, int(op_type[4]), _geometry(parameters))
         if op_type in _PRODUCTS:
             formats, dimensions = _PRODUCTS[op_type]
             enough = len(operands) > dimensions[-1][0]
             return formats, [operands[i][j] for i, j in dimensions] if enough else None
-        named = _BY_RANK.get(op_type)
-        return named(operands) if named else (Formats(), None)
+        product = _PRODUCTS_OF_ANY_RANK.get(op_type)
+        return product(operands) if product else (Formats(), None)
     except (IndexError, TypeError):
         return Formats(), None
 
 
 def _geometry(parameters: Sequence[Any]) -> list[list[Any]]:
-    """Values of the parameters, in order; those whose type was not recorded are not numbers."""
-    known = [p if isinstance(p, dict) else {} for p in parameters]
-    return [p["value"] if p.get("data_type") and isinstance(p.get("value"), list) else [] for p in known]
+    """Return the values of the parameters, in order; empty for those without a data type, which are not numbers."""
+    objects = [p if isinstance(p, dict) else {} for p in parameters]
+    return [p["value"] if p.get("data_type") and isinstance(p.get("value"), list) else [] for p in objects]
 
 
-def _convolved(operands: list[Shape], rank: int, geometry: list[list[Any]]) -> Shape | None:
-    """Shape of a convolution's result; dimensions that are missing count as 1."""
+def _convolution_shape(operands: list[Shape], rank: int, geometry: list[list[Any]]) -> Shape | None:
+    """Return the shape of the result of a convolution; missing dimensions count as 1."""
     if len(operands) < 2:  # noqa: PLR2004 - image and filter
         return None
     image, kernel = ((s + [1] * (rank + 2))[: rank + 2] for s in operands[:2])
 
-    def parameter(which: int, dimension: int, default: int) -> int:
-        values = geometry[which] if which < len(geometry) else []
+    def parameter(index: int, dimension: int, default: int) -> int:
+        values = geometry[index] if index < len(geometry) else []
         value = values[dimension] if dimension < len(values) else default
         return value if isinstance(value, int) else default
 
@@ -122,6 +125,7 @@ def _convolved(operands: list[Shape], rank: int, geometry: list[list[Any]]) -> S
 
 
 def _linear(operands: list[Shape]) -> tuple[Formats, Shape | None]:
+    """Return the formats and the shape of the result of a linear layer."""
     more = "*," if operands and len(operands[0]) > 2 else ""  # noqa: PLR2004 - a matrix
     formats = Formats(f"N,{more}K;M,K", f"N,{more}M")
     if len(operands) < 2:  # noqa: PLR2004 - input and weight
@@ -130,6 +134,7 @@ def _linear(operands: list[Shape]) -> tuple[Formats, Shape | None]:
 
 
 def _matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
+    """Return the formats and the shape of the result of a matrix product with broadcasting."""
     left, right = [*operands, [0, 0], [0, 0]][:2]
     rank = max(len(left), len(right))
 
@@ -147,7 +152,7 @@ def _matmul(operands: list[Shape]) -> tuple[Formats, Shape | None]:
     return formats, [*outer[: max(rank - 2, 0)], left[-2] if len(left) > 1 else left[0], right[-1]]
 
 
-_BY_RANK: dict[str, Callable[[list[Shape]], tuple[Formats, Shape | None]]] = {
+_PRODUCTS_OF_ANY_RANK: dict[str, Callable[[list[Shape]], tuple[Formats, Shape | None]]] = {
     "linear": _linear,
     "matmul": _matmul,
     "__matmul__": _matmul,

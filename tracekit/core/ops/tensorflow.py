@@ -1,7 +1,7 @@
-"""TensorFlow's ranges (domain ``tensorflow-core``, of NVIDIA's builds): ``Conv2D: conv1/Conv2D``, op type and op name.
+"""TensorFlow's ranges in NVIDIA's builds (domain ``tensorflow-core``): ``Conv2D: conv1/Conv2D``, op type and op name.
 
-The name is a path in TensorFlow's graph and names an op wherever it runs. A text without type is a range of the user,
-of type ``CustomNVTX`` as DLProf called it.
+The op name is a path in TensorFlow's graph, which identifies the op wherever it runs. A range without an op type is one
+of the user; its type is ``CustomNVTX``, as in DLProf.
 """
 
 from __future__ import annotations
@@ -9,28 +9,28 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.ops import domains
-from tracekit.core.ops.dialect import Capture, Dialect, Timeline, instances
+from tracekit.core.ops.dialect import Capture, Dialect, Timeline, timeline_instances
 
 DOMAIN = "tensorflow-core"
 CUSTOM = "CustomNVTX"
 _OP = r"(?s)^([^:\s{]+): (.+)$"
 
 
-def _recognises(texts: pl.DataFrame) -> bool:
+def _matches(texts: pl.DataFrame) -> bool:
     return bool(texts.select((pl.col("domain") == DOMAIN).any()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
-    found = domains.timeline(capture, DOMAIN, _parsed(domains.texts_of(capture, DOMAIN)), rooted=False)
-    crossing = _start_end(capture)
-    if not crossing.height:
-        return found
-    whole = pl.concat([found.instances, instances(crossing)])
-    return Timeline(instances(whole), tree=found.tree)
+    timeline = domains.timeline(capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)), rooted=False)
+    start_end = _start_end_ops(capture)
+    if not start_end.height:
+        return timeline
+    rows = pl.concat([timeline.instances, timeline_instances(start_end)])
+    return Timeline(timeline_instances(rows), tree=timeline.tree)
 
 
-def _parsed(texts: pl.DataFrame) -> pl.DataFrame:
-    """Take texts apart: n rows in, n rows out, as ``domains.timeline`` wants them."""
+def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
+    """Parse distinct names of ranges into the columns that ``domains.timeline`` needs: n rows in, n rows out."""
     text = pl.col("text")
     return texts.select(
         "text",
@@ -40,9 +40,9 @@ def _parsed(texts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _start_end(capture: Capture) -> pl.DataFrame:
-    """Make instances of ops that begin on one thread and may end on another: they have no place in the nest."""
-    wanted = (pl.col("kind") == "start_end") & (pl.col("domain") == DOMAIN)
+def _start_end_ops(capture: Capture) -> pl.DataFrame:
+    """Return the ops of start/end ranges, which may end on another thread and therefore have no parent."""
+    is_op = (pl.col("kind") == "start_end") & (pl.col("domain") == DOMAIN)
     columns = [
         "start_ns",
         "end_ns",
@@ -51,12 +51,12 @@ def _start_end(capture: Capture) -> pl.DataFrame:
         "range_id",
         pl.col("name").cast(pl.String).alias("text"),
     ]
-    ranges = capture.frames("nvtx_ranges").filter(wanted).select(columns).collect()
-    parsed = _parsed(ranges.select("text").drop_nulls().unique(maintain_order=True))
+    ranges = capture.frames("nvtx_ranges").filter(is_op).select(columns).collect()
+    parsed = _parsed_names(ranges.select("text").drop_nulls().unique(maintain_order=True))
     named = ranges.join(parsed, on="text", maintain_order="left")
     times = ["start_ns", "process_id", "thread_id", "range_id"]
     ends = pl.col("end_ns").fill_null(capture.last_ns)
     return named.select(*times, ends, op_name="label", op_type="type")
 
 
-DIALECT = Dialect("tensorflow", "TensorFlow's ops, of NVIDIA's builds.", _recognises, _timeline)
+DIALECT = Dialect("tensorflow", "TensorFlow ops, in NVIDIA's builds.", _matches, _timeline)

@@ -1,8 +1,7 @@
 """TensorRT's ranges (domain ``TensorRT``): an execution context around layers.
 
-Layers are called after the network, ``/layer1/conv1/Conv``, and layers that TensorRT made one after all of their
-parts, ``/layer1/conv1/Conv + /layer1/relu/Relu``. Such a layer has its place where its first part has it, and the names
-of all.
+Layers are named after the network, ``/layer1/conv1/Conv``. The name of a layer that TensorRT fused lists all original
+layers, ``/layer1/conv1/Conv + /layer1/relu/Relu``; its path is that of the first one.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ _FOLDERS = r"[^\s+,()\[\]{}]*/"
 _TYPE = r"^\W*((?:\w+::)?\w+?)(?:_\d+)?(?:_clone_\d+)?(?:[^\w:]|$)"
 
 
-def _recognises(texts: pl.DataFrame) -> bool:
+def _matches(texts: pl.DataFrame) -> bool:
     return bool(texts.select((pl.col("domain") == DOMAIN).any()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
-    return domains.timeline(capture, DOMAIN, _parsed(domains.texts_of(capture, DOMAIN)))
+    return domains.timeline(capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)))
 
 
-def _parsed(texts: pl.DataFrame) -> pl.DataFrame:
-    """Take texts apart: n rows in, n rows out, as ``domains.timeline`` wants them."""
+def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
+    """Parse distinct names of ranges into the columns that ``domains.timeline`` needs: n rows in, n rows out."""
     text = pl.col("text")
     parts = text.str.replace_all("...", " ... ", literal=True)
     folder = parts.str.extract(_FOLDER).str.strip_chars("/")
@@ -44,4 +43,4 @@ def _parsed(texts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-DIALECT = Dialect("tensorrt", "TensorRT's layers in their execution context.", _recognises, _timeline)
+DIALECT = Dialect("tensorrt", "TensorRT layers in their execution context.", _matches, _timeline)

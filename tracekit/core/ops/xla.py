@@ -1,8 +1,8 @@
 """XLA's ranges (domain ``TSL``), of JAX and TensorFlow: ``Thunk:#name=jit(step)/encoder/dot_general,hlo_op=fusion.2#``.
 
-A thunk runs one operation of the compiled program. Its op is called after the program (``hlo_module``), the scopes of
-the source (``jax.named_scope``) and the operation; what differentiation put around scopes, ``transpose(jvp(encoder))``,
-is the direction and not part of the path.
+A thunk runs one operation of the compiled program. The path of its op consists of the program (``hlo_module``), the
+scopes of the source (``jax.named_scope``) and the operation. Wrappers that differentiation puts around scopes,
+``transpose(jvp(encoder))``, give the direction and are not part of the path.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _DEEPEST = 4
 _NUMBER = r"(?:[._]\d+)+$"
 
 
-def _recognises(texts: pl.DataFrame) -> bool:
-    found = (pl.col("domain") == DOMAIN) & pl.col("text").str.contains(_MODULE + "|" + _THUNK)
-    return bool(texts.select(found.any()).item())
+def _matches(texts: pl.DataFrame) -> bool:
+    is_xla = (pl.col("domain") == DOMAIN) & pl.col("text").str.contains(_MODULE + "|" + _THUNK)
+    return bool(texts.select(is_xla.any()).item())
 
 
 def _timeline(capture: Capture) -> Timeline:
-    return domains.timeline(capture, DOMAIN, _parsed(domains.texts_of(capture, DOMAIN)))
+    return domains.timeline(capture, DOMAIN, _parsed_names(domains.domain_texts(capture, DOMAIN)))
 
 
-def _parsed(texts: pl.DataFrame) -> pl.DataFrame:
-    """Take texts apart: n rows in, n rows out, as ``domains.timeline`` wants them."""
+def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
+    """Parse distinct names of ranges into the columns that ``domains.timeline`` needs: n rows in, n rows out."""
     text = pl.col("text")
     name, op = text.str.extract(_NAME).fill_null(""), text.str.extract(r"[#,]hlo_op=([^,#]+)")
     scope = name.str.replace(_ROOT, "")
@@ -41,14 +41,14 @@ def _parsed(texts: pl.DataFrame) -> pl.DataFrame:
     kind = pl.coalesce(op, scope.str.extract(r"([^/]+)$"), pl.lit("thunk"))
     path = pl.concat_str(pl.when(scope != "").then(scope), op, separator="/", ignore_nulls=True)
     thunk = text.str.contains(_THUNK)
-    back = pl.when(name.str.contains("transpose(", literal=True)).then(pl.lit("bprop"))
+    direction = pl.when(name.str.contains("transpose(", literal=True)).then(pl.lit("bprop"))
     return texts.select(
         "text",
         label=pl.when(thunk).then(pl.when(path != "").then(path).otherwise(kind)),
         scope=pl.coalesce(text.str.extract(r"[#,]hlo_module=([^,#]+)"), text.str.extract(r"^(\w+):#")),
         type=kind.str.replace(_NUMBER, ""),
-        direction=back.when(name.str.contains("jvp(", literal=True)).then(pl.lit("fprop")),
+        direction=direction.when(name.str.contains("jvp(", literal=True)).then(pl.lit("fprop")),
     )
 
 
-DIALECT = Dialect("xla", "XLA's ranges of JAX and TensorFlow: program, scopes, operation.", _recognises, _timeline)
+DIALECT = Dialect("xla", "XLA's ranges in JAX and TensorFlow: program, scopes, operation.", _matches, _timeline)

@@ -29,7 +29,7 @@ def advise(request: Request) -> pl.LazyFrame:
     """What could be faster: one finding per row, with evidence and advice."""
     from tracekit.core.rollup import Rollup
 
-    return _findings(Rollup.of(request.frames)).lazy()
+    return _findings(Rollup.from_frames(request.frames)).lazy()
 
 
 def advise_rollup(rollup: Rollup) -> ReportTable:

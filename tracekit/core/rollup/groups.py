@@ -1,15 +1,15 @@
-"""Group nodes: the inner nodes of the tree of op names, with the totals of what is below them.
+"""Group nodes: the inner nodes of the tree of op names, with totals of the ops below them.
 
-Metrics of a group have one value an aggregated iteration in which it has instances. CPU, API time and CPU overhead are
-sums over its instances. GPU time is, device by device, how long anything of the group ran; GPU idle how long a stretch
-from the first to the last activity of one of its instances was open and nothing of the group ran.
+A metric of a group has one value per aggregated iteration in which the group has instances. CPU time, API time and CPU
+overhead are sums over its instances. GPU time is the time in which any activity of the group runs, summed over devices.
+GPU idle time is the time between the first and last activity of an instance in which no activity of the group runs.
 
-What other threads ran during a step of the loop lies below that step (``grafts``). A scope has a group for each
-direction of the ops in it, the whole model one for all. DLProf moves nothing, knows no directions, and takes every "/"
-in the name of an op for a level; ``Style`` says which is meant.
+Ops that other threads ran during a step of the loop are placed below that step (``other_threads``). A scope has a group
+per direction of its ops, the root has one for all. In the style of DLProf, nothing is moved, directions are ignored,
+and every "/" in the name of an op separates levels.
 
-Sums and unions are made from the deepest level upwards: those of a group are those of the groups and ops right below
-it, so that what is held at a time is in proportion to groups and ops.
+Sums and unions are computed from the deepest level upwards: those of a group follow from those of its child groups and
+ops, so that memory is proportional to the number of groups and ops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.rollup import grafts, statistics
+from tracekit.core.rollup import other_threads, statistics
 from tracekit.core.rollup.measures import METRICS
 from tracekit.core.trees import Tree
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Style = Literal["extended", "dlprof"]
 _SUMMED = ("cpu", "api", "overhead")
 _COUNTED = ("op_count", "instance_count", "eligible_count", "uses_tc_count")
-_LENGTH = (pl.col("end_ns") - pl.col("start_ns")).sum()
+_DURATION = (pl.col("end_ns") - pl.col("start_ns")).sum()
 _GROUP = ["node", "direction"]
 _CELL = [*_GROUP, "iteration"]
 _DIRECTIONS = {"fprop": 1, "bprop": 2}
@@ -43,106 +43,113 @@ _DIRECTIONS = {"fprop": 1, "bprop": 2}
 def groups(
     measures: Measures, iterations: Iterations, devices: pl.Series, ops: pl.DataFrame, style: Style = "extended"
 ) -> pl.DataFrame:
-    """Sum up groups.
+    """Aggregate ops by group.
 
     Args:
-        measures: The ops, measured.
+        measures: Times of the ops.
         iterations: The iterations.
         devices: Devices that count for GPU time.
-        ops: One row an op: ``count`` (instances that are aggregated), ``eligible``, ``uses_tc``.
+        ops: One row per op: ``count`` (of aggregated instances), ``eligible``, ``uses_tc``.
         style: Whether groups are those of DLProf.
 
     Returns:
-        One row a group in order of its path (by bytes) and direction, the whole model (``path`` "") first: ``path``,
+        One row per group in order of its path (by bytes) and direction, the root (``path`` "") first: ``path``,
         ``level``, ``direction``, ``parent`` (row of this frame), ``op_count``, ``instance_count``, ``eligible_count``,
         ``uses_tc_count``, and the statistics of ``METRICS``.
     """
-    tree, of = placed(measures.ops, style, iterations.key)
-    iteration = iterations.of(measures.ops.instances)
-    active = ops.select(
+    tree, group = op_groups(measures.ops, style, iterations.key)
+    iteration = iterations.instance_iterations(measures.ops.instances)
+    counts = ops.select(
         op_count=pl.lit(1, pl.Int64),
         instance_count=pl.col("count"),
         eligible_count=(pl.col("eligible") & (pl.col("count") > 0)).cast(pl.Int64),
         uses_tc_count=pl.col("uses_tc").cast(pl.Int64),
     )
-    counted = pl.concat(from_below(tree, of.hstack(active), _sum(_GROUP, _COUNTED)))
-    work = _Work(tree, of.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration))
-    found = statistics.by(work.cells(measures, devices), _GROUP, METRICS)
-    whole = counted.join(found, on=_GROUP, how="left").with_columns(statistics.blank(METRICS))
-    return _described(tree, whole)
+    counts = pl.concat(aggregate_upwards(tree, group.hstack(counts), _summing(_GROUP, _COUNTED)))
+    instance_group = group.select(pl.all().gather(measures.instances["op"]))
+    instances = _GroupedInstances(tree, instance_group.with_columns(iteration=iteration))
+    metrics = statistics.summarize(instances.metrics(measures, devices), _GROUP, METRICS)
+    rows = counts.join(metrics, on=_GROUP, how="left").with_columns(statistics.zero_where_missing(METRICS))
+    return _with_paths(tree, rows)
 
 
-def placed(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
-    """Find the group that each op lies in.
+def op_groups(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
+    """Return the group of each op.
+
+    Args:
+        ops: The ops.
+        style: Whether groups are those of DLProf.
+        key: Name of the key op.
 
     Returns:
-        The tree, and one row an op: ``node`` (of the tree) and ``direction`` (its number, 0 for none).
+        The tree, and one row per op: ``node`` (of the tree) and ``direction`` (its number, 0 for none).
     """
     rows, tree = ops.ops, Tree.root()
     name = rows["op_name"].cast(pl.String)
     if style == "dlprof":
-        tree, node = tree.grown(pl.zeros(rows.height, pl.Int64, eager=True), name)
+        tree, node = tree.with_names(pl.zeros(rows.height, pl.Int64, eager=True), name)
         direction = pl.zeros(rows.height, pl.Int64, eager=True)
     else:
-        flat = rows["node"].is_null()
-        split = name.filter(flat)
-        tree, grown = (ops.timeline.tree or tree).grown(pl.zeros(len(split), pl.Int64, eager=True), split)
-        tree, node = grafts.below_steps(ops, key, tree, rows["node"].scatter(flat.arg_true(), grown))
+        has_no_node = rows["node"].is_null()
+        names = name.filter(has_no_node)
+        tree, nodes = (ops.timeline.tree or tree).with_names(pl.zeros(len(names), pl.Int64, eager=True), names)
+        tree, node = other_threads.below_steps(ops, key, tree, rows["node"].scatter(has_no_node.arg_true(), nodes))
         direction = rows["direction"].cast(pl.String).replace_strict(_DIRECTIONS, default=0, return_dtype=pl.Int64)
     group = tree.nodes["up"].gather(node).fill_null(0)
     at_root = group == 0
     return tree, pl.DataFrame({"node": group, "direction": direction.zip_with(~at_root, direction * 0)})
 
 
-def from_below(
-    tree: Tree, rows: pl.DataFrame, merged: Callable[[pl.DataFrame], pl.DataFrame]
+def aggregate_upwards(
+    tree: Tree, rows: pl.DataFrame, aggregate: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> Iterator[pl.DataFrame]:
-    """Merge what lies right in each group with what lies in the groups below it.
+    """Aggregate the rows of each group with those of the groups below it.
 
     Args:
         tree: The tree.
         rows: Columns of ``_GROUP`` and others.
-        merged: Merges rows of the same group.
+        aggregate: Aggregates rows by group.
 
     Yields:
-        The merged rows of the groups of a level, from the deepest level to the root.
+        The aggregated rows of the groups of a level, from the deepest level to the root.
     """
-    levels = rows.with_columns(_level=tree.nodes["level"].gather(rows["node"]))
-    of_level = levels.partition_by("_level", as_dict=True, include_key=False)
+    rows_with_level = rows.with_columns(_level=tree.nodes["level"].gather(rows["node"]))
+    by_level = rows_with_level.partition_by("_level", as_dict=True, include_key=False)
     below = rows.clear()
-    for level in range(max((n for (n,) in of_level), default=0), -1, -1):
-        here = merged(pl.concat([of_level.pop((level,), rows.clear()), below]))
+    for level in range(max((n for (n,) in by_level), default=0), -1, -1):
+        here = aggregate(pl.concat([by_level.pop((level,), rows.clear()), below]))
         yield here
         below = here.with_columns(node=tree.nodes["up"].gather(here["node"]))
         below = below.with_columns(direction=0) if level == 1 else below
         below = below.cast({"direction": pl.Int64})
 
 
-def _sum(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _summing(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Return a function that sums some columns by key."""
     return lambda rows: rows.group_by(keys).agg(pl.col(values).sum())
 
 
-def _described(tree: Tree, whole: pl.DataFrame) -> pl.DataFrame:
-    """Add paths, levels, directions and parents, and put groups in order."""
-    paths = tree.paths(wanted=whole["node"])
-    path, level, up = (s.gather(whole["node"]) for s in (paths, tree.nodes["level"], tree.nodes["up"]))
-    named = {number: name for name, number in _DIRECTIONS.items()}
-    rows = whole.with_columns(
+def _with_paths(tree: Tree, groups: pl.DataFrame) -> pl.DataFrame:
+    """Add paths, levels, directions and parents, and sort the groups."""
+    paths = tree.paths(nodes=groups["node"])
+    path, level, up = (s.gather(groups["node"]) for s in (paths, tree.nodes["level"], tree.nodes["up"]))
+    direction_names = {number: name for name, number in _DIRECTIONS.items()}
+    rows = groups.with_columns(
         path=pl.when(level > 0).then(path + "/").otherwise(pl.lit("")),
         level=level,
         up=up,
         upper=pl.when(level > 1).then("direction").otherwise(pl.lit(0, pl.Int64)),
     ).sort("path", "direction", "node")
-    places = rows.select(up="node", upper="direction", parent=pl.int_range(pl.len()))
-    rows = rows.join(places, on=["up", "upper"], how="left", maintain_order="left")
-    direction = pl.col("direction").replace_strict(named, default=None, return_dtype=pl.String)
+    parents = rows.select(up="node", upper="direction", parent=pl.int_range(pl.len()))
+    rows = rows.join(parents, on=["up", "upper"], how="left", maintain_order="left")
+    direction = pl.col("direction").replace_strict(direction_names, default=None, return_dtype=pl.String)
     first = ["path", "level", "direction", "parent", *_COUNTED]
     return rows.with_columns(direction=direction).select(*first, pl.exclude(*first, *_GROUP, "up", "upper"))
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """The instances of ops with the group that each lies in.
+class _GroupedInstances:
+    """The op instances with their groups.
 
     Attributes:
         tree: The tree of groups.
@@ -152,21 +159,29 @@ class _Work:
     tree: Tree
     instances: pl.DataFrame
 
-    def cells(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
-        """Measure each group in each iteration: columns of ``_CELL`` and ``METRICS``."""
+    def metrics(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
+        """Return the metrics of each group in each iteration: columns of ``_CELL`` and ``METRICS``."""
         rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
-        summing = _sum(_CELL, _SUMMED)
-        summed = pl.concat(from_below(self.tree, summing(rows), summing))
-        work, spans = (self.lengths(s, devices, n) for s, n in ((measures.busy, "gpu"), (measures.spans, "span")))
-        both = summed.join(work, on=_CELL, how="left").join(spans, on=_CELL, how="left")
-        both = both.with_columns(pl.col("gpu", "span").fill_null(0))
-        return both.select(*_CELL, *_SUMMED, "gpu", idle=pl.col("span") - pl.col("gpu"))
+        summing = _summing(_CELL, _SUMMED)
+        sums = pl.concat(aggregate_upwards(self.tree, summing(rows), summing))
+        gpu = self.union_durations(measures.gpu_busy, devices, "gpu")
+        extent = self.union_durations(measures.gpu_extents, devices, "extent")
+        rows = sums.join(gpu, on=_CELL, how="left").join(extent, on=_CELL, how="left")
+        rows = rows.with_columns(pl.col("gpu", "extent").fill_null(0))
+        return rows.select(*_CELL, *_SUMMED, "gpu", idle=pl.col("extent") - pl.col("gpu"))
 
-    def lengths(self, stretches: pl.DataFrame, devices: pl.Series, name: str) -> pl.DataFrame:
-        """Measure the unions of stretches by group and iteration, summed over devices: ``_CELL`` and ``name``."""
-        known = stretches.filter(pl.col("device_id").is_in(devices.implode()))
-        rows = self.instances.select(pl.all().gather(known["instance"])).hstack(known.drop("instance"))
+    def union_durations(self, gpu_intervals: pl.DataFrame, devices: pl.Series, name: str) -> pl.DataFrame:
+        """Measure the unions of intervals by group and iteration, summed over devices: ``_CELL`` and ``name``.
+
+        Args:
+            gpu_intervals: ``instance``, ``device_id``, ``start_ns``, ``end_ns``.
+            devices: Devices that count.
+            name: Name of the column of durations.
+        """
+        on_devices = gpu_intervals.filter(pl.col("device_id").is_in(devices.implode()))
+        instance_cells = self.instances.select(pl.all().gather(on_devices["instance"]))
+        rows = instance_cells.hstack(on_devices.drop("instance"))
         by = [*_CELL, "device_id"]
         rows = rows.drop_nulls("iteration").select(*by, "start_ns", "end_ns")
-        levels = from_below(self.tree, rows, lambda some: intervals.merge(some, by=by))
-        return pl.concat([level.group_by(_CELL).agg(_LENGTH.alias(name)) for level in levels])
+        levels = aggregate_upwards(self.tree, rows, lambda batch: intervals.merge(batch, by=by))
+        return pl.concat([level.group_by(_CELL).agg(_DURATION.alias(name)) for level in levels])

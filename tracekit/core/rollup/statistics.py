@@ -1,4 +1,4 @@
-"""Count, greatest, least, sum and average of metrics by group."""
+"""Count, maximum, minimum and sum of metrics by group."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 STATISTICS = ("count", "max", "min", "sum")
 
 
-def by(frame: pl.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> pl.DataFrame:
-    """Summarise metrics: n rows in, one row a group out.
+def summarize(frame: pl.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> pl.DataFrame:
+    """Summarise metrics by group: n rows in, one row per group out.
 
     Returns:
         ``keys`` and for each metric ``{metric}_count``, ``_max``, ``_min``, ``_sum``.
     """
-    return frame.group_by(keys, maintain_order=True).agg(of(metrics))
+    return frame.group_by(keys, maintain_order=True).agg(summaries(metrics))
 
 
-def of(metrics: Sequence[str]) -> list[pl.Expr]:
-    """Expressions that summarise metrics within a group; nulls do not count."""
-    made = []
+def summaries(metrics: Sequence[str]) -> list[pl.Expr]:
+    """Return expressions that summarise metrics within a group; nulls do not count."""
+    expressions = []
     for metric in metrics:
         value = pl.col(metric)
-        found = value.count().cast(pl.Int64), value.max(), value.min(), value.sum()
-        made += [e.alias(f"{metric}_{s}") for s, e in zip(STATISTICS, found, strict=True)]
-    return made
+        statistics = value.count().cast(pl.Int64), value.max(), value.min(), value.sum()
+        expressions += [e.alias(f"{metric}_{s}") for s, e in zip(STATISTICS, statistics, strict=True)]
+    return expressions
 
 
-def blank(metrics: Sequence[str]) -> list[pl.Expr]:
-    """Expressions that put 0 where a group had no values."""
+def zero_where_missing(metrics: Sequence[str]) -> list[pl.Expr]:
+    """Return expressions that replace missing statistics by 0."""
     return [pl.col(f"{m}_{s}").fill_null(0) for m in metrics for s in STATISTICS]

@@ -1,4 +1,4 @@
-"""The declared tables that a roll-up makes: ``ops``, ``op_instances``, ``iterations``, ``group_nodes``."""
+"""The declared tables of a roll-up: ``ops``, ``op_instances``, ``iterations``, ``group_nodes``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOTALS = {
     "gpu_idle_ns": "idle",
 }
 _SUPPORT = {0: "eligible", 2: "maybe", 3: "not eligible"}
-_SPENT_IN = (
+_PART_COLUMNS = (
     *("in_tensor_core_kernels_ns", "in_other_kernels_ns", "in_memory_ops_ns", "in_dataloader_ns", "in_io_ns"),
     *("in_cpu_ns", "in_nothing_ns"),
 )
@@ -41,14 +41,14 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "osrt_calls": (*THREAD, *_TIMES, "name"),
     "devices": ("device_id", "name"),
 }
-"""Columns that every roll-up reads, by table."""
+"""Columns that a roll-up reads, by table."""
 
 
 def ops(rollup: Rollup) -> pl.DataFrame:
-    """Make ``ops``."""
+    """Return the table ``ops`` of a roll-up."""
     return rollup.ops.select(
         *["op_id", "op_name", "op_type", "direction"],
-        *_absent_if_empty("data_type", "stack_trace"),
+        *_null_if_empty("data_type", "stack_trace"),
         **{n: pl.col(f"{m}_sum") for n, m in _TOTALS.items()},
         is_associated="associated",
         tensor_core_support=pl.col("support").replace_strict(_SUPPORT, return_dtype=pl.String),
@@ -59,46 +59,46 @@ def ops(rollup: Rollup) -> pl.DataFrame:
 
 
 def op_instances(rollup: Rollup) -> pl.DataFrame:
-    """Make ``op_instances``."""
-    found = rollup.measures.instances
+    """Return the table ``op_instances`` of a roll-up."""
+    instances = rollup.measures.instances
     number = pl.int_range(pl.len())
-    ran = rollup.measures.calls.filter(pl.col("kind") == "kernel").group_by("instance").len("kernel_count")
-    kernels = found.select(instance=number).join(ran, on="instance", how="left", maintain_order="left")
-    return found.select(
+    counts = rollup.measures.calls.filter(pl.col("kind") == "kernel").group_by("instance").len("kernel_count")
+    kernels = instances.select(instance=number).join(counts, on="instance", how="left", maintain_order="left")
+    return instances.select(
         *[*_TIMES, *THREAD, "op_name", "range_id", "sequence_number", "input_names", "input_shapes", "parameters"],
         op_instance_id=number,
-        op_id=rollup.ops["op_id"].gather(found["op"]),
+        op_id=rollup.ops["op_id"].gather(instances["op"]),
         iteration=rollup.iteration,
         parent_id="parent",
         forward_id="forward",
-        output_shapes=rollup.measures.described["output_shapes"],
+        output_shapes=rollup.measures.formats["output_shapes"],
         kernel_count=kernels["kernel_count"].fill_null(0),
         **{n: pl.col(m) for n, m in _TOTALS.items()},
     )
 
 
 def iterations(rollup: Rollup) -> pl.DataFrame:
-    """Make ``iterations``."""
-    counted = {
+    """Return the table ``iterations`` of a roll-up."""
+    counts = {
         "kernel_count": "kernel_count",
         "tensor_core_kernel_count": "tc_count",
         "kernel_time_ns": "gpu_time",
         "tensor_core_kernel_time_ns": "tc_time",
     }
-    spent = rollup.breakdown.group_by("iteration").agg(pl.col(PARTS).sum() // pl.len().cast(pl.Int64))
-    found = rollup.iterations.frame.join(rollup.kernels_by_iteration, on="iteration", how="left", maintain_order="left")
-    found = found.join(spent, on="iteration", how="left", maintain_order="left")
-    return found.select(
+    parts = rollup.breakdown.group_by("iteration").agg(pl.col(PARTS).sum() // pl.len().cast(pl.Int64))
+    rows = rollup.iterations.frame.join(rollup.kernels_by_iteration, on="iteration", how="left", maintain_order="left")
+    rows = rows.join(parts, on="iteration", how="left", maintain_order="left")
+    return rows.select(
         *["iteration", *_TIMES],
-        key_op=pl.lit(rollup.iterations.key if rollup.iterations.found else None, pl.String),
+        key_op=pl.lit(rollup.iterations.key if rollup.iterations.has_key_op else None, pl.String),
         is_aggregated="aggregated",
-        **{n: pl.col(c).fill_null(0) for n, c in counted.items()},
-        **{n: pl.col(p) for n, p in zip(_SPENT_IN, PARTS, strict=True)},
+        **{n: pl.col(c).fill_null(0) for n, c in counts.items()},
+        **{n: pl.col(p) for n, p in zip(_PART_COLUMNS, PARTS, strict=True)},
     )
 
 
 def group_nodes(rollup: Rollup) -> pl.DataFrame:
-    """Make ``group_nodes``."""
+    """Return the table ``group_nodes`` of a roll-up."""
     return rollup.groups.select(
         *["path", "level", "direction", "op_count", "instance_count"],
         group_node_id=pl.int_range(pl.len()),
@@ -110,15 +110,15 @@ def group_nodes(rollup: Rollup) -> pl.DataFrame:
     )
 
 
-def of_activities(rollup: Rollup, table: str) -> pl.DataFrame:
-    """Say to which op each activity of a GPU belongs: n rows of ``kernels``, ``memcpys``, … in, n rows out."""
+def activity_ops(rollup: Rollup, table: str) -> pl.DataFrame:
+    """Return the op of each activity: n rows of a table such as ``kernels`` in, n rows out."""
     calls, ops = rollup.measures.calls, rollup.measures.ops
-    mine = calls.filter(pl.col("kind") == _KINDS[table])
+    activities = calls.filter(pl.col("kind") == _KINDS[table])
     rows = ops.frames(table).select(pl.len()).collect().item()
-    instance = pl.repeat(None, rows, dtype=pl.Int64, eager=True).scatter(mine["activity"], mine["instance"])
+    instance = pl.repeat(None, rows, dtype=pl.Int64, eager=True).scatter(activities["activity"], activities["instance"])
     op = ops.instances["op"].gather(instance)
-    of = ops.ops.select(pl.col("op_id", "op_name", "direction").gather(op))
-    return of.with_columns(op_instance_id=instance, iteration=rollup.iteration.gather(instance))
+    rows = ops.ops.select(pl.col("op_id", "op_name", "direction").gather(op))
+    return rows.with_columns(op_instance_id=instance, iteration=rollup.iteration.gather(instance))
 
 
 TABLES: Mapping[str, Callable[[Rollup], pl.DataFrame]] = {
@@ -129,5 +129,6 @@ TABLES: Mapping[str, Callable[[Rollup], pl.DataFrame]] = {
 }
 
 
-def _absent_if_empty(*columns: str) -> list[pl.Expr]:
+def _null_if_empty(*columns: str) -> list[pl.Expr]:
+    """Return expressions for columns with null instead of the empty string."""
     return [pl.when(pl.col(c).cast(pl.String) != "").then(pl.col(c)).alias(c) for c in columns]

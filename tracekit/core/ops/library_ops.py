@@ -1,4 +1,4 @@
-"""Ops that stand in a capture of any framework: file reads and writes, the steps of DALI, the calls of NCCL."""
+"""Ops that occur beside those of any framework: file reads and writes, steps of DALI, calls of NCCL."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ _DALI = {
 _COLUMNS = ("start_ns", "end_ns", "process_id", "thread_id", "range_id", "op_name", "op_type")
 
 
-def guests(capture: Capture) -> pl.DataFrame:
-    """Find the guests of a capture.
+def library_ops(capture: Capture) -> pl.DataFrame:
+    """Return the calls of files, DALI and NCCL in a capture.
 
     Returns:
-        One row a call: ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``range_id`` (null of file calls),
+        One row per call: ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``range_id`` (null of file calls),
         ``op_name`` (``IO/fread``, ``DALI/RunCPU``, ``NCCL/ncclAllReduce``), ``op_type`` (``IO``, ``DALI``, ``NCCL``).
     """
-    dali = _of_domain(capture, "DALI").with_columns(op_name=pl.col("text").replace_strict(_DALI, default=None))
-    nccl = _of_domain(capture, "NCCL").with_columns(op_name="NCCL/" + pl.col("text"))
+    dali = _ranges_of_domain(capture, "DALI").with_columns(op_name=pl.col("text").replace_strict(_DALI, default=None))
+    nccl = _ranges_of_domain(capture, "NCCL").with_columns(op_name="NCCL/" + pl.col("text"))
     named = [f.drop_nulls("op_name").select(_COLUMNS) for f in (nccl, dali)]
     return pl.concat([*named, _file_calls(capture)])
 
 
-def _of_domain(capture: Capture, domain: str) -> pl.DataFrame:
+def _ranges_of_domain(capture: Capture, domain: str) -> pl.DataFrame:
+    """Return the push/pop ranges of a domain, with the domain as ``op_type``."""
     ranges = capture.ranges.filter(pl.col("domain") == domain)
     return ranges.with_columns(pl.col("text").cast(pl.String), op_type=pl.lit(domain))
 
 
 def _file_calls(capture: Capture) -> pl.DataFrame:
+    """Return the calls that read or write files."""
     columns = ["start_ns", "end_ns", "process_id", "thread_id"]
     calls = capture.frames("osrt_calls").filter(pl.col("name").cast(pl.String).is_in(_IO))
     named = calls.select(

@@ -1,0 +1,82 @@
+"""Move ops that other threads ran during a step of the loop below that step.
+
+PyTorch runs the backward pass, and communication between GPUs in it, on threads of its own, on which no range of the
+step is open. In the tree of groups, ops that ran on other threads while a step was open are placed below the step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.forests import roots
+from tracekit.core.intervals.axis import where
+from tracekit.core.ops.attach import last_containers
+
+if TYPE_CHECKING:
+    from tracekit.core.ops import Ops
+    from tracekit.core.trees import Tree
+
+STEP = " *"
+_THREAD = ["process_id", "thread_id"]
+
+
+def below_steps(ops: Ops, key: str, tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
+    """Place ops of other threads below the step in which they ran.
+
+    Args:
+        ops: The ops.
+        key: Name of the key op; it is a step if it is an outermost range with a numbered name.
+        tree: The tree of op names.
+        nodes: Node of each op.
+
+    Returns:
+        The tree with added nodes, and the node of each op in it.
+    """
+    rows = ops.ops.select(pl.col("op_name").cast(pl.String)).with_row_index("op")
+    step = rows.filter((pl.col("op_name") == key) & pl.col("op_name").str.ends_with(STEP))["op"].to_list()
+    if not step or tree.nodes["level"][nodes[step[0]]] != 1:
+        return tree, nodes
+    moved = _ops_on_other_threads(ops, step[0])
+    moved = moved.filter(_outermost(tree, nodes.gather(moved)) != nodes[step[0]])
+    tree, copies = _copy_below(tree, nodes.gather(moved), nodes[step[0]])
+    return tree, nodes.scatter(moved, copies)
+
+
+def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
+    """Return the ops most of whose instances started on another thread of the process while a step was open."""
+    instances = ops.instances.select("op", *_THREAD, "start_ns", "end_ns")
+    steps = instances.filter(pl.col("op") == step)
+    starts = instances.with_columns(end_ns="start_ns")
+    during_step = last_containers(starts, steps, by=_THREAD[:1]).is_not_null()
+    same_thread = instances.select(_THREAD).with_row_index("row").join(steps, on=_THREAD, how="semi")["row"]
+    inside = during_step & ~pl.int_range(pl.len()).is_in(same_thread.implode())
+    return (
+        instances.select("op", inside=inside)
+        .group_by("op")
+        .agg(pl.col("inside").mean())
+        .filter(pl.col("inside") > 1 / 2)["op"]
+        .sort()
+    )
+
+
+def _outermost(tree: Tree, nodes: pl.Series) -> pl.Series:
+    """Return the ancestor of each node at the first level."""
+    return roots(where(tree.nodes["level"] > 1, tree.nodes["up"])).gather(nodes)
+
+
+def _copy_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:
+    """Copy nodes with their ancestors below another node; return the tree and the copy of each node."""
+    ancestors, here = [], pl.DataFrame({"node": nodes}).with_row_index("row").filter(pl.col("node") != 0)
+    while here.height:
+        ancestors.append(here)
+        here = here.with_columns(node=tree.nodes["up"].gather(here["node"])).filter(pl.col("node") != 0)
+    copies = pl.repeat(parent, len(nodes), dtype=pl.Int64, eager=True)
+    depth = tree.nodes["level"].gather(nodes)
+    for level in range(1, len(ancestors) + 1):
+        at_level = pl.concat([a.filter(depth.gather(a["row"]) - step == level) for step, a in enumerate(ancestors)])
+        part = tree.nodes["part"].gather(at_level["node"])
+        tree, children = tree.with_children(pl.DataFrame({"up": copies.gather(at_level["row"]), "part": part}))
+        copies = copies.scatter(at_level["row"], children)
+    return tree, copies
