@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import tracekit as tk
-from tracekit import registry
+from tracekit import cli, registry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +42,19 @@ def folder(tmp_path: Path) -> Path:
     shutil.copy(SMALL, folder / "in.sqlite")
     (folder / "thesis.txt").write_text("precious")
     return folder
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Convert the capture to a format, once for all tests."""
+
+    @functools.cache
+    def export(format: str) -> Path:
+        path = tmp_path_factory.mktemp("exported") / "plain"
+        cli.cli.main(["convert", str(TRAIN), str(path), "--to", format, "-q"], standalone_mode=False)
+        return path
+
+    return export
 
 
 @pytest.mark.parametrize("format", FOLDERS)
@@ -129,13 +145,13 @@ def test_only_files_are_replaced(run: Run, tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("format", FOLDERS)
 @pytest.mark.parametrize("old", FOLDERS)
-def test_a_folder_that_tracekit_wrote_is_replaced(run: Run, tmp_path: Path, old: str, format: str) -> None:
-    target = tmp_path / "out"
-    run("convert", TRAIN, target, "--to", old)
+def test_a_folder_that_tracekit_wrote_is_replaced(
+    run: Run, exported: Callable[[str], Path], tmp_path: Path, old: str, format: str
+) -> None:
+    target = shutil.copytree(exported(old), tmp_path / "out")
     run("convert", TRAIN, target, "--to", format, status=1)
     run("convert", TRAIN, target, "--to", format, "-f")
-    run("convert", TRAIN, tmp_path / "fresh", "--to", format)
-    assert files(target) == files(tmp_path / "fresh")
+    assert files(target) == files(exported(format))
 
 
 @pytest.mark.parametrize("format", FOLDERS)
@@ -176,14 +192,13 @@ class TestNames:
 
     @pytest.mark.parametrize("name", [NOT_UTF8, EMOJI, "a b'\"$(x);`\\", "-x", "\x1b[2J\n"], ids=range(5))
     @pytest.mark.parametrize("format", sorted(registry.exporters()))
-    def test_outputs(self, run: Run, tmp_path: Path, format: str, name: str) -> None:
+    def test_outputs(self, run: Run, exported: Callable[[str], Path], tmp_path: Path, format: str, name: str) -> None:
         parent = tmp_path / ("d" if name == EMOJI else name)  # SQLite opens paths of up to 504 bytes
         parent.mkdir()
         folder = registry.exporter(format).write is None
         target = parent / (name[:58] + ("" if folder else registry.exporter(format).suffixes[0]))
         run("convert", TRAIN, target, "--to", format)
-        run("convert", TRAIN, tmp_path / "plain", "--to", format)
-        plain = tmp_path / "plain"
+        plain = exported(format)
         if plain.is_dir():
             assert files(target) == files(plain)
         else:
