@@ -181,9 +181,7 @@ def test_readers_without_keys_and_checks_say_so(tmp_path: Path, monkeypatch: pyt
     path.write_bytes(b"MADE")
     with pytest.raises(TracekitError, match=r"made files cannot be redacted with a key\nHint: leave it out$"):
         tk.redact(path, tmp_path / "out", key=bytes(16))
-    with pytest.raises(
-        TracekitError, match=r"private values of made files cannot be counted\nHint: redact it"
-    ):
+    with pytest.raises(TracekitError, match=r"private values of made files cannot be counted\nHint: redact it"):
         tk.unredacted(path)
     assert [p.name for p in tmp_path.iterdir()] == ["a.made"]
 
