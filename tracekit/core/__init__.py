@@ -1,1 +1,1 @@
-"""Analysis: polars frames in, polars frames out; no files, no formats."""
+"""Analyze loaded traces: functions from polars frames to polars frames that neither read files nor know formats."""

@@ -1,4 +1,4 @@
-"""Expressions on Categorical columns that process each distinct string once, however many rows have it."""
+"""Process each distinct string of a Categorical column once, however many rows contain it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 def map_categories(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """Apply a function to each distinct string of a Categorical column: n values in, n values out; null stays null.
+    """Apply a function to the strings of a Categorical column, calling it once for each distinct string.
+
+    The result is a Categorical column of the same length. Nulls stay null.
 
     Args:
         column: A Categorical column.
@@ -27,9 +29,10 @@ def map_categories(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> p
 
 
 def string_ranks(column: pl.Expr) -> pl.Expr:
-    """Return integers that sort as the strings of a column do: n Categorical or String in, n UInt32 out; null for null.
+    """Return the rank of each string of a column as an integer, so that sorting by ranks sorts by the strings.
 
-    Sorting by several columns copies every string, which ranks avoid.
+    The column may be Categorical or String, and the ranks are UInt32. Nulls stay null. Sorting by ranks is cheaper than
+    sorting by several columns of strings, which copies every string.
     """
 
     def ranks(values: pl.Series) -> pl.Series:

@@ -1,12 +1,18 @@
 """Correlate GPU activities with API calls, and API calls with NVTX ranges.
 
-An activity was launched by the API call of its process with its correlation id; one call may launch many activities
-(CUDA graphs). A call is attributed to the push/pop ranges of its thread that are open when it starts,
-``start <= t < end``, over all domains: the innermost one, the last in nesting order (``intervals.nesting``), names it,
-and all of them, in that order, are its path. Ranges of a thread may cross, as clocks of two recorders make them do: the
-path of a range is then that of its parent, which contains all of it, and its own name; a range that crosses it is not
-in the path. Start/end ranges may overlap and end on another thread: a call is attributed to the one of its process that
-started last among those open when it starts, in a separate column.
+An activity is correlated with the API call of the same process that has the same correlation id. One call may launch
+many activities, as the launch of a CUDA graph does.
+
+A call is attributed to the push/pop ranges of its thread that are open when the call starts, in any domain. A range is
+open at a time ``t`` if ``start <= t < end``. The innermost of these ranges is the last one in nesting order (see
+``intervals.nesting``) and gives the call its range name. The names of all of them, in nesting order, form the path of
+the call.
+
+Ranges of one thread may cross if their times come from the clocks of two recorders. The path of a range is the path of
+its parent, which contains the whole range, followed by its own name. A range that crosses it is not in its path.
+
+Start/end ranges may overlap and may end on another thread. Of those of its process that are open when a call starts,
+the call is attributed to the one that started last. The id of this range is in a separate column.
 """
 
 from __future__ import annotations
@@ -43,26 +49,29 @@ _OF_CALL = {
 
 @dataclass(frozen=True)
 class Correlation:
-    """Correlates the tables of one trace and caches what several of them need.
+    """Correlates the tables of one trace, and caches intermediate results that several tables need.
 
     Attributes:
-        frames: Returns a table by name.
+        frames: Returns the table with a given name.
     """
 
     frames: Frames
 
     def columns(self, table: str, names: Sequence[str]) -> pl.DataFrame:
-        """Compute some of the columns that correlation adds to a table: n rows in, n rows out in their order.
+        """Compute columns that correlation adds to a table, with one value per row of the table, in the same order.
 
         Args:
             table: ``nvtx_ranges``, or a table of GPU activities.
-            names: Columns of ``_correlation.toml``.
+            names: The columns to compute. ``_correlation.toml`` declares all of them.
         """
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
         return pl.DataFrame([correlated.column(n).alias(n) for n in names])
 
     def projections(self) -> pl.DataFrame:
-        """Project each NVTX range onto each stream that it launched on: rows of ``nvtx_projections``."""
+        """Project each NVTX range onto each stream on which it launched activities.
+
+        The result has the rows of the table ``nvtx_projections``.
+        """
         launches = pl.concat([self.activities(t).launches_by_stream() for t in ACTIVITIES])
         on_streams = pl.concat([self.ranges.push_pop_on_streams(launches), self.ranges.start_end_on_streams(launches)])
         ordered = on_streams.sort("row", *STREAM)
@@ -72,26 +81,26 @@ class Correlation:
 
     @functools.cached_property
     def ranges(self) -> Ranges:
-        """The NVTX ranges, nested and projected."""
+        """The NVTX ranges of the trace, with their nesting and their projection onto the GPU."""
         return Ranges(self.frames)
 
     def activities(self, table: str) -> Activities:
-        """Return the rows of a table of GPU activities, with their calls and ranges."""
+        """Return the activities in a table such as ``kernels``, with their API calls and NVTX ranges."""
         return Activities(self.frames, table, self.ranges)
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """The NVTX ranges of a trace: push/pop ranges with parent, depth and path, all ranges projected onto the GPU.
+    """The NVTX ranges of a trace: the nesting of push/pop ranges, and the GPU projection of all ranges.
 
     Attributes:
-        frames: Returns a table by name.
+        frames: Returns the table with a given name.
     """
 
     frames: Frames
 
     def column(self, name: str) -> pl.Series:
-        """Compute an added column of ``nvtx_ranges``."""
+        """Compute one of the columns that correlation adds to ``nvtx_ranges``."""
         if name.startswith("gpu_"):
             return self.projected[name]
         return _scattered(self.push_pop_column(name), self.push_pop["row"], self.count)
@@ -103,27 +112,27 @@ class Ranges:
 
     @functools.cached_property
     def count(self) -> int:
-        """Number of ranges of both kinds."""
+        """Number of push/pop and start/end ranges."""
         return int(self.frames("nvtx_ranges").select(pl.len()).collect().item())
 
     @functools.cached_property
     def push_pop(self) -> pl.DataFrame:
-        """The push/pop ranges in the order of the file."""
+        """The push/pop ranges, in file order."""
         return self._of_kind("push_pop")
 
     @functools.cached_property
     def start_end(self) -> pl.DataFrame:
-        """The start/end ranges in the order of the file."""
+        """The start/end ranges, in file order."""
         return self._of_kind("start_end")
 
     @functools.cached_property
     def nest(self) -> intervals.Nest:
-        """The push/pop ranges, nested by thread over all domains."""
+        """The push/pop ranges, nested within each thread across all domains."""
         return intervals.Nest.from_intervals(self.push_pop, THREAD)
 
     @functools.cached_property
     def parent(self) -> pl.Series:
-        """Row of ``push_pop`` of the parent of each push/pop range."""
+        """Row number, in ``push_pop``, of the parent of each push/pop range."""
         return self.nest.parents()
 
     @property
@@ -138,18 +147,18 @@ class Ranges:
 
     @functools.cached_property
     def depth(self) -> pl.Series:
-        """Number of ranges on the path of each push/pop range."""
+        """Depth of each push/pop range: the number of ranges on its path, including itself."""
         return forests.depths(self.parent)
 
     @functools.cached_property
     def path(self) -> pl.Series:
-        """Names from the outermost range down to each push/pop range, joined by "/" (Categorical)."""
+        """Path of each push/pop range: the names from the outermost range down to it, joined by "/" (Categorical)."""
         tree, nodes = self.tree_and_nodes
         return tree.paths().cast(pl.Categorical).gather(nodes)
 
     @functools.cached_property
     def tree_and_nodes(self) -> tuple[trees.Tree, pl.Series]:
-        """The tree of the names of push/pop ranges, and the node of each range."""
+        """The tree of the names of push/pop ranges, and the node of each push/pop range in it."""
         return trees.range_tree(self.parent, self.depth, self.name)
 
     @property
@@ -159,16 +168,19 @@ class Ranges:
         return names.collect()["name"]
 
     def nodes_of_crossed_calls(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
-        """Return the nodes of the paths of calls in open ranges that are not all ancestors of the innermost one.
+        """Add to the tree the paths of calls for which an open range crosses the innermost one.
 
-        Open ranges are followed outwards until those that remain are the ancestors of the last one, whose node exists.
+        For such a call, the open ranges are not all ancestors of the innermost one, so the path of the innermost range
+        is not the path of the call. Open ranges are followed outwards until the remaining ones are exactly a range and
+        its ancestors, whose path is already in the tree.
 
         Args:
             tree: The tree of range names.
-            calls: The columns of ``Activities.calls``, ``row`` (innermost range) and ``count`` (open ranges).
+            calls: The columns of ``Activities.calls``, ``row`` (innermost open range) and ``count`` (number of open
+                ranges).
 
         Returns:
-            The tree with these nodes, and the node of each call: n rows in, n rows out.
+            The tree with the added nodes, and the node of each call, in the order of ``calls``.
         """
         pending, inner_ranges = calls.with_row_index("call"), []
         nodes = pl.zeros(calls.height, pl.Int64, eager=True)
@@ -187,23 +199,24 @@ class Ranges:
 
     @functools.cached_property
     def projected(self) -> pl.DataFrame:
-        """The projection of each range of either kind onto the GPU: the ``gpu_`` columns of ``nvtx_ranges``."""
+        """The ``gpu_`` columns of ``nvtx_ranges``: the projection of each range, of either kind, onto the GPU."""
         launches = pl.concat([Activities(self.frames, t, self).launches() for t in ACTIVITIES])
         kinds = [project(launches, self.push_pop, THREAD), project(launches, self.start_end, THREAD[:1])]
         both = pl.concat(kinds).with_columns(row=pl.concat([self.push_pop["row"], self.start_end["row"]]))
         return both.sort("row").with_columns(pl.col("gpu_op_count", "gpu_time_ns").fill_null(0))
 
     def push_pop_on_streams(self, launches: pl.DataFrame) -> pl.DataFrame:
-        """Sum launches by push/pop range and stream, from the innermost ranges outwards, one level at a time.
+        """Sum launches by push/pop range and stream.
 
-        Launches below the deepest level count for the ancestor there.
+        The sums are computed level by level, from the innermost ranges outwards. Launches in ranges below the deepest
+        level count for the ancestor at that level.
 
         Args:
             launches: Rows of ``Activities.launches_by_stream``.
 
         Returns:
-            ``row`` (of ``nvtx_ranges``), the columns of ``STREAM``, ``start_ns``, ``end_ns``, ``gpu_op_count``,
-            ``gpu_time_ns``.
+            One row per range and stream: ``row`` (row number in ``nvtx_ranges``), the columns of ``STREAM``,
+            ``start_ns``, ``end_ns``, ``gpu_op_count``, ``gpu_time_ns``.
         """
         nearest = forests.nearest_ancestors(self.parent, self.depth <= DEEPEST_PATH)
         inside = launches.drop_nulls("range_row").with_columns(row=nearest.gather(launches["range_row"].drop_nulls()))
@@ -219,7 +232,7 @@ class Ranges:
         return summed.with_columns(row=self.push_pop["row"].gather(summed["row"]))
 
     def start_end_on_streams(self, launches: pl.DataFrame) -> pl.DataFrame:
-        """Sum launches by start/end range and stream of its process: columns as of ``push_pop_on_streams``."""
+        """Sum launches by start/end range and stream of its process, with the columns of ``push_pop_on_streams``."""
         streams = launches.select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
         pairs = self.start_end.join(streams, on="process_id", maintain_order="left")
         projected = project(launches, pairs, ["process_id", *STREAM])
@@ -227,18 +240,18 @@ class Ranges:
         return pairs.select("row", *STREAM).hstack(projected).drop_nulls("start_ns")
 
     def _of_kind(self, kind: str) -> pl.DataFrame:
-        """Return the ranges of a kind, with their ``row`` in ``nvtx_ranges``."""
+        """Return the ranges of one kind, with their row number in ``nvtx_ranges`` as ``row``."""
         columns = ["row", "range_id", *THREAD, "domain_id", "start_ns", "end_ns"]
         return self.frames("nvtx_ranges").with_row_index("row").filter(pl.col("kind") == kind).select(columns).collect()
 
 
 @dataclass(frozen=True)
 class Activities:
-    """The rows of one table of GPU activities, each with the call that launched it and the ranges of that call.
+    """The activities of one table, each with the API call that launched it and the ranges that were open at that call.
 
     Attributes:
-        frames: Returns a table by name.
-        table: Name of the table.
+        frames: Returns the table with a given name.
+        table: Name of the table, such as ``kernels``.
         ranges: The NVTX ranges of the trace.
     """
 
@@ -247,7 +260,7 @@ class Activities:
     ranges: Ranges
 
     def column(self, name: str) -> pl.Series:
-        """Compute an added column of the table."""
+        """Compute one of the columns that correlation adds to the table."""
         if name in _OF_CALL:
             return self.call_column(name)
         if name == "start_end_range_id":
@@ -259,33 +272,36 @@ class Activities:
 
     @functools.cached_property
     def call_row(self) -> pl.Series:
-        """Row of the API call that launched each activity, or null."""
+        """Row number of the API call that launched each activity, or null if the capture does not have it."""
         calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
         return first_rows(calls, owners)
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
-        """The thread and time at which each activity was launched: ``process_id``, ``thread_id``, ``api_start_ns``."""
+        """The process, thread and time at which each activity was launched.
+
+        The columns are ``process_id``, ``thread_id`` and ``api_start_ns``.
+        """
         process = self.frames(self.table).select("process_id").collect()
         return process.with_columns(self.call_column(c).alias(c) for c in ("thread_id", "api_start_ns"))
 
     def call_column(self, name: str) -> pl.Series:
-        """Return an added column that comes from the call of each activity, such as ``api_start_ns``."""
+        """Return a column copied from the API call of each activity, such as ``api_start_ns``."""
         (column,) = _OF_CALL[name]
         return self.frames("api_calls").select(column).collect().to_series().gather(self.call_row)
 
     @functools.cached_property
     def range_row(self) -> pl.Series:
-        """Row of the innermost push/pop range that is open at each call, or null."""
+        """Row number of the innermost push/pop range that was open when each activity was launched, or null."""
         return self.ranges.nest.innermost(self.calls, "api_start_ns")
 
     @functools.cached_property
     def open_count(self) -> pl.Series:
-        """Number of push/pop ranges that are open at each call."""
+        """Number of push/pop ranges that were open when each activity was launched."""
         return self.ranges.nest.enclosing_counts(self.calls, "api_start_ns")
 
     def open_path(self) -> pl.Series:
-        """Return the path of all push/pop ranges that are open at each call, also of ranges that cross."""
+        """Return the path of all push/pop ranges that were open when each activity was launched, even if they cross."""
         tree, nodes = self.ranges.tree_and_nodes
         call_nodes = nodes.gather(self.range_row)
         incomplete = self.open_count != self.ranges.depth.gather(self.range_row).fill_null(0)
@@ -296,32 +312,36 @@ class Activities:
         return tree.paths(nodes=call_nodes.drop_nulls()).cast(pl.Categorical).gather(call_nodes)
 
     def start_end_range_id(self) -> pl.Series:
-        """Return the id of the start/end range of the process that started last among those open at each call."""
+        """Return the id of the start/end range that each activity was launched in.
+
+        Of the start/end ranges of the process that are open at the launch, it is the one that started last.
+        """
         if not self.ranges.start_end.height:
             return pl.repeat(None, self.calls.height, dtype=pl.Int64, eager=True)
         points, ranges = self.calls.lazy(), self.ranges.start_end.lazy()
         return latest_enclosing(points, ranges, time="api_start_ns", by=THREAD[:1]).collect()["range_id"]
 
     def launches_by_stream(self) -> pl.DataFrame:
-        """Return ``launches`` with their stream and ``range_row``: the innermost range as a row of ``push_pop``."""
+        """Return ``launches`` with their stream and ``range_row``, the row number of their innermost push/pop range."""
         streams = self.frames(self.table).select(STREAM).collect()
         return self.launches().hstack(streams).with_columns(range_row=self.range_row)
 
     def launches(self) -> pl.DataFrame:
-        """Return ``calls`` with the times at which each activity ran: ``start_ns``, ``end_ns``."""
+        """Return the rows of ``calls`` with the time at which each activity ran: ``start_ns``, ``end_ns``."""
         ran = self.frames(self.table).select("start_ns", "end_ns").collect()
         return self.calls.hstack(ran)
 
 
 def first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Look up the first row of a table with each key (process_id, correlation_id).
+    """Look up the first row of a table for each pair of process id and correlation id.
 
     Args:
-        table: m rows of the two columns.
-        keys: n rows of the two columns.
+        table: The columns ``process_id`` and ``correlation_id`` of the table to search.
+        keys: The same columns, with the pairs to look up.
 
     Returns:
-        n rows of ``table``, null where there is none or a value is null.
+        One row number of ``table`` per row of ``keys``. It is null if the table does not have the pair or a value is
+        null.
     """
     if not table.height:
         return pl.repeat(None, keys.height, dtype=pl.Int64, eager=True)
@@ -340,33 +360,34 @@ def first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
 
 
 def paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
-    """Join the names from the outermost range down to each range by "/".
+    """Return the path of each range: the names from the outermost range down to it, joined by "/".
 
     Args:
-        parent: Row of the parent of each range, null for an outermost one.
-        depth: Depth of each range, 1 for an outermost one.
+        parent: Row number of the parent of each range, null for an outermost range.
+        depth: Depth of each range, 1 for an outermost range.
         name: Name of each range (Categorical).
 
     Returns:
-        n paths (Categorical). Below depth 256, and beyond 16 KiB, a path ends in "/…".
+        One path per range (Categorical). A path ends in "/…" below depth 256 and beyond 16 KiB.
     """
     tree, nodes = trees.range_tree(parent, depth, name)
     return tree.paths().cast(pl.Categorical).gather(nodes)
 
 
 def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Sum what was launched inside each range.
+    """Sum the activities that were launched inside each range.
 
-    The launches inside a range are a slice of the launches of its track, in order of time.
+    The launches inside a range are a contiguous slice of the launches of its track in order of time.
 
     Args:
-        launches: The columns ``by``, ``api_start_ns`` (when launched), ``start_ns``, ``end_ns`` (when run).
+        launches: The columns ``by``, ``api_start_ns`` (time of the launch), ``start_ns`` and ``end_ns`` (of the
+            activity).
         ranges: The columns ``by``, ``start_ns``, ``end_ns``.
         by: Columns that identify the track.
 
     Returns:
-        n ranges in, n rows out in their order: ``gpu_start_ns``, ``gpu_end_ns`` (first start and last end),
-        ``gpu_op_count``, ``gpu_time_ns`` (sum of durations); null where nothing was launched.
+        One row per range, in the same order: ``gpu_start_ns`` (first start), ``gpu_end_ns`` (last end),
+        ``gpu_op_count``, ``gpu_time_ns`` (sum of durations). All are null if nothing was launched inside the range.
     """
     axis = intervals.Axis.from_intervals(ranges, by=by)
     ordered = launches.with_columns(at=axis.instants(launches, "api_start_ns")).drop_nulls("at").sort("at")
@@ -386,7 +407,11 @@ def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> 
 
 
 def _slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
-    """Return a ``slot`` per key: the correlation ids of each process occupy consecutive slots; null if out of range."""
+    """Return the slot of each correlation id as the column ``slot``.
+
+    The correlation ids of each process occupy consecutive slots. A correlation id outside the slots of its process
+    gives null.
+    """
     process, number = CALL
     joined = keys.join(lows, on=process, how="left", maintain_order="left")
     slot = pl.col(number) - pl.col("low")
@@ -394,24 +419,24 @@ def _slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_stream(launches: pl.DataFrame) -> pl.DataFrame:
-    """Sum launches by range (``row``) and stream."""
+    """Sum launches by range (``row``) and stream, with the first start and the last end."""
     return launches.group_by("row", *STREAM).agg(
         pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("gpu_op_count", "gpu_time_ns").sum()
     )
 
 
 def _slice_sums(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
-    """Return the sum of each slice (``first``, ``stop``) of a column."""
+    """Return the sum of each slice of a column. A slice extends from the row ``first`` to the row before ``stop``."""
     totals = pl.concat([pl.Series([0], dtype=pl.Int64), values.cum_sum()])
     return totals.gather(slices["stop"]) - totals.gather(slices["first"])
 
 
 def _scattered(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
-    """Return a column of ``count`` rows with the values in their rows and null elsewhere."""
+    """Return a column of ``count`` rows that has the values at the row numbers ``rows`` and nulls elsewhere."""
     index = pl.repeat(None, count, dtype=pl.Int64, eager=True).scatter(rows, pl.int_range(len(rows), eager=True))
     return values.gather(index)
 
 
 def _deepest_level(depth: pl.Series) -> int:
-    """Return the largest depth, at most ``DEEPEST_PATH``; 0 without ranges."""
+    """Return the largest depth, but at most ``DEEPEST_PATH``. It is 0 if there are no ranges."""
     return min(int(pl.Series([depth.max()], dtype=pl.Int64).fill_null(0).item()), DEEPEST_PATH)

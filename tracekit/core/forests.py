@@ -1,6 +1,7 @@
-"""Forests as columns of parent pointers: the row of each row's parent, null for a root.
+"""Follow the parents of all rows of a forest at once.
 
-All functions double pointers: each round looks twice as far up, so that a depth of d takes log2(d) rounds over whole
+A forest is a column that has the row number of each row's parent, and null for a root. Every function doubles pointers:
+each round looks twice as far up as the previous one, so that a forest of depth d takes log2(d) rounds over whole
 columns.
 """
 
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def combine_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) -> pl.Series:
-    """Combine the value of each row with those of all its ancestors.
+    """Combine the value of each row with the values of all its ancestors.
 
     Args:
-        parent: Row of the parent, or null.
+        parent: Row number of the parent of each row, null for a root.
         values: One value per row.
-        combine: Associative function of two columns: values of upper rows, values of the rows below them.
+        combine: Associative function of two columns, the values of upper rows and the values of the rows below them.
 
     Returns:
-        n values in, n values out; null on and below a cycle.
+        One combined value per row, null on and below a cycle.
     """
     up = parent.cast(pl.UInt32)
     for _ in range(len(parent).bit_length()):
@@ -37,20 +38,20 @@ def combine_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) ->
 
 
 def depths(parent: pl.Series) -> pl.Series:
-    """Return the number of rows from each row up to its root, 1 for a root: n rows in, n Int32 out; null on cycles."""
+    """Return the depth of each row as Int32: 1 for a root, null on and below a cycle."""
     return ancestor_sums(parent, pl.repeat(1, len(parent), dtype=pl.Int32, eager=True))
 
 
 def ancestor_sums(parent: pl.Series, values: pl.Series) -> pl.Series:
-    """Add up the values of each row and all its ancestors: n values in, n values out; null on and below a cycle."""
+    """Return the sum of the values of each row and all its ancestors. It is null on and below a cycle."""
     return combine_ancestors(parent, values, lambda upper, lower: upper + lower)
 
 
 def ancestor_strings(parent: pl.Series, strings: pl.Series) -> pl.Series:
-    """Concatenate the strings of each row's ancestors, outermost first, and its own.
+    """Concatenate the strings of the ancestors of each row, outermost first, and the string of the row itself.
 
     Returns:
-        n strings in, n strings out; null on and below a cycle.
+        One string per row, null on and below a cycle.
     """
     # Strings on a cycle would double in every round.
     on_cycle = depths(parent).is_null()
@@ -60,24 +61,24 @@ def ancestor_strings(parent: pl.Series, strings: pl.Series) -> pl.Series:
 
 
 def any_ancestor(parent: pl.Series, flags: pl.Series) -> pl.Series:
-    """Return whether each row or any of its ancestors is flagged: n Booleans in, n Booleans out."""
+    """Return whether each row or any of its ancestors is flagged, as one Boolean per row."""
     return combine_ancestors(parent, flags, lambda upper, lower: upper | lower)
 
 
 def roots(parent: pl.Series) -> pl.Series:
-    """Return the root of each row, a root being its own: n rows in, n rows out (Int64)."""
+    """Return the row number of the root of each row (Int64). A root is its own root."""
     return combine_ancestors(parent, pl.int_range(len(parent), eager=True), lambda upper, _: upper)
 
 
 def nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
-    """Return the nearest matching row at or above each row.
+    """Return the nearest matching row among each row and its ancestors.
 
     Args:
-        parent: Row of the parent, or null.
-        matches: Whether each row matches; no nulls.
+        parent: Row number of the parent of each row, null for a root.
+        matches: Whether each row matches. It must not have nulls.
 
     Returns:
-        n rows in, n rows out (Int64); null where neither the row nor an ancestor matches.
+        One row number per row (Int64). It is null if neither the row nor any of its ancestors matches.
     """
     nearest = roots(parent.zip_with(~matches, pl.repeat(None, len(parent), dtype=parent.dtype, eager=True)))
     return nearest.zip_with(matches.gather(nearest), pl.repeat(None, len(nearest), dtype=pl.Int64, eager=True))

@@ -1,13 +1,14 @@
-"""Iterations: the repetitions of the main loop.
+"""Find the iterations of a capture, which are the repetitions of the main loop.
 
-A *key op* delimits them. In a dialect whose key op is the backward pass, the key op ends an iteration, whichever op the
-user chooses as key. In other dialects, the key op is a range that repeats, and it begins an iteration. Each process is
-divided by its own key ops. Work outside of every pass of the loop has no iteration (see ``passes``).
+A *key op* delimits iterations. In a dialect whose key op is the backward pass, a key op ends an iteration, whichever op
+the user chooses as key op. In all other dialects, the key op is a range that repeats, and it begins an iteration. Each
+process is divided by its own key ops. Activities and ops outside every pass of the loop have no iteration (see
+``passes``).
 
 DLProf divided all processes at the same times and left nothing out: its first iteration begins at 0, and the time after
 the last key op is one more iteration. The mode ``dlprof`` does the same.
 
-An instance belongs to the iteration in which it ends: ``start < end_ns <= end``.
+An op instance is part of the iteration in which it ends, that is, for which ``start < end_ns <= end``.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ class Iterations:
     """The iterations of a capture.
 
     Attributes:
-        frame: One row per iteration: ``iteration`` (from 0), ``start_ns``, ``end_ns``, ``aggregated``. An iteration of
-            several processes extends from the first start to the last end, so iterations may overlap.
-        key: Name of the key op, as requested or found; "" if there is none.
+        frame: One row per iteration: ``iteration`` (from 0), ``start_ns``, ``end_ns``, ``aggregated``. An iteration
+            that several processes run extends from the first start to the last end, so iterations may overlap.
+        key: Name of the key op. It is "" if there is no key op.
         has_key_op: Whether the capture has an op of that name.
-        by_process: The bounds in each process with key ops: ``process_id``, ``iteration``, ``start_ns``, ``end_ns``.
-            The bounds of ``frame`` apply to other processes.
+        by_process: The bounds of iterations in each process with key ops: ``process_id``, ``iteration``, ``start_ns``,
+            ``end_ns``. In processes without key ops, the bounds of ``frame`` apply.
     """
 
     frame: pl.DataFrame
@@ -56,7 +57,7 @@ class Iterations:
 
     @property
     def aggregated(self) -> pl.DataFrame:
-        """The iterations that are aggregated."""
+        """The rows of ``frame`` for the iterations that are aggregated."""
         return self.frame.filter("aggregated")
 
     @property
@@ -71,14 +72,14 @@ class Iterations:
 
     @property
     def merged_times(self) -> pl.DataFrame:
-        """The times of the aggregated iterations, merged and in order: ``start_ns``, ``end_ns``."""
+        """The times covered by the aggregated iterations, merged and in order: ``start_ns``, ``end_ns``."""
         return intervals.merge(self.aggregated.select(_TIMES), by=[])
 
     def instance_iterations(self, instances: pl.DataFrame) -> pl.Series:
-        """Return the aggregated iteration of each op instance, or null: n rows in, n numbers out.
+        """Return the number of the aggregated iteration of each op instance. It is null outside these iterations.
 
         Args:
-            instances: ``process_id``, ``end_ns``.
+            instances: The columns ``process_id`` and ``end_ns``.
         """
         ends = instances["end_ns"]
         number = _iteration_at(self.frame, ends)
@@ -89,7 +90,10 @@ class Iterations:
 
 
 def _iteration_at(bounds: pl.DataFrame, ends: pl.Series) -> pl.Series:
-    """Return the last iteration that starts before each time and does not end before it, or null."""
+    """Return the last iteration that starts before a given time and does not end before it.
+
+    There is one result per time. It is null if there is no such iteration.
+    """
     ordered = bounds.sort("start_ns", maintain_order=True)
     row = ordered["start_ns"].search_sorted(ends, side="left").cast(pl.Int64) - 1
     row = where(row >= 0, row)
@@ -102,14 +106,15 @@ def find_iterations(
     """Find the iterations of a capture.
 
     Args:
-        ops: Its ops.
+        ops: The ops of the capture.
         key_op: Id or name of the key op, or None for the default of the dialect.
         span: First and last iteration to aggregate, both included. The last one may exceed the number of iterations.
-        mode: ``dlprof`` divides as DLProf 1.8.0 did. It ignores a key op that does not exist, and replaces iterations
-            beyond the last one by the last one.
+        mode: How to divide the capture. ``dlprof`` divides it as DLProf 1.8.0 did. It ignores a key op that does not
+            exist, and replaces iterations beyond the last one by the last one.
 
     Raises:
-        TracekitError: No op has that name, the span ends before it begins, or the capture has no such iterations.
+        TracekitError: No op has the name of the key op, the span ends before it begins, or the capture does not have
+            the iterations of the span.
     """
     row = _key_row(ops, key_op)
     if row is None and key_op and mode == "extended":
@@ -132,7 +137,7 @@ def _delimits(ops: Ops) -> Delimits:
 
 
 def _op_choices(ops: Ops, name: str) -> str:
-    """Return a hint that lists the ops, the most similar name first."""
+    """Return a hint that lists the names of ops, beginning with the most similar to the given name."""
     names = ops.ops.select(pl.concat_list(pl.col("op_name").cast(pl.String), "op_id")).to_series().explode()
     compared = names.unique(maintain_order=True).head(_COMPARED).to_list()
     near = difflib.get_close_matches(name, compared, n=1)
@@ -141,16 +146,17 @@ def _op_choices(ops: Ops, name: str) -> str:
 
 
 def _instances_with_work(ops: Ops) -> pl.DataFrame:
-    """Return the op instances with ``has_work``: whether each one is a range or has GPU activities."""
+    """Return the op instances with ``has_work``, which says whether each one is a range or has GPU activities."""
     active = ops.calls.filter(pl.col("kind").is_in(ON_GPU))["instance"].unique()
     has_work = pl.col("associated") | pl.int_range(pl.len()).is_in(active.implode())
     return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", has_work=has_work)
 
 
 def _contiguous(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
-    """Divide the whole capture into iterations: ``iteration``, ``start_ns``, ``end_ns``.
+    """Divide the whole capture into contiguous iterations: ``iteration``, ``start_ns``, ``end_ns``.
 
-    A capture without ops has one iteration as long as itself, because DLProf's viewer cannot draw an empty one.
+    A capture without ops has one iteration with the duration of the capture, because DLProf's viewer cannot draw an
+    empty iteration.
     """
     last_end = ops.instances["end_ns"].max()
     last = last_end if isinstance(last_end, int) else _duration(ops) if mode == "extended" else 0
@@ -165,7 +171,7 @@ def _contiguous(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
 
 
 def _duration(ops: Ops) -> int:
-    """Return the duration of the capture in ns, 1 if it is unknown."""
+    """Return the duration of the capture in ns. It is 1 if the duration is unknown."""
     values = ops.capture.frames("capture_info").filter(pl.col("name") == "duration_ns").select("value").collect()
     text = next((v for v in values["value"] if v), "")
     return max(int(text), 1) if text.isdecimal() and len(text) < _DIGITS else 1
@@ -190,7 +196,7 @@ def _aggregated_range(span: Span | None, last: int, mode: Mode) -> tuple[int, in
 
 
 def _key_row(ops: Ops, key_op: str | None) -> int | None:
-    """Return the row of the key op, or None."""
+    """Return the row number of the key op in ``Ops.ops``, or None if there is no key op."""
     rows = ops.ops.with_row_index("row")
     if key_op:
         matches = [rows.filter(pl.col(c).cast(pl.String) == key_op)["row"] for c in ("op_id", "op_name")]
@@ -203,10 +209,11 @@ def _key_row(ops: Ops, key_op: str | None) -> int | None:
 
 
 def _longest_repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
-    """Return the row of the op with the longest total duration that ran more than once and is not a backward pass.
+    """Return the row number of the repeated op with the longest total duration, or None if no op is suitable.
 
-    Of equal durations, the outermost op is taken. An op with instances on several threads of a process is excluded,
-    because one loop is run by one thread, and so is the op "…" that stands for all ranges that are nested too deeply.
+    Ops of the backward pass are excluded. So are ops with instances on several threads of one process, because one
+    thread runs a loop, and the op "…", which represents all ranges that are nested too deeply. If several ops have the
+    same total duration, the outermost one is returned.
     """
     totals = ops.instances.group_by("op").agg(total=(pl.col("end_ns") - pl.col("start_ns")).sum())
     candidates = rows.filter(
@@ -225,7 +232,7 @@ def _longest_repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
 
 
 def _bounds_at_ends(keys: pl.DataFrame, last: int) -> list[int]:
-    """Return 0, the times at which key ops end, and the end of the capture if it is later."""
+    """Return 0, the times at which key ops end, and the end of the capture if it is later than the last key op."""
     counts = keys.group_by("process_id").len()["len"]
     sizes = counts.unique().sort().to_list()
     if len(counts) > 1 and len(sizes) == 1:
@@ -239,7 +246,10 @@ def _bounds_at_ends(keys: pl.DataFrame, last: int) -> list[int]:
 
 
 def _bounds_at_starts(keys: pl.DataFrame, instances: pl.DataFrame, last: int) -> list[int]:
-    """Return the first start, the times at which key ops except the first one start, and the end of the capture."""
+    """Return the bounds of iterations that begin with key ops.
+
+    The bounds are the start of the first op, the start of each key op except the first one, and the end of the capture.
+    """
     counts = keys.group_by("process_id").len()["len"]
     same = len(counts) > 1 and counts.n_unique() == 1
     starts = _numbered_keys(keys, "start_ns").group_by("nth").agg(pl.col("start_ns").min()) if same else keys
@@ -250,14 +260,15 @@ def _bounds_at_starts(keys: pl.DataFrame, instances: pl.DataFrame, last: int) ->
 
 
 def _numbered_keys(keys: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Number the key ops of each process in order of a time: ``process_id``, the column, ``nth``."""
+    """Number the key ops of each process in order of the time in ``column``: ``process_id``, ``column``, ``nth``."""
     return keys.sort(column).select("process_id", column, nth=pl.int_range(pl.len()).over("process_id"))
 
 
 def _paired_ends(keys: pl.DataFrame, most: int) -> pl.Series:
-    """Return when all processes have ended their n-th key op, if one process has more key ops than the others.
+    """Return the times at which all processes have ended their n-th key op, if one process has additional key ops.
 
-    The end in that process is the one nearest to the end in the others.
+    In the process with additional key ops, the key op that ends nearest to the n-th key op of the other processes is
+    used.
     """
     ends = _numbered_keys(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
     late = ends.filter(pl.col("count") != most).group_by("nth").agg(pl.col("end_ns").max()).sort("end_ns")

@@ -1,7 +1,7 @@
-"""Advice on what could be faster: findings with their evidence and what to try.
+"""Advise what could be faster in a program: findings with their evidence and a recommendation.
 
-``scene`` has the data that rules examine: GPU activities and ops of the aggregated iterations. A rule is a function of
-a scene that yields findings, and is listed in ``RULES``.
+``scene`` provides the data that the rules examine: the GPU activities and ops of the aggregated iterations. A rule is a
+function that takes a scene and yields findings. All rules are listed in ``RULES``.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def advise(rollup: Rollup) -> pl.DataFrame:
     """Return findings about the aggregated iterations, the most expensive ones first.
 
     Returns:
-        One row per finding: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns`` (that could be saved at most),
-        ``share`` (of the duration of the iterations, in percent), ``count`` (of occurrences), ``start_ns`` and
-        ``end_ns`` of the longest occurrence, and ``figures``: the numbers in the evidence, as a JSON object.
+        One row per finding: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns`` (the most time that could be
+        saved), ``share`` (``time_ns`` as a percentage of the duration of the iterations), ``count`` (number of
+        occurrences), ``start_ns`` and ``end_ns`` of the longest occurrence, and ``figures`` (the numbers in the
+        evidence, as a JSON object).
     """
     scene = Scene(rollup)
     findings = [f for rule in RULES for f in rule(scene)] if scene.length_ns > 0 and scene.gpu.height else []

@@ -1,4 +1,4 @@
-"""Rules about the balance of devices and steps, and about communication between devices."""
+"""Find imbalances between devices and between steps, and time spent on communication between devices."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 POINTS, VARIATION, STEPS = 10, 0.25, 4
 EXCHANGE, EXPOSED = 20, 10
-"""Percentages of the time in which GPUs are busy from which NCCL is reported: in all, and without other kernels."""
+"""Smallest percentages of GPU busy time at which NCCL is reported: in total, and without overlapping computation."""
 
 _TIMES = ("start_ns", "end_ns")
 _COLLECTIVE = pl.col("name").cast(pl.String).str.starts_with("nccl").fill_null(value=False)
 
 
 def devices(scene: Scene) -> Iterator[Finding]:
-    """Report devices of which one computes longer than another, not counting NCCL, which waits for other devices."""
+    """Report an imbalance if one device computes for longer than another.
+
+    NCCL kernels do not count as computation, because they wait for other devices.
+    """
     kernels = scene.kernels.filter(~_COLLECTIVE)
     busy = kernels.group_by("device_id").agg(time=DURATION.sum()).sort("time", "device_id")
     if busy.height < 2:  # noqa: PLR2004 - one device is in balance
@@ -42,7 +45,7 @@ def devices(scene: Scene) -> Iterator[Finding]:
 
 
 def communication(scene: Scene) -> Iterator[Finding]:
-    """Report time in which devices exchange data through NCCL without computing."""
+    """Report the time in which devices exchange data through NCCL without computing."""
     exchange, compute = scene.kernels.filter(_COLLECTIVE), scene.kernels.filter(~_COLLECTIVE)
     if not exchange.height:
         return
@@ -69,7 +72,7 @@ def communication(scene: Scene) -> Iterator[Finding]:
 
 
 def steps(scene: Scene) -> Iterator[Finding]:
-    """Report steps that take much longer than others."""
+    """Report steps that take much longer than the median step."""
     rows = scene.rollup.iterations.aggregated.with_columns(length=DURATION)
     mean, deviation = rows.select(mean=pl.col("length").mean(), deviation=pl.col("length").std(ddof=0)).row(0)
     if rows.height < STEPS or not mean or deviation / mean <= VARIATION:

@@ -1,4 +1,4 @@
-"""Rules about the CPU while a GPU is idle: loading, launching, waiting, copying."""
+"""Find time that GPUs lose while the CPU loads data, launches activities, waits for a GPU, or copies memory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 WAITS = r"Synchronize|cuEventQuery|cudaEventQuery"
 LOADS_MODULES = r"^cu(?:da)?(?:Library|Module)Load"
 LOADING, IDLE, LATE, WAITING, COPYING, MODULES = 5, 20, 10, 5, 2, 5
-"""Percentages of the time of the iterations from which the rules report a finding."""
+"""Smallest percentage of the time of the iterations for which each rule reports a finding."""
 
 LAUNCHING_NS = 100_000
-"""CPU time per launch up to which launching itself is regarded as the cause."""
+"""Largest CPU time per launch, in ns, for which launching itself is regarded as the cause of idle time."""
 
 _CAUSES = {
     "dataloader": "a data loader ran",
@@ -38,12 +38,12 @@ _GRAPHS = "CUDA graphs, "
 
 
 def launch_advice(scene: Scene) -> str:
-    """Return advice on how to launch less, with CUDA graphs only for programs without them."""
+    """Return advice on how to launch fewer activities. It mentions CUDA graphs unless the program already uses them."""
     return f"{'' if scene.graphs else _GRAPHS}torch.compile, larger batches, fewer and fused ops"
 
 
 def data_loading(scene: Scene) -> Iterator[Finding]:
-    """Report time of a step in which data is loaded and no GPU is busy."""
+    """Report the time in which data is loaded while no GPU is busy."""
     measures = scene.rollup.measures
     loads = scene.clipped(measures.instances.filter(breakdown.loads_data(measures).gather(measures.instances["op"])))
     merged = intervals.merge(loads, by=[])
@@ -73,13 +73,13 @@ def data_loading(scene: Scene) -> Iterator[Finding]:
 
 
 def idle_by_cause(scene: Scene) -> Iterator[Finding]:
-    """Report the idle time of each device, by what the CPU does meanwhile."""
+    """Report the idle time of each device, divided by what the CPU does in the meantime."""
     for row in scene.spent.iter_rows(named=True):
         yield from _idle(scene, row["device_id"], {c: row[c] for c in _CAUSES})
 
 
 def _idle(scene: Scene, device: int, causes: dict[str, int]) -> Iterator[Finding]:
-    """Report the idle time of one device; ``causes`` has ns by what the CPU did."""
+    """Report the idle time of one device. ``causes`` maps what the CPU did meanwhile to a duration in ns."""
     busy = scene.busy.filter(pl.col("device_id") == device)
     gaps = scene.windows_without(busy)
     time = total_duration(gaps)
@@ -98,14 +98,14 @@ def _idle(scene: Scene, device: int, causes: dict[str, int]) -> Iterator[Finding
 
 
 def cpu_advice(scene: Scene, cpu_ns: int, launches: int) -> str:
-    """Return advice for ops that keep the CPU busy: launch less, or compute elsewhere."""
+    """Return advice for ops that keep the CPU busy: launch fewer activities, or compute on other threads."""
     if cpu_ns <= LAUNCHING_NS * launches:
         return f"Launch less and more at once: {launch_advice(scene)}."
     return "Find what the ops do on the CPU between launches: load modules before, or compute in other threads."
 
 
 def late_launches(scene: Scene) -> Iterator[Finding]:
-    """Report gaps before kernels that the CPU launched only when the device had no work left."""
+    """Report gaps before kernels that the CPU launched only after the device had finished all earlier activities."""
     previous_end = intervals.latest_end_before("device_id")
     ordered = scene.gpu.sort("device_id", "start_ns").with_columns(previous_end=previous_end)
     first = ordered.unique(["call", "device_id"], keep="first", maintain_order=True)
@@ -127,7 +127,7 @@ def late_launches(scene: Scene) -> Iterator[Finding]:
 
 
 def synchronizations(scene: Scene) -> Iterator[Finding]:
-    """Report calls within steps in which the CPU waits for the GPU, after which the GPU waits for the CPU."""
+    """Report API calls within steps that make the CPU wait for the GPU, and the GPU then wait for the CPU."""
     calls = scene.rollup.measures.calls.filter(pl.col("name").cast(pl.String).str.contains(WAITS))
     waits = scene.clipped(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
     time = total_duration(intervals.merge(waits, by=[]))
@@ -145,7 +145,7 @@ def synchronizations(scene: Scene) -> Iterator[Finding]:
 
 
 def module_loading(scene: Scene) -> Iterator[Finding]:
-    """Report calls within steps that load code onto a GPU, as CUDA does when a kernel is first used."""
+    """Report API calls within steps that load code onto a GPU, as CUDA does when a kernel is first used."""
     calls = scene.calls.filter(pl.col("name").str.contains(LOADS_MODULES)).collect()
     loads = scene.clipped(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
     time = total_duration(intervals.merge(loads, by=[]))
@@ -170,7 +170,7 @@ def module_loading(scene: Scene) -> Iterator[Finding]:
 
 
 def copies(scene: Scene) -> Iterator[Finding]:
-    """Report copies between host and device within steps, by direction."""
+    """Report memory copies between host and device within steps, by direction."""
     rows = scene.gpu.filter(pl.col("kind") == "memcpy")
     columns = ["copy_kind", "src_memory_kind", "dst_memory_kind"]
     copies = scene.rollup.measures.ops.frames("memcpys").select("bytes", pl.col(columns).cast(pl.String)).collect()
@@ -190,7 +190,7 @@ _DIRECTIONS = {
 
 
 def _copies_in_direction(scene: Scene, rows: pl.DataFrame, problem: str, advice: str) -> Iterator[Finding]:
-    """Report copies in one direction that take long, use pageable memory, or make the CPU wait in every step."""
+    """Report memory copies in one direction that take long, use pageable memory, or make the CPU wait in every step."""
     pageable = (pl.col("src_memory_kind") == "Pageable") | (pl.col("dst_memory_kind") == "Pageable")
     unpinned = rows.filter(pageable.fill_null(value=False)).height
     time, moved = total_duration(intervals.merge(rows, by=[])), int(rows["bytes"].sum())

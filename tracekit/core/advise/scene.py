@@ -1,4 +1,4 @@
-"""The data that rules examine: GPU activities and ops, clipped to the aggregated iterations."""
+"""Provide the data that advice rules examine: GPU activities and ops, clipped to the aggregated iterations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BORDERS = (("start_ns", -1), ("end_ns", 0))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding; the attributes are the columns of ``advise``, with ``figures`` as a mapping."""
+    """One finding of a rule. Its attributes are the columns of ``advise``, except that ``figures`` is a mapping."""
 
     rule: str
     problem: str
@@ -44,21 +44,24 @@ class Scene:
     """The GPU activities and ops of the aggregated iterations of a roll-up.
 
     Attributes:
-        rollup: The roll-up.
+        rollup: The roll-up that provides the ops, the GPU activities and the iterations.
     """
 
     rollup: Rollup
 
     @functools.cached_property
     def windows(self) -> pl.DataFrame:
-        """The times of the iterations, merged, from the first op on: ``start_ns``, ``end_ns``."""
+        """The time windows covered by the aggregated iterations, from the start of the first op on.
+
+        Overlapping windows are merged. The columns are ``start_ns`` and ``end_ns``.
+        """
         first = self.rollup.instances["start_ns"].min()
         start = pl.max_horizontal("start_ns", pl.lit(first if isinstance(first, int) else 0))
         return self.rollup.iterations.merged_times.with_columns(start_ns=start).filter(DURATION > 0)
 
     @functools.cached_property
     def length_ns(self) -> int:
-        """Total duration of the windows."""
+        """Total duration of the windows, in ns."""
         return total_duration(self.windows)
 
     @property
@@ -68,7 +71,7 @@ class Scene:
 
     @functools.cached_property
     def gpu(self) -> pl.DataFrame:
-        """The GPU activities, clipped to the windows, in order of start.
+        """The GPU activities in order of start, clipped to the windows.
 
         Columns: ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``tc_unknown``, ``activity``,
         ``op``, ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether a CUDA graph ran it).
@@ -86,7 +89,7 @@ class Scene:
 
     @functools.cached_property
     def kernels(self) -> pl.DataFrame:
-        """The kernels of ``gpu``."""
+        """The rows of ``gpu`` that are kernels."""
         return self.gpu.filter(pl.col("kind") == "kernel")
 
     @functools.cached_property
@@ -96,7 +99,10 @@ class Scene:
 
     @functools.cached_property
     def launches(self) -> pl.DataFrame:
-        """The first activity of each call on each device, as in ``gpu``, because a graph is launched as a whole."""
+        """The first activity of each API call on each device, with the columns of ``gpu``.
+
+        Later activities of the same call are omitted, because a CUDA graph is launched as a whole.
+        """
         return self.gpu.unique(["call", "device_id"], keep="first", maintain_order=True)
 
     @functools.cached_property
@@ -106,22 +112,25 @@ class Scene:
 
     @functools.cached_property
     def busy(self) -> pl.DataFrame:
-        """The times in which each device runs activities, merged: ``device_id``, ``start_ns``, ``end_ns``."""
+        """The times in which each device runs any activity, merged: ``device_id``, ``start_ns``, ``end_ns``."""
         return intervals.merge(self.gpu, by=["device_id"])
 
     @functools.cached_property
     def any_busy(self) -> pl.DataFrame:
-        """The times in which any device runs activities, merged: ``start_ns``, ``end_ns``."""
+        """The times in which at least one device runs an activity, merged: ``start_ns``, ``end_ns``."""
         return intervals.merge(self.gpu, by=[])
 
     @functools.cached_property
     def idle(self) -> pl.DataFrame:
-        """The times within the windows in which no device runs activities: ``start_ns``, ``end_ns``."""
+        """The times within the windows in which no device runs an activity: ``start_ns``, ``end_ns``."""
         return self.windows_without(self.any_busy)
 
     @functools.cached_property
     def spent(self) -> pl.DataFrame:
-        """The time of the windows on each used device: ``device_id`` and a column of ns per part of ``breakdown``."""
+        """How the time of the windows divides on each used device.
+
+        The columns are ``device_id`` and one column of ns for each part that ``breakdown`` distinguishes.
+        """
         rollup, aggregated = self.rollup, self.rollup.iterations.aggregated
         if self.length_ns == total_duration(aggregated):
             parts = rollup.breakdown.join(aggregated.select("iteration"), on="iteration", how="semi")
@@ -131,7 +140,7 @@ class Scene:
         return parts.group_by("device_id").agg(pl.col(breakdown.PARTS).sum()).sort("device_id")
 
     def windows_without(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the times within the windows in which none of some intervals is open: ``start_ns``, ``end_ns``."""
+        """Return the times within the windows in which no interval of ``rows`` is open: ``start_ns``, ``end_ns``."""
         bounds = self.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max())
         # An interval of 1 ns on either side turns the time before and after all rows into gaps.
         borders = [bounds.select(start_ns=pl.col(c) + d, end_ns=pl.col(c) + d + 1) for c, d in _BORDERS]
@@ -139,7 +148,7 @@ class Scene:
         return intervals.overlap(gaps, self.windows, by=[])
 
     def clipped(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Clip intervals to the windows: one row per interval and window that it overlaps."""
+        """Clip intervals to the windows. An interval gives one row for each window that it overlaps."""
         first = self.windows["end_ns"].search_sorted(rows["start_ns"], side="right").cast(pl.Int64)
         stop = self.windows["start_ns"].search_sorted(rows["end_ns"], side="left").cast(pl.Int64)
         overlapping = rows.with_columns(_first=first, _stop=stop).filter(pl.col("_first") < pl.col("_stop"))
@@ -152,16 +161,16 @@ class Scene:
         return clipped.select(rows.columns).filter(DURATION > 0)
 
     def share(self, time_ns: int) -> float:
-        """Return a duration in percent of the windows."""
+        """Return a duration as a percentage of the total duration of the windows."""
         return 100 * time_ns / self.length_ns
 
     def op_name(self, op: int) -> str:
-        """Return the name of an op, shortened from the left if it is long."""
+        """Return the name of an op. The beginning of a long name is replaced by an ellipsis."""
         name = str(self.rollup.ops["op_name"][op])
         return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
     def largest_ops(self, rows: pl.DataFrame, weight: pl.Expr, count: int = 3) -> str:
-        """List the ops with the largest weight and their shares: ``conv1/conv2d (61 %), fc/linear (20 %)``."""
+        """List the ops with the largest total weight and their shares: ``conv1/conv2d (61 %), fc/linear (20 %)``."""
         totals = (
             rows.with_columns(weight=weight)
             .group_by("op")
@@ -179,13 +188,13 @@ def total_duration(rows: pl.DataFrame) -> int:
 
 
 def longest(rows: pl.DataFrame) -> tuple[int, int]:
-    """Return the start and end of the longest interval; of equal ones, the first."""
+    """Return the start and end of the longest interval. If several are equally long, the first one is returned."""
     row = rows.select(DURATION.arg_max()).item()
     return int(rows["start_ns"][row]), int(rows["end_ns"][row])
 
 
 def as_text(time_ns: float) -> str:
-    """Format a duration with a unit and three digits: ``1.25 ms``."""
+    """Format a duration with three significant digits and a unit: ``1.25 ms``."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if time_ns >= size:
             return f"{time_ns / size:.3g} {unit}"

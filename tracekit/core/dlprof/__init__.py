@@ -1,9 +1,9 @@
 """Build the tables of a DLProf 1.8.0 database from a roll-up.
 
-``recorded`` builds the tables that do not depend on the choice of iterations, ``aggregated`` those that do, and
-``frames`` the intermediate frames of both. ``strings`` builds the dictionary of all strings, ``metrics`` the table of
-distinct metrics, ``model`` the figures of the whole model, and ``advice`` the findings of the expert systems. Times are
-those of the capture; rows and ids are in DLProf's order.
+``recorded`` builds the tables that do not depend on the chosen iterations, and ``aggregated`` the tables that do.
+``frames`` computes the intermediate frames of both, ``strings`` the dictionary of all strings, ``metrics`` the table of
+distinct metrics, ``model`` the statistics of the whole model, and ``advice`` the findings of the expert systems. Times
+are those of the capture. Rows and ids are in the order in which DLProf writes them.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
     """Build every table of the database.
 
     Returns:
-        Tables by name, in the order in which DLProf writes the first row of each, empty tables last. They have no id
-        column: the id of a row is its row number plus 1.
+        The tables, keyed by name, in the order in which DLProf writes the first row of each. Empty tables are last. The
+        tables have no id column, because the id of a row is its row number plus 1.
     """
     database = DlprofDatabase(rollup)
     return {name: getattr(database, name) for name in database.table_names()}
 
 
 class DlprofDatabase(AggregatedTables):
-    """The tables of a DLProf database; each is an attribute and is computed on first access.
+    """The tables of a DLProf database. Each table is an attribute that is computed on first access.
 
     Attributes:
         rollup: The roll-up from which the tables are computed.

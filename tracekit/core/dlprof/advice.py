@@ -1,6 +1,7 @@
-"""Findings of DLProf's expert systems: DLProf's rules and thresholds, with texts of our own.
+"""Find the problems that DLProf's expert systems report, with DLProf's rules and thresholds.
 
-Except in DLProf's mode, the rules also use facts that DLProf did not have, and the findings of ``advise`` follow.
+The wording of the findings is not DLProf's. Except in DLProf's mode, the rules also use facts that DLProf did not have,
+and the findings of ``advise`` are added.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ _DETECTOR_OF_RULE = {
     "imbalance": "imbalanced_gpu_detector",
     "variation": "bad_iteration_range_detector",
 }
-"""The detector that reports the same problem as a rule of ``advise``."""
+"""Maps each rule of ``advise`` to the detector that reports the same problem."""
 
 NO_DALI = "No op of DALI was found"
 _DALI = "NVIDIA DALI loads and augments data on the GPU: https://developer.nvidia.com/DALI"
 
 
 class ExpertFinding(NamedTuple):
-    """One finding of an expert system: a row of the table ``expert_systems_feedback``."""
+    """One finding of an expert system, which is one row of the table ``expert_systems_feedback``."""
 
     system: str
     problem: str
@@ -70,7 +71,7 @@ def _is_dlprof_mode(model: ModelSummary) -> bool:
 
 
 def _advise_findings(model: ModelSummary, reporting: set[str]) -> Iterator[ExpertFinding]:
-    """Yield the findings of ``advise``, except those that a detector has already reported."""
+    """Yield the findings of ``advise``, except those whose problem a detector has already reported."""
     rows = advise(model.rollup).select("rule", "problem", "evidence", "advice").iter_rows()
     for rule, problem, evidence, recommendation in rows:
         if _DETECTOR_OF_RULE.get(rule) not in reporting:
@@ -78,7 +79,10 @@ def _advise_findings(model: ModelSummary, reporting: set[str]) -> Iterator[Exper
 
 
 def integer_setting(settings: Mapping[str, Any], name: str) -> int:
-    """Return a setting of the program as an integer; 0 if it is missing, not a number, or too large."""
+    """Return a setting of the profiled program as an integer.
+
+    The result is 0 if the setting is missing, is not a number, or is too large.
+    """
     value = settings.get(name, 0)
     return int(value) if isinstance(value, int | float) and abs(value) < 1 << 31 else 0
 
@@ -113,7 +117,7 @@ def _detect_missing_amp(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _has_amp_ops(ops: pl.DataFrame) -> bool:
-    """Return whether any op ran that only automatic mixed precision uses: those that scale gradients."""
+    """Return whether any op ran that only automatic mixed precision uses, such as an op that scales gradients."""
     return bool(ops.filter(pl.col("count") > 0)["op_name"].cast(pl.String).str.contains("_amp_", literal=True).any())
 
 
@@ -148,7 +152,10 @@ def _detect_underutilized_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _cpu_advice(model: ModelSummary) -> str:
-    """Return the advice for time spent on the CPU: mostly to launch less, because few programs have ops to move."""
+    """Return the advice for time spent on the CPU.
+
+    It is mostly to launch less, because few programs have ops that could move to the GPU.
+    """
     scene = Scene(model.rollup)
     cpu_ns = scene.spent["cpu"].max()
     return host.cpu_advice(scene, cpu_ns if isinstance(cpu_ns, int) else 0, scene.launches.height)
@@ -173,7 +180,7 @@ def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _exposed_loading_ns(loading: pl.DataFrame, model: ModelSummary) -> int:
-    """Return how long data was loaded while no aggregated op instance ran anything on any GPU, in ns."""
+    """Return how long, in ns, data was loaded while no aggregated op instance used any GPU."""
     rollup = model.rollup
     active = rollup.iteration.gather(rollup.measures.gpu_activities["instance"]).is_not_null()
     work = rollup.measures.gpu_activities.filter(active).select("start_ns", "end_ns")
@@ -205,7 +212,7 @@ def _coefficient_of_variation(durations: list[int]) -> float:
 
 
 def _longest_steady_run(durations: list[int]) -> tuple[int, int]:
-    """Return the bounds of the longest run of iterations without outliers, the first of several of that size."""
+    """Return the bounds of the longest sequence of iterations without outliers, the first one if several tie."""
     ordered = sorted(durations)
     low, high = ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
     fence = 1.5 * (high - low)

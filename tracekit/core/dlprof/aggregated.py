@@ -1,4 +1,4 @@
-"""Database tables of one aggregation: metrics of ops, groups, op types and kernels, findings and summaries."""
+"""Build the database tables that depend on the aggregated iterations, such as metrics, summaries and findings."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ _KERNEL_COUNTS = {
 
 
 class AggregatedTables(RecordedTables):
-    """The tables that depend on the aggregated iterations, each an attribute with the name of the table."""
+    """The tables that depend on the aggregated iterations. Each table is an attribute with its name."""
 
     @property
     def aggregations(self) -> pl.DataFrame:
-        """The only aggregation, without user, host and times: they are private, and exporters set them on request."""
+        """The only aggregation, in one row.
+
+        User, host and times are left empty because they are private. Exporters set them on request.
+        """
         blank = {"server_user_name": "", "server_host_name": "", "start_timestamp": "", "end_timestamp": 0}
         return pl.DataFrame([blank])
 
@@ -55,7 +58,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def iteration_aggregation_list(self) -> pl.DataFrame:
-        """One row per aggregated iteration, with its time per part."""
+        """One row per aggregated iteration, with its time divided into parts such as kernels and memory."""
         rows = self.model.shares.with_columns(pl.col(PARTS).cast(pl.Int64, strict=False).fill_null(0))
         total = pl.sum_horizontal(PARTS)
         used = 100 * pl.sum_horizontal(GPU_PARTS)
@@ -65,12 +68,12 @@ class AggregatedTables(RecordedTables):
 
     @property
     def category_summary(self) -> pl.DataFrame:
-        """The eight categories of ops, kernels and memory operations, one row each."""
+        """One row for each of DLProf's eight categories of ops, kernels and memory operations."""
         return self.model.categories
 
     @property
     def model_summary(self) -> pl.DataFrame:
-        """Figures of the whole model, in one row."""
+        """Statistics of the whole model, in one row."""
         model, its = self.model, self.rollup.iterations
         mean, deviation = model.iteration_ns
         rates = {"gpu_utilization": model.gpu_utilization, "tc_utilization": model.tc_utilization}
@@ -85,7 +88,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def device_gpu_utilizations(self) -> pl.DataFrame:
-        """The utilization of each GPU, in percent."""
+        """The utilization of each GPU, as a percentage."""
         ids = {d: i for i, d in enumerate(self.read_only_gpu_infos["device_id"].to_list(), 1)}
         rows = [(1, 1, ids[d], round(v, 6)) for d, v in self.model.device_utilization.items()]
         names = {"aggr_id": pl.Int64, "domain_id": pl.Int64, "gpu_info_id": pl.Int64, "gpu_utilization": pl.Float64}
@@ -98,9 +101,10 @@ class AggregatedTables(RecordedTables):
 
     @property
     def node_time_metrics(self) -> pl.DataFrame:
-        """Metric ids of ops, groups, ops again, and op types, in this order.
+        """The metric ids of the ops, the groups, the ops a second time, and the op types, in this order.
 
-        DLProf writes those of the ops twice: once for their nodes, once for the leaves of the group tree.
+        DLProf writes the metric ids of ops twice: once for the ops themselves, and once for the leaves of the group
+        tree.
         """
         frames = (self._ops_by_id, self._groups, self._ops_by_id, self._op_types)
         names = ("cpu_time", "gpu_time", "api_time", "cpu_overhead_time", "gpu_idle_time")
@@ -109,13 +113,13 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_time_metrics(self) -> pl.DataFrame:
-        """Metric ids of the kernels of each op, in order of ``op_id``."""
+        """The metric ids of the kernels of each op, in order of ``op_id``."""
         ids = {m: self.metrics.ids(self._ops_by_id, m) for m in KERNEL_METRICS}
         return pl.DataFrame({"api_time_metric_id": ids["kernel_api"], "gpu_time_metric_id": ids["kernel_gpu"]})
 
     @property
     def op_nodes(self) -> pl.DataFrame:
-        """One row per op in order of ``op_id``, over the aggregated iterations."""
+        """One row per op in order of ``op_id``, with its statistics over the aggregated iterations."""
         number = pl.int_range(1, pl.len() + 1)
         return self._ops_by_id.select(
             aggr_id=1,
@@ -131,7 +135,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def group_ops(self) -> pl.DataFrame:
-        """The group nodes, followed by the ops in order of ``op_id``, which are the leaves of the tree."""
+        """The group nodes, followed by the ops in order of ``op_id``. The ops are the leaves of the group tree."""
         path, name = self.strings.ids(self._groups["path"]), self._ops_by_id["op_name"].cast(pl.String)
         nodes = self._groups.select(
             _AGGREGATION_IDS,
@@ -158,7 +162,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_summaries(self) -> pl.DataFrame:
-        """One row per op and short kernel name, in order of ``op_id`` and name."""
+        """One row per op and short kernel name, in order of ``op_id`` and kernel name."""
         rows = self._kernel_summaries
         return rows.select(
             _AGGREGATION_IDS,
@@ -171,13 +175,13 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_iteration_stats(self) -> pl.DataFrame:
-        """Counts and times of kernels per aggregated iteration."""
+        """The counts and times of kernels in each aggregated iteration."""
         rows = self.rollup.kernels_by_iteration
         return rows.select(_AGGREGATION_IDS, iter_value="iteration", **_KERNEL_COUNTS).unnest("ids")
 
     @property
     def kernel_iteration_node(self) -> pl.DataFrame:
-        """One row per kernel, with counts and times of all kernels of its op in its iteration."""
+        """One row per kernel, with the counts and times of all kernels of the same op and iteration."""
         keys = ["op", "iteration"]
         rows = self._kernels.select(*keys, kernel=pl.int_range(1, pl.len() + 1)).drop_nulls("iteration")
         rows = rows.join(self.rollup.kernels_by_op_and_iteration, on=keys, how="left", maintain_order="left")
@@ -186,14 +190,14 @@ class AggregatedTables(RecordedTables):
 
     @property
     def kernel_summary_metrics(self) -> pl.DataFrame:
-        """The ids of the categories of kernels."""
+        """The ids of the rows of ``category_summary`` that describe kernels."""
         return pl.DataFrame(
             [{"aggr_id": 1, "domain_id": 1, "kernels_total_id": 5, "kernels_using_tc_id": 6, "kernels_non_tc_id": 7}]
         )
 
     @property
     def memory_summary_metrics(self) -> pl.DataFrame:
-        """The id of the category of memory operations."""
+        """The id of the row of ``category_summary`` that describes memory operations."""
         return pl.DataFrame([{"aggr_id": 1, "domain_id": 1, "memory_time_id": 8}])
 
     @property

@@ -1,4 +1,4 @@
-"""Intermediate frames of a DLProf database, and the ids of its strings and metrics."""
+"""Compute the intermediate frames of a DLProf database, and the ids of its strings and metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INSTANCE_STRINGS = ("input_names", "input_shapes", "output_names", "output_shape
 
 @dataclass(frozen=True)
 class DatabaseFrames:
-    """The intermediate frames of the database of one roll-up; each is computed on first access.
+    """The intermediate frames of a DLProf database. Each frame is computed on first access.
 
     Attributes:
         rollup: The roll-up from which the frames are computed.
@@ -39,7 +39,7 @@ class DatabaseFrames:
 
     @functools.cached_property
     def model(self) -> ModelSummary:
-        """Figures of the whole model."""
+        """Statistics of the whole model."""
         return ModelSummary(self.rollup)
 
     @functools.cached_property
@@ -59,7 +59,7 @@ class DatabaseFrames:
 
     @functools.cached_property
     def _ops(self) -> pl.DataFrame:
-        """The ops in order of name and id, with "" for missing strings, as DLProf writes them."""
+        """The ops in order of name and id. Missing strings are "", as in DLProf's databases."""
         blank = ("data_type", "data_format", "output_format", "parameters_format", "direction")
         strings = {c: pl.col(c).cast(pl.String).fill_null("") for c in (*blank, "op_type")}
         return self.rollup.ops.with_columns(**strings, device=pl.lit(""))
@@ -71,7 +71,7 @@ class DatabaseFrames:
 
     @functools.cached_property
     def _groups(self) -> pl.DataFrame:
-        """The group nodes without the root, which stands for the whole model."""
+        """The group nodes, except the root, which stands for the whole model."""
         return self.rollup.dlprof_groups.filter(pl.col("level") > 0)
 
     @functools.cached_property
@@ -81,13 +81,16 @@ class DatabaseFrames:
 
     @functools.cached_property
     def _kernel_summaries(self) -> pl.DataFrame:
-        """One row per op and short kernel name, by which DLProf identifies kernels, in order of ``op_id`` and name."""
+        """One row per op and short kernel name, in order of ``op_id`` and name.
+
+        DLProf identifies the kernels of an op by their short names.
+        """
         rank = self._ops_by_id.select("op", rank=pl.int_range(pl.len()))
         return self.rollup.kernel_summaries.join(rank, on="op").sort("rank", "name")
 
     @functools.cached_property
     def _instances(self) -> pl.DataFrame:
-        """The instances in order of op and index, strings as DLProf writes them: JSON with a final line break."""
+        """The op instances in order of op and index. Strings are JSON with a final line break, as in DLProf."""
         rows = self.rollup.measures.instances.with_columns(output_shapes=self.rollup.measures.formats["output_shapes"])
         names = pl.when(pl.col("output_shapes").is_not_null()).then(pl.lit('[""]', pl.Categorical))
         rows = rows.with_columns(output_names=names).sort("op", "index")
@@ -95,19 +98,22 @@ class DatabaseFrames:
 
     @functools.cached_property
     def _calls(self) -> pl.DataFrame:
-        """The calls of ops in the order written, with ``name_id``."""
+        """The API calls of ops in the order in which DLProf writes them, with ``name_id``."""
         rows = self.rollup.children.with_columns(pl.col("name").cast(pl.String).fill_null("").cast(pl.Categorical))
         ids = self.strings.ids(rows["name"]) if rows.height else pl.lit(0)
         return rows.with_columns(name_id=ids)
 
     @functools.cached_property
     def _kernels(self) -> pl.DataFrame:
-        """The kernels of ops in the order written, with the sizes of grid and block and ``long_name_id``."""
+        """The kernels of ops in the order in which DLProf writes them, with grid, block and ``long_name_id``."""
         rows, sizes = self._calls_of_kind("kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in AXES])
         return rows.hstack(sizes).with_columns(long_name_id=self.strings.ids(_null_as_empty(rows["long_name"])))
 
     def _calls_of_kind(self, kind: str, table: str, columns: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the calls of one kind, and columns of the activity of each: two frames of n rows."""
+        """Return the API calls of one kind, and columns of the activity that each of them launched.
+
+        Both frames have one row per call, in the same order.
+        """
         rows = self._calls.filter(pl.col("kind") == kind)
         activities = self.rollup.measures.ops.frames(table).select(columns).collect()
         return rows, activities.select(pl.all().gather(rows["activity"]))
@@ -117,7 +123,7 @@ class DatabaseFrames:
         return int(self.strings.ids(pl.Series([self.rollup.iterations.key]))[0])
 
     def _string_uses(self) -> Iterator[pl.DataFrame]:
-        """Yield the first uses of strings by ops, their instances and their calls."""
+        """Yield the positions at which ops, their instances and their API calls first use each string."""
         for slot, c in enumerate(OP_STRINGS):
             yield first_uses(self._ops[c], self._ops["op"], 0, slot)
         for slot, c in enumerate(INSTANCE_STRINGS):
@@ -129,7 +135,7 @@ class DatabaseFrames:
 
 
 def _json_lines(values: pl.Series) -> pl.Series:
-    """Append a line break to JSON strings, as DLProf does: n strings in, n strings out; null becomes ``null``."""
+    """Append a line break to each JSON string, as DLProf does. A null becomes the JSON value ``null``."""
     distinct = values.unique().to_frame("value")
     lines = distinct.with_columns(line=(pl.col("value").cast(pl.String).fill_null("null") + "\n").cast(pl.Categorical))
     joined = values.to_frame("value").join(lines, on="value", how="left", maintain_order="left", nulls_equal=True)
@@ -137,7 +143,7 @@ def _json_lines(values: pl.Series) -> pl.Series:
 
 
 def _null_as_empty(values: pl.Series) -> pl.Series:
-    """Replace nulls by empty strings: n strings in, n strings out (Categorical)."""
+    """Replace nulls in a column by empty strings. The result is Categorical."""
     return values.to_frame("v").select(pl.col("v").fill_null(pl.lit("", pl.Categorical))).to_series()
 
 

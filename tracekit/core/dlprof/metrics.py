@@ -1,4 +1,4 @@
-"""The table ``metric`` of a DLProf database: distinct tuples of count, maximum, minimum, sum and average."""
+"""Build the table ``metric`` of a DLProf database: the distinct tuples of count, maximum, minimum, sum and average."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _KEY = list(STATISTICS)
 
 
 def round_to_six_decimals(values: pl.Series) -> pl.Series:
-    """Round to six decimals as DLProf does: n numbers in, n numbers out.
+    """Round each number to six decimals as DLProf does.
 
-    Python's ``round`` is used because it rounds the exact decimal value, as DLProf does; polars rounds in binary.
+    Python's ``round`` rounds the exact decimal value, as DLProf does. The rounding of polars is binary.
     """
     distinct = values.unique().to_frame("value")
     results = distinct.with_columns(rounded=pl.Series([round(v, 6) for v in distinct["value"]], dtype=pl.Float64))
@@ -26,7 +26,7 @@ def round_to_six_decimals(values: pl.Series) -> pl.Series:
 
 
 def average(total: str = "sum", count: str = "count") -> pl.Expr:
-    """Return an expression for the average of a metric; 0 where there are no values."""
+    """Return an expression for the average of a metric. The average is 0 if there are no values."""
     return pl.when(pl.col(count) > 0).then(pl.col(total) / pl.col(count)).otherwise(0.0)
 
 
@@ -35,7 +35,8 @@ class MetricTable:
     """The distinct metrics of a database, in the order of their first use.
 
     Attributes:
-        frame: ``count``, ``max``, ``min``, ``sum``, ``avg``; the id of each row is its row number plus 1.
+        frame: One row per distinct metric: ``count``, ``max``, ``min``, ``sum``, ``avg``. The id of a metric is its row
+            number plus 1.
     """
 
     frame: pl.DataFrame
@@ -45,21 +46,21 @@ class MetricTable:
         """Assign ids to metrics.
 
         Args:
-            uses: Frames in the order written, each with the names of the metrics of its rows, in order.
+            uses: Frames in the order in which DLProf writes them, each with the names of the metrics of its rows.
         """
         stacked = [_stack_metrics(frame, metrics) for frame, metrics in uses]
         distinct = pl.concat(stacked).unique(_KEY, keep="first", maintain_order=True)
         return cls(distinct.with_columns(avg=round_to_six_decimals(distinct.select(average()).to_series())))
 
     def ids(self, frame: pl.DataFrame, metric: str) -> pl.Series:
-        """Return the id of one metric of each row: n rows in, n integers out."""
+        """Return the id of one metric of each row of a frame."""
         values = frame.select(pl.col(f"{metric}_{s}").alias(s) for s in _KEY)
         entries = self.frame.select(*_KEY, id=pl.int_range(1, pl.len() + 1))
         return values.join(entries, on=_KEY, how="left", maintain_order="left")["id"]
 
 
 def _stack_metrics(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
-    """Stack the metrics of each row: one output row per input row and metric, in this order."""
+    """Stack the metrics of each row, so that the result has one row per input row and metric, in this order."""
     row = pl.int_range(pl.len())
     slots = [
         frame.select(*(pl.col(f"{m}_{s}").cast(pl.Int64).alias(s) for s in _KEY), position=row * len(metrics) + slot)

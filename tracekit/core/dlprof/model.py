@@ -1,4 +1,4 @@
-"""Figures of a DLProf database that describe the whole model: utilization, categories, shares of time, iterations."""
+"""Compute statistics of the whole model: utilization, DLProf's categories, parts of the time, and iterations."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ GPU_PARTS = ("tensor_core", "other_kernel", "memory")
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """Figures of the whole model over the aggregated iterations.
+    """Statistics of the whole model over the aggregated iterations.
 
     Attributes:
-        rollup: The roll-up from which the figures are computed.
+        rollup: The roll-up from which the statistics are computed.
     """
 
     rollup: Rollup
 
     @functools.cached_property
     def wall_ns(self) -> int:
-        """Duration of the union of the aggregated iterations, in ns."""
+        """Time covered by the aggregated iterations, in ns. Time that several iterations share counts once."""
         duration = pl.col("end_ns") - pl.col("start_ns")
         return int(self.rollup.iterations.merged_times.select(duration.sum()).item())
 
     @functools.cached_property
     def shares(self) -> pl.DataFrame:
-        """Time per part of each aggregated iteration, averaged over the GPUs used: ``iteration``, ns per part."""
+        """Time of each part of each aggregated iteration, averaged over the used GPUs.
+
+        The columns are ``iteration`` and one column of ns per part.
+        """
         chosen = self.rollup.iterations.aggregated["iteration"].implode()
         rows = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen))
         return rows.group_by("iteration").agg(pl.col(PARTS).sum() / pl.len()).sort("iteration")
@@ -48,7 +51,7 @@ class ModelSummary:
 
     @functools.cached_property
     def device_utilization(self) -> dict[int, float]:
-        """Percentage of the time of the aggregated iterations in which each listed GPU ran kernels."""
+        """Percentage of the time of the aggregated iterations in which each GPU of the capture ran kernels."""
         listed = self.rollup.devices.filter(pl.lit("name" in self.rollup.devices.columns))["device_id"]
         chosen = self.rollup.iterations.aggregated["iteration"].implode()
         kernels = pl.col("tensor_core").sum() + pl.col("other_kernel").sum()
@@ -58,7 +61,7 @@ class ModelSummary:
 
     @functools.cached_property
     def gpu_utilization(self) -> float:
-        """Mean of ``device_utilization`` over the GPUs used, in percent."""
+        """Mean of ``device_utilization`` over the used GPUs, as a percentage."""
         used = set(self.rollup.used_devices.to_list())
         percentages = [value for device, value in self.device_utilization.items() if device in used]
         return sum(percentages) / len(percentages) if percentages else 0.0
@@ -88,11 +91,12 @@ class ModelSummary:
 
     @functools.cached_property
     def categories(self) -> pl.DataFrame:
-        """Sums of DLProf's eight categories: one row per category, with ``CATEGORY_COLUMNS``.
+        """Counts and times of DLProf's eight categories of ops, kernels and memory operations.
 
-        The rows are: all ops, ops eligible for Tensor Cores that did not use them, ops that used them, other ops; all
-        kernels, kernels that used Tensor Cores, other kernels; memory copies and sets. As in DLProf, ``count`` is the
-        number of ops with instances, but for kernels and memory the number of distinct names.
+        There is one row per category, with the columns ``CATEGORY_COLUMNS``, in this order: all ops, ops that are
+        eligible for Tensor Cores but did not use them, ops that used them, all other ops, all kernels, kernels that
+        used Tensor Cores, all other kernels, memory copies and sets. As in DLProf, ``count`` is the number of ops with
+        instances, and for kernels and memory operations the number of distinct names.
         """
         eligible, used = pl.col("eligible"), pl.col("uses_tc")
         ops = [self._op_category(w) for w in (pl.lit(value=True), eligible & ~used, used, ~used & ~eligible)]
@@ -104,7 +108,7 @@ class ModelSummary:
     def percent(self, ns: float) -> float:
         """Return a time as a percentage of the summed durations of the aggregated iterations, as DLProf does.
 
-        The sum exceeds the wall time if iterations overlap.
+        The sum is larger than the wall time if iterations overlap.
         """
         total = sum(self.iteration_durations)
         return 100 * ns / total if total else 0.0

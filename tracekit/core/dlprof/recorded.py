@@ -1,4 +1,7 @@
-"""Database tables of what was recorded: machine, ops, instances and calls. They do not depend on the iterations."""
+"""Build the database tables of what was recorded: the machine, ops, instances and calls.
+
+These tables do not depend on the aggregated iterations.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from tracekit.core.dlprof.frames import AXES, DOMAIN, INSTANCE_STRINGS, OP_STRIN
 
 DIALECT_MODES = {"pyprof": (4, "pytorch"), "emit-nvtx": (4, "pytorch")}
 DIALECT_FRAMEWORKS = {"pyprof": "PyTorch", "emit-nvtx": "PyTorch", "tensorflow": "TensorFlow", "tensorrt": "TensorRT"}
-"""The framework that writes the ranges of each dialect. XLA is missing: its ranges come from JAX or TensorFlow."""
+"""The framework that writes the ranges of each dialect. XLA is missing because JAX and TensorFlow share its ranges."""
 
 SYSTEM_FACTS = (
     "gpu_count",
@@ -47,7 +50,7 @@ _DEVICE_AND_THREAD = {"device_id": pl.col("device_id"), **_THREAD}
 
 
 class RecordedTables(DatabaseFrames):
-    """The tables that are the same for every aggregation, each an attribute with the name of the table."""
+    """The tables that do not depend on the aggregated iterations. Each table is an attribute with its name."""
 
     @functools.cached_property
     def dictionary(self) -> pl.DataFrame:
@@ -61,7 +64,7 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_gpu_infos(self) -> pl.DataFrame:
-        """The GPUs that the capture lists, in order of ``device_id``, then others on which anything ran."""
+        """The GPUs: those in the table ``devices`` in order of ``device_id``, then any other GPU with activities."""
         defaults = {"name": UNKNOWN, "compute_major": 0, "compute_minor": 0, "sm_count": 0}
         listed = self.rollup.devices if "name" in self.rollup.devices.columns else _NO_DEVICES
         seen = self._calls["device_id"].drop_nulls().unique().sort().to_frame()
@@ -78,13 +81,13 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def gpu_memories(self) -> pl.DataFrame:
-        """Total and used memory of each GPU: 0, because captures do not record it."""
+        """Total and used memory of each GPU. All values are 0, because captures do not record memory sizes."""
         zeros = pl.repeat(0, self.read_only_gpu_infos.height, dtype=pl.Int64, eager=True)
         return pl.DataFrame({"total": zeros, "used": zeros})
 
     @property
     def read_only_system_config(self) -> pl.DataFrame:
-        """The machine, as far as the capture describes it."""
+        """The machine on which the capture was recorded, in one row. Unknown properties have a placeholder."""
         number, mode = DIALECT_MODES.get(self.rollup.measures.ops.dialect.name, (0, "simple"))
         facts = self._machine_facts()
         valid = any(facts.get(s) is not None for s in SYSTEM_FACTS)
@@ -96,7 +99,7 @@ class RecordedTables(DatabaseFrames):
         return pl.DataFrame([{**row, **rest, "mode_string": mode, "original_command": UNKNOWN}])
 
     def _machine_facts(self) -> dict[str, str]:
-        """Return facts about the machine by name: those that DLProf recorded, else those that the capture records."""
+        """Return facts about the machine by name. Facts that DLProf recorded take precedence over derived ones."""
         facts = dict(self.rollup.measures.ops.frames("capture_info").select("name", "value").collect().iter_rows())
         if "nsys_version" in facts or "tool_version" not in facts:
             return facts
@@ -112,7 +115,7 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_model_config(self) -> pl.DataFrame:
-        """Settings that the profiled program recorded."""
+        """The settings of the profiled program that the capture recorded, in one row."""
         settings = self.rollup.measures.ops.timeline.config
         row = {"num_workers": advice.integer_setting(settings, "num_workers")}
         row["pin_memory"] = int(bool(settings.get("pin_memory", True)))
@@ -153,12 +156,12 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_sub_ops(self) -> pl.DataFrame:
-        """Ops nested in ops: an empty table, as in DLProf's databases."""
+        """An empty table. It would list ops nested in ops, but DLProf's databases have no rows in it either."""
         return pl.DataFrame(schema=dict.fromkeys(("op_id", "start_time", "stop_time"), pl.Int64))
 
     @functools.cached_property
     def read_only_grid_block(self) -> pl.DataFrame:
-        """The distinct sizes of grids and blocks, in the order of their first use."""
+        """The distinct pairs of grid size and block size, in the order of their first use."""
         row = pl.int_range(pl.len())
         stacked = [
             self._kernels.select(*(pl.col(f"{w}_{c}").alias(c) for c in AXES), position=row * 2 + i)
@@ -223,6 +226,6 @@ class RecordedTables(DatabaseFrames):
 
     @functools.cached_property
     def read_only_cuda_calls(self) -> pl.DataFrame:
-        """One row per other API call of an op, including launches of whole CUDA graphs."""
+        """One row per API call of an op that is in no other table, including launches of whole CUDA graphs."""
         rows = self._calls.filter(pl.col("kind").is_in(["call", "graph"]))
         return rows.select(*_INSTANCE, "name_id", **_API_TIMES, **_THREAD)

@@ -1,7 +1,7 @@
-"""Reports of DLProf, with its columns, order and numbers, and with CSV that is equal byte for byte.
+"""Compute the reports of DLProf, with its columns, order, numbers and byte-for-byte equal CSV.
 
-A report is declared as a title, its printed columns, and a function from the figures of the model to rows. DLProf's CSV
-has the title above the header, quotes strings, and prints averages and percentages with one decimal.
+A report is declared as a title, its printed columns, and a function that returns the rows of the report for a model.
+DLProf's CSV has the title above the header, quotes strings, and prints averages and percentages with one decimal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class PrintedColumn(NamedTuple):
     Attributes:
         title: Title in the header.
         source: The column of the rows that is printed.
-        style: ``quoted`` strings, ``plain`` strings or numbers, ``tenths`` for one decimal, ``yes`` for yes or no.
+        style: How values are printed. ``quoted`` prints strings in quotes, ``plain`` prints strings and numbers as they
+            are, ``tenths`` prints one decimal, ``yes`` prints Booleans as yes or no.
     """
 
     title: str
@@ -49,7 +50,7 @@ class DlprofReport:
         name: Name of the report, such as ``op-type``.
         title: First line of the CSV.
         columns: The printed columns, in order.
-        data: The rows, with the columns that ``columns`` names as sources.
+        data: The rows. They have at least the source column of each printed column.
     """
 
     name: str
@@ -63,11 +64,11 @@ class DlprofReport:
         return self.data.height
 
     def frame(self) -> pl.DataFrame:
-        """Return the rows with DLProf's column titles; averages are not rounded."""
+        """Return the rows with DLProf's column titles. Averages are not rounded."""
         return self.data.select(pl.col(c.source).alias(c.title) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the report as CSV, byte for byte as DLProf does; the summary is written section by section."""
+        """Write the report as CSV that equals DLProf's byte for byte. The summary is written section by section."""
         if self.name == SUMMARY:
             sink.write(_format_sections(self.data).encode())
             return
@@ -81,7 +82,7 @@ class DlprofReport:
 
 
 def run(rollup: Rollup, name: str) -> DlprofReport:
-    """Compute the report with this name, one of ``REPORTS``."""
+    """Compute the report with the given name. ``REPORTS`` lists all names."""
     title, columns, build_rows = REPORTS[name]
     return DlprofReport(name, title, columns, build_rows(ModelSummary(rollup)))
 
@@ -110,7 +111,7 @@ def _format_sections(rows: pl.DataFrame) -> str:
 
 
 def _statistic_columns(titles: Mapping[str, str], average: str = "Avg.") -> tuple[PrintedColumn, ...]:
-    """Return the printed columns for total, average, minimum and maximum of each metric."""
+    """Return the printed columns for the total, average, minimum and maximum of each metric."""
     return tuple(
         PrintedColumn(f"{word} {title} (ns)", f"{metric}_{statistic}", "tenths" if statistic == "avg" else "plain")
         for metric, title in titles.items()
@@ -119,7 +120,7 @@ def _statistic_columns(titles: Mapping[str, str], average: str = "Avg.") -> tupl
 
 
 def _with_averages(rows: pl.DataFrame, metrics: tuple[str, ...]) -> pl.DataFrame:
-    """Add the average of each metric; 0 where there are no values."""
+    """Add a column with the average of each metric. The average is 0 if there are no values."""
     count = {m: pl.col(f"{m}_count") for m in metrics}
     averages = {m: pl.when(count[m] > 0).then(pl.col(f"{m}_sum") / count[m]).otherwise(0.0) for m in metrics}
     return rows.with_columns(average.alias(f"{m}_avg") for m, average in averages.items())
@@ -304,4 +305,4 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
         _expert_rows,
     ),
 }
-"""Title, printed columns and rows of each report."""
+"""The title, the printed columns and the row function of each report."""

@@ -8,7 +8,9 @@ import polars as pl
 
 
 def format_shapes(formats: pl.Series, shapes: pl.Series) -> pl.Series:
-    """Format shapes with the names of their dimensions: n rows in, n strings out, "" for missing or invalid shapes.
+    """Format the tensor shapes of each row with the names of their dimensions.
+
+    Missing or invalid shapes give an empty string.
 
     Args:
         formats: Names of the dimensions of each tensor, such as ``N,C,H,W;K,C,R,S``.

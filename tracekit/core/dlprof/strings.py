@@ -1,4 +1,4 @@
-"""The dictionary of a DLProf database: its distinct strings, with ids in the order of their first use."""
+"""Build the dictionary of a DLProf database: its distinct strings, with ids in the order of their first use."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _OP_BITS, _ROW_BITS, _SLOT_BITS = 35, 3, 33
 
 
 def first_uses(values: pl.Series, op: pl.Series, section: int, slot: int) -> pl.DataFrame:
-    """Return the position of the first use of each distinct string, in the order in which DLProf writes ops.
+    """Return the position at which each distinct string is first used when DLProf writes the ops.
 
     Args:
-        values: One string per row, in the order written.
-        op: Row number of the op of each string.
-        section: 0 for strings of ops, 1 for those of instances, 2 for those of calls.
+        values: One string per row, in the order in which DLProf writes them.
+        op: Row number of the op that each string belongs to.
+        section: 0 for strings of ops, 1 for strings of op instances, 2 for strings of API calls.
         slot: Number of the string within its row, less than 8.
 
     Returns:
-        One row per distinct string: ``string`` (String), ``position``.
+        One row per distinct string: ``string`` (String), ``position`` (an integer that sorts in the order of use).
     """
     row = pl.int_range(pl.len())
     position = pl.col("op") * (1 << _OP_BITS) + (section << _SLOT_BITS) + row * (1 << _ROW_BITS) + slot
@@ -36,7 +36,7 @@ class StringDictionary:
     """The distinct strings of a database, in the order of their ids.
 
     Attributes:
-        strings: The distinct strings; the id of each is its row number plus 1.
+        strings: The distinct strings. The id of a string is its row number plus 1.
     """
 
     strings: pl.Series
@@ -47,8 +47,8 @@ class StringDictionary:
 
         Args:
             first: The string with id 1.
-            uses: Strings with the positions of their first uses, as returned by ``first_uses``.
-            last: Strings that follow all of these, in order.
+            uses: Strings with the positions of their first uses, as returned by ``first_uses``. They follow ``first``.
+            last: Strings that follow the strings of ``uses``, in order.
         """
         by_position = pl.concat(list(uses)).sort("position")["string"].drop_nulls()
         rest = [s.cast(pl.String) for s in last]
@@ -56,7 +56,7 @@ class StringDictionary:
         return cls(pl.concat([start, by_position, *rest]).unique(maintain_order=True).alias("string"))
 
     def ids(self, values: pl.Series) -> pl.Series:
-        """Return the id of each string: n strings in, n integers out; null for null."""
+        """Return the id of each string in a column. The id of a null is null."""
         entries = pl.DataFrame({"string": self.strings, "id": pl.int_range(1, len(self.strings) + 1, eager=True)})
         distinct = values.unique().to_frame("value").with_columns(string=pl.col("value").cast(pl.String))
         ids = distinct.join(entries, on="string", how="left").select("value", "id")

@@ -1,4 +1,4 @@
-"""Rows of DLProf's summary report: the machine, shares of time, iterations, ops and kernels by category."""
+"""Compute the rows of DLProf's summary report: the machine, the time, the iterations, ops and kernels by category."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLE_SECTIONS = {
     "All Ops": ("GPU Time (ns)", "CPU Time (ns)", "# Ops"),
     "All Kernels": ("GPU Time (ns)", "CPU Time (ns)", "# Kernels"),
 }
-"""The sections that are tables, with their column titles."""
+"""Maps each section that is printed as a table to its column titles."""
 _SYSTEM = {
     "CPU Model": "cpu_model",
     "GPU Driver Version": "driver_version",
@@ -35,8 +35,8 @@ def summary_rows(model: ModelSummary) -> pl.DataFrame:
     """Return the rows of the summary report.
 
     Returns:
-        One row per value or table cell, in the order printed: ``section``, ``name``, ``label`` and ``value``. The label
-        of a table cell is its name and the title of its column.
+        One row per value or table cell, in the order in which they are printed: ``section``, ``name``, ``label`` and
+        ``value``. The label of a table cell is its name followed by the title of its column.
     """
     sections = {
         "System Config": _system_values(model),

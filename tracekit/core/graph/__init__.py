@@ -1,7 +1,7 @@
 """Represent the ops of a capture as a graph: one node per op, with its inputs and its times per iteration.
 
-``names`` derives node names that TensorFlow allows, ``nodes`` builds nodes and inputs, ``stats`` their times, and
-``texts`` Markdown tables for readers. ``join`` matches ops to the nodes of another graph.
+``names`` derives node names that TensorFlow allows, ``nodes`` builds the nodes and their inputs, ``stats`` computes the
+times of the nodes, and ``texts`` writes Markdown tables. ``join`` matches ops to the nodes of another graph.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def tables(rollup: Rollup) -> dict[str, pl.DataFrame]:
     """Build the tables of the graph of a roll-up.
 
     Returns:
-        The results of ``nodes.op_nodes`` as ``nodes``, ``nodes.node_inputs`` as ``inputs``, ``stats.node_stats`` as
-        ``stats``, ``stats.iteration_scalars`` as ``scalars`` and ``texts.markdown_tables`` as ``texts``.
+        The tables, keyed by name: ``nodes`` (see ``nodes.op_nodes``), ``inputs`` (``nodes.node_inputs``), ``stats``
+        (``stats.node_stats``), ``scalars`` (``stats.iteration_scalars``) and ``texts`` (``texts.markdown_tables``).
     """
     op_nodes = nodes.op_nodes(rollup)
     return {

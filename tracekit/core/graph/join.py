@@ -1,9 +1,10 @@
-"""Match the ops of a capture to the nodes of a graph, and sum their times by node and scope.
+"""Match the ops of a capture to the nodes of a graph, and sum the times of ops by node and scope.
 
-An op is matched by its name, and by its name in the characters of node names: first as its own node would be named,
-with ``_bprop`` and number, then without. The remaining ops are matched if the name of the op ends with that of a node
-or the other way round; then to the longest scope with which their path ends, or to the deepest scope or node with which
-it begins. Ops in a scope but in no node count for the scope.
+The following steps are tried in this order. An op matches a node that has the name of the op. It matches a node whose
+name the op would have as a node, first with the suffix ``_bprop`` and a number, then without. It matches a node if one
+of the two names is a suffix of the other. It matches the scope with the longest path that is a suffix of the path of
+the op. Finally, it matches the deepest scope or node whose path is a prefix of the path of the op. Ops that match a
+scope but no node count for that scope.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ _SUPPORT_CODES = {text: code for code, text in _SUPPORT.items()}
 
 
 def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the node or the scope of each op.
+    """Return the node or the scope that each op matches.
 
     Args:
         ops: One row per op: ``op_id`` and ``op_name``.
-        nodes: One row per node: ``name``. Of equal names the first is used.
+        nodes: One row per node: ``name``. If several nodes have the same name, the first one is used.
 
     Returns:
-        n ops in, n rows out, in order: ``node`` (row of ``nodes``), ``scope`` (path of a scope, for ops in no node),
-        ``match`` (one of ``MATCHES``). All are null for ops that are not in the graph.
+        One row per op, in the same order: ``node`` (row number in ``nodes``), ``scope`` (path of a scope, for ops that
+        match no node), ``match`` (one of ``MATCHES``). All are null for ops that are not in the graph.
     """
     named = nodes.select(pl.col("name").cast(pl.String)).with_row_index("node").cast({"node": pl.Int64})
     named = named.unique("name", keep="first", maintain_order=True)
@@ -61,7 +62,10 @@ def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 def _matching_steps(
     rows: pl.DataFrame, named: pl.DataFrame, normalized: pl.DataFrame
 ) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the matches of each step, in order of precedence: the kind of match, and ``row``, ``node``, ``scope``."""
+    """Yield the kind and the rows of the matches of each step, in order of precedence.
+
+    The rows have the columns ``row``, ``node`` and ``scope``.
+    """
     no_scope = pl.lit(None, pl.String).alias("scope")
     unnumbered = rows.filter(pl.col("node_name") == pl.col("path"))
     for candidates, column in ((unnumbered, "node_name"), (rows, "path")):
@@ -94,24 +98,28 @@ def _longest_suffix_matches(rows: pl.DataFrame, targets: pl.DataFrame) -> pl.Dat
 
 
 def _scope_paths(normalized: pl.DataFrame) -> pl.DataFrame:
-    """Return the scopes that are not nodes themselves: ``sub_path``, ``node`` (null), ``scope``."""
+    """Return the paths of the scopes that are not nodes themselves: ``sub_path``, ``node`` (null), ``scope``."""
     ancestors = _sub_paths(normalized, "name", suffixes=False).filter(pl.col("sub_path") != pl.col("name"))
     scopes = ancestors.select("sub_path", node=pl.lit(None, pl.Int64), scope="sub_path").unique("sub_path")
     return scopes.join(normalized.select(sub_path="name"), on="sub_path", how="anti")
 
 
 def _prefix_matches(rows: pl.DataFrame, normalized: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
-    """Match ops to the deepest node or scope whose name is a prefix of their path; a node precedes a scope."""
+    """Match ops to the deepest node or scope whose name is a prefix of their path.
+
+    If a node and a scope are equally deep, the node is used.
+    """
     nodes = normalized.select(sub_path="name", node="node", scope=pl.lit(None, pl.String))
     matches = _sub_paths(rows, "path", suffixes=False).join(pl.concat([nodes, scopes]), on="sub_path")
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)
 
 
 def _sub_paths(rows: pl.DataFrame, column: str, *, suffixes: bool) -> pl.DataFrame:
-    """Return the prefixes or suffixes of paths, with up to ``MAX_PARTS`` parts.
+    """Return the prefixes or suffixes of each path, with up to ``MAX_PARTS`` parts.
 
     Returns:
-        One row per row of ``rows`` and number of parts: the columns of ``rows``, ``sub_path`` and ``count`` (of parts).
+        One row per row of ``rows`` and number of parts: the columns of ``rows``, ``sub_path``, and ``count`` (the
+        number of parts).
     """
     parts = rows.with_columns(part=pl.col(column).str.split("/"))
     counts = pl.int_ranges(1, pl.col("part").list.len().clip(upper_bound=MAX_PARTS) + 1)
@@ -123,20 +131,20 @@ def _sub_paths(rows: pl.DataFrame, column: str, *, suffixes: bool) -> pl.DataFra
 
 
 def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns that a join adds to nodes: matched op, counts, times and Tensor Core use.
+    """Return the columns that a join adds to nodes: the matched op, counts, times and the use of Tensor Cores.
 
     Args:
         ops: Columns ``OP_COLUMNS``.
         nodes: Columns ``NODE_COLUMNS``.
 
     Returns:
-        n nodes in, n rows out, in order: the columns that ``schemas/arrow/_graph_join.toml`` declares.
+        One row per node, in the same order, with the columns that ``schemas/arrow/_graph_join.toml`` declares.
     """
     return _columns_of_matches(ops.hstack(match_ops(ops, nodes)), nodes)
 
 
 def _columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of ``node_columns`` from ops with their matches."""
+    """Return the columns of ``node_columns``, computed from ops that already have their matches."""
     rows = matched.with_columns(pl.col("op_id").cast(pl.String), support=_support_code())
     rank = pl.col("match").replace_strict(MATCHES, range(len(MATCHES)), return_dtype=pl.Int64)
     rows = rows.drop_nulls("node").sort(rank, -pl.col("gpu_time_ns"), "op_id")
@@ -169,11 +177,11 @@ def _support_code() -> pl.Expr:
 
 
 def match_counts(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Count ops by how they were matched.
+    """Count ops by the kind of their match.
 
     Returns:
-        One row per value of ``match``, null for unmatched ops: ``match``, ``ops``, ``gpu_time_ns`` and its ``share``
-        of the GPU time of all ops.
+        One row per value of ``match``, which is null for unmatched ops: ``match``, ``ops`` (the number of ops),
+        ``gpu_time_ns``, and ``share`` (of the GPU time of all ops).
     """
     rows = match_ops(ops, nodes).hstack(ops.select("gpu_time_ns"))
     total = max(int(ops["gpu_time_ns"].sum()), 1)
@@ -186,10 +194,10 @@ def scope_summary(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     """Sum nodes and ops by scope.
 
     Returns:
-        One row per scope in order of its path, the whole graph (``path`` "") first: ``path``, the numbers of nodes
-        ``node_count``, ``executed_count``, ``eligible_count`` and ``tensor_core_count``, and the sums
-        ``instance_count``, ``kernel_count`` and ``gpu_time_ns`` of the ops of its nodes and of the scope itself. If any
-        ops are not in the graph, the last row, with a null path, is for them.
+        One row per scope in order of its path, preceded by a row for the whole graph, whose ``path`` is "". The columns
+        are ``path``, the numbers of nodes ``node_count``, ``executed_count``, ``eligible_count`` and
+        ``tensor_core_count``, and the sums ``instance_count``, ``kernel_count`` and ``gpu_time_ns`` over the ops that
+        match the scope or a node in it. If some ops are not in the graph, the last row is for them and has a null path.
     """
     eligible = pl.col("tensor_core_support").cast(pl.String) == "eligible"
     matched = ops.hstack(match_ops(ops, nodes))

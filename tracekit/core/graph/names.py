@@ -1,4 +1,4 @@
-"""Derive unique node names from op names, in the characters that TensorFlow allows."""
+"""Derive unique node names from op names, using only characters that TensorFlow allows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ILLEGAL = r"[^A-Za-z0-9_.\-]+"
 
 
 def op_node_names(ops: pl.DataFrame) -> pl.Series:
-    """Return the node name of each op: n rows of ``op_id`` and ``op_name`` in, n distinct names out.
+    """Return a distinct node name for each op.
 
-    A backward op is named after its forward op. Of equal names, in order of the numbers of the ops, the second ends in
-    ``_1``.
+    The ops have the columns ``op_id`` and ``op_name``. A backward op is named after its forward op. If several names
+    are equal, they are numbered in order of the numbers in the op ids: the second one ends in ``_1``.
     """
     ids = ops["op_id"].cast(pl.String)
     forward = ids.str.strip_suffix(BACKWARD_SUFFIX)
@@ -31,11 +31,11 @@ def op_node_names(ops: pl.DataFrame) -> pl.Series:
 
 
 def legal_names(names: pl.Series) -> pl.Series:
-    """Convert op names to legal TensorFlow node names: n names in, n names out.
+    """Convert each op name to a legal TensorFlow node name.
 
-    In each part of a path, characters other than letters, digits, ``_``, ``.`` and ``-`` are replaced by one ``_``, or
-    removed at its ends: ``iteration */aten::mm`` becomes ``iteration/aten_mm``. Empty parts are removed. Legal names
-    are unchanged.
+    In each part of a path, a sequence of characters other than letters, digits, ``_``, ``.`` and ``-`` is replaced by
+    ``_``, or removed if it is at the start or end of the part: ``iteration */aten::mm`` becomes ``iteration/aten_mm``.
+    Empty parts are removed. Legal names are unchanged.
     """
     part = pl.element()
     legal = part.str.replace(_ILLEGAL + "$", "").str.replace("^" + _ILLEGAL, "").str.replace_all(_ILLEGAL, "_")
@@ -48,7 +48,7 @@ def legal_names(names: pl.Series) -> pl.Series:
 
 
 def normalize_node_names(names: pl.Series) -> pl.Series:
-    """Convert node names of another graph to the form of op names: n names in, n names out.
+    """Convert node names of another graph so that they can be compared with op names.
 
     PyTorch writes a module as class and name: ``Net/Conv2d[conv1]`` becomes ``Net/conv1``.
     """
@@ -56,7 +56,7 @@ def normalize_node_names(names: pl.Series) -> pl.Series:
 
 
 def number_duplicates(names: pl.Series) -> pl.Series:
-    """Append numbers to repeated names, as in ``conv`` and ``conv_1``: n names in, n distinct names out."""
+    """Append numbers to repeated names so that all names are distinct, as in ``conv`` and ``conv_1``."""
     rows = pl.DataFrame({"name": names, "row": range(len(names))})
     while True:
         repetition = pl.int_range(pl.len()).over("name")

@@ -1,7 +1,7 @@
 """Build the nodes of the graph and their inputs.
 
-A capture does not record where tensors went, but two kinds of inputs are known: a backward op has its forward op as
-data input, and each op has as control input the op whose first call precedes its own on the same thread.
+A capture does not record which op produced a tensor, but two kinds of inputs are known. A backward op has its forward
+op as data input. Each op has as control input the op whose first call precedes its own first call on the same thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ELEMENT_BYTES = {
     **dict.fromkeys(("int8", "uint8", "bool"), 1),
     "complex128": 16,
 }
-"""The size of an element in bytes, by data type."""
+"""Size of an element in bytes, keyed by data type."""
 _OP_COLUMNS = ("op_id", "op_name", "op_type", "direction", "data_type", "tensor_core_support")
 _THREAD = ["process_id", "thread_id"]
 _LIMIT = 1 << 62
@@ -36,10 +36,10 @@ def op_nodes(rollup: Rollup) -> pl.DataFrame:
     """Build the node of each op.
 
     Returns:
-        One row per op in order of its first start: ``op`` (row of ``Rollup.ops``), ``name`` (of the node), ``op_id``,
-        ``op_name``, ``op_type``, ``direction``, ``data_type``, ``tensor_core_support`` and ``uses_tensor_cores`` as in
-        ``ops``, ``device_id`` (of the GPU on which it spent most time, or null), ``input_shapes`` (JSON),
-        ``output_shapes`` (lists, or null) and ``output_bytes`` (null if unknown).
+        One row per op, in order of its first start: ``op`` (row number in ``Rollup.ops``), ``name`` (name of the node),
+        ``op_id``, ``op_name``, ``op_type``, ``direction``, ``data_type``, ``tensor_core_support`` and
+        ``uses_tensor_cores`` as in the table ``ops``, ``device_id`` (the GPU on which the op spent the most time, or
+        null), ``input_shapes`` (JSON), ``output_shapes`` (lists, or null) and ``output_bytes`` (null if unknown).
     """
     instances = rollup.measures.instances.with_columns(rollup.measures.formats["output_shapes"])
     first = instances.with_row_index("instance").filter(pl.col("index") == 0).sort("op")
@@ -54,8 +54,8 @@ def node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return the inputs of nodes.
 
     Returns:
-        One row per input in order of nodes, data inputs before control inputs: ``node`` and ``input`` (rows of
-        ``nodes``), ``is_control``.
+        One row per input in order of nodes, with data inputs before control inputs: ``node`` and ``input`` (row numbers
+        in ``nodes``), ``is_control``.
     """
     instances = rollup.measures.instances
     first = instances.filter(pl.col("index") == 0).sort("op").select("op", *_THREAD, "forward")
@@ -69,7 +69,7 @@ def node_inputs(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _main_devices(rollup: Rollup) -> pl.DataFrame:
-    """Return the GPU on which each op spent most time: ``op``, ``device_id``."""
+    """Return the GPU on which each op spent the most time: ``op``, ``device_id``."""
     busy = rollup.measures.gpu_busy
     times = busy.select("device_id", op=rollup.measures.instances["op"].gather(busy["instance"]), ns=_DURATION)
     spent = times.group_by("op", "device_id").agg(pl.col("ns").sum()).sort("op", -pl.col("ns"), "device_id")
@@ -77,7 +77,7 @@ def _main_devices(rollup: Rollup) -> pl.DataFrame:
 
 
 def _output_columns(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return ``output_shapes`` as lists, and ``output_bytes`` where the data type is known too: n rows."""
+    """Return ``output_shapes`` as lists, and ``output_bytes`` for rows whose data type is also known."""
     described = rows.select(pl.col("output_shapes", "data_type").cast(pl.String))
     distinct = described.filter(pl.col("output_shapes").is_not_null()).unique(maintain_order=True)
     shapes = [parse_shapes(string) for string in distinct["output_shapes"]]
@@ -95,7 +95,7 @@ def _total_bytes(shapes: list[list[int]], element: int | None) -> int | None:
 
 
 def parse_shapes(string: str | None) -> list[list[int]]:
-    """Parse a JSON list of shapes; return an empty list if the string is not one."""
+    """Parse a JSON list of shapes. The result is an empty list if the string is not such a list."""
     try:
         value = json.loads(string) if string else []
     except (ValueError, RecursionError):

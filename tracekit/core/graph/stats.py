@@ -1,4 +1,4 @@
-"""Times of nodes per iteration, and figures of iterations."""
+"""Compute the times of nodes in each iteration, and statistics of each iteration."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def node_stats(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
     """Return the CPU and GPU time of each node in each aggregated iteration.
 
     Returns:
-        One row per iteration, node called in it, and GPU on which the node ran anything (one row with a null
-        ``device_id`` for none), in this order: ``iteration``, ``node`` (row of ``nodes``), ``device_id``, ``gpu_ns``,
-        ``cpu_ns``. If a node has several rows in an iteration, the CPU time is in the first of them, 0 in the others.
+        One row per iteration, node with instances in the iteration, and GPU on which the node ran an activity, in this
+        order: ``iteration``, ``node`` (row number in ``nodes``), ``device_id``, ``gpu_ns``, ``cpu_ns``. A node without
+        GPU activities has one row with a null ``device_id``. If a node has several rows in an iteration, the first row
+        has the CPU time and the remaining rows have 0.
     """
     node_rows = nodes.select("op").with_row_index("node").with_columns(pl.col("node").cast(pl.Int64))
     instances = rollup.measures.instances.select("op", iteration=rollup.iteration, cpu_ns="cpu")
@@ -40,10 +41,11 @@ def node_stats(rollup: Rollup, nodes: pl.DataFrame) -> pl.DataFrame:
 
 
 def iteration_scalars(rollup: Rollup) -> pl.DataFrame:
-    """Return figures of the aggregated iterations.
+    """Return statistics of each aggregated iteration.
 
     Returns:
-        One row per iteration and figure: ``iteration``, ``start_ns``, ``end_ns``, ``tag``, ``value`` (Float64).
+        One row per iteration and statistic: ``iteration``, ``start_ns``, ``end_ns``, ``tag`` (name of the statistic),
+        ``value`` (Float64).
     """
     rows = tables.iterations(rollup).filter("is_aggregated")
     busy, share = pl.sum_horizontal(_ON_GPU), pl.col("tensor_core_kernel_time_ns") / pl.col("kernel_time_ns")

@@ -1,4 +1,4 @@
-"""Write Markdown tables for readers: figures of the model, its GPUs, ops, groups, op types and kernels."""
+"""Write Markdown tables that describe the model, its GPUs, ops, groups, op types and kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def markdown_tables(rollup: Rollup) -> pl.DataFrame:
     """Return Markdown tables that summarize a roll-up.
 
     Returns:
-        One row per table: ``tag``, ``text``. Long tables have only the rows with the most GPU time.
+        One row per table: ``tag`` (name of the table), ``text`` (Markdown). Long tables have only the rows with the
+        most GPU time.
     """
     model = ModelSummary(rollup)
     tables = {
@@ -127,7 +128,7 @@ def _kernel_rows(rollup: Rollup) -> pl.DataFrame:
 
 
 def _largest_rows_table(rows: pl.DataFrame) -> str:
-    """Return a Markdown table of the rows with the largest ``gpu``, and the number of rows omitted."""
+    """Return a Markdown table of the rows with the largest ``gpu``, followed by the number of omitted rows."""
     shown = rows.sort("gpu", descending=True, maintain_order=True).head(MAX_ROWS).drop("gpu")
     more = rows.height - shown.height
     return _markdown_table(shown) + (f"\n\nand {more} more" if more else "")
@@ -140,7 +141,7 @@ def _markdown_table(rows: pl.DataFrame) -> str:
 
 
 def _code_span(column: str) -> pl.Expr:
-    """Return an expression that formats strings as code; backticks, bars and line breaks are replaced."""
+    """Return an expression that formats strings as Markdown code. Backticks, bars and line breaks are replaced."""
     text = pl.col(column).cast(pl.String).fill_null("").str.replace_all(r"\s+", " ").str.replace_all("`", "'")
     return pl.when(text == "").then(pl.lit("")).otherwise("`" + text.str.replace_all("|", "¦", literal=True) + "`")
 
@@ -150,7 +151,7 @@ def _escape_code(text: str) -> str:
 
 
 def _milliseconds(column: str) -> pl.Expr:
-    """Return an expression that formats a column of ns as milliseconds with three decimals."""
+    """Return an expression that converts ns to milliseconds and formats them with three decimals."""
     us = (pl.col(column) + 500) // 1000
     return pl.format("{}.{}", us // 1000, (us % 1000).cast(pl.String).str.zfill(3))
 

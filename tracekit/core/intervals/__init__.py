@@ -1,14 +1,14 @@
-"""Algebra of half-open intervals ``[start_ns, end_ns)`` on polars frames, independent of traces.
+"""Compute unions, intersections and nesting of half-open intervals ``[start_ns, end_ns)`` in polars frames.
 
-An interval lies on one *track*, identified by the columns ``by``; a row with a null in one of them lies on no track.
-Times are any Int64, and comparisons between them are always exact: ``axis`` puts all tracks on one axis and never
-overflows. Durations are plain Int64 differences, so they are exact up to 2**63 ns (292 years).
+An interval lies on one *track*, which the columns ``by`` identify. A row with a null in one of these columns lies on no
+track. Times may be any Int64, and comparisons between them are always exact, because ``axis`` lays out all tracks on
+one axis and never overflows. Durations are Int64 differences, so they are exact up to 2**63 ns (292 years).
 
-The modules: ``axis`` (all tracks on one axis), ``unions`` (union, gaps, intersection), ``nesting`` (innermost interval
-and parents, as NVTX ranges nest), ``containment`` (which intervals contain which, with bounds included),
-``maximum_tree`` (the last value that is large enough).
+``axis`` lays out all tracks on one axis. ``unions`` computes unions, gaps and intersections. ``nesting`` finds
+innermost intervals and parents, as NVTX ranges nest. ``containment`` finds which intervals contain which, with both
+bounds included. ``maximum_tree`` finds the last value that is large enough.
 
-The functions are eager, because each of them needs whole sorted columns.
+All functions are eager, because each of them needs whole sorted columns.
 """
 
 from tracekit.core.intervals.axis import Axis, search

@@ -1,9 +1,10 @@
-"""All tracks laid end to end on one axis, so that one sort or binary search serves every track.
+"""Lay out all tracks end to end on one axis, so that one sort or binary search serves every track.
 
-A *position* on the axis is an integer below 2**62 that stands for a track and a time: positions of one track compare
-like their times, and intervals of different tracks never meet. If tracks and times fit into 62 bits, a position is the
-number of the track times a common width plus the time since the earliest one. Otherwise ranks replace the times, so
-that any Int64 times on any number of tracks are supported. Differences of positions are therefore not durations.
+A *position* on the axis is an integer below 2**62 that represents a track and a time. Positions on one track compare
+like their times, and intervals of different tracks never overlap. If tracks and times fit into 62 bits, a position is
+the number of the track times a common width, plus the time since the earliest one. Otherwise, the rank of the time
+replaces the time, so that any Int64 times on any number of tracks are supported. Differences of positions are therefore
+not durations.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Rows = TypeVar("Rows", pl.DataFrame, pl.Series)
 
 LIMIT = 1 << 62
-"""Positions are smaller than this number."""
+"""All positions are smaller than this number."""
 
 _TIMES = ("start_ns", "end_ns")
 _ROWS_PER_THREAD = 1 << 18
@@ -30,14 +31,14 @@ _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The tracks of some intervals, laid end to end.
+    """The tracks of one or more frames of intervals, laid out end to end.
 
     Attributes:
-        tracks: Numbers of the tracks, in the order of their keys.
+        tracks: Numbers the tracks in the order of their keys.
         first: Earliest time.
         last: Latest time.
-        width: Positions per track; the last of them is where intervals without an end are closed.
-        ranked_times: All times in order, if positions hold ranks instead of times.
+        width: Number of positions per track. Intervals without an end are closed at the last position of their track.
+        ranked_times: All times in order if positions contain ranks instead of times, else None.
     """
 
     tracks: _IntegerTracks | _ListedTracks
@@ -51,7 +52,7 @@ class Axis:
         """Lay out the tracks of one or more frames of intervals.
 
         Args:
-            frames: The columns ``by``, ``start_ns``, ``end_ns``.
+            frames: Frames with the columns ``by``, ``start_ns``, ``end_ns``.
             by: Columns that identify the track.
         """
         times = [f[c] for f in frames for c in _TIMES]
@@ -68,36 +69,36 @@ class Axis:
         return cls(listed, first, last, len(ranked) + 1, ranked)
 
     def positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
-        """Return the positions of intervals: n rows in, at most n rows out in their order.
+        """Return the positions of intervals, in the same order.
 
         Returns:
-            ``row`` (UInt32, in ``intervals``), ``track`` (its number), ``start``, ``end`` (positions). Rows with a null
-            track or time are left out.
+            One row per interval: ``row`` (UInt32, row number in ``intervals``), ``track`` (number of the track),
+            ``start``, ``end`` (positions). Intervals with a null track or time are omitted.
         """
         return self._positions(intervals, pl.col("end_ns"))
 
     def nonempty_positions(self, intervals: pl.DataFrame) -> pl.DataFrame:
-        """Return the positions of intervals that contain an instant: n rows in, at most n rows out in their order.
+        """Return the positions of the intervals that are not empty, in the same order.
 
         An interval without an end never ends.
 
         Returns:
-            As ``positions``, without intervals that end where or before they start.
+            The columns of ``positions``. Intervals that end where they start, or before, are omitted.
         """
         return self._positions(intervals, pl.col("end_ns").fill_null(self.width - 1)).filter(
             pl.col("start") < pl.col("end")
         )
 
     def instants(self, points: pl.DataFrame, time: str) -> pl.Series:
-        """Return the positions of instants: n rows in, n integers out.
+        """Return the position of each point in time.
 
         Args:
             points: The columns ``by`` and ``time``.
             time: Name of a column of times (ns).
 
         Returns:
-            Positions, null for an instant before all intervals or on a track that cannot have any. Instants after all
-            ends share the position of the last one.
+            One position per point. It is null for a point before all intervals or on an unknown track. All points after
+            the last end have the same position.
         """
         times = points[time].clip(upper_bound=self.last)
         times = where(times >= self.first, times)
@@ -112,10 +113,11 @@ class Axis:
         return positions // self.width
 
     def intervals(self, positions: pl.DataFrame) -> pl.DataFrame:
-        """Convert positions of intervals that end back: n rows (``start``, ``end``) in, n rows out in their order.
+        """Convert positions of intervals back to tracks and times, in the same order. Every interval must have an end.
 
         Returns:
-            The key columns, ``start_ns``, ``end_ns``.
+            One row per row of positions (``start``, ``end``): the columns that identify the track, ``start_ns``,
+            ``end_ns``.
         """
         times = positions.select(start_ns=pl.col("start") % self.width, end_ns=pl.col("end") % self.width)
         if self.ranked_times is None:
@@ -125,7 +127,7 @@ class Axis:
         return pl.DataFrame([*self.tracks.keys(self.track_numbers(positions["start"])), *times])
 
     def _positions(self, intervals: pl.DataFrame, end: pl.Expr) -> pl.DataFrame:
-        """Return the positions of intervals; ``end`` selects their end, relative to the start of their track."""
+        """Return the positions of intervals. ``end`` computes their end relative to the start of their track."""
         if self.ranked_times is None:
             offsets = intervals.with_columns(pl.col(_TIMES) - self.first)
         else:
@@ -147,11 +149,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class _IntegerTracks:
-    """Tracks numbered by arithmetic on integer keys: every combination within their bounds has a number.
+    """Tracks that are identified by integers and numbered by arithmetic.
+
+    Every combination of keys within their bounds has a number, even if no interval lies on that track.
 
     Attributes:
-        lows: Least value of each key.
-        sizes: Number of values from the least to the greatest one of each key.
+        lows: Smallest value of each key.
+        sizes: Number of integers from the smallest to the largest value of each key.
         schema: Type of each key.
     """
 
@@ -179,7 +183,7 @@ class _IntegerTracks:
         return product
 
     def with_number(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add ``track``: the number of the track of each row, null outside the bounds of a key."""
+        """Add ``track``, the number of the track of each row. It is null if a key is outside its bounds."""
         number = pl.lit(0, pl.Int64)
         for key, low in self.lows.items():
             high = low + self.sizes[key] - 1
@@ -188,7 +192,7 @@ class _IntegerTracks:
         return rows.with_columns(track=number)
 
     def keys(self, tracks: pl.Series) -> list[pl.Series]:
-        """Return the columns of the keys of tracks: n numbers in, n values per column out."""
+        """Return the key columns of tracks, given the numbers of the tracks."""
         columns = []
         for key in reversed(self.lows):
             columns.append((tracks % self.sizes[key] + self.lows[key]).cast(self.schema[key]).alias(key))
@@ -198,10 +202,10 @@ class _IntegerTracks:
 
 @dataclass(frozen=True, slots=True)
 class _ListedTracks:
-    """Tracks numbered by a list of their keys.
+    """Tracks that are numbered by a list of their keys.
 
     Attributes:
-        numbers: One row per track, in the order of the keys: the keys and ``track``.
+        numbers: One row per track in the order of the keys: the keys and ``track`` (number of the track).
     """
 
     numbers: pl.DataFrame
@@ -218,24 +222,27 @@ class _ListedTracks:
         return self.numbers.height
 
     def with_number(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add ``track``: the number of the track of each row, null if it is not listed."""
+        """Add ``track``, the number of the track of each row. It is null if the track is not listed."""
         keys = self.numbers.columns[:-1]
         if not keys:
             return rows.with_columns(track=pl.lit(0, pl.Int64))
         return rows.join(self.numbers, on=keys, how="left", maintain_order="left")
 
     def keys(self, tracks: pl.Series) -> list[pl.Series]:
-        """Return the columns of the keys of tracks: n numbers in, n values per column out."""
+        """Return the key columns of tracks, given the numbers of the tracks."""
         return [key.gather(tracks) for key in self.numbers.drop("track")]
 
 
 def search(ordered: pl.Series, values: pl.Series, side: Literal["left", "right"]) -> pl.Series:
-    """Find where values belong in an ordered column, as ``search_sorted`` does: n values in, n rows out; null is 0."""
+    """Return the index at which each value belongs in an ordered column, as ``search_sorted`` does. A null gives 0."""
     return in_threads(lambda batch: ordered.search_sorted(batch, side).cast(pl.Int64), values)
 
 
 def in_threads(work: Callable[[Rows], pl.Series], rows: Rows) -> pl.Series:
-    """Apply a function to batches of rows in several threads if there are many rows: n rows in, n values out."""
+    """Apply a function to a frame, split into batches for several threads if the frame has many rows.
+
+    The function must return one value per row.
+    """
     if len(rows) <= _ROWS_PER_THREAD:
         return work(rows)
     batches = [rows.slice(start, _ROWS_PER_THREAD) for start in range(0, len(rows), _ROWS_PER_THREAD)]
@@ -243,5 +250,5 @@ def in_threads(work: Callable[[Rows], pl.Series], rows: Rows) -> pl.Series:
 
 
 def where(condition: pl.Series, values: pl.Series) -> pl.Series:
-    """Return the values where a condition holds, null elsewhere, also where the condition is null."""
+    """Return each value for which the condition is true, and null where the condition is false or null."""
     return values.zip_with(condition.fill_null(False), pl.repeat(None, len(values), dtype=values.dtype, eager=True))  # noqa: FBT003

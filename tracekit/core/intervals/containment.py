@@ -1,13 +1,13 @@
-"""Which intervals contain which, and which of them enclose an instant, when they may nest, touch, cross or coincide.
+"""Find which intervals contain which, and which enclose a point in time, for intervals that overlap in any way.
 
-``p`` *contains* ``c`` if both lie on one track, ``p.start_ns <= c.start_ns`` and ``p.end_ns >= c.end_ns``: bounds
-included, as Nsight Systems has it. An interval with a null time contains nothing and is contained in nothing. An
-instant ``t`` lies in ``[start_ns, end_ns)``: end excluded.
+An interval ``p`` *contains* an interval ``c`` if both lie on one track, ``p.start_ns <= c.start_ns`` and ``p.end_ns >=
+c.end_ns``. Both bounds are included, as in Nsight Systems. An interval with a null time contains nothing and is not
+contained in anything. A point in time is enclosed by an interval if it lies in ``[start_ns, end_ns)``, without the end.
 
-All tracks are laid end to end (``axis_positions``). Intervals are split into *chains*, in which starts and ends both
-ascend, so that what an interval contains of a chain is a contiguous *slice* of it, found by binary search. Minima over
-slices, and the largest value of the slices that cover each row, take log n steps over whole columns. There are as many
-chains as levels of nesting: one for CUDA calls.
+All tracks are laid out end to end (``axis_positions``). Intervals are split into *chains*, in which starts and ends are
+both ascending. The intervals of a chain that one interval contains are therefore a contiguous *slice* of the chain,
+which binary search finds. The minimum of each slice, and the largest value of the slices that cover each row, take log
+n steps over whole columns. There are as many chains as levels of nesting, so CUDA calls form one chain.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ if TYPE_CHECKING:
 # Exponent of the largest power of two that is not longer than a slice.
 _POWER = 63 - (pl.col("stop") - pl.col("first")).bitwise_leading_zeros().cast(pl.Int64)
 
-# Of rows in order of start and end: whether a row coincides with the one before, and the first that it coincides with.
+# For rows sorted by start and end: whether a row has the bounds of the previous row, and the first row with its bounds.
 _IS_TWIN = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in ("start", "end")).fill_null(value=False)
 _FIRST_TWIN = pl.when(~_IS_TWIN).then("row").forward_fill()
 
 
 def axis_positions(*frames: pl.DataFrame, by: Sequence[str]) -> list[pl.DataFrame]:
-    """Return the positions of the intervals of several frames on one axis.
+    """Return the positions of the intervals of several frames on one common axis.
 
     Args:
-        frames: The columns ``by``, ``start_ns`` and ``end_ns``.
+        frames: Frames with the columns ``by``, ``start_ns`` and ``end_ns``.
         by: Columns that identify the track.
 
     Returns:
-        A frame per frame, as of ``Axis.positions``.
+        For each frame, the result of ``Axis.positions``.
     """
     axis = Axis.from_intervals(*frames, by=by)
     return [axis.positions(frame) for frame in frames]
 
 
 def chains(positions: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Split intervals into chains, in which starts and ends both ascend.
+    """Split intervals into chains, in which starts and ends are both ascending.
 
     Yields:
-        Frames with the columns of ``positions``; each of its rows is in exactly one. The first may have no rows.
+        Frames with the columns of ``positions``. Each row of ``positions`` is in exactly one of them. The first frame
+        may have no rows.
     """
     rest = positions.sort("start", "end", maintain_order=True)
     while True:
@@ -62,8 +63,9 @@ def contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFra
     """Return the slice of a chain that each interval contains.
 
     Returns:
-        n intervals in, at most n rows out in the same order: ``row`` of the interval, ``first`` and ``stop`` (rows of
-        the chain, ``stop`` excluded). Intervals that contain nothing of the chain are left out.
+        One row per interval, in the same order: ``row`` of the interval, ``first`` and ``stop``. The slice extends from
+        the row ``first`` of the chain to the row before ``stop``. Intervals that contain nothing of the chain are
+        omitted.
     """
     first = chain["start"].search_sorted(positions["start"], side="left")
     stop = chain["end"].search_sorted(positions["end"], side="right")
@@ -72,7 +74,7 @@ def contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFra
 
 
 def slice_members(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """List every pair of an interval and a member of its slice.
+    """List every pair of an interval and an interval in its slice.
 
     Returns:
         One row per pair, in the order of ``slices`` and then of the chain: ``row`` of the interval, ``member`` (row of
@@ -87,7 +89,7 @@ def slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
 
     Args:
         values: A column without nulls.
-        slices: Slices that are not empty, ``first`` and ``stop``.
+        slices: The bounds ``first`` and ``stop`` of slices that are not empty.
 
     Returns:
         One value per slice, in the order of ``slices``.
@@ -103,15 +105,15 @@ def slice_minima(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
 
 
 def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.Series:
-    """Return, for each row, the largest value of the slices that cover it.
+    """Return, for each row, the largest value of the slices that cover the row.
 
     Args:
-        values: One value per slice; no nulls.
-        slices: Slices that are not empty, ``first`` and ``stop``.
+        values: One value per slice, without nulls.
+        slices: The bounds ``first`` and ``stop`` of slices that are not empty.
         length: Number of rows.
 
     Returns:
-        One value per row; null where no slice covers it.
+        One value per row. It is null if no slice covers the row.
     """
     pending = slices.select("first", "stop", values.alias("value"), power=_POWER)
     maxima = pl.repeat(None, length, dtype=values.dtype, eager=True)
@@ -125,28 +127,28 @@ def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.
 
 
 def _largest_power(slices: pl.DataFrame) -> int:
-    """Return the largest ``power`` of some slices, or -1 without slices."""
+    """Return the largest ``power`` of the slices, or -1 if there are no slices."""
     return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
 
 
 def _raised(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
-    """Return maxima with each ``value`` put at its row ``at`` if it is larger."""
+    """Return the maxima after raising the row ``at`` to ``value`` where ``value`` is larger."""
     higher = values.select(pl.max_horizontal("value", maxima.gather(values["at"]).alias("old")))
     return maxima.scatter(values["at"], higher.to_series())
 
 
 def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Series:
-    """Return the parent of each interval: the shortest other interval that contains it; of equal ones, the first.
+    """Return the parent of each interval: the shortest other interval that contains it.
 
-    Intervals that coincide are each other's parents, which makes a cycle: all but the first have the first one, and it
-    has the second.
+    If several are equally short, the first one is the parent. Intervals with equal bounds are parents of each other,
+    which makes a cycle: the first one is the parent of all the others, and the second one is the parent of the first.
 
     Args:
-        intervals: Columns ``by``, ``start_ns`` and ``end_ns``; any overlap is allowed.
+        intervals: Columns ``by``, ``start_ns`` and ``end_ns``. The intervals may overlap in any way.
         by: Columns that identify the track.
 
     Returns:
-        Row of the parent (UInt32), n rows in, n values out; null where no interval contains the row.
+        One row number per interval (UInt32). It is null if no other interval contains the interval.
     """
     (positions,) = axis_positions(intervals, by=by)
     ordered = positions.sort("start", "end", "row", descending=[False, True, False])
@@ -160,10 +162,11 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Ser
 
 
 def _parents_if_nested(ordered: pl.DataFrame) -> pl.DataFrame:
-    """Return parents as if intervals of a track never crossed: the last one to start one level up.
+    """Return the parent of each interval under the assumption that intervals of a track never cross.
 
-    ``is_regular`` says whether the parent is right. Where it is for all intervals of a track, the chain of parents of
-    each is as long as the number of intervals then open: all of these contain it, and the last of them is the shortest.
+    This parent is the last interval to start one level further up. ``is_regular`` says whether it contains the
+    interval. If it does for all intervals of a track, then the ancestors of an interval are exactly the intervals that
+    are open when it starts: all of them contain it, and the last one is the shortest.
     """
     position = pl.int_range(pl.len())
     closed = ordered["end"].sort().search_sorted(ordered["start"], side="right")
@@ -182,12 +185,12 @@ def _parents_if_nested(ordered: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parents_if_crossing(positions: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` and ``parent``, however intervals cross."""
-    # Neither positions nor Int64 can be relied on to subtract: positions may be ranks.
+    """Return ``row`` and ``parent`` of each interval. The intervals may cross in any way."""
+    # Positions cannot be subtracted because they may be ranks, and Int64 differences of times may overflow.
     start, end = (intervals[c].gather(positions["row"]).cast(pl.Int128) for c in ("start_ns", "end_ns"))
     ranked = positions.sort(end - start, "row", descending=True)
     rows = ranked["row"]
-    ranked = ranked.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))  # the later, the shorter
+    ranked = ranked.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))  # sorted by descending duration
     parents = []
     for chain in chains(ranked):
         others = _without_itself(contained_slices(ranked, chain), chain)
@@ -197,7 +200,7 @@ def _parents_if_crossing(positions: pl.DataFrame, intervals: pl.DataFrame) -> pl
 
 
 def _without_itself(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """Exclude each interval from its own slice, which leaves up to two slices."""
+    """Exclude each interval from its own slice, which splits the slice into at most two slices."""
     own = chain.select("row", pl.int_range(pl.len()).alias("own"))
     slices = slices.join(own, on="row", how="left")
     before = slices.select("row", "first", pl.min_horizontal("stop", "own").alias("stop"))
@@ -206,23 +209,25 @@ def _without_itself(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parents_of_twins(ordered: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` and ``parent`` of the intervals that coincide with another one, which are each other's parents."""
+    """Return ``row`` and ``parent`` of the intervals that have the same bounds as another one."""
     parent = pl.when(_IS_TWIN).then(_FIRST_TWIN).when(_IS_TWIN.shift(-1)).then(pl.col("row").shift(-1))
     return ordered.select("row", parent.alias("parent")).drop_nulls()
 
 
 def latest_enclosing(points: pl.LazyFrame, ranges: pl.LazyFrame, *, time: str, by: Sequence[str]) -> pl.LazyFrame:
-    """Add the range that encloses each point; of several, the one that started last, and of these the largest id.
+    """Add to each point the id of the range that encloses it and started last.
+
+    If several of the enclosing ranges started last, the one with the largest id is used. Both frames are collected.
 
     Args:
-        points: Columns ``by`` and ``time``, and any others.
-        ranges: Columns ``by``, ``start_ns``, ``end_ns`` (null: never ends) and ``range_id``; any overlap is allowed.
+        points: Columns ``by`` and ``time``, and any further columns.
+        ranges: Columns ``by``, ``start_ns``, ``end_ns`` (null if the range never ends) and ``range_id``. The ranges may
+            overlap in any way.
         time: Name of the column of times (ns) of ``points``.
         by: Columns that identify the track.
 
     Returns:
-        n points in, the same n points out in their order, with ``range_id``: null where no range is open. Both frames
-        are collected.
+        The points, in the same order, with the column ``range_id``. It is null if no range is open.
     """
     rows = points.collect()
     solid = pl.col("end_ns").is_null() | (pl.col("end_ns") > pl.col("start_ns"))

@@ -1,4 +1,4 @@
-"""Find the last value before a row that is large enough, with a tree of maxima."""
+"""Find the last row before a given row whose value is large enough, with a tree of maxima."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MaximumTree:
-    """A column of integers with the maxima of 2, 4, 8, … neighbours.
+    """A column of integers with the maxima of 2, 4, 8, … consecutive values.
 
     Attributes:
-        levels: The integers, then the maxima of pairs, then those of pairs of these; each level half as long.
+        levels: The integers, the maxima of pairs of integers, the maxima of pairs of those maxima, and so on. Each
+            level is half as long as the previous one.
     """
 
     levels: list[Numbers]
@@ -35,14 +36,14 @@ class MaximumTree:
         return cls(levels)
 
     def last_at_least(self, minimum: pl.Series, *, before: pl.Series) -> pl.Series:
-        """Find the last row before a row whose value is not less than a minimum.
+        """Find the last row before a given row whose value is at least a given minimum.
 
         Args:
-            minimum: A minimum per question.
-            before: A row per question, or the number of rows; no nulls.
+            minimum: The minimum of each query.
+            before: The row before which each query searches, at most the number of rows. It must not have nulls.
 
         Returns:
-            n questions in, n rows out; null where no value is large enough.
+            One row number per query. It is null if no earlier value is large enough.
         """
         end, least = before.to_numpy().astype(np.int64), minimum.to_numpy()
         node, level = np.full(len(end), -1), np.full(len(end), -1)

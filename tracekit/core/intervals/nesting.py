@@ -1,14 +1,14 @@
-"""Nesting of intervals: the innermost interval at an instant, and the parent of each interval.
+"""Find the innermost interval at a point in time, and the parent of each interval.
 
-A track is *nested* if of any two of its intervals one contains the other or they are disjoint; push/pop ranges of one
-thread and domain are nested by nature. Intervals are in *nesting order* by start, the longer one first if starts are
-equal, and by row if both bounds are. An interval without an end never ends; one that ends where or before it starts
-contains no instant.
+A track is *nested* if any two of its intervals are disjoint or one contains the other. Push/pop ranges of one thread
+and domain are always nested. *Nesting order* sorts intervals by start, intervals with equal starts by descending end,
+and intervals with equal bounds by row. An interval without an end never ends. An interval that ends where it starts, or
+before, is empty and encloses no point in time.
 
-The *innermost* interval at an instant is the last one, in nesting order, of those that enclose it. The *parent* of an
-interval is the last one before it of those that contain all of it. On nested tracks, the innermost interval and its
-ancestors are all intervals that enclose the instant. Where intervals *cross* (overlap partly), some that enclose the
-instant may not be among them, and no interval loses an ancestor because others cross.
+The *innermost* interval at a point in time is the last one, in nesting order, of the intervals that enclose the point.
+The *parent* of an interval is the last earlier one, in nesting order, that contains the whole interval. On a nested
+track, the innermost interval and its ancestors are all intervals that enclose the point. If intervals *cross* (overlap
+partly), further intervals may enclose the point. An interval keeps all its ancestors even if other intervals cross.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _STEPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Intervals in nesting order, indexed for binary searches of the innermost one at an instant.
+    """Intervals in nesting order, indexed for binary searches of the innermost interval at a point in time.
 
     Attributes:
-        intervals: The intervals: the columns ``by``, ``start_ns``, ``end_ns``, and any others.
-        axis: The axis of their tracks.
-        frame: One row per interval that contains an instant, in nesting order: ``row`` (in ``intervals``), ``track``,
-            ``start``, ``end`` (positions on the axis), ``depth`` (number of intervals of the track that are open when
-            it starts), ``parent`` (row of this frame).
-        ends: The ends, sorted.
-        rows_by_depth: Depth and row of the intervals as one integer, ``depth * height + row``, sorted.
+        intervals: The intervals: the columns ``by``, ``start_ns``, ``end_ns``, and any further columns.
+        axis: The axis on which their tracks are laid out.
+        frame: One row per interval that is not empty, in nesting order: ``row`` (row number in ``intervals``),
+            ``track``, ``start``, ``end`` (positions on the axis), ``depth`` (number of other intervals of the track
+            that are open when it starts), ``parent`` (row number in this frame).
+        ends: The ends of the intervals, in ascending order.
+        rows_by_depth: Depth and row of each interval as one integer, ``depth * height + row``, in ascending order.
         crossing_tracks: Numbers of the tracks that are not nested.
-        end_tree: The ends in the order of ``frame``; empty if all tracks are nested.
+        end_tree: The ends in the order of ``frame``. It is empty if all tracks are nested.
     """
 
     intervals: pl.DataFrame
@@ -84,7 +84,7 @@ class Nest:
             time: Name of a column of times (ns).
 
         Returns:
-            n points in, n rows of ``intervals`` out, null where no interval encloses the point.
+            One row number of ``intervals`` per point. It is null if no interval encloses the point.
         """
         if not self.frame.height:
             return pl.repeat(None, points.height, dtype=pl.Int64, eager=True)
@@ -98,7 +98,7 @@ class Nest:
         return innermost.scatter(at["point"], self.frame["row"].gather(last_open))
 
     def enclosing_counts(self, points: pl.DataFrame, time: str) -> pl.Series:
-        """Count the intervals that enclose each point: n points in, n integers out.
+        """Count the intervals that enclose each point.
 
         Args:
             points: The columns ``by`` and ``time``.
@@ -114,10 +114,10 @@ class Nest:
         Args:
             points: The columns ``by`` and ``time``.
             time: Name of a column of times (ns).
-            rows: An interval (row of ``intervals``) that encloses each point.
+            rows: For each point, the row number in ``intervals`` of an interval that encloses it.
 
         Returns:
-            n points in, n rows of ``intervals`` out, null where no further interval encloses the point.
+            One row number of ``intervals`` per point. It is null if no interval further out encloses the point.
         """
         frame_row = pl.repeat(None, self.intervals.height, dtype=pl.Int64, eager=True)
         frame_row = frame_row.scatter(self.frame["row"], pl.int_range(self.frame.height, eager=True))
@@ -129,8 +129,8 @@ class Nest:
         """Return the parent of each interval.
 
         Returns:
-            One row of ``intervals`` per interval, null for an outermost one. The parent of an interval that contains no
-            instant is the innermost one at its start.
+            One row number of ``intervals`` per interval, null for an outermost one. The parent of an empty interval is
+            the innermost interval at its start.
         """
         parents = pl.repeat(None, self.intervals.height, dtype=pl.Int64, eager=True)
         row = self.frame["row"]
@@ -143,10 +143,10 @@ class Nest:
         return parents.scatter(empty["row"], self.innermost(empty, "start_ns")) if empty.height else parents
 
     def _innermost_if_nested(self, at: pl.Series) -> pl.Series:
-        """Return the innermost interval at positions, assuming nested tracks: n positions in, n rows of intervals out.
+        """Return the innermost interval at each position, assuming that all tracks are nested.
 
-        The interval that started last is climbed from, as most points are inside it or a few levels up; what is left
-        after some steps is found by depth.
+        The search begins at the interval that started last and climbs to its ancestors, because most points are inside
+        that interval or one of its nearest ancestors. The remaining points are searched by depth.
         """
         started = search(self.frame["start"], at, "right")
         row = where(started > 0, started - 1)
@@ -164,13 +164,16 @@ class Nest:
 
 
 def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series) -> pl.Series:
-    """Return the last row at a depth before a row; null where the depth is null or negative, or has no such row."""
+    """Return the last row before a given row that has a given depth.
+
+    The result is null if the depth is null or negative, or if no earlier row has that depth.
+    """
     index = search(rows_by_depth, depth * len(rows_by_depth) + before, "left") - 1
     return rows_by_depth.gather(where((depth >= 0) & (index >= 0), index)) % max(len(rows_by_depth), 1)
 
 
 def _crossing_tracks(frame: pl.DataFrame) -> pl.Series:
-    """Return the numbers of the tracks on which an interval is not inside the last one before it one level up."""
+    """Return the numbers of the tracks on which an interval is not inside the preceding interval one level up."""
     outer = frame.select(pl.col("track", "end", "depth").gather(pl.col("parent")))
     inside = (
         (outer["track"] == frame["track"]) & (outer["end"] >= frame["end"]) & (outer["depth"] == frame["depth"] - 1)

@@ -1,4 +1,4 @@
-"""Unions, gaps and intersections of intervals by track, for any number of tracks at once."""
+"""Compute unions, gaps and intersections of intervals on any number of tracks at once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ if TYPE_CHECKING:
 
 
 def merge(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Merge intervals of a track that overlap or touch: n rows in, one row per merged interval out, sorted.
+    """Merge the intervals of each track that overlap or touch.
 
     Args:
-        intervals: The columns ``by``, ``start_ns``, ``end_ns``. Intervals that are empty or without an end are left
-            out.
+        intervals: The columns ``by``, ``start_ns``, ``end_ns``. Intervals that are empty or have no end are ignored.
         by: Columns that identify the track.
 
     Returns:
-        ``by``, ``start_ns``, ``end_ns``.
+        One row per merged interval, sorted: ``by``, ``start_ns``, ``end_ns``.
     """
     axis = Axis.from_intervals(intervals, by=by)
     ordered = axis.positions(intervals).filter(pl.col("start") < pl.col("end")).select("start", "end").sort("start")
@@ -34,21 +33,21 @@ def merge(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
 
 
 def union_duration(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Measure for how long at least one interval is open: n rows in, one row per track out (``duration_ns``)."""
+    """Measure for how long at least one interval of each track is open, in one row per track (``duration_ns``)."""
     duration = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("duration_ns")
     merged = merge(intervals, by=by)
     return merged.group_by(list(by), maintain_order=True).agg(duration) if by else merged.select(duration)
 
 
 def gaps(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Return the gaps between the intervals of a track: n rows in, one row per gap out, sorted.
+    """Return the gaps between the intervals of each track.
 
     Args:
         intervals: The columns ``by``, ``start_ns``, ``end_ns``.
         by: Columns that identify the track.
 
     Returns:
-        ``by``, ``start_ns``, ``end_ns``.
+        One row per gap, sorted: ``by``, ``start_ns``, ``end_ns``.
     """
     keys = list(by)
     next_start = pl.col("start_ns").shift(-1)
@@ -60,7 +59,7 @@ def gaps(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
 
 
 def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Return when an interval of both frames is open: the intersection of two unions, sorted.
+    """Return the times in which intervals of both frames are open, which is the intersection of the two unions.
 
     Args:
         left: The columns ``by``, ``start_ns``, ``end_ns``.
@@ -68,7 +67,7 @@ def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl
         by: Columns that identify the track.
 
     Returns:
-        ``by``, ``start_ns``, ``end_ns``.
+        Disjoint intervals, sorted: ``by``, ``start_ns``, ``end_ns``.
     """
     sides = pl.concat([merge(f, by=by) for f in (left, right)])
     edges = [sides.select(*by, t=c, step=pl.lit(step)) for c, step in (("start_ns", 1), ("end_ns", -1))]
@@ -82,9 +81,9 @@ def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl
 
 
 def latest_end_before(by: str | Sequence[str]) -> pl.Expr:
-    """Return an expression for the latest end of the rows before each one on its track; null for the first one.
+    """Return an expression for the latest end of the earlier rows of the same track. It is null for the first row.
 
     Args:
-        by: Columns that identify the track; the rows of a track are in order of ``start_ns``.
+        by: Columns that identify the track. The rows of a track must be in order of ``start_ns``.
     """
     return pl.col("end_ns").cum_max().shift(1).over(by)

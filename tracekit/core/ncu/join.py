@@ -1,11 +1,11 @@
 """Match results of Nsight Compute to the kernels of another capture of the same program.
 
-The two captures are two runs of the program: process ids, times and ids differ, but the order of launches should not. A
-kernel is identified by its name, grid and block, by the NVTX ranges around its launch, and by its position in the order
-of launches of its process and GPU. Nsight Compute may have profiled only some of the launches: it can skip the first
-ones, stop after a number of them, or select names.
+The two captures come from two runs of the program. Process ids, times and ids differ, but the order of launches should
+be the same. A kernel is identified by its name, grid and block, by the NVTX ranges around its launch, and by its
+position in the order of launches of its process and GPU. Nsight Compute may have profiled only some launches: it can
+skip the first launches, stop after a number of launches, or select kernels by name.
 
-A *location* is a process and GPU, a *shape* a kernel name with grid and block, each at one location.
+A *location* is a process and a GPU. A *shape* is a kernel name with a grid and a block at one location.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SAMPLES, _SEED, _BASE = 64, 0, 0x9E3779B97F4A7C15
 
 
 def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame:
-    """Return the result of Nsight Compute that belongs to each kernel: n kernels in, n rows out, in order.
+    """Return the result of Nsight Compute that matches each kernel.
 
     Args:
         kernels: The correlated table ``kernels``, with ``KERNEL_COLUMNS``.
@@ -44,10 +44,10 @@ def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame
             single launches.
 
     Returns:
-        ``ncu_launch_id``, null for no result, and ``ncu_match``, how the result was matched: ``range`` (the same kernel
-        with the same grid and block, in the same NVTX ranges, in order), ``order`` (in order, but the ranges differ or
-        are unknown), ``group`` (the group of a summary), ``shape`` (another launch of the same kernel with the same
-        grid and block).
+        One row per kernel, in the same order: ``ncu_launch_id`` (null if no result matches) and ``ncu_match``, which
+        says how the result was matched. ``range``: the same kernel with the same grid and block, in the same NVTX
+        ranges, in the order of launches. ``order``: as ``range``, but the NVTX ranges differ or are unknown. ``group``:
+        the group of a summary. ``shape``: another launch of the same kernel with the same grid and block.
     """
     named = launches.select(LAUNCH_COLUMNS).filter(pl.col("name").is_not_null()).collect()
     single = named.filter(pl.col("kind").cast(pl.String) == "kernel")
@@ -63,15 +63,16 @@ def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame
 
 
 def match_counts(matches: pl.DataFrame | None, launches: pl.DataFrame | None) -> pl.DataFrame:
-    """Count kernels and results by how they were matched, with a row of null for those that were not.
+    """Count kernels and results of Nsight Compute by how they were matched.
 
     Args:
-        matches: The matches that ``match_kernels`` returns; None, for no rows, if nothing was joined.
-        launches: ``launch_id`` of all results.
+        matches: The matches that ``match_kernels`` returns. None, if nothing was joined, gives no rows.
+        launches: The column ``launch_id`` of all results.
 
     Returns:
-        One row per kind of match that occurs: ``match``, ``kernels``, their ``share`` of all kernels, and the number of
-        distinct ``launches``.
+        One row per kind of match that occurs: ``match``, ``kernels`` (their number), ``share`` (of all kernels),
+        ``launches`` (number of distinct results). A row with a null ``match`` counts the kernels and results without a
+        match.
     """
     schema = {"match": pl.String, "kernels": pl.Int64, "share": pl.Float64, "launches": pl.Int64}
     if matches is None or launches is None:
@@ -95,11 +96,11 @@ def match_counts(matches: pl.DataFrame | None, launches: pl.DataFrame | None) ->
 
 
 def _encode_shapes(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Replace locations, shapes and range paths of kernels and launches by integers that both share.
+    """Replace the locations, shapes and range paths in both frames by integers.
 
     Returns:
-        Kernels whose name occurs among the launches, in the order of their launch: ``row``, ``location``, ``shape`` and
-        ``path`` (null if no launch has it). Launches in file order: ``launch_id``, ``location``, ``shape``, ``path``,
+        The kernels whose name occurs among the launches, in launch order: ``row``, ``location``, ``shape`` and ``path``
+        (null if no launch has the path). The launches in file order: ``launch_id``, ``location``, ``shape``, ``path``,
         ``ranged`` (whether the path is known).
     """
     rows, launches = _add_name_keys(rows, launches)
@@ -120,7 +121,10 @@ def _encode_shapes(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
 
 
 def _add_name_keys(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add ``key`` to both frames: the kind of name that most launches share with the kernels, mangled names first."""
+    """Add the column ``key`` to both frames: mangled, full or short kernel names.
+
+    The kind of name is used that most launches share with the kernels. If there is a tie, mangled names are preferred.
+    """
     short = pl.coalesce("short_name", "name")
     full_key, short_key = (map_categories(name, normalize_kernel_names) for name in (pl.col("name"), short))
     keys = {
@@ -138,9 +142,9 @@ def _add_name_keys(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
 
 
 def _add_locations(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add ``location`` to both frames: device id, and rank of the process if both captures have equally many.
+    """Add ``location`` to both frames, which combines the device id and the rank of the process id.
 
-    Columns with nulls are ignored.
+    The rank is used only if both captures have the same number of processes. Columns with nulls are ignored.
     """
     location = pl.lit(0, pl.Int64)
     for column in ("process_id", "device_id"):
@@ -157,9 +161,9 @@ def _add_locations(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
 def _match_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Pair kernels and launches one to one: ``row``, ``ncu_launch_id``, ``ncu_match``.
 
-    If the shapes of the launches occur as a consecutive sequence among the kernels, they are paired with that sequence,
-    unless pairing by range path matches more ranges. Otherwise, for example if threads launch concurrently or only
-    some ranges were profiled, the first launch in a range path is paired with the first kernel in it, and so on.
+    If the shapes of the launches occur as a consecutive sequence among the kernels, the launches are paired with that
+    sequence, unless pairing by range path matches more ranges. Otherwise, for example if threads launch concurrently or
+    only some ranges were profiled, the first launch in a range path is paired with the first kernel in it, and so on.
     """
     pairs, kernels_by_location = [_no_pairs()], rows.partition_by("location", as_dict=True)
     for location, results in launches.partition_by("location", as_dict=True, maintain_order=True).items():
@@ -181,23 +185,23 @@ def _no_pairs() -> pl.DataFrame:
 
 
 def _pair_by_row(kernels: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
-    """Pair n kernels with n launches, row by row."""
+    """Pair each kernel with the launch in the same row. Both frames must have the same number of rows."""
     same_path = pl.col("path").eq_missing(results["path"]) & results["ranged"]
     match = pl.when(same_path).then(pl.lit(RANGE)).otherwise(pl.lit(ORDER))
     return kernels.select("row", results["launch_id"].alias("ncu_launch_id"), match.alias("ncu_match"))
 
 
 def _pair_by_occurrence(kernels: pl.DataFrame, results: pl.DataFrame, keys: list[str], match: str) -> pl.DataFrame:
-    """Pair the nth kernel with the nth launch among those with equal keys."""
+    """Pair the nth kernel with the nth launch among the kernels and launches with equal keys."""
     occurrence = pl.int_range(pl.len()).over(keys).alias("occurrence")
     pairs = kernels.with_columns(occurrence).join(results.with_columns(occurrence), [*keys, "occurrence"])
     return pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(match).alias("ncu_match"))
 
 
 def _best_window(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
-    """Return the row at which the shapes of the launches occur consecutively among the kernels, or None.
+    """Return the row at which the shapes of the launches occur as a consecutive sequence among the kernels, or None.
 
-    Of several such rows it is the one where most sampled range paths agree, of these the first.
+    If there are several such rows, the row at which the most sampled range paths agree is returned.
     """
     shapes, result_shapes = (_integer_codes(frame["shape"]) for frame in (kernels, results))
     starts = _sequence_positions(shapes, result_shapes)
@@ -219,7 +223,7 @@ def _integer_codes(column: pl.Series) -> Codes:
 
 
 def _sequence_positions(codes: Codes, sequence: Codes) -> Codes:
-    """Return the positions at which a sequence occurs in an array, by a rolling hash modulo 2**64."""
+    """Return the positions at which a sequence occurs in an array, found by a rolling hash modulo 2**64."""
     count = len(sequence)
     if not 0 < count <= len(codes):
         return np.empty(0, np.int64)
@@ -235,7 +239,7 @@ def _sequence_positions(codes: Codes, sequence: Codes) -> Codes:
 
 
 def _match_groups(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Pair kernels with the group of their shape; in a summary by range, with that of their shape and range path."""
+    """Pair each kernel with the group of its shape. In a summary by range, the range path must also be the same."""
     matched = [_no_pairs()]
     for keys, groups in (
         (["shape", "path"], launches.filter("ranged")),
@@ -250,10 +254,10 @@ def _match_groups(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _match_by_shape(rows: pl.DataFrame, launches: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Pair the remaining kernels with launches of the same shape, in turn if there are several.
+    """Pair the remaining kernels with launches of the same shape.
 
-    The turns continue those of the paired kernels in both directions, so that in a loop the nth launch of each
-    iteration is paired with the same result.
+    If there are several such launches, they take turns. The turns continue before and after the kernels that are
+    already paired, so that in a loop the nth kernel of each iteration is paired with the same launch.
     """
     turn = pl.int_range(pl.len()).over("shape").cast(pl.Int64).alias("turn")
     turns = rows.filter(pl.col("shape").is_not_null()).with_columns(turn)

@@ -1,4 +1,4 @@
-"""Normalize kernel names, which tools and versions spell differently."""
+"""Normalize kernel names, whose spelling depends on the tool and its version."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ UNNAMED = "<unnamed>"
 
 
 def normalize_kernel_names(names: pl.Expr) -> pl.Expr:
-    """Normalize kernel names so that all spellings of a name are equal: n strings in, n strings out; null stays null.
+    """Normalize kernel names so that all spellings of a name become equal. Nulls stay null.
 
     Newer versions of Nsight Compute omit casts of template arguments (``(int)8`` becomes ``8``) and some namespaces
-    (``at::native::X`` becomes ``at::X``). This function removes all casts, suffixes of
-    numbers, namespaces, return types and blanks.
+    (``at::native::X`` becomes ``at::X``). This function removes all casts, suffixes of numbers, namespaces, return
+    types and blanks.
     """
     unified = names.str.replace_all("(anonymous namespace)", UNNAMED, literal=True)
     unqualified = unified.str.replace(r"^\s*void\s+", "").str.replace_all(rf"(?:[A-Za-z_]\w*|{UNNAMED})::", "")

@@ -1,10 +1,10 @@
 """Compute the roofline of kernels: arithmetic and DRAM traffic in relation to the peaks of the GPU.
 
-Everything is computed from metrics of the launches themselves. Operations are counted per pipe: FP64, FP32 and FP16
-instructions, where an FMA is two operations and packed FP16 counts twice, and tensor cores, whose counters count
-operations (including those on integers). The capacity of a pipe is what it could have done during the launch:
-``peak_sustained``, which is per cycle, times the clock and the duration. The share of a pipe is its operations divided
-by its capacity.
+Everything is computed from metrics of the launches themselves. Operations are counted for each pipe. The FP64, FP32 and
+FP16 pipes count instructions, where an FMA is two operations and a packed FP16 instruction counts twice. The Tensor
+Core pipe has counters of operations, including operations on integers. The capacity of a pipe is the number of
+operations that it could have executed during the launch: ``peak_sustained``, which is per cycle, times the clock and
+the duration. The share of a pipe is its operations divided by its capacity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NEAR_PEAK = 0.7
 SM_THROUGHPUT = "sm__throughput"
 PIPES = ("fp64", "fp32", "fp16", "tensor")
 MAX_RANGE_DEPTH = 100
-"""Launches in ranges nested more deeply are attributed to the enclosing range of this depth."""
+"""Largest depth of a range. Launches in more deeply nested ranges are attributed to their ancestor at this depth."""
 
 _OPERATIONS = {
     "fp64": {"dadd": 1, "dmul": 1, "dfma": 2},
@@ -59,7 +59,7 @@ _SUMS = (
     *("math_busy_ns", "math_capacity"),
     *("dram_bytes", "dram_busy_ns", "dram_capacity", "dram_percent_ns", "memory_percent_ns", "sm_percent_ns"),
 )
-"""The quantities that are summed over launches: operations, bytes, capacities, and the time needed at the peaks."""
+"""The quantities that are summed over launches: operations, bytes, capacities, and the time needed at peak rates."""
 
 
 def launch_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
@@ -70,8 +70,8 @@ def launch_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFra
         metrics: The table ``ncu_metrics``.
 
     Returns:
-        One row per launch, or group of launches, in file order: ``launch_id``, ``name``, ``launches``, and the columns
-        of ``derive_limits``.
+        One row per launch or group of launches, in file order: ``launch_id``, ``name``, ``launches`` (number of
+        launches), and the columns of ``derive_limits``.
 
     Raises:
         MissingTableError: No launch has any metric that a roofline uses.
@@ -81,12 +81,15 @@ def launch_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFra
 
 
 def kernel_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
-    """Compute the roofline of each kernel name, as ``launch_roofline``; ``launch_id`` is that of the first launch."""
+    """Compute the roofline of each kernel name, with the columns of ``launch_roofline``.
+
+    ``launch_id`` is the id of the first launch with the name.
+    """
     return _sum_groups(_launch_quantities(_disjoint_results(launches.collect(), in_ranges=False), metrics), ["name"])
 
 
 def range_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame, ranges: pl.LazyFrame) -> pl.DataFrame:
-    """Compute the roofline of each NVTX range, which includes everything launched in nested ranges.
+    """Compute the roofline of each NVTX range, including everything that was launched in nested ranges.
 
     Args:
         launches: The table ``ncu_launches``.
@@ -94,8 +97,8 @@ def range_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame, ranges: pl.Laz
         ranges: The table ``ncu_nvtx_ranges``.
 
     Returns:
-        As ``launch_roofline``, with one row per path of push/pop ranges in ``name``, and one row with a null name for
-        launches outside all ranges.
+        One row per path of push/pop ranges, with the columns of ``launch_roofline`` and the path in ``name``. Launches
+        outside all ranges have one row with a null name.
     """
     rows = _launch_quantities(_disjoint_results(launches.collect(), in_ranges=True), metrics)
     inside = rows.drop("name").join(
@@ -105,14 +108,15 @@ def range_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame, ranges: pl.Laz
 
 
 def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
-    """Derive rates, shares of the peaks and the limiter from sums over launches: n rows in, n rows out.
+    """Derive rates, shares of the peaks and the limiter of each row from sums over launches.
 
     Returns:
-        The rows with further columns, null where metrics are missing: ``flop``, ``flop_per_byte``, ``flop_per_s``,
-        ``bytes_per_s``; ``math_share``, the share of the busiest pipe of each launch, averaged over their time;
-        ``pipe``, the busiest pipe; ``peak_flop_per_s`` of the busiest pipes; ``math_from``, the pipes that were
-        counted, or the metric used instead; ``memory_share``, ``peak_bytes_per_s``, ``memory_from``;
-        ``sm_throughput_share``, ``memory_throughput_share``; ``limiter``.
+        The rows with the following columns added, which are null where metrics are missing. ``flop``,
+        ``flop_per_byte``, ``flop_per_s``, ``bytes_per_s``. ``math_share``: the share of the busiest pipe of each
+        launch, averaged over their time. ``pipe``: the busiest pipe. ``peak_flop_per_s``: the peak of the busiest
+        pipes. ``math_from``: the pipes that were counted, or the metric that was used instead. ``memory_share``,
+        ``peak_bytes_per_s``. ``memory_from``: the metric that was used for the memory. ``sm_throughput_share``,
+        ``memory_throughput_share``, ``limiter``.
     """
     time = pl.when(pl.col("time_ns") > 0).then(pl.col("time_ns"))
     return sums.with_columns(*_math_exprs(time), *_memory_exprs(time), flop=_total_flop()).with_columns(
@@ -128,7 +132,7 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _disjoint_results(launches: pl.DataFrame, *, in_ranges: bool) -> pl.DataFrame:
-    """Return results that do not overlap: the single launches, else the groups of one summary."""
+    """Return results that do not overlap: the single launches, or the groups of one summary if there are none."""
     group = pl.col("kind").cast(pl.String) == "group"
     single = launches.filter(~group)
     if single.height:
@@ -139,7 +143,7 @@ def _disjoint_results(launches: pl.DataFrame, *, in_ranges: bool) -> pl.DataFram
 
 
 def _launch_quantities(launches: pl.DataFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
-    """Return the summable quantities of launches, ``_SUMS``, from their metrics: n rows in, n rows out."""
+    """Return the quantities ``_SUMS`` of each launch, computed from its metrics."""
     selected = most_precise_values(metrics.filter(pl.col("metric").cast(pl.String).str.contains(_METRIC_PATTERN)))
     valid = pl.when(pl.col("value").is_finite() & pl.col("value").is_between(0, _MAX_VALUE)).then(pl.col("value"))
     values = pivot_values(selected.with_columns(valid.alias("value")).drop_nulls("value"), "value")
@@ -154,7 +158,7 @@ def _launch_quantities(launches: pl.DataFrame, metrics: pl.LazyFrame) -> pl.Data
 
 
 def _add_quantities(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the quantities of one execution of each launch, from the columns of its metrics."""
+    """Add the quantities of one execution of each launch, computed from the columns of its metrics."""
     metrics = _MetricColumns(rows.columns)
     rows = rows.with_columns(
         time_ns=pl.coalesce(metrics[_TIME], pl.col("duration_ns").cast(pl.Float64)),
@@ -183,7 +187,7 @@ def _add_quantities(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class _MetricColumns:
-    """Expressions for the columns of metrics; null for metrics that were not collected."""
+    """Expressions for the columns of metrics. The expression for a metric that was not collected is null."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = frozenset(names)
@@ -192,13 +196,13 @@ class _MetricColumns:
         return pl.col(name) if name in self._names else pl.lit(None, pl.Float64)
 
     def count_expr(self, name: str, cycles: pl.Expr | None = None) -> pl.Expr:
-        """Return an expression for a count: the counter itself, else its rate per second or per cycle."""
+        """Return an expression for a count: the counter itself, or its rate per second or cycle times the duration."""
         by_time = [self[f"{name}.sum"], self[f"{name}.sum.per_second"] * pl.col("time_ns") / _NS]
         by_cycle = [] if cycles is None else [self[f"{name}.sum.per_cycle_elapsed"] * cycles]
         return pl.coalesce(*by_time, *by_cycle)
 
     def pipe_exprs(self, cycles: pl.Expr) -> Iterator[pl.Expr]:
-        """Yield the operations and the capacity of each pipe whose instructions are counted."""
+        """Yield expressions for the operations and the capacity of each pipe whose instructions are counted."""
         for pipe, operations in _OPERATIONS.items():
             counts = [
                 pl.coalesce(*(self.count_expr(f"{prefix}{name}_pred_on", cycles) for prefix in _PREFIXES)) * worth
@@ -210,9 +214,10 @@ class _MetricColumns:
             yield (peak * worth * cycles).alias(f"{pipe}_capacity")
 
     def tensor_exprs(self, cycles: pl.Expr) -> Iterator[pl.Expr]:
-        """Yield the operations of tensor cores, the time they need at their peaks, and the capacity.
+        """Yield expressions for the operations of Tensor Cores, their busy time, and their capacity.
 
-        Each type of operands has its own peak. If operations are not counted, the time is that of the busy pipe.
+        The busy time is the time that the operations need at their peak rates, which depend on the type of the
+        operands. If operations were not counted, it is the time in which the pipe was busy.
         """
         counts = {leaf: self.count_expr(leaf, cycles) for leaf in self._leaf_counters()}
         busy = [
@@ -233,7 +238,10 @@ class _MetricColumns:
         return pl.coalesce(both, read + written)
 
     def _leaf_counters(self) -> list[str]:
-        """Return the counters of tensor operations that do not include others: by instruction, else by type."""
+        """Return the counters of tensor operations that include no other counter.
+
+        Counters by instruction are used if they exist, otherwise counters by operand type.
+        """
         counters = {n.partition(".")[0] for n in self._names if n.startswith(_TENSOR) and ".peak_" not in n}
         types = {name: re.search(r"src_([a-z0-9]+)", name) for name in counters}
         by_instruction = {t[1] for name, t in types.items() if t and name.startswith(f"{_TENSOR}op_")}
@@ -242,7 +250,7 @@ class _MetricColumns:
 
 
 def _sum_or_null(terms: list[pl.Expr]) -> pl.Expr:
-    """Return the sum of expressions; null if any of them is null."""
+    """Return the sum of expressions. It is null if any of them is null."""
     return pl.sum_horizontal(terms, ignore_nulls=False)
 
 
@@ -251,7 +259,7 @@ def _null_unless_positive(column: str) -> pl.Expr:
 
 
 def _sum_groups(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Sum launches by group and sort by descending time; a sum is null if any value is null."""
+    """Sum launches by group and sort the groups by descending time. A sum is null if any of its values is null."""
     sums = (pl.when(pl.col(c).is_not_null().all()).then(pl.col(c).sum()).alias(c) for c in _SUMS)
     grouped = rows.group_by(keys, maintain_order=True).agg(
         pl.col("launch_id").first(), *sums, launches=pl.col("invocations").sum()
@@ -260,7 +268,7 @@ def _sum_groups(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 
 def _enclosing_range_paths(ranges: pl.LazyFrame) -> pl.DataFrame:
-    """Return one row per launch and enclosing push/pop range: ``launch_id`` and the path of the range in ``name``."""
+    """Return one row per launch and enclosing push/pop range: ``launch_id`` and ``name`` (the path of the range)."""
     name = pl.col("name").cast(pl.String).fill_null("")
     push_pop = ranges.filter(pl.col("kind").cast(pl.String) == "push_pop").select("launch_id", "depth", name)
     nested = (
@@ -277,7 +285,10 @@ def _enclosing_range_paths(ranges: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _total_flop() -> pl.Expr:
-    """Return the total of counted operations; null if none are, or if tensor cores were busy but not counted."""
+    """Return an expression for the total of the counted operations.
+
+    It is null if no operations were counted, or if Tensor Cores were busy but their operations were not counted.
+    """
     flop = [pl.col(f"{pipe}_flop") for pipe in PIPES]
     uncounted = pl.col("tensor_flop").is_null() & (pl.col("tensor_busy_ns") > 0)
     return pl.when(pl.any_horizontal(f.is_not_null() for f in flop) & ~uncounted.fill_null(value=False)).then(
@@ -286,29 +297,32 @@ def _total_flop() -> pl.Expr:
 
 
 def _value_of_busiest(busy: Mapping[str, pl.Expr], values: Mapping[str, pl.Expr]) -> pl.Expr:
-    """Return the value of the pipe with the most time at its peak; null if all pipes were idle."""
+    """Return the value of the pipe with the largest busy time. It is null if all pipes were idle."""
     most = pl.max_horizontal(*busy.values())
     return pl.coalesce(*(pl.when((b == most) & (b > 0)).then(values[pipe]) for pipe, b in busy.items()))
 
 
 def _math_busy_ns() -> pl.Expr:
-    """Return the time that the busiest pipe needs at its peak.
+    """Return an expression for the time that the busiest pipe needs at its peak rate.
 
-    It is null if FP32 was not counted, because the busiest pipe is then unknown.
+    It is null if FP32 operations were not counted, because the busiest pipe is then unknown.
     """
     most = pl.max_horizontal(*(f"{pipe}_busy_ns" for pipe in PIPES))
     return pl.when(pl.col("fp32_busy_ns").is_not_null()).then(most).alias("math_busy_ns")
 
 
 def _math_capacity() -> pl.Expr:
-    """Return the capacity of the busiest pipe, or that of FP32 if all pipes were idle."""
+    """Return an expression for the capacity of the busiest pipe, or of the FP32 pipe if all pipes were idle."""
     busy = {pipe: pl.col(f"{pipe}_busy_ns") for pipe in PIPES}
     capacity = {pipe: pl.col(f"{pipe}_capacity") for pipe in PIPES}
     return pl.coalesce(_value_of_busiest(busy, capacity), "fp32_capacity").alias("math_capacity")
 
 
 def _math_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
-    """Yield ``math_share``, ``pipe`` and ``math_from``, from the busiest pipe, else from the throughput of the SM."""
+    """Yield expressions for ``math_share``, ``pipe`` and ``math_from``.
+
+    They are derived from the busiest pipe or, if it is unknown, from the throughput of the SM.
+    """
     busy = {pipe: pl.col(f"{pipe}_busy_ns") for pipe in PIPES}
     counted = pl.col("math_busy_ns").is_not_null()
     pipes = (pl.when(b.is_not_null()).then(pl.lit(pipe)) for pipe, b in busy.items())
@@ -320,7 +334,10 @@ def _math_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
 
 
 def _memory_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
-    """Yield ``memory_share`` and ``memory_from``: from DRAM bytes, else the throughput of DRAM or all memory."""
+    """Yield expressions for ``memory_share`` and ``memory_from``.
+
+    They are derived from DRAM bytes or, if these are unknown, from the throughput of DRAM or of all memory.
+    """
     sources: Mapping[str, str] = {
         "dram__bytes": "dram_busy_ns",
         "gpu__dram_throughput": "dram_percent_ns",

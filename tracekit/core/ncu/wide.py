@@ -1,4 +1,4 @@
-"""Pivot the metrics of Nsight Compute: one row per launch, one column per metric."""
+"""Pivot the metrics of Nsight Compute into a table with one row per launch and one column per metric."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import polars as pl
 from tracekit.errors import TracekitError
 
 FREE_CELLS, CELLS_PER_VALUE = 1 << 22, 64
-"""A wide table has at most FREE_CELLS cells, plus CELLS_PER_VALUE for each value."""
+"""Limit of the cells of a wide table: FREE_CELLS, plus CELLS_PER_VALUE for each value."""
 _COLUMNS = ("launch_id", "metric", "label", "section", "value", "text", "resolution")
 
 
 def wide_metrics(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
-    """Add one column per metric to the launches: n launches in, n rows out.
+    """Add one column per metric to the table of launches.
 
     Args:
-        launches: ``ncu_launches``.
-        metrics: ``ncu_metrics``.
+        launches: The table ``ncu_launches``.
+        metrics: The table ``ncu_metrics``.
 
     Returns:
-        The columns of ``ncu_launches`` and one column per metric, in the order in which metrics first occur. A column
-        is named after its metric, or ``section: label`` if the metric is unknown. It holds numbers in base units, or
-        strings if the metric has no numbers. If a launch has several values of a metric, the most precise is used.
+        One row per launch, with the columns of ``ncu_launches`` and one column per metric, in the order in which
+        metrics first occur. A column is named after its metric, or ``section: label`` if the metric is unknown. It
+        contains numbers in base units, or strings if the metric has no numbers. If a launch has several values of a
+        metric, the most precise one is used.
 
     Raises:
         TracekitError: The table would be very large and nearly empty, because most launches have few of the metrics.
@@ -36,7 +37,7 @@ def wide_metrics(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _check_size(launches: int, columns: int, values: int) -> None:
-    """Raise an error if a wide table would be large and nearly empty."""
+    """Raise an error if a wide table would be very large and nearly empty."""
     if launches * columns > FREE_CELLS + CELLS_PER_VALUE * values:
         sizes = f"{launches} launches with {columns} metrics need {launches * columns} cells for {values} values"
         raise TracekitError(
@@ -48,11 +49,11 @@ def most_precise_values(metrics: pl.LazyFrame) -> pl.DataFrame:
     """Return the most precise value of each metric of each launch.
 
     Args:
-        metrics: n rows of ``ncu_metrics``.
+        metrics: Rows of the table ``ncu_metrics``.
 
     Returns:
-        At most n rows in file order: launch_id, column (name of the metric, or ``section: label`` if it is unknown),
-        value, text, resolution.
+        One row per launch and metric, in file order: ``launch_id``, ``column`` (name of the metric, or ``section:
+        label`` if it is unknown), ``value``, ``text``, ``resolution``.
     """
     label = pl.concat_str([pl.col("section").cast(pl.String), pl.col("label").cast(pl.String)], separator=": ")
     rows = metrics.select(*_COLUMNS).with_columns(
@@ -70,7 +71,7 @@ def most_precise_values(metrics: pl.LazyFrame) -> pl.DataFrame:
 
 
 def pivot_values(values: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Pivot ``column`` of the values: one column per metric, one row per launch that has any value."""
+    """Pivot one column of the values into one row per launch with any value, and one column per metric."""
     if not values.height:
         return pl.DataFrame(schema={"launch_id": pl.Int64})
     return values.pivot(on="column", index="launch_id", values=column)

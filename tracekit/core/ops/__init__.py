@@ -1,8 +1,8 @@
-"""Ops: the operations that a framework executed according to its ranges, with their CUDA calls and GPU activities.
+"""Find the ops of a capture: operations that a framework executed, with their API calls and GPU activities.
 
-``dialect`` defines what a dialect is; each dialect is a module. ``calls`` pairs CUDA calls with GPU activities,
-``attach`` attributes them to op instances, ``identity`` folds instances to ops and numbers them, ``shapes`` derives the
-shapes of some results.
+``dialect`` defines what a dialect is, and each dialect is a module. ``calls`` pairs API calls with GPU activities,
+``attach`` attributes them to op instances, ``identity`` folds instances into ops and numbers the ops, and ``shapes``
+derives the shapes of results.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ __all__ = ["DIALECTS", "Capture", "Dialect", "Ops", "Timeline", "dialect"]
 
 _MODULES = (pyprof, emit_nvtx, tensorflow, tensorrt, xla, nccl, plain)
 DIALECTS: dict[str, Dialect] = {m.DIALECT.name: m.DIALECT for m in _MODULES}
-"""The dialects, in the order in which they are tried; the last one accepts any ranges."""
+"""The dialects, keyed by name, in the order in which they are tried. The last one accepts any ranges."""
 
 UNASSOCIATED = "unassociated_"
 
 
 def dialect(name: str) -> Dialect:
-    """Return the dialect of a name.
+    """Return the dialect with a given name.
 
     Raises:
-        UnknownFormatError: No dialect has that name.
+        UnknownFormatError: No dialect has the name.
     """
     try:
         return DIALECTS[name]
@@ -45,11 +45,11 @@ def dialect(name: str) -> Dialect:
 
 @dataclass(frozen=True)
 class Ops:
-    """The ops of one capture, computed when first needed and cached.
+    """The ops of one capture. Each property is computed on first access and cached.
 
     Attributes:
-        frames: Returns a declared table by name.
-        name: Name of the dialect, or None for the first one that accepts the ranges.
+        frames: Returns the declared table with a given name.
+        name: Name of the dialect, or None for the first dialect that matches the ranges.
     """
 
     frames: Frames
@@ -74,14 +74,15 @@ class Ops:
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
-        """The calls attributed to an op instance, in their order: columns of ``calls.calls`` and ``instance``."""
+        """The API calls that are attributed to an op instance: the columns of ``calls.calls``, and ``instance``."""
         return self._attached[1]
 
     @functools.cached_property
     def instances(self) -> pl.DataFrame:
-        """All op instances, unassociated ones last: ``INSTANCE``, ``associated``, ``op`` (row of ``ops``), ``index``.
+        """All op instances. Unassociated instances are last.
 
-        ``index`` numbers the instances of an op from 0 in order of start. ``op_type`` is that of the op.
+        The columns are those of ``INSTANCE``, ``associated``, ``op`` (row number in ``ops``) and ``index``, which
+        numbers the instances of an op from 0 in order of start. ``op_type`` is the type of the op.
         """
         return self._folded[0]
 
@@ -96,7 +97,7 @@ class Ops:
 
     @functools.cached_property
     def _attached(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """All instances, unassociated ones last, and the calls with their instance."""
+        """All op instances, with unassociated instances last, and the API calls with their instance."""
         rows = calls(self.frames)
         api_calls = rows.unique("call", keep="first", maintain_order=True)
         has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")
@@ -113,7 +114,7 @@ class Ops:
 
     @functools.cached_property
     def _folded(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The instances with their op, and the ops."""
+        """The op instances with the row number of their op, and the ops."""
         instances, _ = self._attached
         rows = instances.hstack(identity.fold(instances, self.timeline.folding)).with_row_index("row")
         by_start = rows.sort("start_ns", maintain_order=True)
@@ -131,7 +132,7 @@ class Ops:
 
 
 def _unassociated_instances(roots: pl.DataFrame) -> pl.DataFrame:
-    """Return an unassociated instance per call: n calls in, n rows out, columns of ``INSTANCE``."""
+    """Return one unassociated instance for each root call, with the columns of ``INSTANCE``."""
     name = pl.col("name").cast(pl.String).fill_null("")
     values = {
         "op_name": UNASSOCIATED + name,

@@ -1,9 +1,9 @@
-"""Attribute CUDA calls to op instances.
+"""Attribute API calls to op instances.
 
-A call is attributed to the op instance of its thread that started last among those that contain it, bounds included; if
-there is none, to such an instance of any thread of its process, because calls of the autograd thread belong to the
-backward op. A call that launches GPU work, or waits for it, and lies in no instance is the root of an instance of its
-own, which is *unassociated*.
+A call is attributed to an op instance of its thread that contains it, bounds included. If several contain it, the one
+that started last is used. If no instance of its thread contains it, instances of all threads of its process are
+considered, because calls of the autograd thread belong to the backward op. A call that no instance contains, and that
+launches activities or waits for them, is the root of a new instance, which is *unassociated*.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def last_containers(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequenc
     """Return the last interval, in the order of rows, that contains each item, bounds included.
 
     Args:
-        items: Columns ``by``, ``start_ns``, ``end_ns``; one that ends before it starts is in no interval.
-        intervals: The same columns; any overlap is allowed.
+        items: Columns ``by``, ``start_ns``, ``end_ns``. No interval contains an item that ends before it starts.
+        intervals: The same columns. The intervals may overlap in any way.
         by: Columns that identify the track.
 
     Returns:
-        n items in, n rows of ``intervals`` out (Int64), null where no interval contains the item.
+        One row number of ``intervals`` per item (Int64). It is null if no interval contains the item.
     """
     containers = pl.repeat(None, items.height, dtype=pl.Int64, eager=True)
     if not items.height or not intervals.height:
@@ -42,7 +42,7 @@ def last_containers(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequenc
 
 
 def _without_backward_ends(items: pl.DataFrame) -> pl.DataFrame:
-    """Replace ends that lie before their start by null."""
+    """Replace each end that lies before its start by null."""
     return items.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
 
 
@@ -50,13 +50,13 @@ def owners(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
     """Return the op instance to which each call is attributed.
 
     Args:
-        calls: One row per call: ``call_id`` (of two calls the later one has the larger), ``process_id``, ``thread_id``,
-            ``start_ns``, ``end_ns``, ``has_work`` (whether it launches GPU work or waits for it).
+        calls: One row per call: ``call_id`` (ascending in time), ``process_id``, ``thread_id``, ``start_ns``,
+            ``end_ns``, ``has_work`` (whether the call launches activities or waits for them).
         instances: Rows in order of start: ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``.
 
     Returns:
-        n calls in, n rows out: ``instance`` (row of ``instances``) and ``root_call`` (row of the call that is the root
-        of its unassociated instance, possibly itself). One of them or both are null.
+        One row per call: ``instance`` (row number in ``instances``) and ``root_call`` (row number of the call that is
+        the root of its unassociated instance, possibly the call itself). At most one of them is not null.
     """
     own = last_containers(calls, instances, by=["process_id", "thread_id"])
     left = calls.with_row_index("row").filter(own.is_null())
@@ -83,12 +83,12 @@ def owners(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
 
 
 def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
-    """Return the root with a larger id that contains each call; of several, the one that started last.
+    """Return the root with a larger id that contains each call. If there are several, the last to start is used.
 
-    Calls are attributed from the last to the first, so only a root with a larger id exists already.
+    Calls are attributed from the last to the first, so only roots with larger ids exist when a call is attributed.
 
     Returns:
-        n calls in, n rows of ``roots`` out (Int64), null where there is none.
+        One row number of ``roots`` per call (Int64). It is null if no such root contains the call.
     """
     best = pl.DataFrame({"start": pl.repeat(None, calls.height, dtype=pl.Int64, eager=True)})
     best = best.with_columns(id=pl.col("start"), root=pl.col("start"))
@@ -113,16 +113,16 @@ def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> 
 
 
 def _containing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """Return the slice of a chain that contains each interval, bounds included: ``first``, ``stop``."""
+    """Return the slice of a chain whose intervals contain a given interval, bounds included: ``first``, ``stop``."""
     first = chain["end"].search_sorted(positions["end"], side="left").cast(pl.Int64)
     stop = chain["start"].search_sorted(positions["start"], side="right").cast(pl.Int64)
     return pl.DataFrame({"first": first, "stop": stop})
 
 
 def _last_larger(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
-    """Return the last row of each slice whose value is larger than a limit; null where there is none.
+    """Return the last row of each slice whose value is larger than a limit. It is null if no value is larger.
 
-    Rows without a larger value are skipped from the end of the slice backwards, in steps that halve.
+    The search starts at the end of the slice and skips rows without a larger value, in steps that halve.
     """
     maxima = [values]
     while (width := 1 << len(maxima)) <= len(values):
@@ -138,7 +138,7 @@ def _last_larger(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> 
 
 
 def _with_better(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Replace rows by candidates that started later, or at the same time and have a smaller id."""
+    """Replace the best rows by candidates that started later, or at the same time with a smaller id."""
     old = best.select(pl.all().gather(candidates["row"]))
     same_start = candidates["start"] == old["start"]
     better = (candidates["start"] > old["start"]) | (same_start & (candidates["id"] < old["id"]))

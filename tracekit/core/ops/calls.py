@@ -1,4 +1,4 @@
-"""API calls of CUDA, each paired with the GPU activities that it launched."""
+"""Pair API calls with the GPU activities that they launched."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync":
 def calls(frames: Frames) -> pl.DataFrame:
     """Pair every API call with each activity that it launched.
 
-    A call that only waited has kind ``sync``, and one without activities has kind ``call``. A call that launched a
-    graph of kernels has one row per kernel.
+    A call that only waited has the kind ``sync``. Any other call without activities has the kind ``call``. A call that
+    launched a CUDA graph of kernels has one row per kernel.
 
     Returns:
-        ``call`` (row of ``api_calls``), ``kind``, ``activity`` (row of the table of this kind; null without an
-        activity), ``call_id``, ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``name`` (the short name of a
-        kernel, otherwise the name of the API function; Categorical), ``gpu_start_ns``, ``gpu_end_ns``, ``device_id``
-        (null without an activity). Rows are in the order of calls and, within a call, of kinds and rows.
+        One row per pair, in the order of calls and, within a call, of kinds and row numbers: ``call`` (row number in
+        ``api_calls``), ``kind``, ``activity`` (row number in the table of this kind), ``call_id``, ``start_ns``,
+        ``end_ns``, ``process_id``, ``thread_id``, ``name`` (Categorical: the short name of a kernel, otherwise the name
+        of the API function), ``gpu_start_ns``, ``gpu_end_ns``, ``device_id``. ``activity`` and ``device_id`` are null
+        if the call has no activity.
     """
     columns = ["start_ns", "end_ns", *CALL, "thread_id", "name", pl.col("api_call_id").alias("call_id")]
     api_calls = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))
@@ -47,7 +48,7 @@ def calls(frames: Frames) -> pl.DataFrame:
 
 
 def _activities(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the activities of a kind with a call: ``call``, ``kind``, ``activity``, times, device, kernel name."""
+    """Return the activities of one kind that an API call launched, with their call, times, device and kernel name."""
     name = pl.col("short_name") if kind == "kernel" else pl.lit(None, pl.Categorical)
     on_gpu = kind in ON_GPU
     activities = (

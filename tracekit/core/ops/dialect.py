@@ -1,16 +1,16 @@
-"""Dialects: how each framework writes its ops into NVTX ranges.
+"""Define dialects, which describe how each framework writes its ops into NVTX ranges.
 
-A dialect is one module that ends in ``DIALECT = Dialect(...)`` and is listed in ``tracekit.core.ops.DIALECTS``. It
-converts the ranges of a capture into a ``Timeline`` with one row per op instance. All later steps are the same for all
-dialects: CUDA calls are attributed to the instances (``attach``), and instances are folded to ops and numbered
-(``identity``).
+A dialect is a module that ends in ``DIALECT = Dialect(...)`` and is listed in ``tracekit.core.ops.DIALECTS``. It
+converts the ranges of a capture into a ``Timeline`` with one row per op instance. All later steps are the same for
+every dialect: ``attach`` attributes API calls to the instances, and ``identity`` folds instances into ops and numbers
+the ops.
 
 To write a dialect:
 
-1. ``matches`` gets the distinct names of ranges in the capture, and returns whether they are of this dialect.
-2. ``timeline`` gets the ``Capture`` and returns instances with the columns of ``INSTANCE``. ``timeline_instances`` adds
-   missing columns as nulls and sorts the rows.
-3. Each distinct name is parsed once (``with_parsed_names``), not once per range. Nothing is ever evaluated.
+1. ``matches`` takes the distinct names of the ranges in the capture and returns whether they are of this dialect.
+2. ``timeline`` takes the ``Capture`` and returns instances with the columns of ``INSTANCE``. ``timeline_instances``
+   adds missing columns as nulls and sorts the rows.
+3. Parse each distinct name once (``with_parsed_names``), not once per range, and never evaluate a name as code.
 """
 
 from __future__ import annotations
@@ -52,26 +52,29 @@ INSTANCE: dict[str, Any] = {
 }
 """Columns of a timeline.
 
-``parent`` and ``forward`` are rows of the same frame: the enclosing instance on the same thread, and the forward
-instance of which this one is the backward pass. ``op_name`` is a path with parts separated by ``/``. ``input_names``,
-``input_shapes`` and ``parameters`` are JSON without spaces. ``ends_pass`` marks the op that computes all gradients.
-``node`` is the node of the op in the tree of the timeline; where it is null, the parts of ``op_name`` are its path.
+``parent`` and ``forward`` are row numbers of the same frame: the enclosing instance on the same thread, and the forward
+instance of which this instance is the backward pass. ``op_name`` is a path whose parts are separated by ``/``.
+``input_names``, ``input_shapes`` and ``parameters`` are JSON without spaces. ``ends_pass`` marks the op that computes
+all gradients. ``node`` is the node of the op in the tree of the timeline. Where it is null, the parts of ``op_name``
+are the path of the op.
 """
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The op instances of a capture, in the columns that all dialects share.
+    """The op instances of a capture, with the same columns for all dialects.
 
     Attributes:
-        instances: One row per instance: the columns of ``INSTANCE``, in order of start, the longest first if starts are
-            equal.
-        folding: Which instances belong to one op. ``path``: those with the same op name. ``occurrence``: those with the
-            same op name and stack trace that are the k-th such instance since the preceding backward op.
-        has_arguments: Whether shapes and parameters are the arguments of the call, in order, so that the shape of its
+        instances: One row per instance, with the columns of ``INSTANCE``. Rows are in order of start, the longest first
+            if starts are equal.
+        folding: Which instances form one op. ``path``: the instances with the same op name. ``occurrence``: the
+            instances with the same op name and stack trace that are the k-th such instance since the preceding backward
+            op.
+        has_arguments: Whether shapes and parameters are the arguments of the call in order, so that the shape of its
             result can be derived.
-        config: Settings that the program recorded, by name.
-        tree: The tree of op names, if instances have a ``node``: a "/" in the name of a range is not a level of it.
+        config: Settings that the program recorded, keyed by name.
+        tree: The tree of op names, if instances have a ``node``. A "/" in the name of a range does not start a new
+            level of this tree.
     """
 
     instances: pl.DataFrame
@@ -83,19 +86,19 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Capture:
-    """The tables of a capture, and data derived from them that several dialects need, cached.
+    """The tables of a capture, and data derived from them that several dialects need. Derived data is cached.
 
     Attributes:
-        frames: Returns a declared table by name.
+        frames: Returns the declared table with a given name.
     """
 
     frames: Frames
 
     @functools.cached_property
     def ranges(self) -> pl.DataFrame:
-        """The push/pop ranges in the order of the file: ``INSTANCE`` up to ``range_id``, ``domain``, ``text`` (name).
+        """The push/pop ranges in file order: the columns of ``INSTANCE`` up to ``range_id``, ``domain`` and ``text``.
 
-        A range that was never closed ends with the last recorded event.
+        ``text`` is the name of the range. A range that was never closed ends with the last recorded event.
         """
         columns = ["start_ns", "end_ns", *THREAD, "range_id", "domain", pl.col("name").alias("text")]
         ranges = self.frames("nvtx_ranges").filter(pl.col("kind") == "push_pop").select(columns).collect()
@@ -113,13 +116,13 @@ class Capture:
 
     @functools.cached_property
     def last_ns(self) -> int:
-        """Time at which the last range or API call ends."""
+        """Time in ns at which the last range or API call ends."""
         ends = [self.frames(t).select(pl.max_horizontal(pl.col("start_ns", "end_ns").max())) for t in _TIMED]
         last = pl.concat([e.collect().to_series().alias("end") for e in ends]).max()
         return last if isinstance(last, int) else 0
 
     def ranges_named(self, names: pl.Series) -> pl.DataFrame:
-        """Return the push/pop ranges with one of some names, by start, the longest first if starts are equal."""
+        """Return the push/pop ranges with the given names, in order of start, the longest first if starts are equal."""
         ranges = self.ranges.filter(pl.col("text").is_in(names.cast(pl.Categorical).implode()))
         return ranges.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
 
@@ -129,14 +132,15 @@ _TIMED = ("nvtx_ranges", "api_calls")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a framework writes ops into NVTX ranges.
+    """Describes how a framework writes ops into NVTX ranges.
 
     Attributes:
         name: Kebab-case name, as in ``--dialect``.
-        doc: One line that says which ranges these are.
+        doc: One line that describes the ranges.
         matches: Returns whether the distinct names of ranges (``Capture.texts``) are of this dialect.
         timeline: Returns the op instances of a capture.
-        key_op: Default key op: the op of the ``backward`` pass, which ends iterations, or a range that ``repeats``.
+        key_op: How the default key op is chosen. ``backward``: the op of the backward pass, which ends iterations.
+            ``repeats``: a range that repeats, which begins iterations.
     """
 
     name: str
@@ -147,14 +151,14 @@ class Dialect:
 
 
 def timeline_instances(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with the columns of ``INSTANCE`` and in the order of a timeline; missing columns are null.
+    """Return rows with the columns of ``INSTANCE``, in the order of a timeline. Missing columns are added as nulls.
 
     Args:
         rows: ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``op_name``, ``op_type`` and any other columns of
-            ``INSTANCE``; ``parent`` and ``forward`` are rows of this frame.
+            ``INSTANCE``. ``parent`` and ``forward`` are row numbers of this frame.
 
     Returns:
-        n rows in, n rows out; ``parent`` and ``forward`` are rows of the sorted frame.
+        The sorted rows. ``parent`` and ``forward`` are row numbers of the sorted frame.
     """
     missing = [pl.lit(None, t).alias(c) for c, t in INSTANCE.items() if c not in rows.columns]
     rows = rows.with_columns(*missing).select(pl.col(c).cast(t) for c, t in INSTANCE.items())
@@ -169,11 +173,11 @@ def timeline_instances(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_parsed_names(ranges: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
-    """Add to ranges the columns parsed from their names: n rows in, n rows out in their order.
+    """Add to each range the columns that were parsed from its name. The order of the ranges does not change.
 
     Args:
-        ranges: Column ``text`` (Categorical).
-        parsed: Column ``text`` (String), each name once, and the parsed columns.
+        ranges: The ranges, with the column ``text`` (Categorical).
+        parsed: One row per distinct name: ``text`` (String) and the parsed columns.
     """
     parsed = parsed.with_columns(pl.col("text").cast(pl.Categorical))
     return ranges.join(parsed, on="text", how="left", maintain_order="left")
@@ -186,16 +190,16 @@ _STEP = r"(?i)^(?:.*\W)?(?:step|iter|iteration|batch|epoch)s?$"
 def op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
     """Return the op names of nested ranges, with the same name for all steps of a loop.
 
-    Outermost ranges with a numbered name, ``Batch 7``, are steps, and so are numbered ranges inside them whose name
-    says step, iteration, batch or epoch. The number becomes ``*`` if there is more than one. Other numbers distinguish
-    layers and stay.
+    An outermost range with a numbered name, such as ``Batch 7``, is a step. So is a numbered range directly inside
+    steps if its name contains step, iteration, batch or epoch. If a step has several numbers, the number is replaced by
+    ``*``. Other numbers distinguish layers and are not changed.
 
     Args:
-        parent: Row of the parent of each range, null for an outermost one.
+        parent: Row number of the parent of each range, null for an outermost range.
         names: Name of each range.
 
     Returns:
-        The tree of labels, and n rows in, n rows out: ``label`` (String), ``path`` (Categorical), ``node``.
+        The tree of labels, and one row per range: ``label`` (String), ``path`` (Categorical), ``node`` (in the tree).
     """
     distinct = names.unique().to_frame("text").drop_nulls()
     step = pl.col("text").cast(pl.String).str.extract(_NUMBERED)

@@ -1,7 +1,7 @@
-"""Timelines of frameworks that write their ops in an NVTX domain of their own, below the ranges of the program.
+"""Build the timelines of frameworks that write their ops in their own NVTX domain, inside the ranges of the program.
 
 Ranges of the program, and ranges of the framework that contain ops, form the path. An op is placed below the innermost
-of these, not below other ops, because its own name already says where it belongs within the framework.
+of these ranges and not below other ops, because its name already says where it is within the framework.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KEY = ["domain", "text"]
 
 
 def domain_texts(capture: Capture, domain: str) -> pl.DataFrame:
-    """Return the distinct names of ranges in a domain: column ``text`` (String)."""
+    """Return the distinct names of the ranges in one domain, in the column ``text`` (String)."""
     return capture.texts.filter(pl.col("domain") == domain).select("text").drop_nulls()
 
 
@@ -25,10 +25,10 @@ def timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: boo
     Args:
         capture: The capture.
         domain: Domain of the ops.
-        parsed: One row per name in the domain: ``text`` (the name), ``label`` (path of an op; null if the range
-            contains ops), ``scope`` (name for a range that contains ops; null for its own name), ``type``, and possibly
-            more columns of ``INSTANCE``.
-        rooted: Whether ops are placed below the ranges around them; otherwise their labels are complete paths.
+        parsed: One row per name in the domain: ``text`` (the name), ``label`` (path of an op, or null if the range
+            contains ops), ``scope`` (name of a range that contains ops, or null to use ``text``), ``type``, and
+            optionally further columns of ``INSTANCE``.
+        rooted: Whether ops are placed below the ranges around them. If not, their labels are complete paths.
     """
     parsed = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
     ranges = capture.ranges.join(parsed, on=KEY, how="left", maintain_order="left")

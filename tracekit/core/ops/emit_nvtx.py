@@ -1,12 +1,12 @@
-"""Ranges of ``torch.autograd.profiler.emit_nvtx`` in PyTorch: ``aten::conv2d, seq = 3, op_id = 9, sizes = [[…]]``.
+"""Parse the ranges of ``torch.autograd.profiler.emit_nvtx``: ``aten::conv2d, seq = 3, op_id = 9, sizes = [[…]]``.
 
-Where such ranges nest, the outermost one is the op. An op has a qualified name, ``aten::conv2d``, or is a node of the
-backward pass; before PyTorch 1.8 names were not qualified. Any other name, including names of ``record_function``, is a
-scope, as are ranges of the framework such as ``Optimizer.step#SGD.step``. Scopes form the path of the ops inside them.
-They are also ops themselves, for work that was launched outside the framework's ops.
+If several of these ranges are nested, the outermost one is the op. An op has a qualified name such as ``aten::conv2d``,
+or is a node of the backward pass. Before PyTorch 1.8, names were not qualified. A range with any other name is a scope,
+such as a range of ``record_function`` or of the framework (``Optimizer.step#SGD.step``). Scopes form the path of the
+ops inside them. They are also ops themselves, to which activities outside the ops of the framework are attributed.
 
-The backward pass of an op is the outermost range, on any thread, with the sequence number that a forward op had last;
-it is named after that op. Ops that an optimizer runs are neither forward nor backward.
+The backward pass of an op is the outermost range, on any thread, with the sequence number that a forward op had last.
+It is named after that op. Ops that an optimizer runs are neither forward nor backward.
 """
 
 from __future__ import annotations
@@ -59,11 +59,12 @@ def _timeline(capture: Capture) -> Timeline:
 
 
 def _parsed_names(texts: pl.Series) -> pl.DataFrame:
-    """Parse distinct names of ranges.
+    """Parse the distinct names of ranges.
 
     Returns:
-        ``text``, ``emitted`` (whether PyTorch emitted it as an op), ``possible`` (whether it may be an op inside one),
-        ``label``, ``type``, ``sequence_number``, ``input_shapes``, ``backward``.
+        One row per name: ``text``, ``emitted`` (whether PyTorch emitted the range as an op), ``possible`` (whether the
+        range may be an op if it is inside an op), ``label``, ``type``, ``sequence_number``, ``input_shapes``,
+        ``backward``.
     """
     text, label = pl.col("text"), pl.col("label")
     frame = pl.DataFrame({"text": texts}).with_columns(emitted=text.str.contains(_EMITTED))
@@ -86,17 +87,23 @@ def _parsed_names(texts: pl.Series) -> pl.DataFrame:
 
 
 def _is_emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> pl.Series:
-    """Return which ranges are ops, including unqualified names directly inside ops: ``detach`` in ``aten::detach``."""
+    """Return whether each range is an op.
+
+    An unqualified name directly inside an op is also an op, such as ``detach`` in ``aten::detach``.
+    """
     return emitted.gather(roots(where(possible & ~emitted, parent)))
 
 
 def _outermost_emitted(parent: pl.Series, emitted: pl.Series) -> pl.Series:
-    """Return the op of each range: the outermost emitted range around it, or itself; n rows in, n rows out."""
+    """Return the op of each range: the outermost emitted range around it, or the range itself."""
     return roots(where(emitted & emitted.gather(parent), parent))
 
 
 def _forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
-    """Return the forward op of each backward op, by sequence number: rows of ``ranges``, null for other ops."""
+    """Return the forward op of each backward op as a row number of ``ranges``, found by sequence number.
+
+    It is null for all other ops.
+    """
     numbered = ranges.drop_nulls("sequence_number").sort("start_ns", maintain_order=True)
     is_backward = ranges["backward"].gather(numbered["op"]).fill_null(False)  # noqa: FBT003
     forward = numbered.filter(~is_backward).unique(_KEY, keep="last").select(*_KEY, forward="op")

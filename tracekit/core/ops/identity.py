@@ -1,10 +1,11 @@
-"""Fold op instances to ops, and number the ops.
+"""Fold op instances into ops, and number the ops.
 
-Instances are processed in order of start. ``Timeline.folding`` says which instances form an op: those with the same op
-name, or those that are also the k-th occurrence of their name and stack trace since the preceding backward op, so that
-a training loop folds to one op with one instance per iteration. The id of an op is its type in capitals and a number
-that counts ops of this type in order of first appearance: ``CONV2D_1``. The id of a backward pass is that of its op and
-``_BPROP``; the op that computes all gradients has the same suffix.
+Instances are processed in order of start. ``Timeline.folding`` says which instances form an op. One kind of folding
+joins the instances with the same op name. The other kind joins those that are also the k-th occurrence of their name
+and stack trace since the preceding backward op, so that a training loop gives ops with one instance per iteration. The
+id of an op is its type in capitals and a number that counts the ops of this type in order of first appearance:
+``CONV2D_1``. The id of a backward pass is the id of its forward op followed by ``_BPROP``. The op that computes all
+gradients has the same suffix.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ def fold(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
     """Return the op of each instance.
 
     Args:
-        instances: Columns of ``INSTANCE``; unassociated ones at the end, in their own order.
-        folding: As in ``Timeline``.
+        instances: Columns of ``INSTANCE``. Unassociated instances are at the end, in the order in which they are
+            numbered.
+        folding: How instances are folded. See ``Timeline``.
 
     Returns:
-        n rows in, n rows out: ``op`` (from 0, in order of first appearance; backward passes after all others), and
-        ``op_id`` of that op (String).
+        One row per instance: ``op`` (a number from 0 in order of first appearance, with backward passes after all other
+        ops), and ``op_id`` (String).
     """
     rows = instances.with_row_index("row").with_columns(pl.col("op_type").cast(pl.String).str.to_uppercase())
     forward = _forward_ops(rows.filter(pl.col("forward").is_null()), folding)
@@ -32,7 +34,7 @@ def fold(instances: pl.DataFrame, folding: str) -> pl.DataFrame:
 
 
 def _forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
-    """Fold instances that are not the backward pass of another one: ``row``, ``op``, ``op_id``."""
+    """Fold the instances that are not the backward pass of another instance: ``row``, ``op``, ``op_id``."""
     by_start = rows.sort("start_ns", maintain_order=True)
     identity = ["op_name"]
     if folding == "occurrence":
@@ -47,14 +49,17 @@ def _forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
 
 
 def _with_occurrence(by_start: pl.DataFrame) -> pl.DataFrame:
-    """Add ``occurrence``: a count of name and stack trace since the last op that ended a pass; null for such ops."""
+    """Add ``occurrence``, which counts instances with equal name and stack trace since the last op that ended a pass.
+
+    It is null for the ops that end a pass.
+    """
     passes = pl.col("ends_pass").cast(pl.Int64).cum_sum().alias("_pass")
     counted = pl.int_range(pl.len()).over("_pass", "ends_pass", "op_name", "stack_trace")
     return by_start.with_columns(passes).with_columns(occurrence=pl.when(~pl.col("ends_pass")).then(counted))
 
 
 def _backward_ops(rows: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:
-    """Fold backward passes, one op per forward op: ``row``, ``op``, ``op_id``."""
+    """Fold backward passes into one op per forward op: ``row``, ``op``, ``op_id``."""
     pairs = rows.select("row", pl.col("forward").cast(pl.UInt32)).join(
         forward.rename({"row": "forward"}), on="forward", maintain_order="left"
     )

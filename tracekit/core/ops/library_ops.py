@@ -1,4 +1,4 @@
-"""Ops that occur beside those of any framework: file reads and writes, steps of DALI, calls of NCCL."""
+"""Find ops of libraries, which occur with any framework: file reads and writes, steps of DALI, calls of NCCL."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _COLUMNS = ("start_ns", "end_ns", "process_id", "thread_id", "range_id", "op_nam
 
 
 def library_ops(capture: Capture) -> pl.DataFrame:
-    """Return the calls of files, DALI and NCCL in a capture.
+    """Return the file reads and writes, the steps of DALI and the calls of NCCL in a capture.
 
     Returns:
-        One row per call: ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``range_id`` (null of file calls),
+        One row per op: ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``, ``range_id`` (null for file calls),
         ``op_name`` (``IO/fread``, ``DALI/RunCPU``, ``NCCL/ncclAllReduce``), ``op_type`` (``IO``, ``DALI``, ``NCCL``).
     """
     dali = _ranges_of_domain(capture, "DALI").with_columns(op_name=pl.col("text").replace_strict(_DALI, default=None))
@@ -32,13 +32,13 @@ def library_ops(capture: Capture) -> pl.DataFrame:
 
 
 def _ranges_of_domain(capture: Capture, domain: str) -> pl.DataFrame:
-    """Return the push/pop ranges of a domain, with the domain as ``op_type``."""
+    """Return the push/pop ranges of one domain. Their ``op_type`` is the name of the domain."""
     ranges = capture.ranges.filter(pl.col("domain") == domain)
     return ranges.with_columns(pl.col("text").cast(pl.String), op_type=pl.lit(domain))
 
 
 def _file_calls(capture: Capture) -> pl.DataFrame:
-    """Return the calls that read or write files."""
+    """Return the operating system calls that read or write files."""
     columns = ["start_ns", "end_ns", "process_id", "thread_id"]
     calls = capture.frames("osrt_calls").filter(pl.col("name").cast(pl.String).is_in(_IO))
     named = calls.select(

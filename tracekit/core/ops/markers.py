@@ -1,7 +1,8 @@
-"""Names of PyProf's markers: Python literals, each distinct one parsed once and never evaluated.
+"""Parse the names of PyProf's markers, which are Python literals. Each distinct name is parsed once, never evaluated.
 
 ``{'mod': 'Tensor', 'op': 'uniform_', 'args': [{'name': '', 'type': 'tensor', 'shape': (6,), 'dtype': 'float32'}]}``
-describes a call, ``{'traceMarker': ['file.py:12'], 'funcStack': '/<module>/Net::forward/relu'}`` where it was made.
+describes a call. ``{'traceMarker': ['file.py:12'], 'funcStack': '/<module>/Net::forward/relu'}`` says where in the
+program the call is.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def parse_calls(texts: pl.Series) -> pl.DataFrame:
 
     Returns:
         One row per name that could be parsed: ``text``, ``mod``, ``op``, ``input_names``, ``input_shapes``,
-        ``parameters`` (JSON, null if there are none), ``data_type`` (of the last tensor).
+        ``parameters`` (JSON, or null if there are none), ``data_type`` (data type of the last tensor).
     """
     return _parse_markers(texts, _CALL, _parse_call)
 
@@ -52,13 +53,16 @@ def parse_locations(texts: pl.Series) -> pl.DataFrame:
 
     Returns:
         One row per name that could be parsed: ``text``, ``path`` (the function stack, with brackets as in op names),
-        ``stack_trace`` (lines, outermost first).
+        ``stack_trace`` (one line per function, outermost first).
     """
     return _parse_markers(texts, _LOCATION, _parse_location)
 
 
 def merge_configs(texts: pl.Series) -> dict[str, Any]:
-    """Merge the program settings of markers like ``{"model_config": {...}}``; the last value of a setting wins."""
+    """Merge the program settings of markers such as ``{"model_config": {...}}``.
+
+    If several markers have the same setting, the last value is used.
+    """
     settings: dict[str, Any] = {}
     for text in texts.to_list():
         try:
@@ -71,7 +75,7 @@ def merge_configs(texts: pl.Series) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> str:
-    """Serialise a value as JSON without spaces, with keys sorted and floats in 17 digits."""
+    """Serialize a value as JSON without spaces, with sorted keys and floats with 17 digits."""
     if isinstance(value, float):
         return f"{value:.17g}"
     if isinstance(value, dict):
@@ -84,7 +88,7 @@ def to_json(value: Any) -> str:
 def _parse_markers(
     texts: pl.Series, schema: dict[str, Any], parse: Callable[[Any], dict[str, str | None]]
 ) -> pl.DataFrame:
-    """Parse markers one by one and warn of those that cannot be parsed."""
+    """Parse markers one by one, and warn about the markers that cannot be parsed."""
     rows, failed = [], 0
     for text in texts.to_list():
         try:
@@ -100,7 +104,7 @@ def _literal(text: str) -> Any:
     """Return the value of a Python literal.
 
     Raises:
-        ValueError: It is too long.
+        ValueError: The literal is too long.
     """
     if len(text) > LONGEST_TEXT:
         raise ValueError(text[:20])
@@ -143,7 +147,7 @@ def _ends_arguments(value: object) -> bool:
 
 
 def _parameter(argument: dict[str, Any]) -> dict[str, Any]:
-    """Return an argument that is not a tensor as a JSON object; values without a data type become strings."""
+    """Return an argument that is not a tensor as a JSON object. A value without a data type becomes a string."""
     value, data_type = argument.get("value"), str(argument.get("dtype", ""))
     parameter = {"data_type": data_type, "name": str(argument.get("name", "")), "value": None}
     if _ends_arguments(value):

@@ -1,6 +1,7 @@
-"""NCCL's own ranges (domain ``NCCL``): calls that move data between GPUs, below the ranges around them.
+"""Parse the ranges of NCCL (domain ``NCCL``), which are calls that move data between GPUs.
 
 The payload of a range, such as the size of the message, the reduction and the root, becomes the parameters of the op.
+An op is placed below the ranges around it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Plain nested ranges, as users of Nsight Systems write them: every push/pop range is an op named by its path.
+"""Parse plain nested ranges, as users of Nsight Systems write them. Every push/pop range is an op named by its path.
 
-The type of an op is the name of its range, so the same call at different places gives different ops of one type.
-Numbered steps are one op. A ``/`` in the name of a range, as in the path of a file, is not a level: only nested ranges
-are levels.
+The type of an op is the name of its range, so the same call at several places in the program gives several ops of one
+type. Steps that differ only in their number are one op. A ``/`` in the name of a range, such as in a file path, does
+not start a new level, because only nested ranges form levels.
 """
 
 from __future__ import annotations

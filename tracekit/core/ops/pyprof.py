@@ -1,8 +1,8 @@
-"""PyTorch annotated by PyProf or DLProf: a marker with a Python dict around each call of an op.
+"""Parse the ranges of PyTorch programs annotated by PyProf or DLProf, which put a marker around each call of an op.
 
-Where markers nest, the outermost one is the op. Its name is the function stack of the trace marker around it, which may
-be on another thread. A range of ``emit_nvtx`` inside an op, ``…, seq = 7``, gives the op a sequence number; the range
-with the same number outside of all ops is its backward pass.
+A marker is a Python dict. If markers are nested, the outermost one is the op. The name of the op is the function stack
+of the trace marker around it, which may be on another thread. A range of ``emit_nvtx`` inside an op, ``…, seq = 7``,
+gives the op a sequence number. The range with the same number outside all ops is the backward pass of the op.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _timeline(capture: Capture) -> Timeline:
 
 
 def _marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
-    """Return the op markers in order of time: ``_TIMES`` and the columns parsed from their names."""
+    """Return the op markers in order of time, with the columns ``_TIMES`` and the columns parsed from their names."""
     calls = markers.parse_calls(texts.filter(texts.str.contains(_OP)))
     ops = with_parsed_names(capture.ranges_named(calls["text"]), calls)
     return _with_locations(capture, texts, ops).select(
@@ -55,7 +55,7 @@ def _marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
 
 
 def _with_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
-    """Add ``path`` and ``stack_trace`` of the last trace marker of the process that contains each op."""
+    """Add ``path`` and ``stack_trace`` of the last trace marker in the process that contains each op."""
     locations = markers.parse_locations(texts.filter(texts.str.contains("traceMarker", literal=True)))
     ranges = with_parsed_names(capture.ranges_named(locations["text"]), locations)
     ranges = ranges.sort("start_ns", "end_ns", pl.col("text").cast(pl.String))
@@ -64,13 +64,13 @@ def _with_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl
 
 
 def _library_ops(capture: Capture) -> pl.DataFrame:
-    """Return the calls of files, DALI and NCCL, with the columns of ``_marked_ops``."""
+    """Return the file reads and writes, DALI steps and NCCL calls, with the columns of ``_marked_ops``."""
     constants = {"stack_trace": pl.lit(""), "data_type": pl.lit(""), **_UNKNOWN, "ends_pass": pl.lit(value=False)}
     return library_ops(capture).with_columns(**constants)
 
 
 def _outermost(ops: pl.DataFrame) -> pl.DataFrame:
-    """Drop ops inside another op of their thread, and add the direction; rows are returned in order of start."""
+    """Remove ops inside another op of their thread, and add the direction. The result is in order of start."""
     ordered = ops.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     outer_end = latest_end_before(THREAD)
     outermost = ordered.filter(outer_end.is_null() | (pl.col("end_ns") > outer_end))
@@ -78,7 +78,11 @@ def _outermost(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the backward passes: rows like their op (``forward``, row of ``ops``) with their own times and thread."""
+    """Return the backward passes of ops.
+
+    A backward pass has the properties of its forward op (``forward``, a row number of ``ops``), but its own times and
+    thread.
+    """
     numbered = pl.DataFrame({"text": texts}).with_columns(
         sequence_number=pl.col("text").str.extract(_SEQUENCE).cast(pl.Int64)
     )

@@ -1,8 +1,8 @@
-"""Data formats of operands and shapes of results, for ops with recorded arguments.
+"""Derive the data formats of operands and the shapes of results of ops whose arguments were recorded.
 
-A format names the dimensions of each tensor: ``N,C,H,W;K,C,R,S`` for the image and filter of a convolution. The shape
-of a result is derived from those of the operands and, for convolutions, from stride, padding and dilation, which are
-identified by position.
+A format names the dimensions of each tensor, such as ``N,C,H,W;K,C,R,S`` for the image and the filter of a convolution.
+The shape of a result is derived from the shapes of the operands and, for a convolution, from stride, padding and
+dilation. These are identified by their position among the arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ARGUMENTS = ("op_type", "input_shapes", "parameters")
 
 
 class Formats(NamedTuple):
-    """Names of the dimensions of the operands, the result and the parameters; "" where they are unknown."""
+    """Names of the dimensions of the operands, the result and the parameters of an op. Unknown names are ""."""
 
     operands: str = ""
     result: str = ""
@@ -42,18 +42,18 @@ _PRODUCTS: dict[str, tuple[Formats, tuple[tuple[int, int], ...]]] = {
     "addbmm": (Formats("N,P;N,M;M,P", "N,P"), ((1, 0), (2, 1))),
     "baddbmm": (Formats("B,N,P;B,N,M;B,M,P", "B,N,P"), ((1, 0), (1, 1), (2, 2))),
 }
-"""Formats of each matrix product, and the operand and dimension that each dimension of the result comes from."""
+"""For each matrix product, its formats, and the operand and dimension that give each dimension of the result."""
 
 
 def formats_and_results(instances: pl.DataFrame) -> pl.DataFrame:
-    """Return the formats and the shape of the result of op instances: n rows in, n rows out in their order.
+    """Return the formats and the shape of the result of each op instance.
 
     Args:
         instances: ``op_type``, ``input_shapes``, ``parameters`` (Categorical).
 
     Returns:
-        The three columns, ``data_format``, ``output_format``, ``parameters_format`` ("" where unknown) and
-        ``output_shapes`` (JSON, null where it cannot be derived).
+        One row per instance, in the same order: the three columns of ``instances``, ``data_format``, ``output_format``,
+        ``parameters_format`` ("" if unknown) and ``output_shapes`` (JSON, null if it cannot be derived).
     """
     arguments = instances.select(_ARGUMENTS)
     distinct = arguments.unique(maintain_order=True)
@@ -64,14 +64,14 @@ def formats_and_results(instances: pl.DataFrame) -> pl.DataFrame:
 
 
 def _format_strings(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
-    """Return the formats of an op and the shapes of its results as JSON, from arguments as JSON."""
+    """Return the formats of an op and the shapes of its results. Arguments and results are JSON."""
     operands = [s if isinstance(s, list) else [] for s in _json_list(shapes)]
     formats, result = format_and_result(op_type, operands, _json_list(parameters))
     return (*formats, to_json([result]) if result else None)
 
 
 def _json_list(text: str | None) -> list[Any]:
-    """Parse a JSON list; empty if the string is missing, invalid or another value."""
+    """Parse a JSON list. The result is empty if the string is missing, invalid or not a list."""
     try:
         value = json.loads(text) if text else []
     except (ValueError, RecursionError):
@@ -80,12 +80,12 @@ def _json_list(text: str | None) -> list[Any]:
 
 
 def format_and_result(op_type: str, operands: list[Shape], parameters: Sequence[Any]) -> tuple[Formats, Shape | None]:
-    """Return the formats of an op and the shape of its result; empty and None if they are unknown.
+    """Return the formats of an op and the shape of its result, which are empty and None if they are unknown.
 
     Args:
         op_type: Type of the op, such as ``conv2d``.
-        operands: Shapes of its tensors, in order.
-        parameters: Its other arguments, each with ``data_type`` ("" if not recorded) and ``value``.
+        operands: Shapes of the operands, in order.
+        parameters: The remaining arguments, each with ``data_type`` ("" if not recorded) and ``value``.
     """
     try:
         if op_type in _CONVOLUTIONS:
@@ -101,13 +101,16 @@ def format_and_result(op_type: str, operands: list[Shape], parameters: Sequence[
 
 
 def _geometry(parameters: Sequence[Any]) -> list[list[Any]]:
-    """Return the values of the parameters, in order; empty for those without a data type, which are not numbers."""
+    """Return the values of the parameters, in order.
+
+    The values of a parameter without a data type are an empty list, because such a parameter is not a number.
+    """
     objects = [p if isinstance(p, dict) else {} for p in parameters]
     return [p["value"] if p.get("data_type") and isinstance(p.get("value"), list) else [] for p in objects]
 
 
 def _convolution_shape(operands: list[Shape], rank: int, geometry: list[list[Any]]) -> Shape | None:
-    """Return the shape of the result of a convolution; missing dimensions count as 1."""
+    """Return the shape of the result of a convolution. Missing dimensions count as 1."""
     if len(operands) < 2:  # noqa: PLR2004 - image and filter
         return None
     image, kernel = ((s + [1] * (rank + 2))[: rank + 2] for s in operands[:2])

@@ -1,7 +1,7 @@
-"""TensorFlow's ranges in NVIDIA's builds (domain ``tensorflow-core``): ``Conv2D: conv1/Conv2D``, op type and op name.
+"""Parse the ranges of TensorFlow in NVIDIA's builds (domain ``tensorflow-core``), such as ``Conv2D: conv1/Conv2D``.
 
-The op name is a path in TensorFlow's graph, which identifies the op wherever it runs. A range without an op type is one
-of the user; its type is ``CustomNVTX``, as in DLProf.
+A name consists of op type and op name. The op name is a path in TensorFlow's graph, which identifies the op wherever it
+runs. A range without an op type was written by the user. Its type is ``CustomNVTX``, as in DLProf.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _timeline(capture: Capture) -> Timeline:
 
 
 def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse distinct names of ranges into the columns that ``domains.timeline`` needs: n rows in, n rows out."""
+    """Parse each distinct name of a range into the columns that ``domains.timeline`` needs."""
     text = pl.col("text")
     return texts.select(
         "text",
@@ -41,7 +41,7 @@ def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _start_end_ops(capture: Capture) -> pl.DataFrame:
-    """Return the ops of start/end ranges, which may end on another thread and therefore have no parent."""
+    """Return the ops of start/end ranges. They may end on another thread and therefore have no parent."""
     is_op = (pl.col("kind") == "start_end") & (pl.col("domain") == DOMAIN)
     columns = [
         "start_ns",

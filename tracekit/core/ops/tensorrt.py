@@ -1,7 +1,7 @@
-"""TensorRT's ranges (domain ``TensorRT``): an execution context around layers.
+"""Parse the ranges of TensorRT (domain ``TensorRT``), which are layers inside an execution context.
 
-Layers are named after the network, ``/layer1/conv1/Conv``. The name of a layer that TensorRT fused lists all original
-layers, ``/layer1/conv1/Conv + /layer1/relu/Relu``; its path is that of the first one.
+Layers are named after the network: ``/layer1/conv1/Conv``. The name of a fused layer lists all original layers,
+``/layer1/conv1/Conv + /layer1/relu/Relu``, and its path is the path of the first one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _timeline(capture: Capture) -> Timeline:
 
 
 def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse distinct names of ranges into the columns that ``domains.timeline`` needs: n rows in, n rows out."""
+    """Parse each distinct name of a range into the columns that ``domains.timeline`` needs."""
     text = pl.col("text")
     parts = text.str.replace_all("...", " ... ", literal=True)
     folder = parts.str.extract(_FOLDER).str.strip_chars("/")

@@ -1,8 +1,9 @@
-"""XLA's ranges (domain ``TSL``), of JAX and TensorFlow: ``Thunk:#name=jit(step)/encoder/dot_general,hlo_op=fusion.2#``.
+"""Parse the ranges of XLA (domain ``TSL``), which JAX and TensorFlow use.
 
-A thunk runs one operation of the compiled program. The path of its op consists of the program (``hlo_module``), the
-scopes of the source (``jax.named_scope``) and the operation. Wrappers that differentiation puts around scopes,
-``transpose(jvp(encoder))``, give the direction and are not part of the path.
+A name is ``Thunk:#name=jit(step)/encoder/dot_general,hlo_op=fusion.2#``. A thunk runs one operation of the compiled
+program. The path of its op consists of the program (``hlo_module``), the scopes of the source (``jax.named_scope``) and
+the operation. Wrappers that differentiation puts around scopes, ``transpose(jvp(encoder))``, give the direction and are
+not part of the path.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _timeline(capture: Capture) -> Timeline:
 
 
 def _parsed_names(texts: pl.DataFrame) -> pl.DataFrame:
-    """Parse distinct names of ranges into the columns that ``domains.timeline`` needs: n rows in, n rows out."""
+    """Parse each distinct name of a range into the columns that ``domains.timeline`` needs."""
     text = pl.col("text")
     name, op = text.str.extract(_NAME).fill_null(""), text.str.extract(r"[#,]hlo_op=([^,#]+)")
     scope = name.str.replace(_ROOT, "")
