@@ -1,4 +1,6 @@
-"""CRC-32C (Castagnoli), the checksum of TFRecord files.
+"""Compute CRC-32C (Castagnoli), the checksum that TFRecord files use.
+
+The checksum is computed by the same WebAssembly functions that check the records of event files while they are read.
 
 It is computed by the WebAssembly functions with which the records of event files are checked while they are read.
 """
@@ -15,13 +17,13 @@ if TYPE_CHECKING:
     from tracekit.sandbox.program import Program
 
 _TABLES, _BUFFER = 1024, 16384
-"""Offsets in memory of the tables of CRC-32C and of the bytes."""
+"""Offsets of the CRC-32C tables and of the input bytes in the memory of the sandbox."""
 _WINDOW_BYTES = 1 << 20
 _LOCK = threading.Lock()
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Return the CRC-32C of bytes as TFRecord files store it: rotated right by 15 bits, plus a constant."""
+    """Return the masked CRC-32C that TFRecord files store: the checksum rotated right by 15 bits, plus a constant."""
     import numpy as np
 
     masked = crc = 0

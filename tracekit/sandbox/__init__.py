@@ -1,8 +1,8 @@
 """WebAssembly sandbox for parsing untrusted bytes.
 
-Parsing bytes in which each value tells where the next one begins is a loop that no operation on whole columns replaces.
-In WebAssembly the loop runs at the speed of compiled code and without the interpreter's lock, and it can read and write
-nothing but its own memory.
+If each value in a sequence of bytes determines where the next value begins, the bytes must be parsed in a loop, which
+no operation on whole columns can replace. In WebAssembly the loop runs at the speed of compiled code and without the
+interpreter's lock. It can access no memory except that of the sandbox.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ _LOCK = threading.Lock()
 
 
 class Sandbox:
-    """An instance of a WebAssembly program with memory of its own. It serves one thread at a time.
+    """An instance of a WebAssembly program with separate memory. It serves one thread at a time.
 
     Attributes:
-        memory: All bytes of its memory.
+        memory: All bytes of the memory.
     """
 
     def __init__(self, program: Program, size: int, out_of_bounds: Callable[[], Exception]) -> None:
-        """Compile the program, unless that was done before, and allocate memory.
+        """Compile the program unless it is compiled already, and allocate memory.
 
         Args:
-            program: The program.
+            program: Program to run in the sandbox.
             size: Size of the memory in bytes.
-            out_of_bounds: Returns the exception to raise when the program accesses an offset outside its memory.
+            out_of_bounds: Function that returns the exception to raise if the program accesses an offset outside its
+                memory.
 
         Raises:
             MemoryError: The memory cannot be allocated.
@@ -59,7 +60,8 @@ class Sandbox:
 
         Args:
             function: Name of the function.
-            **parameters: Its parameters; those left out are 0. Without any, they stay as the last call left them.
+            **parameters: Parameters of the function. Missing parameters are 0. If no parameter is passed, all keep the
+                values of the last call.
         """
         if parameters:
             names = self._names[function]
@@ -72,11 +74,11 @@ class Sandbox:
             raise self._out_of_bounds() from e
 
     def parameter(self, function: str, name: str) -> int:
-        """Return a parameter as the last call of its function left it."""
+        """Return the value of a parameter after the last call of the function."""
         return int(self._parameters[self._names[function].index(name)])
 
     def bytes(self, offset: int, size: int) -> Bytes:
-        """Return a view of some bytes of the memory."""
+        """Return a view of a range of bytes in the memory."""
         return self.memory[offset : offset + size]
 
     def array(self, offset: int, count: int, dtype: type[_Number]) -> npt.NDArray[_Number]:
@@ -90,7 +92,7 @@ class _Code(NamedTuple):
 
 
 class _ArrayInterface:
-    """The memory of an instance in the form that numpy reads; it keeps the store that owns the memory alive."""
+    """The memory of an instance in the format that numpy reads. It keeps the owner of the memory alive."""
 
     def __init__(self, memory: wasmtime.Memory, store: wasmtime.Store) -> None:
         self.owner = store
@@ -102,8 +104,8 @@ class _ArrayInterface:
 def _allocate(program: Program, pages: int) -> tuple[_Code, wasmtime.Store, wasmtime.Memory]:
     """Compile a program and allocate memory for it.
 
-    With gigabytes of reserved address space around the memory, the processor detects accesses outside it. Where address
-    space is limited, the program is compiled again to check each offset itself.
+    If gigabytes of address space around the memory are reserved, the processor detects accesses outside the memory.
+    Where address space is limited, the program is compiled again so that it checks each offset itself.
     """
     size = wasmtime.MemoryType(wasmtime.Limits(pages, pages))
     for guarded in (True, False):

@@ -1,7 +1,7 @@
-"""WebAssembly programs in text form, with the constants and parameters that they share with Python.
+"""Text of WebAssembly programs, with the constants and parameters that they share with Python.
 
-A constant has one definition, in Python. The text refers to it as ``{NAME}``, and to the offset of a parameter of an
-exported function as ``{function.parameter}``; both are filled in when the program is compiled.
+Each constant is defined once, in Python. The text of a program refers to a constant as ``{NAME}``, and to the offset of
+a parameter of an exported function as ``{function.parameter}``. Both are filled in when the program is compiled.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PARAMETERS: Final = 64
-"""Offset in memory of the parameters of a call, 32-bit integers, in which a function also leaves results."""
+"""Offset in memory of the parameters of a call, which are 32-bit integers. A function may also store results there."""
 MAX_PARAMETERS: Final = 16
 STRINGS: Final = ("tracekit.sandbox", "strings.wat")
-"""The functions that hash and compare strings."""
+"""File with functions that hash and compare strings."""
 CRC32C: Final = ("tracekit.sandbox", "crc32c.wat")
-"""The functions that compute CRC-32C; their tables begin at the constant ``CRC_TABLES``."""
+"""File with functions that compute CRC-32C. The constant ``CRC_TABLES`` is the offset of their tables."""
 CRC32C_PARAMETERS: Final = {"checksum": ("crc", "offset", "size")}
 
 _MODULE = '(module (import "tracekit" "memory" (memory 1))\n{}\n)'
@@ -29,11 +29,11 @@ _PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The text of a WebAssembly module, and the names in it that Python fills in.
+    """The text of a WebAssembly module, and the constants and parameters that Python fills in.
 
     Attributes:
-        files: Package and name of each file of functions. Together they are the module.
-        constants: Integers by name, such as the offsets of arrays in memory.
+        files: Package and name of each file of functions. The files together form the module.
+        constants: Integers by name, for example the offsets of arrays in memory.
         parameters: Parameter names of each exported function, in order.
     """
 

@@ -1,4 +1,4 @@
-"""What readers share: columns, counts of damage, protobuf, SQLite files, redaction.
+"""Code that several readers share: columns, memory budgets, protobuf, SQLite files and redaction.
 
-Every other module and folder of tracekit.readers is a format, or what the forms of one tool share.
+Every other module and folder of tracekit.readers implements one format, or code that the formats of one tool share.
 """

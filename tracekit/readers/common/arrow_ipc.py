@@ -1,7 +1,7 @@
-"""Arrow IPC files and streams, with the sizes in their messages checked before memory is allocated.
+"""Read Arrow IPC files and streams, checking the sizes in their messages before memory is allocated.
 
-pyarrow always reads the whole messages of a stream. So single columns of uncompressed streams, such as nsys writes,
-are extracted from the messages here.
+pyarrow always reads whole messages of a stream. Single columns of uncompressed streams, which nsys writes, are
+therefore extracted from the messages here.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class IpcFile:
     """An Arrow IPC file or stream.
 
     Attributes:
-        rows: Number of rows that its record batches declare.
-        schema: Its schema.
+        rows: Number of rows that the record batches declare.
+        schema: Schema of the record batches.
     """
 
     def __init__(self, file: InputFile) -> None:
@@ -69,7 +69,7 @@ class IpcFile:
         self._columns = _column_layouts(self.schema) if self._is_stream and not self._is_compressed() else None
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read some columns, without reading the others where the file allows that.
+        """Read some columns of all record batches, without reading the other columns where the file layout allows that.
 
         Raises:
             Damage: The columns exceed the memory budget.
@@ -81,7 +81,7 @@ class IpcFile:
         return pa.Table.from_batches(self.record_batches(file, columns), schema)
 
     def record_batches(self, file: InputFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of some columns, without reading the others where the file allows that.
+        """Yield record batches with some columns, without reading the other columns where the file layout allows that.
 
         Raises:
             ValueError: The columns are invalid.
@@ -106,7 +106,7 @@ class IpcFile:
         file.check()
 
     def _decode_batch(self, file: InputFile, block: IpcMessage, columns: Sequence[str]) -> pa.RecordBatch:
-        """Read columns of an uncompressed record batch. The values are not validated."""
+        """Decode some columns of an uncompressed record batch, without validating the values."""
         batch, start = _require_table(block, _HEADER), block.at + block.head
         rows, buffers = batch.number(_LENGTH, "<q"), list(batch.structs(_BUFFERS, _BUFFER))
         nodes = list(batch.structs(_NODES, _NODE))
@@ -125,7 +125,7 @@ class IpcFile:
         return any(_require_table(block, _HEADER).table(_COMPRESSION) is not None for block in self._batches)
 
     def check_sizes(self, file: InputFile, budget: Budget) -> None:
-        """Check the offsets of all buffers, and count the memory of compressed ones.
+        """Check the offsets of all buffers, and count the uncompressed size of compressed buffers against a budget.
 
         Raises:
             Damage: A buffer lies outside its message, or the buffers exceed the memory budget.
@@ -137,7 +137,7 @@ class IpcFile:
 
 
 class ColumnLayout(NamedTuple):
-    """The type of a column, the index of its node in a record batch, and the range of its buffers."""
+    """The layout of a column in a record batch: its Arrow type, the index of its node, and the range of its buffers."""
 
     kind: pa.DataType
     node: int
@@ -146,7 +146,7 @@ class ColumnLayout(NamedTuple):
 
 
 def _column_layouts(schema: pa.Schema) -> dict[str, ColumnLayout] | None:
-    """Return the layout of each column; None if a column is nested or dictionary-encoded."""
+    """Return the layout of each column, or None if any column is nested or dictionary-encoded."""
     columns: dict[str, ColumnLayout] = {}
     first = 0
     for node, field in enumerate(schema):
@@ -175,7 +175,7 @@ def _stream_messages(file: InputFile) -> Iterator[IpcMessage]:
 
 
 def _file_messages(file: InputFile) -> Iterator[IpcMessage]:
-    """Yield the dictionaries and record batches that the footer of a file lists."""
+    """Yield the messages of the dictionaries and record batches that the footer of a file lists."""
     tail = len(FILE) + 4
     if file.size < _FILE_HEAD_BYTES + tail or not file.read(file.size - len(FILE), len(FILE)) == FILE:
         raise ValueError("truncated: it has no end marker")
@@ -192,7 +192,7 @@ def _file_messages(file: InputFile) -> Iterator[IpcMessage]:
 
 
 def _read_message(file: InputFile, at: int) -> IpcMessage | None:
-    """Read the metadata of a message; None for the end marker."""
+    """Read the metadata of the message at an offset. The result is None for the end marker of a stream."""
     mark, size = _PREFIX.unpack(_read_bytes(file, at, _PREFIX.size))
     if mark != STREAM:
         raise Damage(f"no message begins at offset {at}")
@@ -222,13 +222,16 @@ def _require_table(block: IpcMessage, field: int) -> FlatTable:
 
 
 def _batch_table(block: IpcMessage) -> FlatTable | None:
-    """Return the metadata of a record batch or of the batch in a dictionary; None if it is absent."""
+    """Return the metadata of a record batch, or of the batch within a dictionary.
+
+    The result is None if it is absent.
+    """
     header = _require_table(block, _HEADER)
     return header if block.message.number(_HEADER_TYPE, "<B") == _BATCH else header.table(_DATA)
 
 
 def _check_buffers(file: InputFile, block: IpcMessage, batch: FlatTable, budget: Budget) -> None:
-    """Check the buffers of a record batch. A compressed buffer begins with its uncompressed size."""
+    """Check the buffer offsets of a record batch, and count the uncompressed size that a compressed buffer declares."""
     compressed = batch.table(_COMPRESSION) is not None
     for offset, length in batch.structs(_BUFFERS, _BUFFER):
         if not 0 <= offset <= offset + length <= block.body:

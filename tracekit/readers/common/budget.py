@@ -1,4 +1,4 @@
-"""Memory limits for reading a file, in proportion to its size, so that a small file never becomes a large table.
+"""Limit the memory for reading a file in proportion to its size, so that a small file cannot become a huge table.
 
 Compressed and repeated values take almost no space in a file: a kilobyte can declare a billion rows. So the memory of
 rows is counted before it is allocated, against a fixed amount plus a multiple of the file size. The largest
@@ -21,9 +21,9 @@ Item = TypeVar("Item")
 START_BYTES = 64 << 20
 BYTES_PER_BYTE = 256
 CELL_BYTES = 8
-"""Memory of one value in a column."""
+"""Bytes of memory counted for one value of a column."""
 OBJECT_ROW_BYTES = 1 << 10
-"""Memory of one row that consists of Python objects."""
+"""Bytes of memory counted for one row of Python objects."""
 _AT_ONCE = 128
 
 
@@ -32,7 +32,7 @@ class Budget:
 
     Attributes:
         most: Limit in bytes.
-        taken: Bytes counted so far.
+        taken: Number of bytes counted so far.
     """
 
     def __init__(self, file_bytes: int, per_byte: int = BYTES_PER_BYTE, taken: int = 0) -> None:
@@ -41,7 +41,7 @@ class Budget:
         Args:
             file_bytes: Size of the file in bytes.
             per_byte: Bytes of memory allowed per byte of the file, beyond the fixed amount.
-            taken: Bytes that are allocated already.
+            taken: Number of bytes that are already allocated.
         """
         self.most = START_BYTES + per_byte * file_bytes
         self.taken = taken
@@ -50,7 +50,7 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """Bytes that may still be allocated."""
+        """Number of bytes that may still be allocated."""
         return self.most - self.taken
 
     def take(self, rows: int, row_bytes: int, what: str) -> None:
@@ -59,25 +59,25 @@ class Budget:
         Args:
             rows: Number of rows.
             row_bytes: Memory of one row in bytes.
-            what: Noun for the rows, for the error: "rows of kernels".
+            what: Plural noun for the rows in the error message, such as "rows of kernels".
 
         Raises:
-            Damage: The remaining budget is smaller.
+            Damage: The memory exceeds the remaining budget.
         """
         with self._lock:
             self._check(rows, row_bytes, what, self.left)
             self.taken += rows * row_bytes
 
     def check(self, rows: int, row_bytes: int, what: str) -> None:
-        """Check memory that is about to be allocated and released soon, without counting it.
+        """Check memory that is about to be allocated and will soon be released, without counting it.
 
         Raises:
-            Damage: It exceeds the whole budget.
+            Damage: The memory exceeds the whole budget.
         """
         self._check(rows, row_bytes, what, self.most)
 
     def counted(self, items: Iterable[Item], what: str, row_bytes: int = OBJECT_ROW_BYTES) -> Iterator[Item]:
-        """Yield items that become Python objects, counting their memory.
+        """Yield items that the caller turns into Python objects, counting the memory of these objects.
 
         Raises:
             Damage: The items exceed the budget.
@@ -96,9 +96,9 @@ class Budget:
 
 
 class Ledger:
-    """The memory of everything that was read from an open file or folder.
+    """A record of the memory of everything that was read from an open file or folder.
 
-    Data that is read again is counted once.
+    Data that is read repeatedly is counted only once.
     """
 
     def __init__(self, file_bytes: int) -> None:
@@ -111,7 +111,7 @@ class Ledger:
         self._kept: dict[tuple[int, Hashable], int] = {}
 
     def budget(self) -> Budget:
-        """Return a separate budget for data that is not kept."""
+        """Return a separate budget for data that is discarded after use."""
         return Budget(self._file_bytes)
 
     @contextlib.contextmanager
@@ -119,8 +119,8 @@ class Ledger:
         """Return a context manager that provides the budget for reading some data and records what it used.
 
         Args:
-            what: Key of the data.
-            per_byte: Bytes of memory allowed per byte of the file. Each value has a budget of its own.
+            what: Key that identifies the data.
+            per_byte: Bytes of memory allowed per byte of the file. Data with different values has separate budgets.
         """
         others = sum(size for key, size in list(self._kept.items()) if key[0] == per_byte and key[1] != what)
         budget = Budget(self._file_bytes, per_byte, others)

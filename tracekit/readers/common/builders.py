@@ -1,4 +1,4 @@
-"""Builders that join the record batches of a column while they are read."""
+"""Builders that join the record batches of a column while a file is read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MANY_STRINGS = 1 << 16
 
 
 def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | DictionaryBuilder | StringBuilder:
-    """Return a builder for a column of an Arrow type.
+    """Return a builder for a column of a given Arrow type.
 
     Args:
-        kind: The type of the column.
-        capacity: Rows to reserve memory for; pages of it are allocated when rows are added.
+        kind: Arrow type of the column.
+        capacity: Number of rows to reserve memory for. The system allocates the memory only when rows are added.
     """
     if pa.types.is_dictionary(kind):
         return DictionaryBuilder(kind, capacity)
@@ -29,20 +29,20 @@ def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | Dictiona
 
 
 class TableBuilder:
-    """A builder of several columns: numbers become one chunk, dictionary columns get one dictionary."""
+    """A builder of several columns. Number columns become one chunk, and dictionary columns get one dictionary."""
 
     def __init__(self, capacity: int) -> None:
         """Create an empty builder.
 
         Args:
-            capacity: Rows to reserve memory for if there is more than one batch.
+            capacity: Number of rows to reserve memory for if there is more than one batch.
         """
         self._capacity = capacity
         self._first_batch: Mapping[str, pa.Array | pa.ChunkedArray] | None = None
         self._builders: dict[str, NumberBuilder | DictionaryBuilder | StringBuilder] = {}
 
     def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
-        """Add a batch, with the same columns each time. A single batch is returned unchanged."""
+        """Add a batch, which must have the same columns as all other batches. A single batch is returned unchanged."""
         if self._first_batch is None:
             self._first_batch = batch
             return
@@ -55,7 +55,7 @@ class TableBuilder:
         self._append(batch)
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
-        """Return the columns, releasing the builders one by one."""
+        """Return the complete columns by name, releasing the builders one by one."""
         if not self._builders:
             return dict(self._first_batch or {})
         return {name: self._builders.pop(name).finish() for name in list(self._builders)}
@@ -67,9 +67,9 @@ class TableBuilder:
 
 
 class NumberBuilder:
-    """A builder of a column of numbers, in one chunk.
+    """A builder that collects a column of numbers in one chunk.
 
-    A batch of a wider type widens the column. Rows of null take no memory until the first value is added.
+    The column is widened if a batch has a wider type. Null rows take no memory until the first value is added.
 
     Attributes:
         rows: Number of rows added so far.
@@ -82,7 +82,7 @@ class NumberBuilder:
         self.rows = 0
 
     def append(self, data: pa.Array) -> None:
-        """Add a batch of rows."""
+        """Add a batch of rows to the column."""
         if data.type.bit_width > self._kind.bit_width:
             self._widen(data.type)
         rows = slice(self.rows, self.rows + len(data))
@@ -102,7 +102,10 @@ class NumberBuilder:
         self._values[rows] = np.frombuffer(data.buffers()[1], self._values.dtype, len(data), start)
 
     def replace_codes(self, rows: slice, table: np.ndarray) -> None:
-        """Replace each code of some rows by the code that a table has for it; null rows get an arbitrary code."""
+        """Replace each dictionary code in some rows by the entry of a table at that code.
+
+        Null rows get an arbitrary code.
+        """
         np.take(table, self._values[rows], mode="clip", out=self._values[rows])
 
     def finish(self) -> pa.ChunkedArray:
@@ -124,7 +127,7 @@ class NumberBuilder:
 
 
 class DictionaryBuilder:
-    """A builder of a dictionary column: codes become one chunk, and dictionaries are merged at the end."""
+    """A builder that collects the codes of a dictionary column in one chunk and merges the dictionaries at the end."""
 
     def __init__(self, kind: pa.DataType, capacity: int) -> None:
         self._numbers = NumberBuilder(kind.index_type, capacity)
@@ -132,7 +135,7 @@ class DictionaryBuilder:
         self._chunks: list[tuple[slice, int]] = []
 
     def append(self, data: pa.DictionaryArray) -> None:
-        """Add a batch of rows."""
+        """Add a batch of rows to the column."""
         if not data.dictionary.equals(self._dictionaries[-1]):
             self._dictionaries.append(data.dictionary)
         rows = slice(self._numbers.rows, self._numbers.rows + len(data))
@@ -140,7 +143,7 @@ class DictionaryBuilder:
         self._numbers.append(data.indices)
 
     def finish(self) -> pa.ChunkedArray:
-        """Return the column: one chunk, or one chunk per batch if most strings are distinct."""
+        """Return the complete column, with one chunk, or with one chunk per batch if most strings are distinct."""
         if is_mostly_unique(sum(map(len, self._dictionaries)), self._numbers.rows):
             codes = self._numbers.finish().chunk(0)
             return pa.chunked_array([_dictionary_array(codes[rows], self._dictionaries[n]) for rows, n in self._chunks])
@@ -154,7 +157,7 @@ class DictionaryBuilder:
 
 
 def is_mostly_unique(strings: int, rows: int) -> bool:
-    """Return whether a column has so many distinct strings per row that one dictionary does not pay."""
+    """Return whether a column has so many distinct strings that merging them into one dictionary is not worthwhile."""
     return strings > max(MANY_STRINGS, rows // 2)
 
 
@@ -163,14 +166,14 @@ def _dictionary_array(codes: pa.Array, values: pa.Array) -> pa.DictionaryArray:
 
 
 class StringBuilder:
-    """A builder of a string column, with one chunk per batch."""
+    """A builder of a string column that keeps one chunk per batch."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
         self._chunks: list[pa.Array] = []
 
     def append(self, data: pa.Array) -> None:
-        """Add a batch of rows."""
+        """Add a batch of rows to the column."""
         self._chunks.append(data)
 
     def finish(self) -> pa.ChunkedArray:

@@ -1,6 +1,6 @@
-"""Conversion of source columns to declared columns: numeric types, ids of strings, and valid UTF-8.
+"""Convert source columns to declared columns: numeric types, strings by id, and valid UTF-8.
 
-All functions work on whole Arrow columns. The dictionary of a column holds only values that occur in the column,
+All functions work on whole Arrow columns. The dictionary of a result holds only values that occur in its rows,
 because the string table of an export also holds environments and command lines.
 """
 
@@ -21,25 +21,28 @@ MAX_TEXT_BYTES = (1 << 31) - 1
 """Maximum number of bytes of strings in one Arrow array."""
 
 SPARE_TEXT_BYTES, MAX_TEXT_BYTES_PER_ROW = 1 << 26, 1 << 12
-"""Memory that the strings of a column may take when they are stored once in the file and referenced by many rows."""
+"""Limits for the decoded strings of a column: a fixed number of bytes, and additional bytes per row.
+
+They limit strings that the file stores once and that many rows reference.
+"""
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 _DTYPES = {pa.from_numpy_dtype(name): np.dtype(name) for name in _NUMBERS}
 
 
 @dataclass(frozen=True, slots=True)
 class StringTable:
-    """Strings by id: unique ``ids`` and, in the same order, their ``values``."""
+    """A table of strings by id: unique ``ids``, and their ``values`` in the same order."""
 
     ids: pa.Array
     values: pa.Array
 
     @classmethod
     def of(cls, labels: Mapping[int, str | None]) -> StringTable:
-        """Create a table from a mapping of ids to strings."""
+        """Create a string table from a mapping of ids to strings."""
         return cls(pa.array(labels.keys(), pa.int64()), pa.array(labels.values(), pa.string()))
 
     def look_up(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
-        """Return the string of each id, null where the id is null or unknown, and the number of unknown ids."""
+        """Return the string of each id, which is null for a null or unknown id, and the number of unknown ids."""
         if is_empty(column):
             return pa.nulls(len(column), DICTIONARY), 0
         used = single_array(column).dictionary_encode()
@@ -51,7 +54,7 @@ class StringTable:
 
 
 def dictionary_array(numbers: pa.Array, names: pa.Array) -> pa.DictionaryArray:
-    """Build a dictionary column from codes in order of first use and the name of each code, merging equal names."""
+    """Build a dictionary column from codes in order of first use and the name of each code. Equal names are merged."""
     values = names.unique().drop_null()
     if len(values) != len(names):
         numbers = pc.index_in(names, values).take(numbers)
@@ -59,7 +62,7 @@ def dictionary_array(numbers: pa.Array, names: pa.Array) -> pa.DictionaryArray:
 
 
 def compact_dictionary(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.DictionaryArray:
-    """Build a dictionary column from codes and names, with only the names that occur, in order of first use."""
+    """Build a dictionary column from codes and names. It has only the names that occur, in order of first use."""
     used = single_array(codes).dictionary_encode()
     return dictionary_array(used.indices, names.take(used.dictionary))
 
@@ -68,7 +71,7 @@ def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
     """Return the string of each row of a dictionary column.
 
     Raises:
-        ValueError: Long strings are repeated on so many rows that they would take far more memory than the file.
+        ValueError: So many rows repeat long strings that the result would take far more memory than the file.
     """
     size = pc.sum(pc.binary_length(names.dictionary).cast(pa.int64()).take(names.indices)).as_py() or 0
     if size > min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(names), MAX_TEXT_BYTES):
@@ -77,7 +80,7 @@ def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
 
 
 def cast_numbers(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Cast numbers to a type; integers become 64-bit integers if one of them does not fit."""
+    """Cast numbers to a type. Integers become 64-bit integers if any value does not fit that type."""
     if data.type == kind or not is_number(kind) or not is_number(data.type):
         return data
     if kind == pa.float64():
@@ -94,7 +97,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def numpy_dtype(kind: pa.DataType) -> np.dtype[np.integer | np.floating]:
-    """Return the numpy type of an Arrow numeric type, without importing pandas as ``to_pandas_dtype`` does."""
+    """Return the numpy type of a numeric Arrow type, without the import of pandas that ``to_pandas_dtype`` needs."""
     return _DTYPES[kind]
 
 
@@ -102,7 +105,7 @@ def numbers(
     values: np.ndarray[tuple[int], np.dtype[np.integer | np.floating]],
     valid: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None,
 ) -> pa.Array:
-    """Wrap numpy numbers as an Arrow array without a copy; null where they are not valid."""
+    """Wrap numpy numbers as an Arrow array without copying them. Rows that are not valid become null."""
     marks = None if valid is None else pack_bits(valid)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [marks, pa.py_buffer(values)])
 
@@ -113,14 +116,17 @@ def pack_bits(marks: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Buffer:
 
 
 def single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, combining its chunks."""
+    """Return a column as one array, concatenating its chunks."""
     if isinstance(column, pa.Array):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def encode_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | None, ...]]]:
-    """Encode the rows of one or several integer columns: a code per row, and the distinct row of each code."""
+    """Encode the rows of integer columns.
+
+    Return the code of each row, and the distinct row that each code stands for.
+    """
     first, *others = columns
     numbers, values = _encode_column(first)
     rows: list[tuple[int | None, ...]] = [(value,) for value in values]
@@ -134,16 +140,16 @@ def encode_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tu
 
 
 def _encode_column(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[int | None]]:
-    """Encode the values of a column, including null: a code per row, and the distinct value of each code."""
+    """Encode the values of a column, including null. Return the code of each row, and the distinct values by code."""
     encoded = single_array(column).dictionary_encode(null_encoding="encode")
     return encoded.indices, encoded.dictionary.to_pylist()
 
 
 def convert_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
-    """Convert a source column to numbers or strings, and return the number of repaired strings as well.
+    """Convert a source column to numbers or strings. Return the converted column and the number of repaired strings.
 
     Raises:
-        TypeError: The type is numeric and the column is not. The message is the expected type.
+        TypeError: A numeric type is requested for a column that is not numeric. The message is the expected type.
     """
     if pa.types.is_dictionary(column.type):
         return _convert_dictionary(column)
@@ -156,7 +162,10 @@ def convert_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
 
 
 def _convert_dictionary(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
-    """Convert the dictionary of a column to valid UTF-8, and return the number of rows with repaired strings."""
+    """Convert the dictionary of a column to valid UTF-8.
+
+    Return the column and the number of rows with repaired strings.
+    """
     names, broken = to_valid_utf8(column.dictionary)
     if broken:
         repaired = pc.not_equal(names.cast(pa.binary()), column.dictionary.cast(pa.binary()))
@@ -165,7 +174,7 @@ def _convert_dictionary(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray,
 
 
 def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:
-    """Convert bytes or numbers to valid UTF-8 strings, and return the number of repaired strings as well."""
+    """Convert bytes or numbers to valid UTF-8 strings. Return the strings and the number of repaired strings."""
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column.cast(pa.string()), 0
     raw = column.cast(pa.binary())
@@ -180,7 +189,7 @@ def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:
 
 
 def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Return, for each row, the first value that is not null among several dictionary columns."""
+    """Return the first value of each row that is not null among several dictionary columns."""
     filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
     if len(filled) == 1:
         return filled[0]
@@ -190,11 +199,11 @@ def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def coalesce(*columns: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return, for each row, the first value that is not null. Columns that are all null cost nothing."""
+    """Return the first value of each row that is not null among several columns. Columns without values are skipped."""
     filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
     return filled[0] if len(filled) == 1 else pc.coalesce(*filled)
 
 
 def is_empty(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Return whether all values of a column are null."""
+    """Return whether every value of a column is null."""
     return bool(column.null_count == len(column))

@@ -25,12 +25,12 @@ class Damage(Exception):  # noqa: N818 - never leaves the reader: ``damage_as_er
 
 @contextlib.contextmanager
 def damage_as_error(path: Path, table: str | None = None, file: InputFile | None = None) -> Iterator[None]:
-    """Return a context manager that converts ``Damage`` to an error that names the file.
+    """Return a context manager that converts ``Damage`` to a ``CorruptTraceError`` that names the file.
 
     Args:
         path: Path of the file.
-        table: Name of the table that is read, for the error.
-        file: The open file, if any. If it changed since it was opened, that is reported instead of the damage.
+        table: Name of the table that is being read, for the error message.
+        file: The open file, if there is one. If it changed after it was opened, that change is reported instead.
 
     Raises:
         CorruptTraceError: The file is damaged.
@@ -47,10 +47,10 @@ def damage_as_error(path: Path, table: str | None = None, file: InputFile | None
 
 
 class checked_property(functools.cached_property[Value]):  # noqa: N801 - a decorator
-    """A cached property that also caches ``Damage`` and raises it again at each access."""
+    """A cached property that also caches a raised ``Damage`` and raises it again at each access."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return the cached value, or compute it at the first access."""
+        """Return the cached value, computing it at the first access."""
         cache = {} if instance is None else instance.__dict__
         name = f"{self.attrname} is damaged"
         if name in cache:

@@ -1,4 +1,4 @@
-"""FlatBuffers tables, in which Arrow describes its messages. Every offset is checked before it is used."""
+"""Read FlatBuffers tables, which hold the metadata of Arrow messages, and check every offset before it is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENTRY = struct.Struct("<H")
 
 
 class FlatTable:
-    """A FlatBuffers table in a buffer, with fields accessed by number.
+    """A FlatBuffers table in a buffer, whose fields are accessed by number.
 
     Attributes:
         at: Offset of the table in the buffer.
@@ -40,12 +40,12 @@ class FlatTable:
         return cls(data, _read_number(data, 0, _OFFSET))
 
     def number(self, field: int, form: str, default: int = 0) -> int:
-        """Return the number in a field, or a default if the field is absent.
+        """Return the number that a field holds, or a default value if the field is absent.
 
         Args:
             field: Number of the field.
-            form: Format of the number, as in the module ``struct``.
-            default: Value of an absent field.
+            form: Format of the number, in the syntax of the module ``struct``.
+            default: Value to return if the field is absent.
 
         Raises:
             Damage: The number lies outside the buffer.
@@ -54,7 +54,7 @@ class FlatTable:
         return default if at is None else _read_number(self._data, at, struct.Struct(form))
 
     def table(self, field: int) -> FlatTable | None:
-        """Return the table in a field; None if the field is absent.
+        """Return the table that a field holds, or None if the field is absent.
 
         Raises:
             Damage: The table lies outside the buffer.
@@ -63,11 +63,11 @@ class FlatTable:
         return None if at is None else FlatTable(self._data, at + _read_number(self._data, at, _OFFSET))
 
     def structs(self, field: int, form: str) -> Iterator[tuple[int, ...]]:
-        """Yield the structs of the vector in a field; nothing if the field is absent.
+        """Yield the structs of the vector that a field holds. Nothing is yielded if the field is absent.
 
         Args:
             field: Number of the field.
-            form: Format of a struct, as in the module ``struct``.
+            form: Format of one struct, in the syntax of the module ``struct``.
 
         Raises:
             Damage: The vector lies outside the buffer.
@@ -83,7 +83,7 @@ class FlatTable:
         return struct.iter_unpack(form, memoryview(self._data)[start:stop])
 
     def _field(self, field: int) -> int | None:
-        """Return the offset of the value of a field; None if the field is absent."""
+        """Return the offset of the value of a field, or None if the field is absent."""
         entry = 2 * _ENTRY.size + field * _ENTRY.size
         if entry + _ENTRY.size > self._vtable_size:
             return None

@@ -1,7 +1,7 @@
-"""Parquet page headers, read to check the memory of columns before pyarrow allocates it.
+"""Read Parquet page headers, in order to check the memory of columns before pyarrow allocates it.
 
 A page of a few bytes can declare gigabytes, and a dictionary can repeat one long string on every row. The sizes in the
-footer of a malicious file can be wrong, so only the offsets of the pages are used from there.
+footer of a malicious file can be wrong, so only the page offsets of the footer are used.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ PLAIN_DICTIONARY, DELTA_BYTE_ARRAY, RLE_DICTIONARY = 2, 7, 8
 _TYPE, _SIZE, _PACKED, _DATA, _DICTIONARY, _DATA_V2 = 1, 2, 3, 5, 7, 8
 _VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4
 _LITTLE_COMPRESSED = ("UNCOMPRESSED", "SNAPPY", "LZ4")
-"""Compression codecs whose ratio is too low to be a risk; it never reaches a thousand."""
+"""Compression codecs whose ratio is too low to be a risk. Their ratio never reaches 1000."""
 _HEADER_BYTES = (1 << 8, 1 << 16, 1 << 24)
-"""Bytes to read for a page header, tried in this order. Statistics can make a header long."""
+"""Numbers of bytes to read for a page header, tried in this order, because statistics can make a header long."""
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BYTES, _STRUCT = 0, 1, 2, 3, 7, 8, 12
 _INTEGERS = (4, 5, 6)
 _NEXT_FIELD, _MORE, _LONGEST, _MAX_DEPTH = 16, 0x80, 63, 16
 
 
 class PageHeader(NamedTuple):
-    """The header of a page: its type, its uncompressed size, its number of values and their encoding."""
+    """The header of a page: its type, its uncompressed size in bytes, its number of values and their encoding."""
 
     type: int
     size: int
@@ -45,7 +45,7 @@ class PageTotals(NamedTuple):
     Attributes:
         size: Uncompressed size of all pages in bytes.
         spread: Upper bound for the size of the dictionary-encoded values after decoding, in bytes.
-        encodings: The encodings of the values.
+        encodings: Encodings of the values.
     """
 
     size: int
@@ -54,16 +54,16 @@ class PageTotals(NamedTuple):
 
 
 def check_columns(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> None:
-    """Check that columns have one value per row, and count the memory of their uncompressed pages.
+    """Check that columns have one value per row, and count the uncompressed size of their pages against a budget.
 
     Args:
         file: The open file.
-        metadata: Its ``pyarrow.parquet.FileMetaData``.
-        names: Names of columns that are not nested.
+        metadata: The ``pyarrow.parquet.FileMetaData`` of the file.
+        names: Names of the columns, none of which may be nested.
         budget: Memory budget of the columns.
 
     Raises:
-        Damage: A column has another number of values, or the columns exceed the budget.
+        Damage: A column does not have one value per row, or the columns exceed the budget.
     """
     for rows, chunk in _column_chunks(metadata, names):
         if chunk.num_values != rows:
@@ -73,13 +73,13 @@ def check_columns(file: InputFile, metadata: Any, names: Collection[str], budget
 
 
 def columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> list[str]:
-    """Return the string columns that might exceed the memory budget unless they are read as dictionaries.
+    """Return the string columns that may exceed the memory budget unless they are read as dictionaries.
 
     Args:
         file: The open file.
-        metadata: Its ``pyarrow.parquet.FileMetaData``.
-        names: Names of string columns.
-        budget: Memory budget of each column.
+        metadata: The ``pyarrow.parquet.FileMetaData`` of the file.
+        names: Names of the string columns to check.
+        budget: Budget whose limit applies to each column separately.
 
     Raises:
         Damage: A page header is invalid.
@@ -93,7 +93,7 @@ def columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[st
 
 
 def _column_chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
-    """Return the chunks of some columns, each with the number of rows of its row group."""
+    """Return the column chunks of some columns, each with the number of rows in its row group."""
     indices = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path in names]
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return ((group.num_rows, group.column(i)) for group in groups for i in indices)
@@ -107,12 +107,12 @@ def _chunk_pages(file: InputFile, chunk: Any) -> PageTotals:
 
 
 def page_totals(file: InputFile, start: int, size: int) -> PageTotals:
-    """Read the page headers of a column chunk and return their totals.
+    """Read the page headers of a column chunk and return the totals of its pages.
 
     Args:
         file: The open file.
-        start: Offset of the first page.
-        size: Size of all pages in the file, in bytes.
+        start: Offset of the first page in the file.
+        size: Size of all pages together in the file, in bytes.
 
     Raises:
         Damage: A page header is invalid.
@@ -154,7 +154,7 @@ def _page_of_header(header: dict[int, Any], size: int) -> PageHeader:
 
 
 def _read_header(file: InputFile, at: int, stop: int) -> tuple[dict[int, Any], int]:
-    """Read the header of a page, and return its size in bytes as well."""
+    """Read the header of a page. Return its fields and its size in bytes."""
     for most in _HEADER_BYTES:
         data = file.read(at, min(most, stop - at))
         try:
@@ -166,7 +166,10 @@ def _read_header(file: InputFile, at: int, stop: int) -> tuple[dict[int, Any], i
 
 
 def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Read a struct in Thrift's compact protocol: its integers and structs by field number, and the offset after it."""
+    """Read a struct in Thrift's compact protocol.
+
+    Return its integers and structs by field number, and its end offset.
+    """
     outer: list[tuple[dict[int, Any], int]] = []
     fields: dict[int, Any] = {}
     number = 0
@@ -195,7 +198,7 @@ def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
 
 
 def _skip_value(data: bytes, at: int, kind: int) -> int:
-    """Return the offset after a value that is not needed."""
+    """Return the offset after a value that is skipped."""
     if kind in (_TRUE, _FALSE):
         return at
     if kind == _BYTES:

@@ -1,4 +1,4 @@
-"""Checks of a SQLite file before SQLite opens it: its header, its path and its journals."""
+"""Check the header, the path and the journals of a SQLite file before SQLite opens the file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Header(NamedTuple):
     """The header of a SQLite file.
 
     Attributes:
-        page_size: Bytes per page.
-        reserved: Bytes at the end of each page that SQLite leaves alone.
-        pages: Number of pages; 0 if the header does not have it.
-        encoding: Python's name of the encoding of strings.
+        page_size: Size of a page in bytes.
+        reserved: Number of bytes at the end of each page that SQLite does not use.
+        pages: Number of pages, or 0 if the header does not contain a valid number.
+        encoding: Python name of the encoding of strings.
     """
 
     page_size: int
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
     @classmethod
     def parse(cls, head: bytes) -> Self:
-        """Parse the first 100 bytes of a file; missing bytes count as zeros."""
+        """Parse the first 100 bytes of a file. Missing bytes count as zeros."""
         _, size, reserved, changes, pages, encoding, valid_for = _HEADER.unpack_from(head.ljust(HEADER_BYTES, b"\0"))
         is_known = changes == valid_for
         return cls(
@@ -63,11 +63,11 @@ def quote_identifier(name: str) -> str:
 
 
 def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
-    """Check that a SQLite file is complete: as long as its header says, and not being written.
+    """Check that a SQLite file is as long as its header declares, and that it is not being written.
 
     Args:
         source: The file.
-        hint: What to do about a truncated file.
+        hint: Hint of the error for a truncated file.
 
     Raises:
         CorruptTraceError: The file is not SQLite or truncated, or a journal beside it shows an unfinished export.
@@ -91,7 +91,7 @@ def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
 
 
 def _check_path_length(path: Path) -> None:
-    """Raise a clear error for a path that is too long for SQLite."""
+    """Raise an error with a clear message if a path is too long for SQLite."""
     length = len(os.fsencode(os.path.realpath(path)))
     if length > LONGEST_SQLITE_PATH:
         what = f"its path has {length} bytes, and SQLite opens paths of at most {LONGEST_SQLITE_PATH} bytes"
@@ -99,7 +99,7 @@ def _check_path_length(path: Path) -> None:
 
 
 def _check_journals(path: Path) -> None:
-    """Check that no journal holds changes that the file lacks. Journals lie beside the target of a symbolic link."""
+    """Check that no journal holds changes that the file lacks. A journal lies beside the target of a symbolic link."""
     real = path.resolve()
     for suffix, magic in (("-journal", JOURNAL_MAGIC), ("-wal", b"")):
         head = _read_head(real.with_name(real.name + suffix), path)
@@ -112,7 +112,7 @@ def _check_journals(path: Path) -> None:
 
 
 def _read_head(beside: Path, path: Path) -> bytes:
-    """Return the first bytes of a journal; nothing if it does not exist."""
+    """Return the first bytes of a journal, or empty bytes if the journal does not exist."""
     name = f"the {beside.name.rpartition('-')[2]} file beside it"
     try:
         if (kind := special_file_kind(beside.stat().st_mode)) is not None:

@@ -1,4 +1,4 @@
-"""Reading of table files as tracekit writes them: a folder of ``kernels.parquet`` and so on, or a single file."""
+"""Read table files that tracekit wrote: a single file, or a folder with one file per table."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from tracekit.source import Source
 
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
-"""Layout of one element of an Arrow string view. Many elements can share one string."""
+"""Layout of one element of an Arrow string view. Many elements can refer to the same string."""
 _WRITE_AGAIN = "write it again with tracekit"
 
 
 class TablePath(NamedTuple):
-    """The path of a table file, and its state when it was found; None if it did not exist."""
+    """The path of a table file, and the state of the file when it was found, or None if it did not exist."""
 
     path: Path
     state: FileState | None
 
 
 class TableFile(Protocol):
-    """The metadata of a table file, with a method that reads its columns.
+    """The metadata of a table file, and a method that reads its columns.
 
     Attributes:
         schema: Schema of the table.
@@ -50,7 +50,7 @@ class TableFile(Protocol):
     rows: int
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read columns that are not nested, after checking their memory.
+        """Read columns that are not nested, after checking the memory that they need.
 
         Raises:
             Damage: The columns exceed the memory budget.
@@ -59,14 +59,14 @@ class TableFile(Protocol):
 
 
 class TableFiles(Capture):
-    """An open folder with one file per table, read by column. A file that changed since it was found is an error."""
+    """An open folder with one file per table, read by column. A file that changed after it was found is an error."""
 
     def __init__(self, files: Mapping[str, TablePath], describe_file: Callable[[InputFile], TableFile]) -> None:
-        """Create a reader of files, without opening any of them.
+        """Create a reader of table files, without opening any file.
 
         Args:
-            files: File of each table.
-            describe_file: Reads the metadata of a file.
+            files: Path and state of the file of each table.
+            describe_file: Function that reads the metadata of a file.
         """
         self._files = files
         self._describe_file = describe_file
@@ -121,17 +121,20 @@ class TableFiles(Capture):
 
 
 def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
-    """Return the files in a folder that are named after declared tables; nothing if the source is a file."""
+    """Return the files in a folder that are named after declared tables.
+
+    The mapping is empty if the source is a file.
+    """
     names = schemas.tables()
     paths = [source.path / n for n in sorted(source.names)]
     return {p.stem: TablePath(p, file_state(p)) for p in paths if p.suffix == suffix and p.stem in names}
 
 
 def single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:
-    """Return the table in a single file, named by its schema or else by its file name.
+    """Return the file of the table in a single file, by the table name in its schema, or else by its file name.
 
     Raises:
-        CorruptTraceError: The file is damaged, or not a table of tracekit.
+        CorruptTraceError: The file is damaged, or holds no table that tracekit declares.
         TracekitError: The file cannot be read, or changed.
     """
     if not source.path.is_file():
@@ -151,7 +154,9 @@ def single_table_file(source: Source, describe_file: Callable[[InputFile], Table
 def open_table_file(
     path: Path, state: FileState | None, table: str | None, hint: str = _WRITE_AGAIN
 ) -> Iterator[InputFile]:
-    """Open a table file in a context, and convert errors of Arrow and the system to errors that name the file.
+    """Return a context manager that opens a table file and converts errors of Arrow and the system.
+
+    The converted errors name the file.
 
     Raises:
         CorruptTraceError: The file is damaged.
@@ -179,26 +184,26 @@ def is_string_type(kind: pa.DataType) -> bool:
 
 
 def is_flat_type(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type holds one number or string per row, directly or by a dictionary."""
+    """Return whether an Arrow type holds one number or string per row, directly or in a dictionary."""
     if pa.types.is_dictionary(kind):
         return is_flat_type(kind.value_type)
     return bool(pa.types.is_primitive(kind) or pa.types.is_null(kind) or is_string_type(kind))
 
 
 def value_bytes(kind: pa.DataType) -> int:
-    """Return the memory of one value of an Arrow type; for strings, without their bytes."""
+    """Return the memory of one value of an Arrow type in bytes. The bytes of strings are not included."""
     return max(CELL_BYTES, kind.bit_width // 8) if pa.types.is_primitive(kind) else CELL_BYTES
 
 
 def _check_flat_types(kinds: Mapping[str, pa.DataType], declared: TableSchema) -> None:
-    """Check that no column is nested, because the rows of lists can hold any number of values."""
+    """Check that no column is nested, because the rows of a list column can hold any number of values."""
     for name, kind in kinds.items():
         if not is_flat_type(kind):
             raise Damage(f"column {name!r} of {declared.name!r} is not {declared[name].type}: it holds {kind}")
 
 
 def _count_shared_strings(data: pa.Table, declared: TableSchema, budget: Budget) -> None:
-    """Count the memory of strings that rows share in the file, but not in the table."""
+    """Count the memory of strings that rows share in the file but not in the resulting table."""
     for name, column in zip(data.column_names, data.columns, strict=True):
         is_view = column.type in (pa.string_view(), pa.binary_view())
         if is_view or (pa.types.is_dictionary(column.type) and declared[name].type != "dictionary"):

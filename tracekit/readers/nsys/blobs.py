@@ -1,8 +1,8 @@
-"""Format the extended NVTX payloads of exports made with ``--include-blobs`` as the text that a report has for them.
+"""Format extended NVTX payloads of exports made with ``--include-blobs`` in the same way as those of reports.
 
-A blob holds the number of its payloads, then the schema, size and offset of each payload (8 bytes each), then their
-bytes. The text of a payload is its schema and its bytes as hexadecimal digits; a blob of any other form becomes
-hexadecimal digits alone.
+A blob holds the number of its payloads, then the schema, size and offset of each payload (8 bytes each), then the bytes
+of the payloads. The text of a payload is its schema and its bytes as hexadecimal digits. A blob with an unrecognized
+layout is formatted as hexadecimal digits alone.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).res
 
 
 def format_blobs(column: pa.Array) -> pa.Array:
-    """Format n blobs as n strings; null stays null.
+    """Format n blobs as n strings. A null blob becomes a null string.
 
     Raises:
-        ValueError: The blobs have more than 1 GiB in all.
+        ValueError: The total size of the blobs exceeds 1 GiB.
     """
     raw = column.cast(pa.binary())
     if raw.null_count == len(raw):
@@ -47,7 +47,7 @@ def format_blobs(column: pa.Array) -> pa.Array:
 
 
 def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> pa.Array:
-    """Format n consecutive blobs of a buffer as n strings."""
+    """Format n blobs that follow each other in a buffer as n strings."""
     owners, schemas, payload_starts, payload_stops = _payloads(data, starts, stops)
     others = np.setdiff1d(np.arange(len(starts)), owners)
     order = np.argsort(np.concatenate([owners, others]), kind="stable")
@@ -64,7 +64,10 @@ def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> p
 
 
 def _payloads(data: Bytes, starts: Offsets, stops: Offsets) -> tuple[Offsets, npt.NDArray[np.uint64], Offsets, Offsets]:
-    """Return the blob number, schema, start and end of each payload of n blobs; none for blobs of another form."""
+    """Return the blob index, schema, start offset and end offset of every payload in the blobs.
+
+    Blobs with an unrecognized layout are skipped.
+    """
     counts = _payload_counts(data, starts, stops)
     owners = np.repeat(np.arange(len(starts)), counts)
     indices = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -83,7 +86,7 @@ def _payloads(data: Bytes, starts: Offsets, stops: Offsets) -> tuple[Offsets, np
 
 
 def _payload_counts(data: Bytes, starts: Offsets, stops: Offsets) -> Offsets:
-    """Return the number of payloads that each of n blobs announces; 0 where they would not fit in the blob."""
+    """Return the number of payloads that each of n blobs declares, or 0 where they would not fit into the blob."""
     counts = np.zeros(len(starts), np.int64)
     long = np.flatnonzero(stops - starts >= COUNT_BYTES)
     announced = data[starts[long, None] + np.arange(COUNT_BYTES)].view("<u8").reshape(-1)

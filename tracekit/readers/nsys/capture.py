@@ -1,8 +1,8 @@
 """Read a capture of Nsight Systems as declared tables.
 
 The declared schema names the source of each column, such as ``CUPTI_ACTIVITY_KIND_KERNEL.start``. Most columns follow
-from that alone: times and numbers are copied, global ids are unpacked, string ids and enum values are resolved. NVTX,
-GPU metrics and the tables about the machine have their own modules.
+from that alone: times and numbers are copied, process and thread ids are extracted from global ids, and string ids and
+enum values are resolved. NVTX, GPU metrics and the tables about the machine have separate modules.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ GLOBAL_IDS = frozenset({"globalPid", "globalTid", "endGlobalTid"})
 
 
 class NsysCapture(Lookups, Capture):
-    """An opened file, whose declared tables are read on demand and by column."""
+    """An open file whose declared tables are read on demand and by column."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self._machine_tables: dict[str, pa.Table] = {}
 
     def names(self) -> list[str]:
-        """Return the names of the declared tables that nsys records."""
+        """Return the names of the declared tables that Nsight Systems records."""
         return [name for name, schema in schemas.tables().items() if schema.columns[0].source]
 
     def count(self, name: str) -> int:
@@ -79,7 +79,7 @@ class NsysCapture(Lookups, Capture):
         return tables
 
     def _request(self, name: str, columns: Sequence[str]) -> Request[dict[str, pa.Array]]:
-        """Return the request that reads columns of a declared table and resolves them."""
+        """Return the request that reads and resolves columns of a declared table."""
         schema = schemas.table(name)
         declared = {f.name: f.type for f in schemas.arrow_schema(schema, columns)}
 
@@ -89,18 +89,18 @@ class NsysCapture(Lookups, Capture):
         return Request(source_table(name), source_types(schema, columns), self._condition(name), work)
 
     def machine_table(self, name: str) -> pa.Table:
-        """Return a table about the machine, which is read completely, and only once."""
+        """Return a table about the machine. The whole table is read once and cached."""
         if name not in self._machine_tables:
             self._machine_tables[name] = self.conform(name, machine.read_columns(self, name))
         return self._machine_tables[name]
 
     def _resolve(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Return one declared column of n rows, from the source columns of the same n rows."""
+        """Return one declared column of n rows, computed from the source columns of the same rows."""
         resolver = resolvers_of(name).get(column)
         return self.resolve_by_declaration(name, column, raw) if resolver is None else resolver[1](self, name, raw)
 
     def resolve_by_declaration(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Return one declared column from the source column that its declaration names."""
+        """Return one declared column, computed from the source column that its declaration names."""
         declared = schemas.table(name)[column]
         source = source_column(declared)
         if source in GLOBAL_IDS:
@@ -111,14 +111,17 @@ class NsysCapture(Lookups, Capture):
         return raw[source]
 
     def _with_names(self, name: str, results: dict[str, pa.Array]) -> dict[str, pa.Array]:
-        """Resolve the names that are known only when the whole file is read."""
+        """Return columns with resolved NVTX domain and category names.
+
+        These names are known only after the whole file is read.
+        """
         return nvtx.resolve_names(self, results) if name in nvtx.RESOLVERS else results
 
     def conform(self, name: str, data: Mapping[str, pa.Array]) -> pa.Table:
-        """Cast columns to their declared types.
+        """Cast columns to their declared types and return them as a table.
 
         Raises:
-            CorruptTraceError: A value does not fit its type; the message names the first such row.
+            CorruptTraceError: A value does not fit its declared type. The message names the first such row.
         """
         table = pa.table(dict(data))
         try:
@@ -131,7 +134,7 @@ class NsysCapture(Lookups, Capture):
         self.tables.close()
 
     def _condition(self, name: str) -> Where | None:
-        """Return the condition for the rows of a declared table."""
+        """Return the filter that selects the rows of a declared table from its source table."""
         source = source_table(name)
         where = {**nvtx.FILTERS, **machine.FILTERS}.get(name)
         if where and source in self.tables.columns and where.column not in self.tables.columns[source]:
@@ -141,7 +144,7 @@ class NsysCapture(Lookups, Capture):
         return where
 
     def _misfit_error(self, name: str, data: pa.Table, default: str) -> CorruptTraceError:
-        """Return the error for a table that does not fit its declaration."""
+        """Return the error for a table with values that do not fit their declared types."""
         source, columns = source_table(name), self.tables.columns
         column, message, index = first_misfit(name, data)
         from_column = "" if column is None else source_column(schemas.table(name)[column])
@@ -154,7 +157,7 @@ class NsysCapture(Lookups, Capture):
 
 
 def source_types(schema: schemas.TableSchema, columns: Sequence[str]) -> dict[str, pa.DataType]:
-    """Return the source columns that declared columns are results of, with the types that they are read as."""
+    """Return the source columns that are needed to compute declared columns, with the types to read them as."""
     resolvers = resolvers_of(schema.name)
     plain = {source_column(schema[c]): source_type(schema[c]) for c in columns if c not in resolvers}
     needed = {n for c in columns if c in resolvers for n in resolvers[c][0]}
@@ -162,30 +165,30 @@ def source_types(schema: schemas.TableSchema, columns: Sequence[str]) -> dict[st
 
 
 def source_type(column: schemas.Column) -> pa.DataType:
-    """Return the integer type that the source column of a declared column is read as."""
+    """Return the integer type to read the source column of a declared column as."""
     narrow = column.type in ("int32", "dictionary") and source_column(column) not in GLOBAL_IDS
     return pa.int32() if narrow else pa.int64()
 
 
 def source_table(name: str) -> str:
-    """Return the source table of a declared table: that of its first column."""
+    """Return the name of the source table of a declared table, which is that of its first column."""
     return str(schemas.table(name).columns[0].source).partition(".")[0]
 
 
 def source_column(column: schemas.Column) -> str:
-    """Return the source column of a declared column."""
+    """Return the name of the source column of a declared column."""
     return str(column.source).partition(".")[2]
 
 
 @functools.cache
 def resolvers_of(name: str) -> dict[str, Resolver]:
-    """Return the resolvers of a declared table by column; other columns follow from their declaration."""
+    """Return the resolvers of a declared table by column. Columns without a resolver follow from their declaration."""
     by_table: dict[str, dict[str, Resolver]] = {**nvtx.RESOLVERS, **machine.RESOLVERS, "gpu_metrics": metrics.RESOLVERS}
     return by_table.get(name, {})
 
 
 def first_misfit(name: str, data: pa.Table) -> tuple[str | None, str | None, int | None]:
-    """Return column, message and row index of the first value that its declared type cannot hold."""
+    """Return the column, message and row index of the first value that does not fit its declared type."""
     for field in schemas.arrow_schema(schemas.table(name), data.column_names):
         values = data[field.name]
         if not field.nullable and values.null_count:

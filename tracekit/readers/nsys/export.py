@@ -1,4 +1,4 @@
-"""Read an export of Nsight Systems, in any of its formats, as declared tables."""
+"""Read an export of Nsight Systems in any of the export formats as declared tables."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _NO_RECORDS = ("ENUM_", "sqlite_")
 
 
 class Export(NsysCapture):
-    """An opened export, whose declared tables are read on demand and by column."""
+    """An open export whose declared tables are read on demand and by column."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self._check_version()
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events, by name, that the file holds and no table has."""
+        """Return the number of events, by name, that the file holds but that no declared table contains."""
         return self.undecoded
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of rows of each source table that no declared table is made of, where it has any.
+        """Number of rows of each source table that no declared table uses. Tables without rows are not listed.
 
-        ``ENUM_*`` tables, which hold labels, are not listed. A warning is issued for tables that cannot be counted.
+        ``ENUM_*`` tables, which hold labels, are not listed either. A warning is issued if tables cannot be counted.
         """
         decoded, counts, errors = decoded_tables(), {}, []
         for table in self.tables.columns:
@@ -48,7 +48,7 @@ class Export(NsysCapture):
         return {table: rows for table, rows in counts.items() if rows}
 
     def _check_version(self) -> None:
-        """Warn if the schema of the export is newer than the newest supported one."""
+        """Warn if the schema version of the export is newer than the newest supported version."""
         facts = {r["name"]: r["value"] for r in self.machine_table("capture_info").to_pylist()}
         version = facts.get("schema_version", "")
         numbers = tuple(int(n) for n in re.findall(r"\d{1,9}", version)[:2])
@@ -62,7 +62,7 @@ class Export(NsysCapture):
 
 @functools.cache
 def decoded_tables() -> frozenset[str]:
-    """Return the names of the source tables that are read for declared tables, including lookup tables."""
+    """Return the names of the source tables that declared tables are read from, including lookup tables."""
     declared = (str(c.source) for schema in schemas.tables().values() for c in schema.columns if c.source)
     origins = (origin.table for origin in (*DEVICES, *CONTEXTS))
     return frozenset((*(s.partition(".")[0] for s in declared), *origins, *FACT_TABLES, *LOOKUP_TABLES))

@@ -1,4 +1,4 @@
-"""Unpack global ids, which hold the numbers of a machine, a process and a thread in one integer."""
+"""Extract process and thread ids from global ids, which combine a machine, a process and a thread in one integer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ ID_MASK = (1 << ID_BITS) - 1
 
 
 def process_ids(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return the process ids of global ids (``globalTid``, ``globalPid``)."""
+    """Return the process id in each global id (``globalTid`` or ``globalPid``)."""
     return pc.bit_wise_and(pc.shift_right(column, ID_BITS), ID_MASK)
 
 
 def thread_ids(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return the thread ids of global ids (``globalTid``)."""
+    """Return the thread id in each global id (``globalTid``)."""
     return pc.bit_wise_and(column, ID_MASK)

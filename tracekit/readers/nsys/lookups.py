@@ -36,12 +36,13 @@ FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue"})
 
 
 class Lookups:
-    """The source tables of an opened file, with cached lookup tables.
+    """The source tables of an open file, together with cached lookup tables.
 
     Attributes:
-        path: The file.
-        tables: Its source tables.
-        defined_names: For each declared column whose names are defined by events, and was read: the names by key.
+        path: Path of the file.
+        tables: Source tables of the file.
+        defined_names: Names that NVTX events define, by declared column and then by key. Only columns that were read
+            are included.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -54,28 +55,31 @@ class Lookups:
         self._string_budget = Budget(_total_size(self.path))
 
     def check_string_memory(self, table: str, column: pa.DictionaryArray) -> None:
-        """Check the memory that the strings of a column take when they are no longer dictionary-encoded.
+        """Check the memory that the strings of a dictionary column take once they are decoded.
 
         Raises:
-            CorruptTraceError: With all columns checked before, they take more memory than a file of this size may.
+            CorruptTraceError: All columns checked so far take more memory than is allowed for a file of this size.
         """
         lengths = pc.binary_length(column.dictionary).cast(pa.int64())
         with damage_as_error(self.path, table):
             self._string_budget.take(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of strings")
 
     def fetch(self, table: str, columns: Sequence[str], where: Where | None = None) -> pa.Table:
-        """Read columns of a source table as numbers or strings; a column that this version lacks is null."""
+        """Read columns of a source table as numbers or strings. A column that the file lacks is null."""
         return pa.table(self.read_requests([source_request(table, columns, where)])[0])
 
     def read_requests(self, requests: Sequence[Request[dict[str, pa.Array]]]) -> list[dict[str, pa.Array]]:
-        """Return the columns of each request, joined from its batches."""
+        """Return the columns of each request, with the batches of each column joined."""
         builders = [TableBuilder(self.tables.max_rows(r.table)) for r in requests]
         for index, batch in self.tables.batches(requests):
             builders[index].append(batch)
         return [builder.finish() for builder in builders]
 
     def look_up(self, name: str, column: str, ids: pa.ChunkedArray, strings: col.StringTable) -> pa.DictionaryArray:
-        """Resolve ids; ids of unknown strings become null and are counted for a warning."""
+        """Resolve string ids or enum values.
+
+        Unknown ids become null, and unknown string ids are counted for a warning.
+        """
         names, missing = strings.look_up(ids)
         if missing and strings is self.strings:
             with self._lock:
@@ -84,7 +88,7 @@ class Lookups:
 
     @functools.cached_property
     def strings(self) -> col.StringTable:
-        """The string table; the first of several strings with the same id is used."""
+        """The string table of the file. If several strings have the same id, the first string is used."""
         if "StringIds" not in self.tables.columns:
             return col.StringTable.of({})
         raw = self.fetch("StringIds", ["id", "value"])
@@ -99,7 +103,7 @@ class Lookups:
         return col.StringTable(ids, values)
 
     def labels(self, enum: str) -> col.StringTable:
-        """Return the labels of an enum: those of the file, or else those of nsys 2025.3."""
+        """Return the labels of an enum. Labels in the file take precedence over those of nsys 2025.3."""
         if enum not in self._labels:
             labels: dict[int, str | None] = dict(LABELS[enum])
             if enum in self.tables.columns:
@@ -110,7 +114,7 @@ class Lookups:
         return self._labels[enum]
 
     def warn_unknown_strings(self) -> None:
-        """Warn of the ids of unknown strings that were looked up since the last warning."""
+        """Warn about the unknown string ids that were looked up since the last warning."""
         with self._lock:
             unknown, self._unknown = self._unknown, Counter()
         for (name, column), missing in unknown.items():
@@ -118,7 +122,7 @@ class Lookups:
 
 
 def _total_size(path: Path) -> int:
-    """Return the size of a file, or of the files in a folder."""
+    """Return the size of a file, or the total size of the files in a folder, in bytes."""
     files = path.iterdir() if path.is_dir() else [path]
     return sum(state.size for state in map(file_state, files) if state is not None)
 
@@ -133,7 +137,7 @@ def source_request(table: str, columns: Sequence[str], where: Where | None = Non
 
 
 def arrow_type(table: str, column: str) -> pa.DataType:
-    """Return the Arrow type that a source column is read as."""
+    """Return the Arrow type to read a source column as."""
     if column == "text":
         return col.DICTIONARY
     if column in STRING_COLUMNS or f"{table}.{column}" in STRING_COLUMNS:

@@ -1,7 +1,7 @@
-"""Read the declared tables about the capture and its machine: facts, devices, contexts, streams, processes, threads.
+"""Read the declared tables about a capture and its machine: facts, devices, contexts, streams, processes and threads.
 
-All are read by column, because a damaged file may list a million devices. ``versions`` lists their source tables per
-version of nsys.
+All tables are read by column, because a damaged file may list a million devices. The module ``versions`` lists the
+source tables by version of nsys.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _SYSTEM = {
     "cudnnVersion": "cudnn_version",
     "nsysVersion": "nsys_version",
 }
-"""Columns of the table ``SystemInfo``, which DLProf adds to the export that it reads, and the declared facts."""
+"""Columns of the table ``SystemInfo``, and the declared fact that each provides. DLProf adds this table to exports."""
 
 _STREAM = {"processId": "process_id", "contextId": "context_id", "streamId": "stream_id"}
-"""Source columns that identify a stream, and the declared columns."""
+"""Source columns that identify a stream, and the declared column of each."""
 
 _ENVIRONMENT = "TARGET_INFO_SYSTEM_ENV"
 _PROPERTIES = {13: "cpu_model", 205: "driver_version", 605: "os", 611: "cuda_version"}
-"""Numbers of the properties that are public; others hold names of hosts and users, or environment variables."""
+"""Numbers of the public properties of a machine. All other properties may hold private values."""
 
 _LONGEST_PROPERTY = 256
 
 
 def capture_facts(capture: Lookups) -> dict[str, str]:
-    """Return the public facts about the capture: tool, versions, time origin and duration."""
+    """Return the public facts about the capture: tool, versions, time origin, duration and machine properties."""
     values: dict[str, Any] = {}
     for table in FACT_TABLES:
         values |= _named_values(capture, table)
@@ -62,7 +62,7 @@ def capture_facts(capture: Lookups) -> dict[str, str]:
 
 
 def _machine_properties(capture: Lookups) -> dict[str, str]:
-    """Return the public properties of the machine; of several machines those of the first."""
+    """Return the public properties of the first machine that the capture lists."""
     if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_ENVIRONMENT, ())):
         return {}
     listed = capture.fetch(_ENVIRONMENT, ["nameEnum", "value"], Where("nameEnum", tuple(_PROPERTIES)))
@@ -76,13 +76,13 @@ def _machine_properties(capture: Lookups) -> dict[str, str]:
 
 
 def _driver_version(text: str) -> str:
-    """Return the version of a driver, which reports up to 2023 store as one number: 515.43.04 for 5154304."""
+    """Return a readable driver version. Reports up to 2023 store 515.43.04 as the number 5154304."""
     is_number = text.isascii() and text.isdecimal() and len(text) > 5  # noqa: PLR2004 - three, at least one, two digits
     return f"{text[:3]}.{text[3:-2]}.{text[-2:]}" if is_number else text
 
 
 def _cuda_version(text: str) -> str:
-    """Return the version of CUDA, which reports store as one number: 12.4 for 12040."""
+    """Return a readable CUDA version. Reports store 12.4 as the number 12040."""
     is_number = text.isascii() and text.isdecimal() and len(text) < 10  # noqa: PLR2004 - what fits
     return f"{int(text) // 1000}.{int(text) % 1000 // 10}" if is_number else text
 
@@ -91,13 +91,13 @@ _VERSIONS: dict[str, Callable[[str], str]] = {"driver_version": _driver_version,
 
 
 def capture_info_columns(capture: Lookups) -> Columns:
-    """Return the facts about the capture, one row per fact."""
+    """Return the columns of the table of facts about the capture, with one row per fact."""
     facts = capture_facts(capture)
     return {"name": pa.array(facts.keys(), pa.string()), "value": pa.array(facts.values(), pa.string())}
 
 
 def device_columns(capture: Lookups) -> Columns:
-    """Return one row per GPU of the first source table that lists GPUs; nulls are filled from the other tables."""
+    """Return one row per GPU of the first source table that lists GPUs. Nulls are filled from the other tables."""
     listed: Columns = {}
     for origin in DEVICES:
         more = _origin_columns(capture, origin)
@@ -126,7 +126,7 @@ def context_columns(capture: Lookups) -> Columns:
 
 
 def stream_columns(capture: Lookups) -> Columns:
-    """Return one row per CUDA stream, with the name that was given to it through NVTX."""
+    """Return one row per CUDA stream, including the name that the program set through NVTX."""
     table = "TARGET_INFO_CUDA_STREAM"
     if table not in capture.tables.columns:
         return {}
@@ -141,17 +141,17 @@ def stream_columns(capture: Lookups) -> Columns:
 
 
 def process_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the process id of each process, from its global id or a column of its own."""
+    """Return the process id of each process, from its global id or else from the column ``pid``."""
     return pc.coalesce(ids.process_ids(raw["globalPid"]).cast(pa.int64()), raw["pid"])
 
 
 def process_names(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the name of each process, without the folder of a path, which may be private; ``kworker/0:1`` has none."""
+    """Return the name of each process without the folder, which may be private. ``kworker/0:1`` is not a path."""
     return pc.replace_substring_regex(raw["name"], r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
 
 
 def read_columns(capture: Lookups, name: str) -> Columns:
-    """Read all columns of a declared table; a column that no source table has is null."""
+    """Read all columns of a declared table. A column without a source column in the file is null."""
     read = TABLES[name](capture)
     kinds = {"int32": pa.int64(), "int64": pa.int64(), "bool": pa.bool_()}
     absent = {c.name: pa.nulls(_row_count(read), kinds.get(c.type, pa.string())) for c in schemas.table(name).columns}
@@ -175,7 +175,7 @@ def _row_count(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
 
 
 def _named_values(capture: Lookups, table: str) -> dict[str, str | None]:
-    """Return the facts of a table of names and values, in its order; the last value of a repeated name is used."""
+    """Return the facts in a table of names and values, in table order. The last value of a repeated name is used."""
     if table not in capture.tables.columns:
         return {}
     raw = capture.fetch(table, ["name", "value"])
@@ -186,7 +186,10 @@ def _named_values(capture: Lookups, table: str) -> dict[str, str | None]:
 
 
 def _first_row(capture: Lookups, table: str, *columns: str) -> dict[str, Any]:
-    """Return columns of the first row of a source table, None where a column is missing; empty without such a row."""
+    """Return columns of the first row of a source table, with None for missing columns.
+
+    The result is empty if the table is missing or has no rows.
+    """
     if table not in capture.tables.columns:
         return {}
     rows = capture.fetch(table, columns).slice(0, 1).to_pylist()
@@ -194,7 +197,10 @@ def _first_row(capture: Lookups, table: str, *columns: str) -> dict[str, Any]:
 
 
 def _origin_columns(capture: Lookups, origin: SourceTable) -> Columns:
-    """Return the declared columns of a source table; of several source columns the first that is not null is used."""
+    """Return the declared columns that a source table provides.
+
+    If a declared column has several source columns, the first value that is not null is used.
+    """
     if origin.table not in capture.tables.columns:
         return {}
     raw = capture.fetch(origin.table, list(dict.fromkeys(c for sources in origin.columns.values() for c in sources)))
@@ -202,10 +208,10 @@ def _origin_columns(capture: Lookups, origin: SourceTable) -> Columns:
 
 
 def _fill_nulls(rows: Columns, others: Columns, key: str | None) -> Columns:
-    """Fill the nulls of some rows from other rows with the same key; the first row with a key is used.
+    """Fill nulls in rows with values from other rows that have the same key. The first row with a key is used.
 
     Raises:
-        ValueError: The strings would take far more memory than the file has bytes.
+        ValueError: The filled strings would take far more memory than the size of the file justifies.
     """
     if key is None or not _row_count(others):
         return rows
@@ -219,14 +225,14 @@ def _fill_nulls(rows: Columns, others: Columns, key: str | None) -> Columns:
 
 
 def _take_rows(values: pa.Array, rows: pa.Array) -> pa.Array:
-    """Return the values at n row numbers; null where the row number is null."""
+    """Return the values at n row numbers. The value is null where the row number is null."""
     if pa.types.is_string(values.type):
         return col.decode_dictionary(pa.DictionaryArray.from_arrays(rows, values))
     return values.take(rows)
 
 
 def _stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:
-    """Return the name of each of n streams; the last of several names is used."""
+    """Return the name of each of n streams. If a stream has several names, the last name is used."""
     import polars as pl
 
     table, keys = "TARGET_INFO_NVTX_CUDA_STREAM", list(_STREAM)

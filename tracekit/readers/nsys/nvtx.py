@@ -1,7 +1,7 @@
-"""Resolve names, domains, categories and payloads of NVTX ranges and marks.
+"""Resolve the names, domains, categories and payloads of NVTX ranges and marks.
 
-An event has its text inline or as a registered string. Domains and categories are named by separate events, whose names
-are valid within one process; a category belongs to a domain.
+The text of an event is either inline or a registered string. Separate events define the names of domains and
+categories. These names are valid within one process, and a category belongs to a domain.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_STRINGS.values(
 
 
 def event_names(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
-    """Return the name of each event: the registered string, or else the inline text."""
+    """Return the name of each event, which is its registered string or else its inline text."""
     registered = capture.look_up(table, "name", raw["textId"], capture.strings)
     return col.coalesce_dictionaries(registered, col.single_array(raw["text"]))
 
@@ -52,23 +52,26 @@ def range_kinds(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def domain_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the domain id of each event; 0, the default domain, where it has none."""
+    """Return the domain id of each event. Events without a domain have 0, the id of the default domain."""
     domains = raw["domainId"]
     return pc.fill_null(domains, 0) if domains.null_count else domains
 
 
 def domain_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the key of each domain: process and domain id. ``resolve_names`` replaces keys by names."""
+    """Return a key for the domain of each event: process and domain id. ``resolve_names`` replaces keys by names."""
     return _key_strings(raw["globalTid"], raw["domainId"])
 
 
 def category_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the key of each category: process, domain and category id. ``resolve_names`` replaces keys by names."""
+    """Return a key for the category of each event: process, domain and category id.
+
+    ``resolve_names`` replaces keys by names.
+    """
     return _key_strings(raw["globalTid"], raw["domainId"], raw["category"])
 
 
 def payload_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the payload type of each event: the first of its payload columns that is not null."""
+    """Return the payload type of each event, which is the type of its first payload column that is not null."""
     sources = [(name, c) for name, c in _SOURCES if not col.is_empty(raw[c])]
     codes = [pc.if_else(raw[c].is_valid(), pa.scalar(i, pa.int32()), None) for i, (_, c) in enumerate(sources)]
     names = pa.array([name for name, _ in sources], pa.string())
@@ -86,7 +89,7 @@ def payload_floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def payload_strings(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
-    """Return the JSON payload of each event, inline or registered, or else its binary payload."""
+    """Return the JSON payload of each event, either registered or inline, or else its formatted binary payload."""
     inline = [raw[c] for c in _STRINGS.values()]
     if col.is_empty(raw["jsonTextId"]):
         return col.coalesce(*inline)
@@ -115,9 +118,9 @@ class NameDefinition(NamedTuple):
     """The events that define the names of a column.
 
     Attributes:
-        column: Declared column that holds the names.
-        types: Event types of the events.
-        keys: Source columns that, with the process, identify what is named.
+        column: Declared column that holds the defined names.
+        types: Values of the event type for which an event defines a name.
+        keys: Source columns that, together with the process, identify what is named.
     """
 
     column: str
@@ -125,7 +128,7 @@ class NameDefinition(NamedTuple):
     keys: tuple[str, ...]
 
     def request(self) -> Request[dict[str, pa.Array]]:
-        """Return the request that reads the events; each of them becomes Python objects."""
+        """Return the request that reads the defining events, each of which becomes Python objects."""
         columns = ["start", "globalTid", "textId", "text", *self.keys]
         return replace(
             source_request(SOURCE_TABLE, columns, Where("eventType", self.types)), row_bytes=_DEFINITION_BYTES
@@ -139,13 +142,13 @@ DEFINITIONS = (
 
 
 def missing_definitions(capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]) -> list[NameDefinition]:
-    """Return the definitions that columns of tables need and that were not read yet."""
+    """Return the definitions that the requested columns need and that were not read yet."""
     columns = {c for table in RESOLVERS for c in columns_by_table.get(table, ())}
     return [d for d in DEFINITIONS if d.column in columns and d.column not in capture.defined_names]
 
 
 def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> None:
-    """Store the names that events define, by process, domain and further keys; the earliest name is used."""
+    """Store the names that events define by process, domain and further keys. The earliest name of a key is used."""
     named = raw.append_column("name", event_names(capture, SOURCE_TABLE, raw).cast(pa.string()))
     named = named.append_column("process", ids.process_ids(raw["globalTid"])).sort_by("start")
     names: dict[str, str] = {}
@@ -158,7 +161,7 @@ def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> 
 
 
 def resolve_names(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Replace the keys of domains and categories in some columns by their names."""
+    """Replace the keys of domains and categories by their names, in columns that have defined names."""
     return {
         c: _resolve_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
         for c, data in columns.items()
@@ -166,7 +169,7 @@ def resolve_names(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, p
 
 
 def _resolve_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Array:
-    """Return the name of each of n keys, null where it has none."""
+    """Return the name of each of n keys, which is null for a key without a name."""
     encoded = col.single_array(keys)
     return col.dictionary_array(
         encoded.indices, pa.array([names.get(k) for k in encoded.dictionary.to_pylist()], pa.string())
@@ -174,7 +177,7 @@ def _resolve_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) ->
 
 
 def _key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
-    """Return the key of each of n rows as a string, null where a part of it is null."""
+    """Return the key of each of n rows as a string, which is null if any number of the key is null."""
     if any(col.is_empty(c) for c in rest):
         return pa.nulls(len(threads), col.DICTIONARY)
     numbers, rows = col.encode_rows(threads, domains, *rest)

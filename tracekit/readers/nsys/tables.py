@@ -1,6 +1,6 @@
 """The interface between the file formats of Nsight Systems and the declared tables.
 
-A format provides source tables, with the table and column names of nsys's exports.
+Each format provides source tables, with the table and column names of nsys exports.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWID = "rowid"
-"""Name of the column of row numbers, which every source table has."""
+"""Name of the column of row numbers. Every source table has this column."""
 
 Result = TypeVar("Result")
 
 
 class Where(NamedTuple):
-    """A condition on rows: a column has one of some values or, without values, is not null."""
+    """A filter that keeps the rows in which a column has one of several values.
+
+    Without values, it keeps non-null rows.
+    """
 
     column: str
     values: tuple[int, ...] = ()
@@ -33,11 +36,11 @@ class Request(Generic[Result]):
 
     Attributes:
         table: Name of the source table.
-        types: Columns, and the types that they are read as: integers, floats, strings. If a value does not fit, the
-            column gets a wider type in that batch. A column that the file lacks is null.
-        where: Condition for the rows.
-        work: Function that is called with each batch, on several threads at once if there are several batches.
-        row_bytes: Bytes of memory per row beside its columns, such as those of Python objects.
+        types: Columns to read and their types: integers, floats or strings. If a value does not fit, the column has a
+            wider type in that batch. A column that the file lacks is null.
+        where: Filter applied to the rows.
+        work: Function that is called with each batch, possibly in several threads at once.
+        row_bytes: Bytes of memory per row in addition to its columns, for example for Python objects.
     """
 
     table: str
@@ -48,12 +51,12 @@ class Request(Generic[Result]):
 
 
 class Tables(Protocol):
-    """The source tables of an opened file.
+    """The source tables of an open file.
 
     Attributes:
-        path: The file.
-        columns: Columns of each of its source tables.
-        hint: Hint of errors about a damaged file.
+        path: Path of the file.
+        columns: Column names of each source table.
+        hint: Hint for errors about a damaged file.
     """
 
     path: Path
@@ -61,11 +64,14 @@ class Tables(Protocol):
     columns: Mapping[str, tuple[str, ...]]
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of rows of each table that meet a condition; 0 if there is no such table."""
+        """Return the number of rows of each table that match its filter. The number is 0 if the table is missing."""
         ...
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Return the row number of the row at ``index`` of those that meet a condition; None if there is none."""
+        """Return the row number of the row at ``index`` among the rows that match a filter.
+
+        The result is None if there are too few rows.
+        """
         ...
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
@@ -81,7 +87,7 @@ class Tables(Protocol):
         ...
 
     def max_rows(self, table: str) -> int:
-        """Return an upper bound of the number of rows of a table, for reserving memory."""
+        """Return an upper limit for the number of rows of a table, for reserving memory."""
         ...
 
     def close(self) -> None:

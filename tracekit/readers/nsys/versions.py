@@ -1,7 +1,7 @@
-"""Tables, columns and labels of the exports of Nsight Systems, and how they differ between versions.
+"""Tables, columns and labels of Nsight Systems exports, and the differences between their versions.
 
-Readers do not check versions: they ask for the tables and columns listed here and use those that a file has. Exports
-have a schema version since nsys 2021.5 (2.7.0); the newest supported one is that of 2026.2.
+Readers do not check versions. They ask for the tables and columns listed here and use those that a file has. Exports
+have a schema version since nsys 2021.5 (2.7.0). The newest supported schema is that of nsys 2026.2.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 NEWEST_SCHEMA = (3, 25)
 
 MARKER_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "META_DATA_EXPORT", "EXPORT_META_DATA", "ProcessStreams", "ThreadNames")
-"""Tables of which every export has at least one, beside its strings."""
+"""Tables that identify an export. Every export has at least one of them in addition to its string table."""
 
 
 class SourceTable(NamedTuple):
-    """A source table of a declared table about the machine.
+    """A source table that provides rows or values for a declared table about the machine.
 
     Attributes:
         table: Name of the source table.
-        columns: Source columns of each declared column; the first that is not null is used.
-        schemas: The schema versions in which it was seen.
-        completes: Declared column by which it fills nulls in the rows of the origins before it; None if it has rows of
-            its own.
+        columns: Source columns of each declared column, of which the first value that is not null is used.
+        schemas: Schema versions in which the table was observed.
+        completes: Declared column that identifies the rows in which the table fills nulls. It is None if the table
+            provides rows itself.
     """
 
     table: str
@@ -35,9 +35,9 @@ class SourceTable(NamedTuple):
 
 
 class AddedColumn(NamedTuple):
-    """A source column that was added to the schema: the last version seen without it, and the first one with it.
+    """A source column that an export schema added: the last version without the column and the first one with it.
 
-    ``none`` is an export before schema 2.7.0.
+    The version ``none`` is an export before schema 2.7.0.
     """
 
     column: str
@@ -50,16 +50,16 @@ FACTS = {
     "EXPORT_PRODUCT_VERSION": "tool_version",
     "EXPORT_SCHEMA_VERSION": "schema_version",
 }
-"""Names of facts in exports, and the declared names."""
+"""Names of facts in exports, and the declared name of each fact."""
 
 FACT_TABLES = {"META_DATA_EXPORT": "3.4.0 on", "EXPORT_META_DATA": "2.7.0 to 3.1.7"}
-"""Tables of facts, and the schema versions in which each was seen."""
+"""Tables of facts, and the schema versions in which each table was observed."""
 
 LOOKUP_TABLES = (
     *("StringIds", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV"),
     *("ANALYSIS_DETAILS", "SystemInfo"),
 )
-"""Further tables that are read: strings, times, and facts about the machine that DLProf added."""
+"""Further tables that are read: strings, times, properties of the machine, and facts that DLProf added."""
 
 DEVICES = (
     SourceTable(
@@ -209,4 +209,4 @@ ENUM_OF_COLUMN = {
     "flag": "ENUM_CUPTI_STREAM_TYPE",
     "eventClass": "ENUM_NSYS_EVENT_CLASS",
 }
-"""The enum whose labels a source column is resolved with."""
+"""Enum that provides the labels for the values of each source column."""

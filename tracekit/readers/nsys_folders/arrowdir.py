@@ -15,12 +15,12 @@ _SUFFIX = ".arrow"
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a folder holds Arrow files with the names of tables of an export."""
+    """Return whether a folder holds Arrow files that are named after tables of an export."""
     return holds_export(source, _SUFFIX)
 
 
 def open_(source: Source) -> Capture:
-    """Open an export."""
+    """Open an export that is a folder of Arrow files."""
     from tracekit.readers.nsys.export import Export
     from tracekit.readers.nsys_folders.files import ArrowTable
     from tracekit.readers.nsys_folders.tables import FolderTables

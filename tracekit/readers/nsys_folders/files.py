@@ -1,4 +1,4 @@
-"""Read the file of one table of an export, by column and in batches of limited size."""
+"""Read a single table file of an export by column, in batches of limited size."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BATCH_ROWS = 1 << 18
 
 
 class TableFile(Protocol):
-    """A file that holds one table, and its metadata.
+    """A file that holds one table, together with its metadata.
 
     Attributes:
-        kind: Name of the file format.
-        magics: The first bytes of such files.
+        kind: Name of the file format for messages.
+        magics: Possible first bytes of files in this format.
         schema: Schema of the table.
-        rows: Number of rows that the metadata announces.
+        rows: Number of rows that the metadata declares.
     """
 
     kind: ClassVar[str]
@@ -38,18 +38,18 @@ class TableFile(Protocol):
     def __init__(self, file: InputFile) -> None: ...
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Read at least one column, none of them nested, in batches; values are not validated.
+        """Yield batches of at least one column, none of which may be nested. Values are not validated.
 
         Raises:
-            Damage: The columns would take more memory than the budget allows.
+            Damage: The columns exceed the memory budget.
         """
         ...
 
 
 class ParquetTable:
-    """A Parquet file, of which a few pages are decompressed at a time.
+    """A Parquet file that is decompressed a few pages at a time.
 
-    Strings are read as dictionaries, because the few bytes of a page may stand for a long string in every row.
+    Strings are read as dictionaries, because a page of a few bytes may repeat a long string on every row.
     """
 
     kind: ClassVar[str] = "Parquet"
@@ -65,7 +65,7 @@ class ParquetTable:
         self._string_columns = [field.name for field in self.schema if is_string_type(field.type)]
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Read at least one column, none of them nested, in batches; values are not validated."""
+        """Yield batches of at least one column, none of which may be nested. Values are not validated."""
         parquet_pages.check_columns(file, self._metadata, columns, budget)
         options = {"page_checksum_verification": True, "read_dictionary": self._string_columns}
         with parquet.ParquetFile(file.native_path, metadata=self._metadata, **options) as opened:
@@ -75,13 +75,13 @@ class ParquetTable:
 
 
 class ArrowTable(arrow_ipc.IpcFile):
-    """An Arrow stream, as nsys writes it, or an Arrow file."""
+    """An Arrow stream, which nsys writes, or an Arrow file."""
 
     kind: ClassVar[str] = "Arrow"
     magics: ClassVar[tuple[bytes, ...]] = (arrow_ipc.STREAM, arrow_ipc.FILE)
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Read at least one column, none of them nested, in batches; values are not validated."""
+        """Yield batches of at least one column, none of which may be nested. Values are not validated."""
         self.check_sizes(file, budget)
         for batch in self.record_batches(file, columns):
             for start in range(0, batch.num_rows, BATCH_ROWS):

@@ -1,4 +1,4 @@
-"""Find the files of a folder that hold tables of an export."""
+"""Find the files in a folder that hold tables of an export."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ STRINGS = "StringIds"
 
 
 def table_paths(source: Source, suffix: str) -> dict[str, Path]:
-    """Return the paths of the files with a suffix by table name, without hidden ones; empty if the source is a file."""
+    """Return the paths of the files with a suffix by table name. Hidden files are excluded.
+
+    The mapping is empty if the source is a file.
+    """
     names = (n for n in sorted(source.names) if n.endswith(suffix) and not n.startswith("."))
     return {n.removesuffix(suffix): source.path / n for n in names}
 
 
 def holds_export(source: Source, suffix: str) -> bool:
-    """Return whether a folder has files with a suffix that have the names of tables of an export."""
+    """Return whether a folder has files with a suffix that are named after tables of an export."""
     return not _known_tables().isdisjoint(table_paths(source, suffix))
 
 

@@ -1,4 +1,7 @@
-"""Read the source tables of a folder: one file per table, which is opened when it is first used."""
+"""Read the source tables of an export folder, which has one file per table.
+
+Each file is opened when it is first used.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +37,19 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_folders.files import TableFile
 
 ROWS_PER_BYTE = 8
-"""Largest number of rows per byte of a file: each row takes at least one bit."""
+"""Maximum number of rows per byte of a file, because each row takes at least one bit."""
 GPU_METRICS = "GPU_METRICS"
 _BY_ROW = ("TARGET_INFO_", "ENUM_", "META_DATA_", "EXPORT_META_DATA", "ANALYSIS_DETAILS", "SystemInfo")
 """Prefixes of the names of tables that are converted to Python objects row by row."""
 
 
 class FolderTables:
-    """The source tables of a folder. It is an error if a file changes after the folder was opened.
+    """The source tables of an export folder. It is an error if a file changes after the folder was opened.
 
     Attributes:
-        path: The folder.
-        columns: Columns of each table.
-        hint: Hint of errors about a damaged file.
+        path: Path of the folder.
+        columns: Column names of each table.
+        hint: Hint for errors about a damaged file.
     """
 
     def __init__(self, source: Source, suffix: str, kind: type[TableFile], option: str) -> None:
@@ -64,10 +67,10 @@ class FolderTables:
         self.columns: Mapping[str, tuple[str, ...]] = LazyColumns(self, self._paths)
 
     def file(self, table: str) -> TableFile:
-        """Return the metadata of the file of a table, which is read only once.
+        """Return the metadata of the file of a table. The metadata is read only once.
 
         Raises:
-            CorruptTraceError: The file has another format, or is damaged.
+            CorruptTraceError: The file has a different format, or it is damaged.
             TracekitError: The file cannot be read, or has changed.
         """
         if table not in self._described:
@@ -81,10 +84,10 @@ class FolderTables:
         return self._described[table]
 
     def max_rows(self, table: str) -> int:
-        """Return the number of rows of a table; 0 if there is no such table.
+        """Return the number of rows of a table. The result is 0 if the table is missing.
 
         Raises:
-            CorruptTraceError: The file announces more rows than it can hold.
+            CorruptTraceError: The file declares more rows than it can hold.
             TracekitError: The file cannot be read, or has changed.
         """
         if table not in self._paths:
@@ -97,17 +100,20 @@ class FolderTables:
         return rows
 
     def count(self, table: str, where: Where | None = None) -> int:
-        """Return the number of rows of a table that meet a condition; 0 if there is no such table."""
+        """Return the number of rows of a table that match a filter. The result is 0 if the table is missing."""
         if where is None or table not in self._paths:
             return self.max_rows(table)
         return sum(len(batch[ROWID]) for batch in self._read(table, (ROWID,), where))
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of rows of each table that meet a condition; 0 if there is no such table."""
+        """Return the number of rows of each table that match its filter. The number is 0 if the table is missing."""
         return [self.count(table, where) for table, where in conditions]
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Return the row number of the row at ``index`` of those that meet a condition; None if there is none."""
+        """Return the row number of the row at ``index`` among the rows that match a filter.
+
+        The result is None if there are too few rows.
+        """
         for batch in self._read(table, (ROWID,), where):
             if index < len(batch[ROWID]):
                 return int(batch[ROWID][index].as_py())
@@ -115,7 +121,7 @@ class FolderTables:
         return None
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
-        """Read columns of several tables in batches; a column that a file lacks is null."""
+        """Read columns of several tables in batches. A column that a file lacks is null."""
         for nth, request in enumerate(requests):
             self._check_types(request)
             repaired: Counter[str] = Counter()
@@ -132,12 +138,15 @@ class FolderTables:
                 )
 
     def close(self) -> None:
-        """Do nothing: no file stays open between reads."""
+        """Do nothing, because no file stays open between reads."""
 
     def _read(
         self, table: str, requested: Sequence[str], where: Where | None, budget: Budget | None = None
     ) -> Iterator[dict[str, pa.Array]]:
-        """Yield the columns that the file has, in batches of rows that meet a condition; at least one batch."""
+        """Yield the requested columns that the file has, in batches of the rows that match a filter.
+
+        At least one batch is yielded.
+        """
         names = self.file(table).schema.names
         needed = dict.fromkeys([*requested, *([where.column] if where else [])])
         have = [c for c in needed if c in names] or list(names[:1])
@@ -173,7 +182,7 @@ class FolderTables:
 
     @contextmanager
     def _converted_errors(self, table: str) -> Iterator[None]:
-        """Convert errors about the values of a file to errors that name the file."""
+        """Convert errors about the values of a table to errors that name the file of the table."""
         try:
             yield
         except TracekitError:
@@ -186,12 +195,15 @@ class FolderTables:
         return 0 if state is None else state.size
 
     def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
-        """Return the memory budget of a table: twice as much for samples, as equal ones take few bytes in a file."""
+        """Return the memory budget of a table.
+
+        GPU metric samples have twice the budget, because equal samples compress well.
+        """
         per_byte = (2 if request.table == GPU_METRICS else 1) * BYTES_PER_BYTE
         return self._ledger.reading((request.table, *request.types, request.where), per_byte)
 
     def _check_types(self, request: Request[Result]) -> None:
-        """Check that columns are not nested before they are read: a row of a list may hold any number of values."""
+        """Check that columns are not nested before they are read, because one list may hold any number of values."""
         if request.table not in self._paths:
             return
         schema, requested = self.file(request.table).schema, dict(request.types)
@@ -202,7 +214,7 @@ class FolderTables:
                 raise self._wrong_type(request.table, name, schema.field(name).type, _type_name(kind))
 
     def _filter(self, table: str, columns: dict[str, pa.Array], where: Where) -> dict[str, pa.Array]:
-        """Return the rows of some columns that meet a condition."""
+        """Return the rows of some columns that match a filter."""
         column = columns[where.column]
         if not where.values:
             keep = column.is_valid()
@@ -215,7 +227,7 @@ class FolderTables:
     def _convert_types(
         self, request: Request[Result], batch: dict[str, pa.Array], repaired: Counter[str], budget: Budget
     ) -> pa.Table:
-        """Convert a batch to the requested types."""
+        """Convert the columns of a batch to the requested types."""
         rows, columns = len(batch[ROWID]), {}
         for name, kind in request.types.items():
             if name not in batch:
@@ -234,7 +246,7 @@ class FolderTables:
         return self._table_error(table, f"column {column} holds {holds}, expected {expected}")
 
     def _check_kind(self, table: str) -> None:
-        """Check that the file of a table has not changed and has the right format."""
+        """Check that the file of a table has not changed and has the expected format."""
         path, state = self._paths[table], self._states[table]
         if state is not None:
             state.check(path)
@@ -250,14 +262,14 @@ class FolderTables:
 
 
 def _type_name(kind: pa.DataType) -> str:
-    """Return the name of a type for messages."""
+    """Return the name of an Arrow type for messages."""
     if pa.types.is_integer(kind):
         return "integer"
     return "number" if pa.types.is_floating(kind) else "text"
 
 
 class LazyColumns(Mapping[str, tuple[str, ...]]):
-    """The columns of each table, as a mapping that opens a file when its columns are first used."""
+    """The column names of each table, as a mapping that opens a file when its columns are first used."""
 
     def __init__(self, tables: FolderTables, names: Mapping[str, Path]) -> None:
         self._tables = tables

@@ -1,4 +1,4 @@
-"""Validate values of Parquet and Arrow columns, and convert them to the types of SQLite."""
+"""Validate the values of Parquet and Arrow columns, and convert them to the types of SQLite."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
 def sqlite_values(array: pa.Array) -> pa.Array:
-    """Validate n values and convert them as SQLite stores them: signed integers, booleans as 0 and 1, strings as bytes.
+    """Validate n values and convert them to SQLite's types. Booleans become 0 and 1, and strings become bytes.
 
     Raises:
-        ArrowInvalid: The values are invalid, or have more than 2 GiB.
+        ArrowInvalid: The values are invalid, or their size exceeds 2 GiB.
     """
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(sqlite_values(array.indices), sqlite_values(array.dictionary))
@@ -35,16 +35,16 @@ def sqlite_values(array: pa.Array) -> pa.Array:
 
 
 def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
-    """Convert n values to a type, and count the strings that were repaired because they are not UTF-8.
+    """Convert n values to a type, and count the strings that were repaired because they are not valid UTF-8.
 
     Args:
         array: The values, as ``sqlite_values`` returns them.
-        kind: The type.
-        budget: Memory budget of strings that many rows share in the file.
+        kind: Arrow type to convert the values to.
+        budget: Memory budget for strings that many rows share in the file.
 
     Raises:
-        TypeError: The values have another type; the message is the expected one.
-        Damage: The strings would take more memory than the budget allows.
+        TypeError: The values have an unexpected type. The message is the expected type.
+        Damage: The strings exceed the memory budget.
     """
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind), 0
@@ -63,7 +63,7 @@ def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa
 
 
 def format_payloads(array: pa.Array) -> pa.Array:
-    """Format n NVTX payloads as strings, if they are bytes; other values stay as they are."""
+    """Format n binary NVTX payloads as strings. Values that are not binary are returned unchanged."""
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(array.indices, format_payloads(array.dictionary))
     return blobs.format_blobs(array) if pa.types.is_binary(array.type) else array

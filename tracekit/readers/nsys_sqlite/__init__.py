@@ -1,4 +1,4 @@
-"""Reader of Nsight Systems SQLite exports (``nsys export --type sqlite``), 2020 to 2026 (schema 3.25)."""
+"""Reader of Nsight Systems SQLite exports (``nsys export --type sqlite``) of 2020 to 2026, up to schema 3.25."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file is a SQLite database with the tables of an export, or one too damaged to say."""
+    """Return whether a file is a SQLite database with the tables of an export, or is too damaged to tell."""
     if not source.head.startswith(MAGIC):
         return False
     from tracekit.readers.common.sqlite.catalogue import table_names
@@ -26,21 +26,21 @@ def sniff(source: Source) -> bool:
 
 
 def open_(source: Source) -> Capture:
-    """Open an export."""
+    """Open a SQLite export."""
     from tracekit.readers.nsys_sqlite.capture import ExportCapture
 
     return ExportCapture(source)
 
 
 def redact_(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy without values that identify people and machines; a key determines the pseudonyms."""
+    """Write a copy of an export without values that identify people and machines. A key determines the pseudonyms."""
     from tracekit.readers.nsys_sqlite.redact import write_redacted
 
     return write_redacted(source, target, key)
 
 
 def unredacted_(source: Source) -> dict[str, int]:
-    """Count the values that identify people and machines, by kind."""
+    """Count the values in an export that identify people and machines, by kind."""
     from tracekit.readers.nsys_sqlite.redact import count_private_values
 
     return count_private_values(source)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ExportCapture(Export):
-    """An opened SQLite export, whose declared tables are read on demand and by column."""
+    """An open SQLite export whose declared tables are read on demand and by column."""
 
     tables: ExportTables
 

@@ -1,8 +1,8 @@
-"""Write a copy of an export without values that identify people and machines; all other values are unchanged.
+"""Write a copy of a SQLite export without values that identify people and machines. All other values are unchanged.
 
-The export is copied into a temporary SQLite database whose file has no name, so that nothing unredacted remains however
-the process ends. The copy is changed there and then written with ``VACUUM INTO``, which keeps row numbers but no
-deleted values in free or partly used pages.
+The export is copied into a temporary SQLite database whose file has no name, so that no unredacted data remains even if
+the process is terminated. The copy is changed in place and then written with ``VACUUM INTO``, which keeps row numbers
+but no deleted values in free or partly used pages.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _SETTINGS = (
     (USER, r"(?:^|:|_)USER(?:_NAME)?$"),
     (HOST, r"(?:^|:|_)HOST(?:_?NAME)?$|^DEVICE_DISPLAY_NAME$|^DEVICE_ID$"),
 )
-"""Patterns of the names of settings, by the kind of their private values."""
+"""Patterns of setting names, by the kind of private value that the settings hold."""
 
 _PROPERTIES = {610: ENVIRONMENT, 619: HOST}
-"""Kinds of the private properties of a machine, by number."""
+"""Numbers of the private properties of a machine, and the kind of private value that each holds."""
 
 _FOLDER_PROPERTIES = (170, 173)
 _NIC_PROPERTY = 910
@@ -54,7 +54,7 @@ _GUID = re.compile(rb'("GUID"\s*:\s*)("[^"]+"|-?\d+)')
 _DEVICE_COLUMNS = {"TARGET_INFO_SYSTEM_ENV": "devStateName", "TARGET_INFO_NIC_INFO": "stateName"}
 _PATH_COLUMNS = {"OSRT_FILE_ACCESS_DESCRIPTORS": "filePath", "ANALYSIS_FILE": "filename"}
 MAX_VALUE = 64 << 20
-"""Largest size of a value in bytes: no export has longer ones, and they take many times their size in memory."""
+"""Maximum size of a value in bytes. No export has larger values, and SQLite needs many times their size in memory."""
 _CACHE_KIB = 16 << 10
 
 _UNWRITTEN = (
@@ -66,12 +66,12 @@ _UNWRITTEN = (
 
 
 def write_redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy of an export without values that identify people and machines.
+    """Write a copy of a SQLite export without values that identify people and machines.
 
     Args:
         source: The export.
         target: Path of the copy, which must not exist.
-        key: Determines the pseudonyms; None for a random key.
+        key: Key that determines the pseudonyms, or None for a random key.
 
     Returns:
         The number of replaced values by kind.
@@ -90,7 +90,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
 
 
 def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values that ``write_redacted`` would replace by kind, without writing anything.
+    """Return the number of values that ``write_redacted`` would replace, by kind, without writing a file.
 
     Raises:
         CorruptTraceError: The file is damaged, or searching it costs more than is allowed for its size.
@@ -103,9 +103,9 @@ def count_private_values(source: Source) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _private_copy(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
-    """Copy an export into a temporary database, which is deleted with its connection.
+    """Copy an export into a temporary database, which is deleted when its connection is closed.
 
-    SQLite stores it in memory up to the size of its cache, and the rest in a file that it unlinks when it is opened.
+    SQLite stores the database in its cache, and the rest in a file that it unlinks right after opening the file.
 
     Yields:
         The connection, and the schema version of the original, which copying changes.
@@ -121,7 +121,7 @@ def _private_copy(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
 
 @contextlib.contextmanager
 def _writable_database(uri: str) -> Iterator[sqlite3.Connection]:
-    """Open a database for changes without a journal, with strings returned as bytes."""
+    """Open a database for changes without a journal. Strings are returned as bytes."""
     with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db:
         db.text_factory = bytes
         for setting in (
@@ -137,7 +137,7 @@ def _writable_database(uri: str) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def _convert_errors(source: Source) -> Iterator[None]:
-    """Convert errors of SQLite to errors about the export, and those of a full disk to ``OSError``."""
+    """Convert errors of SQLite to errors about the export, and the error for a full disk to ``OSError``."""
     try:
         yield
     except (sqlite3.Error, MemoryError) as e:
@@ -150,7 +150,7 @@ def _convert_errors(source: Source) -> Iterator[None]:
 
 
 class _RedactedExport:
-    """The copy of an export that is being redacted."""
+    """A temporary copy of an export that is being redacted."""
 
     def __init__(self, db: sqlite3.Connection, source: Source, key: bytes | None) -> None:
         self.db = db
@@ -160,7 +160,7 @@ class _RedactedExport:
         self.strings = StringColumns(db, self.redaction, source.size)
 
     def redact(self) -> dict[str, int]:
-        """Replace the values of private columns, then overwrite the names in them wherever else they occur."""
+        """Replace the values of private columns, then overwrite the names that they reveal in all other strings."""
         self.db.execute("BEGIN")
         for table in ("META_DATA_CAPTURE", "EXPORT_META_DATA", "META_DATA_EXPORT"):
             self._redact_settings(table)
@@ -178,7 +178,7 @@ class _RedactedExport:
         return dict(self.redaction.counts)
 
     def _check_copy(self) -> None:
-        """Check that the copy is not damaged, and holds no SQL that would run while it is changed."""
+        """Check that the copy is not damaged and holds no SQL that would run while the copy is changed."""
         self.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         triggers = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()[0]
         if triggers:
@@ -201,14 +201,14 @@ class _RedactedExport:
             raise CorruptTraceError(message, path=self.path, hint=EXPORT_AGAIN)
 
     def _has_columns(self, table: str, *columns: str) -> bool:
-        """Return whether a table has some columns, including columns of numbers."""
+        """Return whether a table has all of some columns, which may also be columns of numbers."""
         if table not in self.strings.columns:
             return False
         listed = {c.decode() for (c,) in self.db.execute("SELECT name FROM pragma_table_info(?)", (table,))}
         return set(columns) <= listed
 
     def _redact_settings(self, table: str) -> None:
-        """Replace the private values of settings."""
+        """Replace the private values of the settings in a table."""
         if not self._has_columns(table, "name", "value"):
             return
         for (name,) in self.db.execute(f"SELECT DISTINCT CAST(name AS BLOB) FROM {table}").fetchall():  # noqa: S608
@@ -237,7 +237,7 @@ class _RedactedExport:
         return cleared
 
     def _redact_devices(self) -> None:
-        """Replace the names of devices that are hosts."""
+        """Replace the device names that are host names."""
         for table, column in _DEVICE_COLUMNS.items():
             if self._has_columns(table, column):
                 self._update(table, column, "TRUE", self._redact_device)
@@ -273,19 +273,19 @@ class _RedactedExport:
         return shortened
 
     def _redact_paths(self) -> None:
-        """Overwrite private folders in paths of files."""
+        """Overwrite private folder names in file paths."""
         for table, column in _PATH_COLUMNS.items():
             if self._has_columns(table, column):
                 self._update(table, column, "TRUE", self.redaction.folders)
 
     def _redact(self, kind: str, table: str, column: str, where: str, parameters: Sequence[bytes] = ()) -> None:
-        """Replace the values of a column, in the rows that meet a condition, as values of a kind."""
+        """Replace the values of a column, in the rows that match a condition, as private values of a given kind."""
         self._update(table, column, where, lambda value: self.redaction.take(kind, value), parameters)
 
     def _update(
         self, table: str, column: str, where: str, change: Callable[[bytes], bytes], parameters: Sequence[bytes] = ()
     ) -> None:
-        """Replace each string and blob of a column, in the rows that meet a condition, by the result of a function."""
+        """Replace each string and blob of a column by the result of a function, in the rows that match a condition."""
         name = quote_identifier(column)
         self.db.create_function("changed", 1, change)
         self.db.execute(

@@ -1,4 +1,4 @@
-"""Search all strings of a database for private values in batches, and overwrite them, at limited cost."""
+"""Search all strings of a database for private values in batches, and overwrite these values, at limited cost."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from tracekit.readers.common.redaction import Names, Redaction
 
 BATCH = 4 << 20
-"""Bytes of strings that are searched together."""
+"""Number of bytes of strings that are searched together."""
 MAX_EXPRESSIONS, MAX_DEFAULT = 4096, 64
-"""Largest size in bytes of the SQL of generated columns and expression indexes, and of the default of a column."""
+"""Maximum size in bytes of the SQL of generated columns and expression indexes, and of the default of a column."""
 MIN_VALUES, VALUES_PER_BYTE = 10_000_000, 4
 MIN_STRING_BYTES, STRING_BYTES_PER_BYTE = 64 << 20, 4
-"""Largest number of values and of string bytes that are searched: in any file, and per byte of the file."""
+"""Limits for the number of values and of string bytes that are searched: in any file, and per byte of the file."""
 _CHEAP = frozenset(
     b"as key check unique default references varchar char character nchar nvarchar decimal numeric number float in and "
     b"or not abs length typeof coalesce ifnull nullif iif round min max lower upper instr unicode sign then else when "
     b"on using".split()
 )
-"""Words that may precede a parenthesis in SQL that creates tables: keywords, types, functions without long results."""
+"""Words that may precede a parenthesis in SQL: keywords, types, and functions without long results."""
 _DROP = "drop them, or export the report again: nsys export --type sqlite REPORT"
 
 
 class _Table(NamedTuple):
-    """A table with columns of strings.
+    """A table with string columns.
 
     Attributes:
-        name: Its name.
-        rowid: Name of the column of row numbers; None if rows have no number.
-        columns: Columns that can be updated and hold strings.
+        name: Name of the table.
+        rowid: Name of the column of row numbers, or None if rows have no number.
+        columns: Names of the columns that can be updated and hold strings.
     """
 
     name: str
@@ -58,11 +58,12 @@ _Value = tuple[int, bytes]
 
 
 class StringColumns:
-    """The columns of strings of a temporary copy of a database.
+    """The string columns in a temporary copy of a database.
 
     Attributes:
-        columns: Columns of each ordinary table that can be updated and may hold strings, by SQLite's rules of affinity.
-        tables: The tables with columns that hold any value to be searched.
+        columns: Columns of each ordinary table that can be updated and, by SQLite's rules of affinity, may hold
+            strings.
+        tables: Tables with the columns that hold at least one value to search.
     """
 
     def __init__(self, db: sqlite3.Connection, redaction: Redaction, size: int) -> None:
@@ -87,7 +88,7 @@ class StringColumns:
                             self.redaction.learn(ENVIRONMENT, text[start:])
 
     def overwrite(self, names: Names) -> None:
-        """Overwrite names, and values of a recognisable form, in all strings."""
+        """Overwrite private names, and values with a private format, in all strings."""
         for table in self.tables:
             for column in table.columns:
                 if table.rowid is None:
@@ -109,7 +110,7 @@ class StringColumns:
         )
 
     def _overwrite_each(self, table: _Table, column: str, names: Names) -> None:
-        """Overwrite the strings of a table without row numbers, one at a time."""
+        """Overwrite the private values in a table without row numbers, one string at a time."""
         self.db.create_function("changed", 1, lambda value: self.redaction.overwrite(names, value))
         name = quote_identifier(column)
         self.db.execute(
@@ -119,9 +120,9 @@ class StringColumns:
         )
 
     def _batches(self, table: _Table, column: str) -> Iterator[list[_Value]]:
-        """Yield batches of the strings and blobs of a column that are not empty.
+        """Yield batches of the strings and blobs of a column, skipping empty values.
 
-        They are read in the order of the table, so rows may be changed between batches.
+        The rows are read in table order, so that they may be changed between batches.
         """
         name = quote_identifier(column)
         rows = self.db.execute(
@@ -153,7 +154,7 @@ class StringColumns:
         return columns
 
     def _searched_table(self, name: str) -> _Table:
-        """Return a table with those of its columns that have a value to be searched, after a check of its cost."""
+        """Return a table with those columns that have a value to search, after checking the cost of the search."""
         held = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
         rows, *marks = self.db.execute(f"SELECT count(*){held} FROM {quote_identifier(name)} NOT INDEXED").fetchone()  # noqa: S608 - quoted
         self._check_cost(rows * len(marks))
@@ -171,7 +172,7 @@ class StringColumns:
         return True
 
     def _check_cost(self, values: int) -> None:
-        """Check the number of values against the size of the file: a row without stored values takes four bytes.
+        """Check the number of values against the size of the file. A row without stored values takes four bytes.
 
         Raises:
             CorruptTraceError: There are too many values.
@@ -195,9 +196,11 @@ class StringColumns:
 
 
 def check_expressions(db: sqlite3.Connection, path: Path) -> None:
-    """Check that the file has no SQL that would run while it is changed, at any cost; nsys writes none.
+    """Check that a database has no SQL that would run while the database is changed.
 
-    Generated columns and indexes with short expressions are allowed if they only call functions without long results.
+    Databases of nsys have no such SQL.
+
+    Generated columns and indexes with short expressions are allowed if they call only functions without long results.
 
     Raises:
         TracekitError: The file has such SQL.
@@ -223,7 +226,7 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _is_cheap(sql: bytes) -> bool:
-    """Return whether the expressions in a statement that creates a table or an index have no long results."""
+    """Return whether no expression in a ``CREATE`` statement can have a long result."""
     _, _, body = sql.partition(b"(")
     calls = {name.lower() for name in re.findall(rb"(\w+)[\s\"'`\]]*\(", body)}
     return b"||" not in body and b"->" not in body and calls <= _CHEAP
@@ -234,7 +237,10 @@ def _joined_batch(batch: list[_Value]) -> bytes:
 
 
 def _values_at(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
-    """Return the values of a batch that contain any of some offsets, with the union of the bit masks of these."""
+    """Return the values of a batch that contain any of some offsets.
+
+    The bit masks of the offsets in a value are combined.
+    """
     held: dict[int, int] = {}
     ends: list[int] = []
     for start, bits in offsets:

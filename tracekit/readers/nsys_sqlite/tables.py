@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class ExportTables(Database):
-    """The source tables of a SQLite export, each read in one batch."""
+    """The source tables of a SQLite export. Each table is read in one batch."""
 
     kept_apart = frozenset({"jsonText", blobs.COLUMN})
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
-        """Read columns of several tables, each in one batch."""
+        """Read columns of several tables, with one batch per table."""
         for index, request in enumerate(requests):
             yield index, request.work(self._read_table(request.table, request.types, request.where))
 
     def as_text(self, column: str, data: pa.Array) -> pa.Array:
-        """Convert the bytes of a column to strings; those of NVTX payloads become hexadecimal digits."""
+        """Convert a column of bytes to strings. The bytes of NVTX payloads become hexadecimal digits."""
         return blobs.format_blobs(data) if column == blobs.COLUMN else data
 
     def _read_table(self, table: str, types: Mapping[str, pa.DataType], where: Where | None) -> pa.Table:
-        """Read columns of a table; a column that the export lacks is null."""
+        """Read columns of a table. A column that the export lacks is null."""
         have = [c for c in types if c == ROWID or c in self.columns[table]] or [ROWID]
         kinds = {ROWID: pa.int64(), **types}
         plain = [c for c in have if kinds[c] in (pa.int64(), pa.int32()) and self.decodes(table, c)]

@@ -1,1 +1,1 @@
-"""Protocol Buffers: single messages, messages with a schema, and batches of many messages decoded in a sandbox."""
+"""Protocol Buffers: decode single messages, messages with a schema, and batches of many messages in a sandbox."""

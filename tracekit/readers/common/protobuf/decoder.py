@@ -1,4 +1,4 @@
-"""Sandbox that decodes Protocol Buffers: the layout of its memory, its functions and its results (``decoder.wat``)."""
+"""The sandbox that decodes Protocol Buffers: the memory layout, functions and results of ``decoder.wat``."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ if TYPE_CHECKING:
     from tracekit.sandbox import Bytes
 
 SLOTS = 4096
-"""Offset of the slots of fields, a byte per field number: 0 for fields that are not decoded, otherwise slot + 1."""
+"""Offset of the slot table, with one byte per field number: 0 for a field that is not decoded, otherwise slot + 1."""
 COUNTS, WIRE_TYPES = 8192, 12288
-"""Offsets of the number of messages that have a field, and of the set of its wire types as bits, by slot (32 bits)."""
+"""Offsets of two tables by slot (32 bits each): the number of messages with the field, and its wire types as bits."""
 SCRATCH = 16384
 """Offset of the arrays that a call reads and writes."""
 BUFFER = 1 << 22
 """Offset of the messages."""
 SCRATCH_BYTES = BUFFER - SCRATCH
 SLACK = 32
-"""Zeros behind the messages, so that eight bytes can be read at any offset."""
+"""Number of zero bytes after the messages, so that eight bytes can be read at any offset."""
 MAX_SLOTS, FIELDS = 255, 2048
 
 OVERRUN, FIELD_NUMBER, WIRE_TYPE, BROKEN_CHAIN, EVENT_OVERRUN, TOO_MANY, FULL = range(1, 8)
-"""Results of the functions; 0 is success. ``FULL`` means that the output is full and the call has to be repeated."""
+"""Error codes that the functions return; 0 is success. ``FULL`` means that the output is full and the call has to be
+
+repeated.
+"""
 
 EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08
-"""Keys of an event, of a generic event, and of the type of an event, in the blocks of an nsys report."""
+"""Keys of an event, of a generic event, and of the type of an event in the event blocks of an nsys report."""
 GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
-"""Kinds of generic events and of events without a kind of their own."""
+"""Kinds of generic events, and of events without a kind of their own."""
 FIRST_PAYLOAD, PAYLOADS, TYPES = 96, 64, 256
-"""Payload fields 96 to 159 and event types up to 255 have a kind of their own."""
+"""First payload field, number of payload fields, and number of event types that have a kind of their own."""
 
 _MESSAGES = {
     OVERRUN: "a field extends beyond the end of its message",
@@ -89,7 +92,7 @@ _PROGRAM = Program(
 
 
 class DecoderSandbox(Sandbox):
-    """A sandbox that decodes Protocol Buffers, with memory for messages.
+    """A sandbox that decodes Protocol Buffers, and whose memory holds the messages.
 
     Attributes:
         data: The messages, followed by zeros.
@@ -106,12 +109,12 @@ def check_result(result: int) -> None:
     """Check that a function of the sandbox succeeded.
 
     Raises:
-        Damage: It did not.
+        Damage: The function failed.
     """
     if result:
         raise Damage(error_message(result))
 
 
 def error_message(result: int) -> str:
-    """Return the error message for a result other than 0 of a function of the sandbox."""
+    """Return the error message for a nonzero result of a sandbox function."""
     return _MESSAGES[result]

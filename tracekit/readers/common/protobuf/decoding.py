@@ -1,4 +1,4 @@
-"""Decoding of many protobuf messages of one type into columns: a number or a range of bytes per message and field."""
+"""Decode many protobuf messages of one type into columns with one number or byte range per message and field."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 WORD = 8
 MAX_ROWS = (1 << 14) - 8
-"""Messages decoded at a time, so that the result stays in the processor's cache. The subtraction keeps columns from
-sharing cache sets."""
+"""Number of messages that are decoded at a time, so that the result stays in the processor's cache.
+
+The subtraction prevents columns from sharing cache sets.
+"""
 FAR_APART = 8
-"""Strings are far apart if their range is this many times as long as their total size."""
+"""Strings count as far apart if the range that they span is this many times as long as their total size."""
 MAX_LENGTH = np.uint64(1 << 40)
 _ABSENT = np.uint64(0)
 _PLACES, _CELL = 2 * WORD, 2 * WORD + 1
-"""Scratch bytes per message (start and end offset), and per message and field (value, end offset, mark)."""
+"""Scratch bytes per message (start and end offset), and per message and field (value, end offset and validity)."""
 
 
 class Buffer(DecoderSandbox):
-    """A sandbox with messages, and a view of the eight-byte word that begins at each offset."""
+    """A sandbox that holds messages, with a view of the eight-byte word at each offset."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -53,12 +55,12 @@ class Buffer(DecoderSandbox):
 
 @dataclass(slots=True)
 class Field:
-    """One field of n messages.
+    """One field of n messages, decoded into arrays.
 
     Attributes:
-        values: n numbers, or n start offsets of bytes; undefined where the field is absent.
-        stops: n end offsets of bytes; None for numbers.
-        valid: Whether each message has the field; None if all have it.
+        values: n numbers, or n start offsets of bytes. The value is undefined where the field is absent.
+        stops: n end offsets of bytes, or None if the field holds numbers.
+        valid: Whether each message has the field, or None if all messages have it.
     """
 
     values: Words
@@ -66,11 +68,11 @@ class Field:
     valid: Mask | None
 
     def rows(self) -> Places | None:
-        """Return the rows that have the field; None if all rows have it."""
+        """Return the indices of the messages that have the field, or None if all messages have it."""
         return None if self.valid is None else np.flatnonzero(self.valid)
 
     def spans(self) -> tuple[Places, Places]:
-        """Return the start and end offsets of the bytes, for the rows that have the field."""
+        """Return the start and end offsets of the bytes, for the messages that have the field."""
         if self.stops is None:
             raise Damage("a field holds a number instead of bytes")
         starts, stops = self.values.view(np.int64), self.stops
@@ -78,16 +80,16 @@ class Field:
 
 
 def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int]) -> dict[int, Field]:
-    """Decode some fields of n messages.
+    """Decode some fields of n messages into arrays.
 
     Args:
-        buffer: The buffer with the messages.
-        starts: n start offsets of messages.
-        stops: n end offsets of messages, within the buffer.
-        wanted: At most 255 field numbers, below 2048. The last value of a repeated field is returned.
+        buffer: Buffer that holds the messages.
+        starts: Start offset of each message.
+        stops: End offset of each message, within the buffer.
+        wanted: At most 255 field numbers below 2048. Of a repeated field, the last value is decoded.
 
     Returns:
-        The fields that occur, by number.
+        The fields that occur in any message, by field number.
 
     Raises:
         Damage: A field extends beyond the end of its message, or has an unknown wire type.
@@ -104,7 +106,7 @@ def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int
 
 
 def decode_varints(buffer: Buffer, places: Places) -> tuple[Words, Places]:
-    """Decode the varints at n offsets into n values and n lengths in bytes.
+    """Decode the varints at n offsets. Return their n values and their n lengths in bytes.
 
     Raises:
         Damage: A varint is too long.
@@ -123,7 +125,7 @@ def decode_varints(buffer: Buffer, places: Places) -> tuple[Words, Places]:
 
 
 class _DecodedBatch:
-    """A batch of decoded messages, as views of the memory of the sandbox."""
+    """A batch of decoded messages, as views of the sandbox memory."""
 
     def __init__(self, buffer: Buffer, numbers: Sequence[int], starts: Places, stops: Places) -> None:
         rows, slots = len(starts), len(numbers)
@@ -150,7 +152,7 @@ class _DecodedBatch:
 
 
 class _FieldCollector:
-    """A builder of the fields of all messages, which allocates memory only for fields that occur."""
+    """A builder that joins the fields of all batches, and allocates memory only for fields that occur."""
 
     def __init__(self, numbers: Sequence[int], rows: int) -> None:
         self._numbers = numbers
@@ -159,7 +161,7 @@ class _FieldCollector:
         self._counts = [0] * len(numbers)
 
     def add(self, rows: slice, batch: _DecodedBatch) -> None:
-        """Copy the fields of a decoded batch into their rows."""
+        """Copy the fields of a decoded batch into the given rows."""
         kinds = batch.kinds.tolist()
         for slot, count in enumerate(batch.counts.tolist()):
             if count:
@@ -174,7 +176,7 @@ class _FieldCollector:
                 self._counts[slot] += count
 
     def fields(self) -> dict[int, Field]:
-        """Return the fields that occur."""
+        """Return the fields that occur in any message, by field number."""
         for slot, number in enumerate(self._numbers):
             if self._counts[slot] == self._rows:
                 self._fields[number].valid = None
@@ -196,7 +198,7 @@ class _FieldCollector:
 def extract_strings(
     data: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> pa.Array:
-    """Return n strings of a buffer as an Arrow array, given 2n ascending offsets (start, end, start, end …)."""
+    """Return n strings of a buffer as an Arrow array, given their 2n ascending offsets (start, end, start, end …)."""
     if len(edges) and FAR_APART * int((edges[1::2] - edges[::2]).sum()) < edges[-1] - edges[0]:
         data, edges = _gather_strings(data, edges)
     offsets = pa.py_buffer(edges.astype(np.int32))

@@ -1,6 +1,7 @@
-"""Numbers of the fields that ``schemas/proto`` declares, for code that decodes messages without the protobuf runtime.
+"""Look up the numbers of the fields that ``schemas/proto`` declares, without importing the protobuf runtime.
 
-They are read from the compiled file. To import the runtime for that would take longer than to open most reports.
+The numbers are read from the compiled schema file, because importing the runtime takes longer than opening most
+reports.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FILE, _MESSAGE_TYPE, _NAME, _FIELD, _FIELD_NUMBER, _TYPE_NAME = 1, 4, 1, 2, 3, 6
-"""Numbers of fields in protobuf's own ``descriptor.proto``, which describes compiled files."""
+"""Numbers of fields in ``descriptor.proto``, the protobuf schema that describes compiled schema files."""
 
 
 class FieldNumbers:
-    """The numbers of the fields of one declared message, as attributes: ``Event.api_call`` is 108.
+    """The field numbers of one declared message, as attributes: ``Event.api_call`` is 108.
 
     Attributes:
-        message_types: The names of the messages that fields hold, by name of the field.
+        message_types: Name of the message type of each field that holds a message, by field name.
     """
 
     def __init__(self, numbers: Mapping[str, int], message_types: Mapping[str, str]) -> None:
@@ -36,10 +37,10 @@ class FieldNumbers:
 
 @functools.cache
 def field_numbers(file: str, message: str) -> FieldNumbers:
-    """Return the numbers of the fields of a message.
+    """Return the field numbers of a declared message.
 
     Args:
-        file: Name of the file in ``schemas/proto``, without suffix.
+        file: Name of the schema file in ``schemas/proto``, without suffix.
         message: Name of the message.
     """
     numbers: dict[str, int] = {}
@@ -53,12 +54,12 @@ def field_numbers(file: str, message: str) -> FieldNumbers:
 
 
 def field_path(file: str, message: str, names: str) -> tuple[int, ...]:
-    """Return the numbers of nested fields: ``"kernel.grid_x"`` of ``GpuActivity`` is (101, 10).
+    """Return the field numbers along a path of nested fields: ``"kernel.grid_x"`` of ``GpuActivity`` is (101, 10).
 
     Args:
-        file: Name of the file in ``schemas/proto``, without suffix.
+        file: Name of the schema file in ``schemas/proto``, without suffix.
         message: Name of the outermost message.
-        names: Names of the fields, from the outermost to the innermost one, joined by dots.
+        names: Names of the fields joined by dots, from the outermost to the innermost field.
     """
     first, _, rest = names.partition(".")
     fields = field_numbers(file, message)
@@ -68,7 +69,7 @@ def field_path(file: str, message: str, names: str) -> tuple[int, ...]:
 
 @functools.cache
 def _declared_messages(file: str) -> dict[str, Message]:
-    """Return the descriptors of the messages of a file, by name of the message."""
+    """Return the descriptors of the messages that a schema file declares, by message name."""
     compiled = Message(memoryview((FOLDER / "proto" / f"{file}.binpb").read_bytes()))
     declared = [message for part in compiled.each(_FILE) for message in part.each(_MESSAGE_TYPE)]
     return {message.text(_NAME) or "": message for message in declared}

@@ -1,4 +1,4 @@
-"""Messages declared in ``schemas/proto``, parsed by the protobuf runtime."""
+"""Parse messages that ``schemas/proto`` declares, with the protobuf runtime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def parse(kind: Any, data: bytes | memoryview, what: str) -> Any:
     Args:
         kind: The message class.
         data: The encoded message.
-        what: Noun for the message, for the error.
+        what: Noun for the message in the error message.
 
     Raises:
         Damage: The bytes are not a valid message.

@@ -1,4 +1,4 @@
-"""Repeated fields of many messages: the message and the range of bytes of each occurrence."""
+"""Find every occurrence of repeated fields in many messages: the message that holds it, and its byte range."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 1 << 14
 _EDGE, _CELL = 16, 13
-"""Scratch bytes per message (start and end offset), and per occurrence (row, start, end, slot)."""
+"""Scratch bytes per message (start and end offset), and per occurrence (message index, start, end and slot)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrences:
-    """Occurrences of a field in n messages, in order.
+    """Occurrences of one field in n messages, in order.
 
     Attributes:
-        rows: Number of the message of each occurrence, 0 to n - 1, ascending.
-        starts: Start offsets of the bytes.
-        stops: End offsets of the bytes.
+        rows: Index of the message that holds each occurrence, from 0 to n - 1, ascending.
+        starts: Start offset of the bytes of each occurrence.
+        stops: End offset of the bytes of each occurrence.
     """
 
     rows: Places
@@ -54,11 +54,11 @@ def find_occurrences(
     """Find all occurrences of some length-delimited fields in n messages.
 
     Args:
-        buffer: The buffer with the messages.
-        starts: n start offsets of messages.
-        stops: n end offsets of messages, within the buffer.
-        wanted: Numbers of the fields, below 2048. Occurrences that hold a number are ignored.
-        most: Maximum number of occurrences; None for no limit.
+        buffer: Buffer that holds the messages.
+        starts: Start offset of each message.
+        stops: End offset of each message, within the buffer.
+        wanted: Field numbers below 2048. Occurrences with a numeric value are ignored.
+        most: Maximum number of occurrences, or None for no limit.
 
     Returns:
         The occurrences of each field, in the order of ``wanted``.
@@ -89,7 +89,7 @@ _Part = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64
 
 
 def _batches(buffer: Buffer, starts: Places, stops: Places) -> Iterator[_Part]:
-    """Yield batches of occurrences: rows, start offsets, end offsets and slots."""
+    """Yield batches of occurrences: message indices, start offsets, end offsets and slots."""
     for first in range(0, len(starts), MAX_ROWS):
         rows = min(MAX_ROWS, len(starts) - first)
         after = SCRATCH + _EDGE * rows

@@ -1,4 +1,4 @@
-"""Editing of single fields in encoded messages. All other fields keep their bytes."""
+"""Edit single fields of encoded messages, leaving the bytes of all other fields unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Edit: TypeAlias = Callable[[bytes], bytes]
-"""Function that returns the new value of a field; for a number, the bytes that encode it."""
+"""A function that returns the new value of a field. The value of a number is given by the bytes that encode it."""
 
 MAX_FIELDS = 1 << 21
 _SIZES = {FIXED64: 8, FIXED32: 4}
@@ -21,7 +21,7 @@ _NUMBER = re.compile(rb"[\x80-\xff]{0,%d}[\0-\x7f]" % (MAX_VARINT - 1))
 
 
 class FieldSpan(NamedTuple):
-    """A field of an encoded message: number, wire type, and the offsets of its key and of the ends of its value."""
+    """The location of a field in a message: its number, wire type, key offset, and the start and end of its value."""
 
     number: int
     kind: int
@@ -40,19 +40,19 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_delimited(data: bytes) -> bytes:
-    """Encode bytes with their length in front."""
+    """Encode bytes with their length as a prefix."""
     return encode_varint(len(data)) + data
 
 
 def encode_field(number: int, value: int | bytes) -> bytes:
-    """Encode a field with a number or bytes as its value."""
+    """Encode a field whose value is a number or bytes."""
     if isinstance(value, int):
         return encode_varint(number << 3 | VARINT) + encode_varint(value)
     return encode_varint(number << 3 | DELIMITED) + encode_delimited(value)
 
 
 def field_spans(data: bytes) -> Iterator[FieldSpan]:
-    """Yield the fields of an encoded message in order.
+    """Yield the location of each field of an encoded message, in order.
 
     Raises:
         Damage: The bytes are not a valid message.
@@ -69,10 +69,10 @@ def field_spans(data: bytes) -> Iterator[FieldSpan]:
 
 
 def field_span_at(data: bytes, view: memoryview, at: int) -> FieldSpan:
-    """Return the field that begins at an offset of an encoded message.
+    """Return the location of the field that begins at an offset of an encoded message.
 
     Raises:
-        Damage: No valid field begins there.
+        Damage: No valid field begins at the offset.
     """
     key, start = _read_varint(data, view, at)
     kind = key & 7
@@ -91,7 +91,7 @@ def field_span_at(data: bytes, view: memoryview, at: int) -> FieldSpan:
 
 
 def message_edit(edits: Mapping[int, Edit]) -> Edit:
-    """Return an edit of a whole message that applies edits to some of its length-delimited fields."""
+    """Return an edit of a whole message that applies one edit to each of some length-delimited fields."""
 
     def edit(part: FieldSpan, value: bytes) -> bytes:
         return edits[part.number](value) if part.kind == DELIMITED and part.number in edits else value
@@ -100,7 +100,10 @@ def message_edit(edits: Mapping[int, Edit]) -> Edit:
 
 
 def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> bytes:
-    """Return a message with edited fields. Fields whose value does not change keep their bytes."""
+    """Return a copy of a message in which some fields are edited.
+
+    Fields whose value does not change keep their bytes.
+    """
     out: list[bytes] = []
     copied = 0
     for part in field_spans(data):
@@ -115,7 +118,10 @@ def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> byte
 
 
 def _read_varint(data: bytes, view: memoryview, at: int) -> tuple[int, int]:
-    """Read a varint and return the offset after it as well. Most varints have one or two bytes."""
+    """Read a varint.
+
+    Return its value and the offset after it. Varints of one or two bytes, the most frequent, are fast.
+    """
     if at + 1 < len(data):
         first, second = data[at], data[at + 1]
         if first < MORE:

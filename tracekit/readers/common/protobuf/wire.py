@@ -1,4 +1,4 @@
-"""Decoding of single, small protobuf messages without a schema, such as headers and machine descriptions."""
+"""Decode single, small protobuf messages without a schema, such as headers and machine descriptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _U64 = (1 << 64) - 1
 
 
 def read_varint(data: memoryview | Region | Window, at: int) -> tuple[int, int]:
-    """Read a varint of up to 64 bits and return its unsigned value and the offset after it."""
+    """Read a varint of up to 64 bits. Return its unsigned value and the offset after it."""
     value = 0
     for i, byte in enumerate(data[at : at + MAX_VARINT]):
         value |= (byte % MORE) << 7 * i
@@ -31,7 +31,7 @@ def read_varint(data: memoryview | Region | Window, at: int) -> tuple[int, int]:
 
 
 def read_delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]:
-    """Read length-delimited bytes and return them and the offset after them."""
+    """Read length-delimited bytes. Return the bytes and the offset after them."""
     size, start = read_varint(data, at)
     if size > len(data) - start:
         raise Damage(f"{size} bytes are declared at offset {at}, and {len(data) - start} are left")
@@ -39,7 +39,7 @@ def read_delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]
 
 
 def read_fields(data: memoryview) -> Iterator[tuple[int, Value]]:
-    """Yield the number and value of each field of a message: an unsigned integer or bytes."""
+    """Yield the number and the value of each field of a message. A value is an unsigned integer or bytes."""
     at = 0
     while at < len(data):
         key, at = read_varint(data, at)
@@ -76,11 +76,11 @@ class Message:
             self._fields.setdefault(number, []).append(value)
 
     def numbers(self, field: int) -> list[int]:
-        """Return the integers of a repeated field, as signed 64-bit numbers."""
+        """Return the integer values of a repeated field as signed 64-bit numbers."""
         return [to_signed(v) for v in self._fields.get(field, ()) if isinstance(v, int)]
 
     def number(self, field: int) -> int | None:
-        """Return the integer of a field; None if it is absent."""
+        """Return the integer value of a field, or None if the field is absent."""
         return next(iter(self.numbers(field)), None)
 
     def parts(self, field: int) -> list[memoryview]:
@@ -88,21 +88,21 @@ class Message:
         return [v for v in self._fields.get(field, ()) if isinstance(v, memoryview)]
 
     def part(self, field: int) -> memoryview:
-        """Return the bytes of a field; empty if it is absent."""
+        """Return the bytes of a field, or empty bytes if the field is absent."""
         return next(iter(self.parts(field)), memoryview(b""))
 
     def text(self, field: int) -> str | None:
-        """Return the string of a field, with invalid UTF-8 replaced; None if it is absent."""
+        """Return the string value of a field with invalid UTF-8 replaced, or None if the field is absent."""
         values = self.parts(field)
         return bytes(values[0]).decode("utf-8", "replace") if values else None
 
     def real(self, field: int) -> float:
-        """Return the double of a field; 0 if it is absent."""
+        """Return the floating-point value of a double field, or 0 if the field is absent."""
         value = self.part(field)
         return float(struct.unpack("<d", value)[0]) if len(value) == struct.calcsize("<d") else 0.0
 
     def each(self, field: int) -> Iterator[Message]:
-        """Decode the messages of a repeated field one by one."""
+        """Decode the messages of a repeated field lazily, one by one."""
         return map(Message, self.parts(field))
 
     def messages(self, field: int) -> list[Message]:
@@ -110,5 +110,5 @@ class Message:
         return list(self.each(field))
 
     def message(self, field: int) -> Message:
-        """Return the decoded message of a field; an empty message if it is absent."""
+        """Return the decoded message of a field, or an empty message if the field is absent."""
         return Message(self.part(field))

@@ -1,9 +1,10 @@
-"""Redaction of values that identify people and machines, shared by all readers that redact.
+"""Redact values that identify people and machines, for all readers that support redaction.
 
-Some fields hold only private values, for example environments and host names: the reader replaces them. The replaced
-values reveal names of hosts and users, and secrets. Where one of these occurs in another string, and where a value is
-private by its form alone, such as an address, its letters are overwritten, so that no length and no structure changes.
-A value that links rows or files, such as a UUID, is replaced by a pseudonym in the same format.
+A reader replaces the values of fields that hold only private values, such as environments and host names. From these
+values it learns names of hosts and users, and secrets. Wherever a learned name occurs in another string, its letters
+are overwritten. Values with a private format, such as addresses, are overwritten as well. Overwriting changes neither
+the length nor the structure of a string. A value that links rows or files, such as a UUID, is replaced by a pseudonym
+in the same format.
 """
 
 from tracekit.readers.common.redaction.environments import environment_start, is_environment

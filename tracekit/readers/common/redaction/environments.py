@@ -1,4 +1,4 @@
-"""Detection and parsing of process environments in strings."""
+"""Detect and parse process environments in strings."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ _MARKED_NAMES = (
     b"lc_monetary lc_messages lc_paper lc_name lc_address lc_telephone lc_measurement lc_identification"
 )
 MARKS = tuple(mark for name in _MARKED_NAMES.split() for mark in (name + b"=", name + b"':", name + b'":'))
-"""Lower-case markers. Every environment that is detected without a NUL contains one of them."""
+"""Lower-case markers. Every environment that is detected without a NUL byte contains at least one of them."""
 
 NEARLY_ALWAYS = (b"PATH", b"HOME", b"PWD", b"USER")
-"""Variables of which a complete environment sets at least one."""
+"""Names of variables, at least one of which is set in every complete environment."""
 
 _VARIABLE = re.compile(rb"(?:^|[\0\n])[A-Za-z_][\w.%()]*=")
 _USUAL = re.compile(rb"(?:^|\n)(?:PATH|HOME|PWD|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TERM|HOSTNAME|LD_LIBRARY_PATH)=")
 _EMBEDDED = re.compile(rb"(?<![\w$])['\"]?(" + _USUAL_NAMES + rb")(?:=|['\"]\s*:\s*['\"])")
 _QUOTED = re.compile(rb"['\"]([A-Za-z_]\w*)['\"]\s*:\s*(?:'([^'\0]*)'|\"([^\"\0]*)\")")
 _LONGEST = 1 << 16
-"""Bytes at the start of a string that are examined."""
+"""Number of bytes at the start of a string that are examined."""
 _LONGEST_READ = 1 << 22
 
 
 def is_environment(text: bytes) -> bool:
-    """Return whether a string is a process environment: ``NAME=value``, separated by NUL or newline.
+    """Return whether a string is a process environment: ``NAME=value`` entries separated by NUL or newline.
 
-    No name contains a NUL. Without NUL, most lines have to be variables and one of them a usual one.
+    A string with a NUL byte must contain at least one variable. Without a NUL byte, most lines must be variables, and
+    at least one variable must have a well-known name.
     """
     text = text[:_LONGEST]
     if b"\0" in text:
@@ -44,9 +45,9 @@ def is_environment(text: bytes) -> bool:
 
 
 def environment_start(text: bytes) -> int | None:
-    """Return the offset of an environment in a string; None if the string contains none.
+    """Return the offset at which an environment starts in a string, or None if the string contains no environment.
 
-    The environment can be written as ``NAME=value``, as JSON or as a Python dictionary. At least two of the variables
+    The environment may be written as ``NAME=value``, as JSON or as a Python dictionary. At least two of the variables
     that nearly every process has must be set, because ordinary strings may mention one of them.
     """
     if is_environment(text):
@@ -60,7 +61,7 @@ def environment_start(text: bytes) -> int | None:
 
 
 def variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the names and values of the variables at the beginning of an environment, up to 4 MiB."""
+    """Yield the name and value of each variable in an environment. Only the first 4 MiB are read."""
     text = text[:_LONGEST_READ]
     if b"\0" not in text and (quoted := _QUOTED.findall(text)):
         yield from ((name, one or other) for name, one, other in quoted)
@@ -72,7 +73,7 @@ def variables(text: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _separator(text: bytes) -> bytes:
-    """Return a pattern for the separator between the variables of an environment."""
+    """Return a regular expression for the separator between the variables of an environment."""
     if b"\0" in text:
         return rb"\0"
     if b"\n" in text.strip(b"\n"):

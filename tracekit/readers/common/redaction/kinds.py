@@ -1,4 +1,4 @@
-"""Names of the kinds of redacted values, under which they are counted."""
+"""Names of the kinds of private values. Redacted values are counted by kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State of the redaction of one capture: the private names that it revealed, and the number of replaced values."""
+"""State of the redaction of one capture: the private names that it reveals, and counts of replaced values by kind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 1 << 12
 MAX_VALUES, MAX_VARIABLES = 1 << 16, 1 << 20
-"""Limits for the names, values and variables that a capture may reveal. All processes of a host can have many."""
+"""Limits for the names, values and variables that a capture may reveal. They allow for all processes of a host."""
 MAX_NESTED = 128
-"""Limit for names and values that are prefixes of one another, such as a folder and the folders in it."""
+"""Limit for the names and values that are prefixes of one another, such as a folder and its subfolders."""
 
 _SHORTEST, _LONGEST = 2, 255
 _NAME = re.compile(rb"(?=.*[A-Za-z\x80-\xff]|.{5})[\w.\-+ \x80-\xff]+")
@@ -41,7 +41,7 @@ _SOFTWARE_VARIABLE = re.compile(
     rb"|PAGER|CC|CXX|FC|F77|F90|PYTORCH_\w+|TORCH_\w+|OMP_\w+|KMP_\w+|MKL_\w+|TF_\w+|XLA_\w+|JAX_\w+|LANG\w*|LC_\w+"
     rb"|BASH_FUNC_.*|which_declare)"
 )
-"""Variables whose values describe software and its settings, and not people or machines."""
+"""Names of variables whose values describe software and its settings rather than people or machines."""
 _SYSTEM_FOLDER = re.compile(
     rb"/(?:usr/(?:(?:local/)?(?:s?bin|lib\w*|share|include|games|man|src))|lib\w*|s?bin|etc|proc|sys|dev|snap|run)(?:/|\Z)"
 )
@@ -60,15 +60,15 @@ _MANY_PARTS = 2
 
 
 class Redaction:
-    """The redaction of one capture.
+    """The state of the redaction of one capture.
 
     Attributes:
-        counts: Number of replaced values by kind; for values within other strings, the number of changed strings.
-        pseudonyms: Pseudonyms of values that link rows or files.
+        counts: Number of replaced values by kind. Values within other strings count once per changed string and kind.
+        pseudonyms: Pseudonyms for values that link rows or files.
     """
 
     def __init__(self, path: Path, key: bytes | None = None) -> None:
-        """Create the redaction of the capture at a path. The same key gives the same pseudonyms."""
+        """Create the redaction of the capture at a path. Redactions with the same key use the same pseudonyms."""
         self.path = path
         self.pseudonyms = Pseudonyms(key)
         self.counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
@@ -77,7 +77,7 @@ class Redaction:
         self._variables = 0
 
     def take(self, kind: str, value: bytes) -> bytes:
-        """Return the replacement of a private value, empty or a pseudonym, and learn its names."""
+        """Return the replacement of a private value, which is empty or a pseudonym, and learn the names in it."""
         replacement = self.pseudonyms.host(value) if kind == HOST else b""
         if replacement == value:
             return value
@@ -86,13 +86,13 @@ class Redaction:
         return replacement
 
     def identifier(self, value: bytes) -> bytes:
-        """Return the pseudonym of the 16 bytes of a UUID; other values are returned unchanged."""
+        """Return the pseudonym of a UUID of 16 bytes. Any other value is returned unchanged."""
         replacement = self.pseudonyms.uuid_bytes(value)
         self.counts[IDENTIFIER] += replacement != value
         return replacement
 
     def folders(self, path: bytes) -> bytes:
-        """Return a path with the names of private folders overwritten."""
+        """Return a path in which the names of private folders are overwritten."""
         replacement = fill_private_folders(path, b"/\\")
         if replacement != path:
             self._learn_folder(path)
@@ -100,7 +100,7 @@ class Redaction:
         return replacement
 
     def learn(self, kind: str, value: bytes) -> None:
-        """Learn the private names and values that a value of a kind reveals."""
+        """Learn the private names and values that a value of a given kind reveals."""
         if kind == HOST:
             self._learn_host(value)
         elif kind == USER:
@@ -113,14 +113,14 @@ class Redaction:
             self._learn_homes(value)
 
     def names(self) -> Names:
-        """Return the names and values learned so far, ready to be searched for."""
+        """Return a matcher for the names and values learned so far."""
         names = Names(self._names, self._values, self.pseudonyms)
         if names.depth > MAX_NESTED:
             raise CorruptTraceError(f"more than {MAX_NESTED} private names are prefixes of one another", path=self.path)
         return names
 
     def overwrite(self, names: Names, text: bytes, may_hold: int = ANYTHING) -> bytes:
-        """Overwrite private values in a string or in other bytes, and count them."""
+        """Overwrite the private values in a string or in other bytes, and count them by kind."""
         redacted, kinds = names.rewritten(text, may_hold)
         self.counts.update(kinds)
         return redacted
@@ -143,7 +143,7 @@ class Redaction:
                 self._learn_setting(value)
 
     def _learn_setting(self, value: bytes) -> None:
-        """Learn the private folders of paths in a variable, and other values unless they are common."""
+        """Learn private folders from the paths in a variable, and learn other values unless they are common."""
         self._learn_homes(value)
         for part in re.split(rb"[:;,]", value) if b"/" in value and b"://" not in value else [value]:
             if part.startswith(b"/"):
@@ -160,7 +160,7 @@ class Redaction:
             self._learn_folder(program.rpartition(b"/")[0])
 
     def _learn_folder(self, path: bytes) -> None:
-        """Learn an absolute path if one of its folders is private."""
+        """Learn an absolute path if any of its folders is private."""
         parts = [p for p in path.strip(b"/").split(b"/") if p]
         is_common = _SYSTEM_FOLDER.match(path) or all(is_known_folder(p) for p in parts)
         if len(parts) >= _MANY_PARTS and not is_common:
@@ -190,7 +190,7 @@ class Redaction:
             raise CorruptTraceError(f"it reveals more than {MAX_NAMES} names of hosts and users", path=self.path)
 
     def _learn_secret(self, value: bytes) -> None:
-        """Learn the value of a setting whose name suggests a secret, unless it consists of technical words."""
+        """Learn the value of a variable whose name suggests a secret, unless the value consists of technical words."""
         value = value.strip()
         number = value.isdigit() and len(value) < _SHORTEST_VALUE
         if len(value) >= _SHORTEST_SECRET and not number and not _is_technical(value):
@@ -205,16 +205,16 @@ class Redaction:
 
 
 def _is_technical(value: bytes) -> bool:
-    """Return whether all words of a value are common or technical."""
+    """Return whether every word of a value is common or technical."""
     words = [w.lower() for w in re.findall(rb"[A-Za-z]+", value)]
     return bool(words) and all(w in TECHNICAL or w in COMMON or is_known_folder(w) for w in words)
 
 
 def program_name(path: bytes) -> bytes:
-    """Return the file name of a program, without its folder."""
+    """Return the file name of a program without its folder."""
     return re.sub(rb"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", b"", path)
 
 
 def is_local(device: bytes) -> bool:
-    """Return whether the name of a device means the local machine, and is not a host name."""
+    """Return whether a device name stands for the local machine, so that it is not a host name."""
     return device.startswith(b"Local") or not device

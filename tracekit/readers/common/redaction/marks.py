@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 _TO_ASCII = bytes(range(0x80)) + b"\1" * 0x80
 _BEGINNING = 32
-"""Prefix of a string in bytes that is searched for; the rest is compared at each match."""
+"""Number of bytes of a string that are searched for. The remaining bytes are compared at each match."""
 
 
 class Marks:
-    """A set of lower-case strings to search for, with the bits of the patterns that each belongs to.
+    """A set of lower-case strings to search for, each with the bits of the patterns that it indicates.
 
     Attributes:
-        owners: Bits of the patterns by string.
+        owners: Bits of the patterns that each string indicates, by string.
         depth: Length of the longest chain of prefixes: 3 for ``/a``, ``/a/b`` and ``/a/b/c``.
     """
 
@@ -38,7 +38,7 @@ class Marks:
         self._patterns = _remove_prefixed({mark[:_BEGINNING].translate(_TO_ASCII).decode("ascii") for mark in owners})
 
     def find_starts(self, data: bytes) -> list[int]:
-        """Return the ascending offsets at which a string may begin, ignoring case."""
+        """Return the ascending offsets at which one of the strings may begin, ignoring case."""
         import polars as pl
 
         text = pl.Series([data.translate(_TO_ASCII).decode("ascii")])
@@ -59,7 +59,7 @@ class Marks:
 
 
 def _remove_prefixed(texts: set[str]) -> list[str]:
-    """Return the strings of which no other is a prefix, so that at most one of them begins at any offset."""
+    """Return the strings that do not begin with another of the strings, so that at most one begins at any offset."""
     shortest: list[str] = []
     for text in sorted(texts):
         if not shortest or not text.startswith(shortest[-1]):

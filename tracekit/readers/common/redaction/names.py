@@ -1,7 +1,7 @@
-"""Overwriting of private names and of values that are private by their form, in strings and binary data.
+"""Overwrite private names, and values with a private format, in strings and binary data.
 
-``candidates`` searches megabytes of messages or strings at once for ranges that may hold a private value. ``rewritten``
-then overwrites the private values of one string. No length changes.
+``Names.candidates`` searches megabytes of messages or strings at once for ranges that may hold a private value.
+``Names.rewritten`` then overwrites the private values of one string. Neither function changes the length of the data.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     """A range that may hold a private value: its start and end offset, and the bits of possible patterns."""
 
 LITERAL = 1 << len(PATTERNS)
-"""The bit of names and values. Patterns have the lower bits, in their order."""
+"""Bit that stands for learned names and values. The lower bits stand for the patterns, in their order."""
 ANYTHING = 2 * LITERAL - 1
 LONG = 5
-"""Minimum length of names in binary data, where shorter names occur by chance."""
+"""Minimum length of names that are overwritten in binary data, where shorter names occur by chance."""
 PART_OF_WORD = 3
-"""Minimum length of names that are also overwritten as parts of words: ``alice`` in ``alice_run3`` and ``runAlice``."""
+"""Minimum length of names that are overwritten within compound words: ``alice`` in ``alice_run3`` and ``runAlice``."""
 
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PRINTABLE = re.compile(rb"[\t\x20-\x7e\x80-\xff]{5,}")
@@ -46,16 +46,19 @@ _DIGITS[list(b"0123456789abcdef")] = range(16)
 _DIGITS[list(b"ABCDEF")] = range(10, 16)
 _AFTER_DRIVE = b":\\"
 _MANY_STARTS = 1 << 12
-"""Number of matches of the first two bytes of names above which the whole names are searched for."""
+"""Number of matches of the first two bytes of names above which the whole names are searched for instead."""
 _AROUND, _MANY_ESCAPES = 300, 1000
-"""Bytes to decode around an escaped character, and the number of characters above which this is skipped."""
+"""Number of bytes to decode around an escaped character, and number of escaped characters above which no bytes are
+
+decoded.
+"""
 
 
 class Names:
-    """The private names and values of a capture, and the patterns of values that are private by their form.
+    """The private names and values of a capture, together with the patterns of values that have a private format.
 
     Attributes:
-        literals: The names and values, in lower case.
+        literals: The private names and values in lower case.
         examined: Number of possible matches examined so far.
         depth: Length of the longest chain of literals that are prefixes of one another.
     """
@@ -63,7 +66,7 @@ class Names:
     def __init__(
         self, names: Iterable[bytes], values: Iterable[bytes] = (), pseudonyms: Pseudonyms | None = None
     ) -> None:
-        """Create a set of names, matched as words or parts of words, and of values, matched as words."""
+        """Create a matcher. A name matches as a word or a part of a compound word, and a value matches as a word."""
         self._pseudonyms = pseudonyms or Pseudonyms()
         spellings = {spelling for name in names for spelling in _spellings(name)}
         self._values = frozenset(value.lower() for value in values)
@@ -75,11 +78,11 @@ class Names:
         self._pairs[[int.from_bytes(literal[:2], "big") for literal in self.literals]] = True
 
     def rewritten(self, text: bytes, may_hold: int = ANYTHING) -> tuple[bytes, set[str]]:
-        """Overwrite private values in a string or in other bytes.
+        """Overwrite the private values in a string or in other bytes.
 
         Args:
             text: The string or bytes.
-            may_hold: Bits of the patterns that may match, as ``candidates`` returns them.
+            may_hold: Bits of the patterns that may match, from the result of ``candidates``.
 
         Returns:
             The redacted bytes, and the kinds of the overwritten values.
@@ -93,20 +96,20 @@ class Names:
         return _PRINTABLE.sub(lambda match: self._redact_printable(match[0], kinds), redacted), kinds
 
     def overwritten(self, text: bytes) -> bytes:
-        """Return a string with all private values overwritten."""
+        """Return a copy of a string in which all private values are overwritten."""
         return self.rewritten(text)[0]
 
     def candidates(self, data: bytes, most: int | None = None) -> list[Candidate]:
-        """Return the ascending ranges of data that may hold a private value.
+        """Return the ranges of data that may hold a private value, in ascending order.
 
         Every private value in a string within the data overlaps one of the ranges.
 
         Args:
-            data: Any bytes, such as messages or strings.
-            most: Maximum number of possible matches to examine; None for no limit.
+            data: Any bytes, for example messages or strings.
+            most: Maximum number of possible matches to examine, or None for no limit.
 
         Raises:
-            TooManyCandidates: There are more possible matches.
+            TooManyCandidates: There are more possible matches than the maximum.
         """
         starts = self._all_marks.find_starts(data)
         _check_count(len(starts), most)
@@ -124,7 +127,7 @@ class Names:
         return redacted if after == decoded else _encode_escapes(redacted, decoded, after, lengths)
 
     def _redact_unescaped(self, text: bytes, kinds: set[str], *, shortest: int = 0, may_hold: int = ANYTHING) -> bytes:
-        """Overwrite patterns and literals in a string, without decoding escapes."""
+        """Overwrite the matches of patterns, names and values in a string, without decoding escaped characters."""
         low = text.lower()
         for nth, pattern in enumerate(PATTERNS):
             if not may_hold >> nth & 1:
@@ -139,7 +142,7 @@ class Names:
         return redacted
 
     def _redact_literals(self, text: bytes, shortest: int) -> bytes:
-        """Overwrite names and values of a minimum length. In binary data only ASCII letters count as letters."""
+        """Overwrite names and values of a minimum length. Only ASCII letters count as letters in binary data."""
         letters = _TEXT_LETTERS if shortest == 0 else _ASCII_LETTERS
         low, out, after = text.lower(), bytearray(text), 0
         for start in self._literal_starts(low):
@@ -154,7 +157,7 @@ class Names:
         return bytes(out)
 
     def _literal_starts(self, low: bytes) -> list[int]:
-        """Return the ascending offsets in a lower-case string at which names and values may begin."""
+        """Return the ascending offsets in a lower-case string at which a name or value may begin."""
         data = np.frombuffer(low, np.uint8)
         pairs = data[:-1].astype(np.uint16) << 8 | data[1:]
         starts: list[int] = np.flatnonzero(self._pairs[pairs]).tolist()
@@ -174,7 +177,7 @@ class Names:
 
     @functools.cached_property
     def _all_marks(self) -> Marks:
-        """The marks of all patterns and literals, which are searched for together."""
+        """The marks of all patterns, names and values, which are searched for together."""
         owners: defaultdict[bytes, int] = defaultdict(int)
         for nth, pattern in enumerate(PATTERNS):
             for mark in pattern.marks:
@@ -186,7 +189,7 @@ class Names:
         return Marks(owners)
 
     def _mark_candidates(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
-        """Yield the ranges of marks that may belong to a private value."""
+        """Yield the ranges of marks that may be part of a private value."""
         low = data.lower() if starts else b""
         owners = self._all_marks.owners
         for start in starts:
@@ -199,7 +202,7 @@ class Names:
                 yield start, end, held
 
     def _escape_candidates(self, data: bytes, places: list[tuple[int, int]]) -> Iterator[Candidate]:
-        """Yield the ranges of escaped characters whose decoded surroundings may hold a private value."""
+        """Yield the ranges of escaped characters whose surroundings may hold a private value once they are decoded."""
         if len(places) > _MANY_ESCAPES:
             yield from ((start, end, ANYTHING) for start, end in places)
             return
@@ -209,7 +212,7 @@ class Names:
                 yield start, end, ANYTHING
 
     def _may_hold(self, data: bytes) -> bool:
-        """Return whether a few bytes contain a mark or match a probe."""
+        """Return whether a short byte string contains a mark or a match of a probe."""
         low = data.lower()
         marked = any(self._all_marks.matches_at(low, start) for start in range(len(low)))
         return marked or any(probe.search(data) for probe, _ in PROBES)
@@ -227,7 +230,7 @@ def is_text(value: bytes) -> bool:
 
 
 class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
-    """More possible matches than a file of its size may have."""
+    """Data has more possible matches than is allowed for a file of its size."""
 
 
 def _check_count(number: int, most: int | None) -> None:
@@ -240,11 +243,11 @@ def environment_candidates(data: bytes, most: int | None = None, *, homes: bool 
 
     Args:
         data: Any bytes.
-        most: Maximum number of offsets; None for no limit.
-        homes: Whether to include single variables and paths of home folders.
+        most: Maximum number of offsets, or None for no limit.
+        homes: Whether to include the offsets of single variables and of paths of home folders.
 
     Raises:
-        TooManyCandidates: There are more offsets.
+        TooManyCandidates: There are more offsets than the maximum.
     """
     if not homes and not any(name in data for name in environments.NEARLY_ALWAYS):
         return []
@@ -259,7 +262,7 @@ def _environment_marks(*, homes: bool) -> Marks:
 
 
 def _confirm_owners(owners: int, data: bytes, start: int) -> int:
-    """Return the bits of the patterns that may match at an offset where a mark begins."""
+    """Return the bits of the patterns that may match where a mark begins, given all patterns of the mark."""
     for nth, confirm in _CONFIRMED:
         if owners >> nth & 1 and not confirm(data, start):
             owners ^= 1 << nth
@@ -270,14 +273,14 @@ _CONFIRMED = [(nth, pattern.confirm) for nth, pattern in enumerate(PATTERNS) if 
 
 
 def _limit_matches(matches: Iterator[re.Match[bytes]], most: int | None) -> Iterator[re.Match[bytes]]:
-    """Yield matches, and raise an error if there are too many."""
+    """Yield matches, and raise an error if there are more than a maximum number."""
     for number, match in enumerate(matches, 1):
         _check_count(number, most)
         yield match
 
 
 def _probe_candidates(data: bytes, most: int | None) -> Iterator[Candidate]:
-    """Yield the ranges that a probe matches."""
+    """Yield the ranges that match a probe."""
     for probe, owners in PROBES:
         for match in _limit_matches(probe.finditer(data), most):
             start, end = match.span()
@@ -286,7 +289,7 @@ def _probe_candidates(data: bytes, most: int | None) -> Iterator[Candidate]:
 
 
 def _is_separate_word(text: bytes, start: int, end: int, is_name: bool, letters: frozenset[int]) -> bool:  # noqa: FBT001
-    """Return whether a range is a word or a part of a compound word, and not the middle of another word."""
+    """Return whether a range is a word or a part of a compound word, rather than the middle of another word."""
     before, after = text[start - 1 : start] if start else b"", text[end : end + 1]
     if is_name and end - start < PART_OF_WORD:
         return not (_is_word(before, letters) or _is_word(after, letters))
@@ -296,7 +299,7 @@ def _is_separate_word(text: bytes, start: int, end: int, is_name: bool, letters:
 
 _ASCII_LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _TEXT_LETTERS = _ASCII_LETTERS | frozenset(range(0x80, 0x100))
-"""Bytes that count as letters. In UTF-8 every byte beyond ASCII is part of a letter."""
+"""Bytes that count as letters in text. Every byte beyond ASCII is part of a letter in UTF-8."""
 
 
 def _is_word(char: bytes, letters: frozenset[int]) -> bool:
@@ -316,7 +319,7 @@ def _ends_word(last: bytes, after: bytes, next_after: bytes, letters: frozenset[
 
 
 def _spellings(name: bytes) -> Iterator[bytes]:
-    """Yield the byte sequences in which a name may be written, in lower case."""
+    """Yield the byte sequences in which a name may occur, in lower case."""
     yield name.lower()
     if name.isascii():
         return
@@ -328,12 +331,12 @@ def _spellings(name: bytes) -> Iterator[bytes]:
 
 
 def _interleave_zeros(text: bytes) -> bytes:
-    """Return a string as UTF-16, without the zero byte at its beginning or end."""
+    """Return a string encoded in UTF-16, without the zero byte at its beginning or end."""
     return b"\0".join(bytes((c,)) for c in text)
 
 
 def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
-    """Decode escaped characters, and return the number of original bytes of each decoded byte as well."""
+    """Decode escaped characters. Return the decoded bytes and the number of original bytes of each decoded byte."""
     starts, stops = np.array([match.span() for match in _ESCAPE.finditer(text)]).T
     lengths = np.ones(len(text), np.int8)
     for offset in range(1, _LONGEST_ESCAPE):
@@ -345,7 +348,7 @@ def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
 
 
 def _encode_escapes(text: bytes, decoded: bytes, after: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Apply the changes of a decoded string to the original. An escaped character that changed is overwritten."""
+    """Apply the changes of a decoded string to the original string, overwriting each escaped character that changed."""
     before, now = (np.frombuffer(x, np.uint8) for x in (decoded, after))
     changed = np.repeat(before != now, lengths)
     values = np.repeat(np.where(lengths > 1, np.uint8(FILL[0]), now), lengths)

@@ -1,9 +1,10 @@
-"""Patterns of values that are private by their form: addresses, ids, secrets and paths.
+"""Patterns of values with a private format: addresses, ids, secrets and paths.
 
 Matches are overwritten in place, so that no string changes its length. Searching every string for every pattern would
-be slow. So a pattern also has marks, short strings of which every match contains one, or probes, expressions that
-begin with fixed bytes: both are found quickly in megabytes of bytes. Every repetition is bounded, so the time of a
-search is proportional to the number of bytes.
+be slow. Therefore each pattern has marks or probes, which can be found quickly in megabytes of bytes. A mark is a short
+string, and a probe is an expression that begins with a fixed byte. Every match of the pattern contains one of its marks
+or a match of one of its probes. Every repetition in an expression is bounded, so that the time of a search is
+proportional to the number of bytes.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ Overwrite: TypeAlias = "Callable[[re.Match[bytes], Pseudonyms], bytes]"
 
 @dataclass(frozen=True)
 class Pattern:
-    """A form of private values.
+    """A format of private values.
 
     Attributes:
         kind: Kind under which matches are counted.
-        expression: Regular expression of the values.
-        overwrite: Returns the replacement of a match, with the same length.
-        marks: Lower-case strings; every match contains one of them.
-        probes: First byte and remaining expression of each probe; every match contains a match of a probe.
-        confirm: Returns whether a mark at an offset may belong to a match; None if every mark may.
+        expression: Regular expression that matches the values.
+        overwrite: Function that returns the replacement of a match, which has the same length.
+        marks: Lower-case strings. Every match contains at least one of them, or a match of a probe.
+        probes: First byte and remaining expression of each probe. Every match contains a match of a probe, or a mark.
+        confirm: Function that returns whether a mark at an offset may be part of a match. None accepts every mark.
     """
 
     kind: str
@@ -59,18 +60,18 @@ class Pattern:
 
     @functools.cached_property
     def gate(self) -> re.Pattern[bytes]:
-        """An expression that matches every lower-case string with a match."""
+        """An expression that matches every lower-case string that may contain a match of the pattern."""
         return re.compile(b"|".join(map(re.escape, (*self.marks, *(start for start, _ in self.probes)))))
 
     def overwritten(self, text: bytes, low: bytes, pseudonyms: Pseudonyms) -> bytes:
-        """Overwrite every match in a string; its lower-case form serves to exclude most strings quickly."""
+        """Overwrite every match in a string, given its lower-case form, which excludes most strings quickly."""
         if self.gate.search(low) is None:
             return text
         return self.expression.sub(lambda match: self.overwrite(match, pseudonyms), text)
 
 
 def fill(text: bytes) -> bytes:
-    """Return a string of ``x`` of the same length."""
+    """Return a string of the same length that consists of ``x``."""
     return FILL * len(text)
 
 
@@ -172,7 +173,7 @@ _LARGE_OCTET, _LARGE_OCTETS = 100, 2
 
 
 def _fill_ipv4(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Overwrite an IPv4 address, unless it is a version number, which has the same form."""
+    """Overwrite an IPv4 address, unless it looks like a version number, which has the same format."""
     text, before = match[0], match.string[max(0, match.start() - 16) : match.start()]
     if _LOCAL.match(text) or _VERSION_BEFORE.search(before):
         return text
@@ -275,7 +276,7 @@ _BEFORE_LAST = 2
 
 @functools.lru_cache(maxsize=1 << 12)
 def fill_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
-    """Overwrite the folder names of a path that are not common. The file name and the separators are unchanged."""
+    """Overwrite uncommon folder names in a path, leaving the file name and the separators unchanged."""
     parts = re.split(rb"([" + re.escape(separators) + rb"]+)", path)
     last = len(parts) - 1
     before = parts[last - 2].lower() if last >= _BEFORE_LAST else b""
@@ -350,4 +351,4 @@ def _join_probes() -> tuple[tuple[re.Pattern[bytes], int], ...]:
 
 
 PROBES = _join_probes()
-"""The joined probes, each with the bits of its patterns."""
+"""The joined probes, each with the bits of the patterns that it belongs to."""

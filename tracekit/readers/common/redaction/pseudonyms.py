@@ -1,8 +1,8 @@
 """Pseudonyms that replace values which link rows or files.
 
-A pseudonym is a keyed hash of a value in the format of the value, so the same value has the same pseudonym everywhere,
-and programs can still parse the field. Without the key, a value cannot be found by trying candidates.
-Pseudonyms differ in form from real values, so redacting a file again does not change them.
+A pseudonym is a keyed hash of a value in the format of the value. The same value therefore has the same pseudonym
+everywhere, and programs can still parse the field. Without the key, the original value cannot be found by trying
+candidates. Pseudonyms have a recognizable format, so that redacting a file again does not change them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DEVICES = 1 << 13
 
 
 class Pseudonyms:
-    """Pseudonyms derived from one key."""
+    """Pseudonyms that are derived from one key."""
 
     def __init__(self, key: bytes | None = None) -> None:
         """Create pseudonyms from a key, or from a random key that is not stored."""
@@ -38,7 +38,7 @@ class Pseudonyms:
         return _HOST_START + self._hash(b"host", name.lower())[:6].hex().encode()
 
     def uuid(self, text: bytes) -> bytes:
-        """Return the pseudonym of a UUID with hyphens or underscores; the nil UUID is returned unchanged."""
+        """Return the pseudonym of a UUID with hyphens or underscores. The nil UUID is returned unchanged."""
         value = self.uuid_bytes(bytes.fromhex(re.sub(rb"[-_]", b"", text).decode()))
         digits = iter(value.hex())
         pseudonym = "".join(chr(c) if c in b"-_" else next(digits) for c in text).encode()
@@ -54,7 +54,10 @@ class Pseudonyms:
         return bytes(pseudonym)
 
     def bus(self, location: bytes) -> bytes:
-        """Return the pseudonym of a PCI address: its domain is all ``f``, and its function number is unchanged."""
+        """Return the pseudonym of a PCI address.
+
+        All digits of its domain are ``f``, and its function number is unchanged.
+        """
         parts = _BUS.fullmatch(location)
         if parts is None or not parts[1].strip(b"fF"):
             return location
@@ -62,7 +65,7 @@ class Pseudonyms:
         return b"%b:%02x:%02x.%b" % (b"f" * len(parts[1]), number >> 5, number & 31, parts[4])
 
     def _device(self, location: bytes) -> int:
-        """Return the number of a PCI device, which is unique within a capture."""
+        """Return the number that replaces a PCI device, which is unique within a capture."""
         if location not in self._devices:
             number = int.from_bytes(self._hash(b"bus", location)[:2], "big") % _DEVICES
             used = set(self._devices.values())

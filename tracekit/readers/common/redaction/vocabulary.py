@@ -1,4 +1,4 @@
-"""Words that identify nobody: common account and machine names, technical terms, and system folders."""
+"""Words that identify nobody: common account and machine names, technical terms, and names of system folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ACCOUNTS = (
     b"internal compute.internal cluster.local svc.cluster.local lan intranet example"
 )
 COMMON = frozenset(_ACCOUNTS.split())
-"""Names of so many accounts and machines that they identify nobody. They are never redacted."""
+"""Names that are so frequent among accounts and machines that they identify nobody. They are never redacted."""
 
 _PROGRAMS = (
     b"abs acc acos act adam add addr adj algo align all alloc alpha amax amin amp and any api app apply arg args "
@@ -66,7 +66,10 @@ _PROGRAMS = (
     b"weights while width window with worker wrap wrapper write writer xla zero zeros zip"
 )
 TECHNICAL = frozenset(_PROGRAMS.split())
-"""Words in the names of kernels, ranges and programs. They are redacted only in home folders and addresses."""
+"""Words that occur in the names of kernels, ranges and programs.
+
+They are redacted only in home folders and addresses.
+"""
 
 _FOLDERS = (
     b"home root users usr opt lib lib32 lib64 libexec bin sbin local share etc var tmp proc sys dev run mnt media srv "

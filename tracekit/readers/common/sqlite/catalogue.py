@@ -1,7 +1,7 @@
-"""Reading of the schema of a SQLite file before SQLite opens it.
+"""Read the schema of a SQLite file before SQLite opens the file.
 
-At its first statement SQLite parses the whole schema and the table of statistics, however long that takes. So the
-schema table is checked and read here first, and a schema larger than any profiler writes is an error.
+At its first statement SQLite parses the whole schema and the table of statistics, however long that takes. Therefore
+the schema table is checked and read here first. A schema larger than any profiler writes is an error.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     Value = int | float | bytes | None
 
 MAX_BYTES, MAX_STATEMENT_BYTES, MAX_ENTRIES = 1 << 18, 1 << 14, 10_000
-"""Limits for the schema. The largest schema of a real file has 46 kB in 111 entries of at most 4.4 kB. SQLite compares
-each UNIQUE constraint of a statement with all before it."""
+"""Limits for the size, statement size and number of entries of a schema. The largest schema of a real file has 46 kB in
+
+111 entries of at most 4.4 kB. SQLite compares each UNIQUE constraint of a statement with all earlier constraints.
+"""
 
 MAX_STATISTICS_BYTES = 1 << 20
 
@@ -42,8 +44,8 @@ class Entry(NamedTuple):
     Attributes:
         kind: ``table``, ``index``, ``view`` or ``trigger``.
         name: Name of the object.
-        root: Number of its root page; 0 if it has no pages.
-        sql: The statement that creates it.
+        root: Number of the root page of the object, or 0 if the object has no pages.
+        sql: The statement that creates the object.
     """
 
     kind: str
@@ -53,7 +55,7 @@ class Entry(NamedTuple):
 
     @property
     def is_table(self) -> bool:
-        """Whether this is an ordinary table, which stores rows itself."""
+        """Whether the object is an ordinary table, which stores its own rows."""
         return (
             self.kind == "table"
             and self.root > 0
@@ -62,19 +64,19 @@ class Entry(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The schema of a file, and the pages that store it."""
+    """The schema of a SQLite file, and the pages that store it."""
 
     entries: list[Entry]
     tree: trees.Tree
     overflow_pages: Ints
 
     def tables(self) -> dict[str, Entry]:
-        """Return the ordinary tables by name."""
+        """Return the entries of the ordinary tables by name."""
         return {e.name: e for e in self.entries if e.is_table}
 
 
 def table_names(path: Path) -> frozenset[str] | None:
-    """Return the names of the ordinary tables of a SQLite file; None if the file is damaged.
+    """Return the names of the ordinary tables of a SQLite file, or None if the file is damaged.
 
     Raises:
         TracekitError: The file cannot be read.
@@ -86,7 +88,7 @@ def table_names(path: Path) -> frozenset[str] | None:
 
 
 def read_schema(file: PageFile) -> Schema:
-    """Read the schema of a file.
+    """Read and check the schema of a SQLite file.
 
     Raises:
         Damage: The schema is damaged, or larger than that of any profiler.
@@ -112,7 +114,7 @@ def read_schema(file: PageFile) -> Schema:
 
 
 def _assemble_record(file: PageFile, local: bytes, size: int, on_leaf: int) -> tuple[bytes, list[int]]:
-    """Join a record from its leaf page and its overflow pages, and return the numbers of the overflow pages as well."""
+    """Join a record from its leaf page and its overflow pages. Return its bytes and the overflow page numbers."""
     parts, pages = [local[:on_leaf]], []
     page, left = int.from_bytes(local[on_leaf : on_leaf + _NEXT_PAGE_BYTES], "big"), size - on_leaf
     while left:
@@ -136,7 +138,7 @@ def _schema_entry(record: bytes, encoding: str) -> Entry:
 
 
 def _record_values(record: bytes) -> Iterator[Value]:
-    """Yield the first five values of a record, with strings as bytes."""
+    """Yield the first five values of a record. Strings are yielded as bytes."""
     end, at = _varint(record, 0)
     place = end
     for _ in range(_COLUMNS):

@@ -1,4 +1,4 @@
-"""Read-only SQLite connections to an untrusted file, with limits on the work and size of queries."""
+"""Open read-only SQLite connections to an untrusted file, and limit the steps and size of queries."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 STEPS = 50_000_000
 STEPS_PER_BYTE = 8
-"""Limit for the virtual machine steps of a query: a fixed number plus a multiple of the file size."""
+"""Limit for the virtual machine steps of a query: a fixed number, and additional steps per byte of the file."""
 
 MAX_COLUMNS = 500
-"""The widest table of a real file has 41 columns."""
+"""Maximum number of columns of a table. The widest table of a real file has 41 columns."""
 
 _STEPS_AT_A_TIME = 100_000
 _SETTINGS = ("trusted_schema = OFF", "query_only = ON")
@@ -32,7 +32,7 @@ _RETURNED = (pa.int64(), pa.float64(), pa.string(), pa.binary())
 
 
 class Connections:
-    """A thread-safe pool of connections to one file, which are opened on demand."""
+    """A thread-safe pool of connections to one file. Connections are opened on demand."""
 
     def __init__(self, path: Path, size: int) -> None:
         """Create an empty pool.
@@ -50,11 +50,11 @@ class Connections:
         self.idle: list[Any] = []
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a small query and return its rows as Python objects, with invalid UTF-8 replaced.
+        """Run a small query. Return its rows as Python objects, with invalid UTF-8 replaced.
 
         Raises:
-            Damage: The query exceeds its limit of steps.
-            sqlite3.Error: SQLite fails.
+            Damage: The query exceeds the limit of steps.
+            sqlite3.Error: SQLite reports an error.
         """
         with self._lock:
             if self._small is None:
@@ -71,15 +71,15 @@ class Connections:
         """Run a query and yield its rows as Arrow record batches.
 
         Args:
-            sql: The query. The pages that it reads have to be checked before.
-            parameters: Parameters of the query.
+            sql: The query. The caller must have checked the pages that it reads.
+            parameters: Values of the parameters of the query.
             rows: Expected number of rows, for which memory is reserved.
 
         Yields:
-            Record batches with strings as bytes: one batch if the query returns the expected number of rows.
+            Record batches with strings as bytes. There is one batch if the query returns the expected number of rows.
 
         Raises:
-            Damage: SQLite fails, or its driver returns invalid arrays.
+            Damage: SQLite reports an error, or its driver returns invalid arrays.
         """
         from adbc_driver_manager import Error
 
@@ -93,7 +93,7 @@ class Connections:
             raise Damage(first_line(e)) from e
 
     def close(self) -> None:
-        """Close all connections. A later query opens a new one."""
+        """Close all connections. A later query opens a new connection."""
         with self._lock:
             small, self._small = self._small, None
             if small is not None:
@@ -114,13 +114,13 @@ class Connections:
         return connection
 
     def _count_steps(self) -> int:
-        """Count steps and return 1, which ends the query, when its limit is reached."""
+        """Count the steps of a query. Return 1, which ends the query, when the limit is reached."""
         self._steps_left -= _STEPS_AT_A_TIME
         return int(self._steps_left <= 0)
 
     @contextlib.contextmanager
     def _borrow(self) -> Iterator[Any]:
-        """Return a context manager that provides a connection for one thread."""
+        """Return a context manager that provides a connection for use in one thread."""
         closings = self._closings
         try:
             connection = self.idle.pop()
@@ -145,10 +145,10 @@ class Connections:
 
 
 def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Check the arrays of a batch that the driver returned, and return the batch with strings as bytes.
+    """Validate the arrays of a batch that the driver returned. Return the batch with strings as bytes.
 
     Raises:
-        Damage: An array is invalid or of a type that SQLite does not have.
+        Damage: An array is invalid, or has a type that SQLite does not have.
     """
     foreign = [a.type for a in batch.columns if a.type not in _RETURNED]
     if foreign:
@@ -160,7 +160,7 @@ def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _strings_as_binary(array: pa.Array) -> pa.Array:
-    """Reinterpret an array of strings as bytes, whose encoding is not checked."""
+    """Reinterpret an array of strings as an array of bytes, without checking the encoding."""
     if array.type != pa.string():
         return array
     return pa.Array.from_buffers(pa.binary(), len(array), array.buffers(), array.null_count, array.offset)

@@ -1,8 +1,8 @@
-"""Reading of tables of an untrusted SQLite file into Arrow.
+"""Read tables of an untrusted SQLite file into Arrow.
 
-The file is opened read-only and immutable, so that neither it nor its folder changes. Tables are read in runs of leaf
-pages, in several threads. Integers of large tables are decoded from the pages; everything else is read by ADBC's
-SQLite driver, which has to return as many rows as the check of the pages counted.
+The file is opened read-only and immutable, so that neither the file nor its folder changes. Tables are read as runs of
+leaf pages in several threads. Integers of large tables are decoded from the pages, and ADBC's SQLite driver reads
+everything else. The driver must return as many rows as were counted when the pages were checked.
 """
 
 from __future__ import annotations
@@ -41,25 +41,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROWID = "rowid"
-"""Column name of the row number."""
+"""Name by which callers request the column of row numbers."""
 
 LARGE_RUNS = 1
-"""Integers are decoded from the pages in tables with more runs than this."""
+"""Tables with more runs than this count as large. Their integers are decoded from the pages."""
 
 _EXPECTED = {"integer": "'integer', 'null'", "number": "'integer', 'real', 'null'"}
 
 
 class Condition(Protocol):
-    """A filter for rows in which a column has one of some values or, without values, is not null."""
+    """A filter that keeps the rows in which a column has one of several values.
+
+    Without values, it keeps non-null rows.
+    """
 
     @property
     def column(self) -> str:
-        """The name of the column."""
+        """The name of the filtered column."""
         ...
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The values."""
+        """The values to keep. If it is empty, all values that are not null are kept."""
         ...
 
 
@@ -71,17 +74,17 @@ class Database:
         hint: Hint for errors about a damaged file.
         size: Size of the file in bytes.
         columns: Names of the columns of each ordinary table.
-        kept_apart: Names of string columns that stay chunked, so that their size is not limited.
+        kept_apart: Names of string columns that stay chunked, so that their total size is not limited.
     """
 
     kept_apart: frozenset[str] = frozenset()
 
     def __init__(self, source: Source, hint: str = EXPORT_AGAIN) -> None:
-        """Open a file and read its schema.
+        """Open a SQLite file and read its schema.
 
         Raises:
-            CorruptTraceError: The file is not SQLite, truncated or damaged.
-            TracekitError: The file cannot be read, or changes meanwhile.
+            CorruptTraceError: The file is not a SQLite file, or it is truncated or damaged.
+            TracekitError: The file cannot be read, or it changes while it is being opened.
         """
         self.path = source.path
         self.hint = hint
@@ -104,7 +107,7 @@ class Database:
         self.columns: Mapping[str, tuple[str, ...]] = {t: tuple(c.name for c in cs) for t, cs in self._infos.items()}
 
     def count(self, table: str, where: Condition | None = None) -> int:
-        """Return the number of rows of a table that meet a condition; 0 if the table is missing.
+        """Return the number of rows of a table that match a filter. The result is 0 if the table is missing.
 
         Raises:
             CorruptTraceError: The table is damaged.
@@ -112,7 +115,7 @@ class Database:
         return self.counts([(table, where)])[0]
 
     def counts(self, requests: Sequence[tuple[str, Condition | None]]) -> list[int]:
-        """Return, for each table and condition, the number of rows that meet it; 0 for missing tables.
+        """Return the number of rows that match the filter of each request. The number is 0 if the table is missing.
 
         Raises:
             CorruptTraceError: A table is damaged.
@@ -124,7 +127,7 @@ class Database:
         return list(totals.values())
 
     def rowid(self, table: str, index: int, where: Condition | None = None) -> int | None:
-        """Return the rowid of the n-th row that meets a condition, from 0; None if there are fewer rows."""
+        """Return the rowid of the row at an index among the rows that match a filter, or None if there are too few."""
         for batch in self.slices(table, [ROWID], where, lambda batch: batch):
             if index < batch.num_rows:
                 return int(batch.column(0)[index].as_py())
@@ -132,7 +135,10 @@ class Database:
         return None
 
     def first_row(self, table: str, columns: Sequence[str]) -> dict[str, Any]:
-        """Return columns of the first row of a table as Python objects; an empty dictionary if it has no rows."""
+        """Return columns of the first row of a table as Python objects.
+
+        The mapping is empty if the table has no rows.
+        """
         with self._checked_reading(table):
             opened = self._table(table)
             opened.check_columns(columns)
@@ -144,18 +150,18 @@ class Database:
     def read_columns(
         self, table: str, types: Mapping[str, pa.DataType], where: Condition | None = None
     ) -> tuple[dict[str, pa.ChunkedArray], Counter[str]]:
-        """Read columns of a table in one pass.
+        """Read columns of a table in one pass over its pages.
 
         Args:
             table: Name of the table.
-            types: Arrow type of each column: integer, double or string.
-            where: Condition for the rows.
+            types: Arrow type to read each column as: integer, double or string.
+            where: Filter applied to the rows.
 
         Returns:
             The columns, and per column the number of strings with invalid UTF-8, which were repaired.
 
         Raises:
-            CorruptTraceError: The table is damaged, or holds values of another type.
+            CorruptTraceError: The table is damaged, or a value does not have the requested type.
         """
         row_limit = self.max_rows(table)
         builders = {c: column_builder(t, row_limit) for c, t in types.items()}
@@ -176,19 +182,19 @@ class Database:
         return read, repaired
 
     def as_text(self, column: str, data: pa.Array) -> pa.Array:  # noqa: ARG002 - for others to override
-        """Return a column of bytes as strings; subclasses override it for other encodings."""
+        """Return a column of bytes unchanged. Subclasses override this method to convert bytes to strings."""
         return data
 
     def slices(
         self, table: str, columns: Sequence[str], where: Condition | None, work: Callable[[pa.RecordBatch], T]
     ) -> Iterator[T]:
-        """Read rows of a table in several threads and yield results in rowid order.
+        """Read rows of a table in several threads, and yield one result per record batch in rowid order.
 
         Args:
             table: Name of the table.
-            columns: Names of its columns; ``rowid`` is the row number.
-            where: Condition for the rows.
-            work: Function of a record batch, called in the thread that read it.
+            columns: Names of the columns to read. ``rowid`` is the row number.
+            where: Filter applied to the rows.
+            work: Function that converts a record batch to a result. It is called in the thread that read the batch.
 
         Yields:
             The result of ``work`` for each record batch.
@@ -218,12 +224,12 @@ class Database:
             return self._table(table).max_rows()
 
     def wrong_type(self, table: str, column: str, expected: str) -> CorruptTraceError:
-        """Return the error for a column with values of another type than expected, which SQLite allows.
+        """Return the error for a column with values of an unexpected type. SQLite does not enforce column types.
 
         Args:
             table: Name of the table.
             column: Name of the column.
-            expected: ``integer`` or ``number``.
+            expected: The expected type, ``integer`` or ``number``.
         """
         with self._checked_reading(table):
             opened, name, kinds = self._table(table), quote_identifier(column), _EXPECTED[expected]
@@ -265,7 +271,7 @@ class Database:
 
     @contextlib.contextmanager
     def _checked_reading(self, table: str | None = None) -> Iterator[None]:
-        """Return a context manager that converts damage to an error and checks that the file did not change."""
+        """Return a context manager that converts errors to public errors and checks that the file is unchanged."""
         self._file.check()
         try:
             yield
@@ -291,7 +297,7 @@ class Database:
         return entries
 
     def _column_infos(self) -> dict[str, list[ColumnInfo]]:
-        """Return the columns of the ordinary tables, as SQLite parses their statements."""
+        """Return the columns of each ordinary table, as SQLite parses them from the schema."""
         sql = """SELECT m.name, c.cid, c.name, c.type, c."notnull", c.dflt_value, c.pk, c.hidden
                  FROM sqlite_schema m, pragma_table_xinfo(m.name) c
                  WHERE m.type = 'table' AND m.rootpage > 0 AND m.sql NOT LIKE 'create virtual%'
@@ -303,7 +309,7 @@ class Database:
         return infos
 
     def _table(self, name: str) -> SqliteTable:
-        """Return a table. Its inner pages are checked once, and damage is raised at each call."""
+        """Return a table, whose inner pages are checked once. If they are damaged, every call raises the error."""
         with self._lock:
             if name not in self._tables:
                 try:
@@ -316,7 +322,7 @@ class Database:
         return table
 
     def _count(self, table: str, conditions: Sequence[Condition | None]) -> list[int]:
-        """Return the number of rows of a table that meet each of several conditions."""
+        """Return the number of rows of a table that match each of several filters."""
         with self._checked_reading(table):
             opened = self._table(table)
             opened.check_columns([w.column for w in conditions if w is not None])
@@ -324,7 +330,7 @@ class Database:
             return [sum(runs) for runs in zip(*map_in_order(count, range(len(opened.runs))), strict=True)]
 
     def _count_matching(self, table: SqliteTable, nth: int, conditions: Sequence[Condition | None]) -> list[int]:
-        """Return the number of rows of a run that meet each of several conditions."""
+        """Return the number of rows of a run that match each of several filters."""
         unknown = [w for w in conditions if w is not None and table.matches(nth, _key(w)) is None]
         columns = list(dict.fromkeys(w.column for w in unknown))
         values = self._columns_of(table, nth, columns) if unknown else None
@@ -338,14 +344,14 @@ class Database:
         return [all_rows if w is None else table.matches(nth, _key(w)) or 0 for w in conditions]
 
     def _count_run(self, table: SqliteTable, nth: int, where: Condition) -> int:
-        """Count the rows of a run that meet a condition, by SQLite."""
+        """Count the rows of a run that match a filter, with a query that SQLite runs."""
         table.summary(nth)
         run, (condition, values) = table.runs[nth], _condition(where)
         source = f"{quote_identifier(table.name)} NOT INDEXED WHERE {table.rowid} BETWEEN {run.low} AND {run.high}"
         return int(self._connections.query(f"SELECT count(*) FROM {source} AND {condition}", values)[0][0])  # noqa: S608
 
     def _columns_of(self, table: SqliteTable, nth: int, columns: Sequence[str]) -> list[pa.Array] | None:
-        """Decode columns from the pages of a run; None if only SQLite can read them."""
+        """Decode columns from the pages of a run. The result is None if only SQLite can read them."""
         numbers = [records.ROWID if c == ROWID else table.decodable.get(c) for c in columns]
         if None in numbers:
             return None
@@ -355,7 +361,7 @@ class Database:
     def _read(
         self, table: SqliteTable, nth: int, columns: Sequence[str], where: Condition | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the record batches of a run, decoded from its pages or read by SQLite."""
+        """Yield the record batches of a run, which are decoded from its pages or read by SQLite."""
         needed = list(columns) if where is None else [*columns, where.column]
         arrays = self._columns_of(table, nth, needed) if len(table.runs) > LARGE_RUNS else None
         if arrays is None:
@@ -370,7 +376,7 @@ class Database:
     def _fetch(
         self, table: SqliteTable, nth: int, columns: Sequence[str], where: Condition | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches of a run, read by SQLite, and check the number of rows against the pages."""
+        """Yield the record batches of a run that SQLite reads, and check that their row count matches the pages."""
         (expected,), rows = self._count_matching(table, nth, [where]), 0
         if not expected:
             yield pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64()) for _ in columns], list(columns))
@@ -391,7 +397,7 @@ class Database:
 
 
 def _condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
-    """Return a condition in SQL and its parameters."""
+    """Return a filter as an SQL expression with parameters, and the values of the parameters."""
     if where is None:
         return "TRUE", ()
     if not where.values:
@@ -400,7 +406,7 @@ def _condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
 
 
 def _mask(values: pa.Array, where: Condition) -> pa.Array:
-    """Return whether each value [n] meets a condition."""
+    """Return whether each value [n] matches a filter."""
     return pc.is_in(values, pa.array(where.values, pa.int64())) if where.values else values.is_valid()
 
 

@@ -1,6 +1,7 @@
-"""Reading of SQLite pages, many at a time, and decoding of numbers in them with numpy.
+"""Read SQLite pages, many at a time, and decode the numbers in them with numpy.
 
-Pages are read and not memory-mapped, so that truncating the file while it is open causes an error and not a crash.
+Pages are read rather than memory-mapped, so that truncating the file while it is open causes an error instead of a
+crash.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
     Ints: TypeAlias = npt.NDArray[np.int64]
 
 RUN_BYTES = 1 << 21
-"""Bytes of pages to read and decode at a time."""
+"""Number of bytes of pages to read and decode at a time."""
 
 PAD = 64
-"""Zeros after the last page of a block, so that a few bytes can be read at any position."""
+"""Number of zero bytes after the last page of a block, so that a few bytes can be read at any position."""
 
 LOCK_BYTE = 1 << 30
-"""Offset in a file whose page SQLite never uses."""
+"""Offset in a file. SQLite never uses the page that contains this offset."""
 
 COPY_HINT = "copy it again from where it was written"
 _MORE = 0x80
@@ -41,24 +42,24 @@ _KEPT_BYTES = (1 << 25) - (1 << 16)
 
 
 class OutsideError(Exception):
-    """A position lies outside the pages that were read."""
+    """A position is outside the pages that were read."""
 
 
 class PageFile:
-    """The pages of one SQLite file. It is thread-safe because no file stays open between reads.
+    """The pages of one SQLite file. The class is thread-safe, because no file stays open between reads.
 
     Attributes:
         path: Absolute path of the file.
-        state: State of the file when it was opened. Reading it in another state is an error.
-        head: The bytes of its header.
-        header: The parsed header.
-        page_size: Bytes per page.
-        usable: Bytes per page that SQLite uses.
+        state: State of the file when it was opened. Reading the file in another state is an error.
+        head: The bytes of the file header.
+        header: The parsed file header.
+        page_size: Size of a page in bytes.
+        usable: Number of bytes per page that SQLite uses.
         count: Number of pages.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read and check the header of a file.
+        """Read and check the header of a SQLite file.
 
         Raises:
             Damage: The header is invalid.
@@ -86,7 +87,7 @@ class PageFile:
         self.state.check(self.path)
 
     def read(self, numbers: Ints) -> PageBlock:
-        """Read pages by number, consecutive pages in one call.
+        """Read pages by number. Consecutive pages are read in one call.
 
         Raises:
             Damage: The file ends before one of the pages.
@@ -111,16 +112,16 @@ class PageFile:
 
 
 class PageBlock:
-    """Consecutive pages in memory, followed by zeros. Positions are offsets from the first page.
+    """Pages in memory, followed by zeros. A position is an offset from the start of the first page.
 
     Reading at a position outside the block returns an arbitrary byte of it, so results have to be checked.
 
     Attributes:
-        numbers: Page numbers [n].
-        pages: Their bytes [n, page size].
-        kinds: Kind of each page [n].
+        numbers: Number of each page [n].
+        pages: Bytes of the pages [n, page size].
+        kinds: Type byte of each page [n].
         counts: Number of cells of each page [n].
-        starts: Position of each page [n].
+        starts: Position of the start of each page [n].
     """
 
     def __init__(self, data: Bytes, numbers: Ints, page_size: int) -> None:
@@ -137,7 +138,7 @@ class PageBlock:
         return self.data.take(at, mode="clip")
 
     def varints(self, at: Ints) -> tuple[Ints, Ints]:
-        """Decode the varint at each position [n] into values [n] and end positions [n]."""
+        """Decode the varint at each position [n]. Return the values [n] and the positions after the varints [n]."""
         byte = self.bytes(at)
         more = byte >= _MORE
         value = (byte & 0x7F).astype(np.int64)
@@ -161,7 +162,7 @@ class PageBlock:
         return np.ascontiguousarray(self.rows(at, 8)[:, :4]).view(">u4")[:, 0].astype(np.int64)
 
     def rows(self, at: Ints, width: int) -> Bytes:
-        """Return the bytes [n, width] from each position [n]; the width is at most 64.
+        """Return the ``width`` bytes that follow each position, as an array [n, width]. The width is at most 64.
 
         Raises:
             OutsideError: A position is outside the pages.
@@ -173,7 +174,7 @@ class PageBlock:
 
 
 def _fill(f: io.FileIO, view: memoryview) -> bool:
-    """Read until a buffer is full, and return whether the file was long enough."""
+    """Read bytes until a buffer is full. Return whether the file had enough bytes."""
     while len(view):
         n = f.readinto(view)
         if not n:
@@ -183,9 +184,10 @@ def _fill(f: io.FileIO, view: memoryview) -> bool:
 
 
 def _raise_free_threshold() -> None:
-    """Make the C library reuse freed memory: returning each block to the system would double the time.
+    """Make the C library reuse freed memory, because returning each block to the system would double the time.
 
-    Its threshold follows the size of the largest freed block, up to 32 MiB, so one large block is freed here.
+    The threshold for returning memory follows the size of the largest freed block, up to 32 MiB. Therefore one large
+    block is freed here.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 

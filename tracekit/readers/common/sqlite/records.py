@@ -1,8 +1,8 @@
-"""Decoding of integer columns from SQLite records, for many rows at once with numpy.
+"""Decode integer columns from SQLite records, for many rows at once with numpy.
 
-A record is a header of one serial type per column (type and length of the value), followed by the values. In other
-cases (a string where an integer is expected, a short record, a value on an overflow page, invalid lengths) nothing is
-decoded, and SQLite reads the same rows instead.
+A record is a header with one serial type per column (the type and length of the value), followed by the values. If a
+record is unusual, nothing is decoded, and SQLite reads the same rows instead. A record is unusual if it has a string
+where an integer is expected, too few columns, a value on an overflow page, or invalid lengths.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     """Values, and whether each is not null; None if no value is null. A null has the value 0."""
 
 ROWID = -1
-"""Column number of an alias of the rowid."""
+"""Column number that stands for an alias of the rowid."""
 
 _MORE = 0x80
 _FIRST_BLOB = 12
@@ -35,11 +35,11 @@ _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((t - 12) // 2 for t in 
 _SHIFTS = np.where(_SIZES % 8 == 0, 0, 64 - 8 * _SIZES)
 _MASKS = np.where(_SIZES > 0, -1, 0)
 _READ = {1: ("i1", 0), 2: (">i2", 0), 3: (">i4", 8), 4: (">i4", 0), 5: (">i8", 16), 6: (">i8", 0)}
-"""For each serial type, the numpy type to read and the number of bits to shift away."""
+"""The numpy type to read for each serial type, and the number of bits to shift away."""
 
 
 class ColumnInfo(NamedTuple):
-    """A column as ``pragma_table_xinfo`` describes it."""
+    """A column as described by ``pragma_table_xinfo``."""
 
     cid: int
     name: str
@@ -51,15 +51,15 @@ class ColumnInfo(NamedTuple):
 
 
 class NotPlainError(Exception):
-    """Records that only SQLite itself can read."""
+    """Some records can be read only by SQLite itself."""
 
 
 def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
-    """Return the columns of a table that can be decoded from its pages.
+    """Return the columns of a table that can be decoded from the pages of the table.
 
     Args:
         sql: The statement that creates the table, from ``sqlite_schema``.
-        columns: Columns of the table.
+        columns: All columns of the table.
 
     Returns:
         The column numbers by name, with :data:`ROWID` for an alias of the rowid; nothing for a table without rowids or
@@ -77,12 +77,12 @@ def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]
 
 
 def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> list[DecodedColumn] | None:
-    """Decode the integers of some columns.
+    """Decode the integers of some columns from leaf pages.
 
     Args:
-        block: Leaf pages.
+        block: The leaf pages.
         cells: The rows on the pages.
-        columns: Column numbers from 0; :data:`ROWID` for the rowid.
+        columns: Column numbers, counted from 0. :data:`ROWID` stands for the rowid.
 
     Returns:
         For each column, values [n] and their validity [n]; None if only SQLite can read these rows.
@@ -97,7 +97,7 @@ def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> l
 
 
 class _Cursor:
-    """A position in each of n records: an array of positions plus an offset that all rows share."""
+    """A position in each of n records, stored as an array of positions plus an offset that all records share."""
 
     def __init__(self, block: PageBlock, at: Ints) -> None:
         self.block = block
@@ -106,11 +106,11 @@ class _Cursor:
         self._window: tuple[int, Bytes] | None = None
 
     def position(self) -> Ints:
-        """Return the position in each row [n]."""
+        """Return the current position in each record [n]."""
         return self.at + self.offset if self.offset else self.at
 
     def window(self, size: int) -> tuple[Bytes, int, bool]:
-        """Return a window of bytes [n, width], the index in it of the next ``size`` bytes, and whether it is new."""
+        """Return a window of bytes [n, width], the index of the next ``size`` bytes in it, and whether it is new."""
         if self._window is not None:
             index = self.offset - self._window[0]
             if index + size <= self._window[1].shape[1]:
@@ -119,19 +119,19 @@ class _Cursor:
         return self._window[1], 0, True
 
     def skip(self, size: int | Ints) -> None:
-        """Advance by one size for all rows, or by a size for each row [n]."""
+        """Advance by one size for all records, or by a separate size for each record [n]."""
         if isinstance(size, int):
             self.offset += size
         else:
             self.move(self.at + size, self.offset)
 
     def move(self, at: Ints, offset: int) -> None:
-        """Move to other positions."""
+        """Move to new positions."""
         self.at, self.offset, self._window = at, offset, None
 
 
 class _Record:
-    """A decoder of the records of a block, column by column."""
+    """A decoder that reads the records of a block column by column."""
 
     def __init__(self, block: PageBlock, header: Ints, content: Ints, end: Ints) -> None:
         self._header = _Cursor(block, header)
@@ -142,7 +142,7 @@ class _Record:
 
     @classmethod
     def of(cls, block: PageBlock, cells: Cells, last: int) -> _Record:
-        """Create a decoder, after checking that each header has a type for the last column to decode."""
+        """Create a decoder, after checking that each header is long enough to have the last column to decode."""
         length, at = block.varints(cells.starts)
         if _is_out_of_range(length, last + 2):
             raise NotPlainError
@@ -164,7 +164,10 @@ class _Record:
         return decoded
 
     def _next_types(self) -> int | Ints | Bytes:
-        """Read the serial types of the next column: one number if all rows have the same, otherwise [n]."""
+        """Read the serial types of the next column.
+
+        The result is one number if all rows have the same type, otherwise [n].
+        """
         rows, index, fresh = self._header.window(1)
         if fresh:
             self._bits = _combine_rows(rows, np.bitwise_and), _combine_rows(rows, np.bitwise_or)
@@ -192,7 +195,7 @@ class _Record:
         return values, None
 
     def _decode_mixed(self, types: Ints | Bytes) -> DecodedColumn:
-        """Decode a column whose rows have several serial types [n]."""
+        """Decode a column whose rows have different serial types [n]."""
         low, high = int(types.min()), int(types.max())
         if high > _HIGHEST_INTEGER or (low <= _REAL <= high and (types == _REAL).any()):
             raise NotPlainError
@@ -209,7 +212,7 @@ class _Record:
 
 
 def _value_sizes(types: int | Ints | Bytes) -> int | Ints:
-    """Return the size in bytes of values of one or several serial types."""
+    """Return the size in bytes of the values of one or several serial types."""
     if isinstance(types, int):
         return int(_SIZES[types])
     if types.dtype == np.uint8:
@@ -218,7 +221,7 @@ def _value_sizes(types: int | Ints | Bytes) -> int | Ints:
 
 
 def _combine_rows(rows: Bytes, operation: np.ufunc) -> Bytes:
-    """Combine all rows [n, width] with a bitwise operation into one row [width], halving the rows in each step."""
+    """Combine all rows [n, width] into one row [width] with a bitwise operation, halving the rows in each step."""
     words = rows.view(np.uint64)
     while len(words) > 1:
         half = (len(words) + 1) // 2  # of an odd number, the middle row goes into both halves
@@ -232,7 +235,7 @@ def _is_out_of_range(values: Ints, low: int) -> bool:
 
 
 def _has_real_affinity(kind: str) -> bool:
-    """Return whether a declared type has real affinity by SQLite's rules."""
+    """Return whether a declared type has real affinity by the rules of SQLite."""
     if re.search("INT|CHAR|CLOB|TEXT|BLOB", kind, re.IGNORECASE):
         return False
     return re.search("REAL|FLOA|DOUB", kind, re.IGNORECASE) is not None

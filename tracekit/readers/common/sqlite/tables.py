@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from tracekit.readers.common.sqlite.trees import Cells, Run, RunSummary
 
 MAX_DEFAULT = 32
-"""Maximum length of a default value, which all rows have that were written before its column was added."""
+"""Maximum length of a default value. All rows that were written before a column was added have its default value."""
 
 _LEAST_ROW_BYTES = 6
 
 
 class Owners:
-    """The pages of a file that are in use. No page may be used twice."""
+    """A register of the pages of a file that are in use. No page may be used twice."""
 
     def __init__(self, file: PageFile) -> None:
         self._used = np.zeros(file.count + 1, np.bool_)
@@ -49,17 +49,17 @@ class Owners:
 
 
 class SqliteTable:
-    """A table. Its inner pages are checked when it is created, its leaf pages when they are read.
+    """A table whose inner pages are checked when it is created, and whose leaf pages are checked when they are read.
 
     Attributes:
         name: Name of the table.
-        columns: Columns by name.
-        runs: Ranges of leaf pages, in rowid order.
-        decodable: Column numbers, by name, of the columns that can be decoded from the pages.
+        columns: Columns of the table by name.
+        runs: Runs of leaf pages, in rowid order.
+        decodable: Column number of each column that can be decoded from the pages, by name.
     """
 
     def __init__(self, file: PageFile, owners: Owners, entry: Entry, columns: Sequence[ColumnInfo]) -> None:
-        """Check the inner pages.
+        """Check the inner pages of a table.
 
         Raises:
             Damage: The pages are not a tree, or one of them belongs to another table.
@@ -79,10 +79,10 @@ class SqliteTable:
 
     @property
     def rowid(self) -> str:
-        """The name of the rowid in SQL.
+        """The name by which SQL refers to the rowid of the table.
 
         Raises:
-            Damage: Columns use all of its names.
+            Damage: The table has columns with all names of the rowid.
         """
         column_names = {c.lower() for c in self.columns}
         name = next((n for n in ("rowid", "_rowid_", "oid") if n not in column_names), None)
@@ -109,7 +109,7 @@ class SqliteTable:
                 )
 
     def summary(self, nth: int) -> RunSummary:
-        """Return the summary of a run of pages, after checking the pages.
+        """Return the totals of a run of pages, after checking the pages.
 
         Raises:
             Damage: A page is damaged.
@@ -120,7 +120,7 @@ class SqliteTable:
         return summary
 
     def decode(self, nth: int, columns: Sequence[int]) -> list[DecodedColumn] | None:
-        """Check a run of pages and decode columns by number; None if only SQLite can read them.
+        """Check a run of pages and decode columns by number. The result is None if only SQLite can read them.
 
         Raises:
             Damage: A page is damaged.
@@ -129,10 +129,10 @@ class SqliteTable:
         return records.decode_integers(block, cells, columns)
 
     def match(self, nth: int, condition: Hashable, rows: int) -> None:
-        """Record how many rows of a run meet a condition.
+        """Record the number of rows of a run that match a filter.
 
         Raises:
-            Damage: Another number was recorded before.
+            Damage: A different number was recorded before.
         """
         recorded = self._matches.setdefault((nth, condition), rows)
         if recorded != rows:
@@ -140,7 +140,7 @@ class SqliteTable:
             raise Damage(f"of the rows {low} to {high}, first {recorded} and then {rows} meet a condition")
 
     def matches(self, nth: int, condition: Hashable) -> int | None:
-        """Return the recorded number of rows of a run that meet a condition; None if there is none yet."""
+        """Return the recorded number of rows of a run that match a filter, or None if no number was recorded."""
         return self._matches.get((nth, condition))
 
     def max_rows(self) -> int:
@@ -155,7 +155,7 @@ class SqliteTable:
         return max(0, min(high - low + 1, fitting))
 
     def _ends(self, run: Run) -> tuple[int, int]:
-        """Return the first and last rowid of a run; 0 and -1 if it is empty."""
+        """Return the first and last rowid of a run, or 0 and -1 if the run is empty."""
         rowids = trees.find_cells(self._file, self._file.read(run.pages), run).rowids
         return (int(rowids[0]), int(rowids[-1])) if len(rowids) else (0, -1)
 
@@ -167,7 +167,7 @@ class SqliteTable:
         return summary, block, cells
 
     def _store(self, nth: int, summary: RunSummary) -> RunSummary:
-        """Store the summary of a run, once, and mark its overflow pages as used."""
+        """Store the summary of a run, unless it is stored already, and mark its overflow pages as used."""
         with self._lock:
             stored = self._summaries[nth]
             if stored is not None:

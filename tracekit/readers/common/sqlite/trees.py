@@ -1,9 +1,10 @@
-"""Checks of the B-tree of a SQLite table, and of the rows on its leaf pages.
+"""Check the B-tree of a SQLite table, and the rows on its leaf pages.
 
-Inner pages hold page numbers and, between two of them, the highest rowid of the first; leaf pages hold the rows in
-rowid order. SQLite does not check that. With a page that has two parents it visits pages almost forever, with keys
-out of order it finds other rows than it counts, and with overlapping cells a small file holds any number of rows. So
-the inner pages of a table are checked before anything else, and each leaf page before its rows are used.
+Inner pages hold page numbers and, between two page numbers, the highest rowid of the first page. Leaf pages hold the
+rows in rowid order. SQLite does not check this structure. If a page has two parents, SQLite may visit pages almost
+forever. If keys are out of order, SQLite finds other rows than it counts. If cells overlap, a small file holds any
+number of rows. Therefore the inner pages of a table are checked first, and each leaf page is checked before its rows
+are used.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LEAF, INNER = 13, 5
 HEAD_BYTES = {LEAF: 8, INNER: 12}
 INDEX_PAGES = (2, 10)
 BATCH_BYTES = 1 << 26
-"""Bytes of records to request from SQLite at a time."""
+"""Number of bytes of records to request from SQLite at a time."""
 
 MAX_DEPTH = 20
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -32,12 +33,12 @@ _LONGEST = (1 << 31) - 1
 
 
 class Tree(NamedTuple):
-    """The pages of a table.
+    """The pages of the B-tree of a table.
 
     Attributes:
         leaves: Numbers of the leaf pages [n], in rowid order.
         highs: Highest allowed rowid of each leaf page [n], ascending.
-        inner: Numbers of the other pages.
+        inner: Numbers of the inner pages.
     """
 
     leaves: Ints
@@ -46,13 +47,13 @@ class Tree(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A range of leaf pages in rowid order, which is read at a time.
+    """Consecutive leaf pages in rowid order that are read at a time.
 
     Attributes:
-        pages: Page numbers [n].
+        pages: Number of each page [n].
         low: Lowest allowed rowid of the first page.
         highs: Highest allowed rowid of each page [n].
-        is_root: Whether this is the only page of the table. Only such a page can be empty.
+        is_root: Whether the page is the only page of the table. Only such a page may be empty.
     """
 
     pages: Ints
@@ -67,14 +68,15 @@ class Run(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """The rows of some leaf pages.
+    """The rows on some leaf pages.
 
     Attributes:
         rowids: Rowids [n], ascending.
         payload: Size of each record in bytes [n].
-        on_leaf: Bytes of each record on its leaf page [n]; the others are on overflow pages.
+        on_leaf: Number of bytes of each record that are on its leaf page [n]. The remaining bytes are on overflow
+            pages.
         starts: Position of each record [n].
-        ends: End position of the bytes on the leaf page [n].
+        ends: End position of the bytes of each record on its leaf page [n].
     """
 
     rowids: Ints
@@ -85,14 +87,14 @@ class Cells(NamedTuple):
 
 
 class RunSummary(NamedTuple):
-    """Totals of a checked run.
+    """Totals of a run whose pages were checked.
 
     Attributes:
         rows: Number of rows.
         payload: Size of all records in bytes.
-        overflowing: Bytes of the records on overflow pages.
-        overflow_pages: First overflow page of each record that has one.
-        ranges: Inclusive ranges of rowids that cover the run, with about ``BATCH_BYTES`` each at most.
+        overflowing: Number of bytes of the records that are on overflow pages.
+        overflow_pages: Number of the first overflow page of each record that has overflow pages.
+        ranges: Inclusive rowid ranges that cover the run. Each range has about ``BATCH_BYTES`` of records at most.
     """
 
     rows: int
@@ -103,7 +105,7 @@ class RunSummary(NamedTuple):
 
 
 def read_tree(file: PageFile, root: int) -> Tree:
-    """Read the tree of a table level by level, without its leaves, and check it.
+    """Read and check the inner pages of the tree of a table, level by level.
 
     Raises:
         Damage: A page is outside the file or has two parents, keys are not in order, or the tree is too deep.
@@ -123,7 +125,10 @@ def read_tree(file: PageFile, root: int) -> Tree:
 
 
 def split_runs(tree: Tree, page_size: int, size: int = RUN_BYTES) -> list[Run]:
-    """Split the leaves of a table into runs of about ``size`` bytes, whose rowid ranges cover all rowids once."""
+    """Split the leaf pages of a table into runs of about ``size`` bytes.
+
+    Each rowid is in the range of exactly one run.
+    """
     step = max(1, size // page_size)
     cuts = range(0, len(tree.leaves), step)
     lows = [LOWEST, *(int(h) + 1 for h in tree.highs[step - 1 : -1 : step])]
@@ -156,7 +161,7 @@ def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
 
 
 def summarize(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSummary:
-    """Return the totals of a run.
+    """Return the totals of a run of pages.
 
     Raises:
         Damage: The declared size of the records exceeds the file.
@@ -177,7 +182,7 @@ def summarize(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSu
 
 
 def _rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
-    """Split a run into rowid ranges at multiples of ``BATCH_BYTES`` of its records."""
+    """Split a run into rowid ranges with about ``BATCH_BYTES`` of records each."""
     before = np.cumsum(cells.payload) - cells.payload
     cuts = np.flatnonzero(np.diff(before // BATCH_BYTES))
     highs = [*cells.rowids[cuts].tolist(), run.high]
@@ -185,7 +190,7 @@ def _rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
 
 
 def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
-    """Return the children of inner pages, in order, and the highest allowed rowid of each."""
+    """Return the numbers of the child pages of inner pages, in order, and the highest allowed rowid of each child."""
     step = max(1, RUN_BYTES // file.page_size)
     parts: list[tuple[Ints, Ints]] = []
     total = 0
@@ -215,7 +220,7 @@ def _children(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
 
 
 def _cell_offsets(file: PageFile, block: PageBlock, head_bytes: int) -> Ints:
-    """Return the position of each cell of all pages [n], in order."""
+    """Return the position of each cell of all pages [n], in the order of the pages."""
     counts = block.counts
     _reject_pages(block, counts > (file.page_size - 8) // 6, "holds more rows than fit")
     most = int(counts.max())
@@ -232,7 +237,7 @@ def _cell_offsets(file: PageFile, block: PageBlock, head_bytes: int) -> Ints:
 
 
 def _bytes_on_leaf(file: PageFile, payload: Ints) -> Ints:
-    """Return the number of bytes of each record [n] on its leaf page. The others are on overflow pages."""
+    """Return the number of bytes of each record on its leaf page [n]. The remaining bytes are on overflow pages."""
     most = file.usable - 35
     if not len(payload) or payload.max() <= most:
         return payload
@@ -281,13 +286,13 @@ def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
 
 
 def _reject_pages(block: PageBlock, bad: Flags, what: str) -> None:
-    """Raise an error that names the first bad page, if any page [n] is bad."""
+    """Raise an error that names the first invalid page, if any page [n] is marked as invalid."""
     if bad.any():
         raise Damage(f"page {block.numbers[int(np.argmax(bad))]} {what}")
 
 
 def _reject_cells(block: PageBlock, bad: Flags, what: str) -> None:
-    """Raise an error that names the page of the first bad cell, if any cell [n] is bad."""
+    """Raise an error that names the page of the first invalid cell, if any cell [n] is marked as invalid."""
     if bad.any():
         page = np.repeat(block.numbers, block.counts)[int(np.argmax(bad))]
         raise Damage(f"page {page} {what}")
