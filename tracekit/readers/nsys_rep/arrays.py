@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.layout import EventTable, SourceColumn
 
 FIELD_BYTES = 17
-"""Bytes of memory per value of a decoded field: the value, its end, and its validity."""
+"""Bytes of memory per value of a decoded field, for the value, its end offset and its validity."""
 
 
 def decode_columns(
@@ -40,18 +40,18 @@ def decode_columns(
     skipped: Counter[str],
     without: EventFilter | None = None,
 ) -> dict[str, pa.Array]:
-    """Decode n events into columns of a table: one row per event that belongs to it, in order.
+    """Decode events into columns of a source table, with one row per event that is a row of the table, in order.
 
     Args:
-        chosen: The events.
-        table: The table.
-        names: Names of the columns.
-        budget: Memory budget of the columns.
-        skipped: Updated with the number of events of unknown types that may belong to the table, by name.
-        without: Filter of events that are not rows of the table although they look like them.
+        chosen: Events to decode.
+        table: Source table that the columns belong to.
+        names: Names of the columns to decode.
+        budget: Memory budget for the columns.
+        skipped: Counter that is updated with the events of unknown types that may be rows of the table, by name.
+        without: Filter for events that are not rows of the table although they look like rows.
 
     Raises:
-        Damage: A message is damaged, or the columns would take more memory than the budget allows.
+        Damage: A message is invalid, or the columns exceed the memory budget.
     """
     needed = {name: table.columns[name] for name in names if name != ROWID}
     paths = [p for c in needed.values() for p in (c.path, c.fallback) if p]
@@ -84,25 +84,25 @@ class EventFilter(Protocol):
 
     @property
     def fields(self) -> tuple[int, ...]:
-        """The fields that the filter needs."""
+        """The numbers of the fields that the filter needs."""
         ...
 
     def mask(self, top: Mapping[int, Field], rows: int) -> Mask:
-        """Return a mask of the excluded events, from the decoded fields of n events."""
+        """Return which of n events are excluded, as a mask computed from their decoded fields."""
         ...
 
 
 class DecodedFields:
-    """The decoded fields of the rows of one table, by path."""
+    """The decoded fields of the rows of one source table, by field path."""
 
     def __init__(self, buffer: Buffer, top: Mapping[int, Field], selected: Places | None, rows: int) -> None:
-        """Prepare the fields of a table.
+        """Prepare the fields of a source table.
 
         Args:
-            buffer: The messages.
-            top: The decoded fields of all events.
-            selected: Numbers of the events that are rows of the table; None if all are.
-            rows: Number of rows.
+            buffer: Buffer that holds the messages.
+            top: Decoded fields of all events, by field number.
+            selected: Indices of the events that are rows of the table, or None if all events are.
+            rows: Number of rows of the table.
         """
         self.buffer = buffer
         self.rows = rows
@@ -111,7 +111,7 @@ class DecodedFields:
         self._fields: dict[tuple[int, ...], Field | None] = {}
 
     def decode(self, paths: Iterable[tuple[int, ...]]) -> None:
-        """Decode the fields at some paths."""
+        """Decode the fields at some paths, each of which has one or two field numbers."""
         inner: defaultdict[int, set[int]] = defaultdict(set)
         for path in paths:
             if len(path) == 1:
@@ -123,7 +123,7 @@ class DecodedFields:
             self._fields |= {(outer, n): nested.get(n) for n in numbers}
 
     def field(self, path: tuple[int, ...]) -> Field | None:
-        """Return the field at a path, with one value per row of the table; None if no row has it."""
+        """Return the field at a path with one value per row of the table, or None if no row has the field."""
         return self._fields[path]
 
     def _top_field(self, number: int) -> Field | None:
@@ -144,7 +144,7 @@ class DecodedFields:
 
 
 def _table_rows(top: Mapping[int, Field], table: EventTable, rows: int, without: EventFilter | None) -> Places | None:
-    """Return the row numbers of the events that belong to a table; None if all do."""
+    """Return the indices of the events that are rows of a table, or None if all events are."""
     keep: Mask = np.ones(rows, np.bool_)
     if table.parts:
         keep = np.zeros(rows, np.bool_)
@@ -165,7 +165,7 @@ def _table_rows(top: Mapping[int, Field], table: EventTable, rows: int, without:
 
 
 def _expand(field: Field, rows: Places, total: int) -> Field:
-    """Return the field of all rows, from the field of some rows."""
+    """Expand a field that is decoded for some rows to all rows. The field is absent in the other rows."""
     values, valid = np.zeros(total, np.uint64), np.zeros(total, np.bool_)
     values[rows] = field.values
     valid[rows] = True if field.valid is None else field.valid
@@ -203,12 +203,12 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
 
 
 def _running_numbers(marks: Mask | None, rows: int) -> pa.Array:
-    """Number the marked rows from 1, or all rows if there is no mask; the others are null."""
+    """Number the marked rows from 1, or all rows if there is no mask. Rows that are not marked are null."""
     return col.numbers(np.arange(1, rows + 1) if marks is None else np.cumsum(marks), marks)
 
 
 def nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    """Return a column of nulls. All such columns share one buffer, because most columns of most reports are null."""
+    """Return a column of nulls. These columns share one buffer, because most columns of most reports are null."""
     if pa.types.is_dictionary(kind):
         return pa.nulls(rows, kind)
     zeros = _zeros(max(rows, 1).bit_length())

@@ -1,4 +1,4 @@
-"""Read the section "Raw Sampling Data": headers, compressed blocks of events and strings, thread names, trailer."""
+"""Read the section "Raw Sampling Data" of a report: headers, blocks of events and strings, thread names and trailer."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ MAGIC = b"QDTEXT00"
 MAX_BLOCK = 32 << 20
 MAX_SCHEMAS = 1 << 18
 MAX_RATIO = 255
-"""Largest compression ratio of LZ4."""
+"""Maximum compression ratio of LZ4."""
 FEW_BLOCKS, MIN_MEAN = 1000, 4096
 MAX_REST = 1000
 END_LITERALS = 5
 MIN_EVENT = 4
-"""Smallest compressed size of an event in bytes; the lowest average of known reports is 10."""
+"""Minimum compressed size of an event in bytes. The lowest average in known reports is 10."""
 STRING_BYTES, STRING_DATA_BYTES = 32, 3
-"""Bytes of memory per string, and per byte of a string: in its block, as an array, and in the concatenated array."""
+"""Bytes of memory per string, and per byte of a string: in its block, in an array, and in the concatenated array."""
 ARRAY_BYTES = 16 << 20
-"""Bytes of strings that are converted to one array."""
+"""Number of bytes of strings that are converted to one array."""
 _STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
 STRING_KEY = fields_of("StringBlock").strings << 3 | DELIMITED
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One compressed block.
+    """The location of one compressed block.
 
     Attributes:
-        offset: Offset of its compressed bytes in the section.
+        offset: Offset of the compressed bytes in the section.
         packed: Compressed size in bytes.
         size: Uncompressed size in bytes.
     """
@@ -61,11 +61,11 @@ class RawData:
     """The section "Raw Sampling Data", which holds events and strings.
 
     Attributes:
-        data: Bytes of the section, which are read when they are sliced.
-        file_bytes: Size of the whole file.
-        header: The capture header: targets, options, clocks.
-        stream: The stream header: numbers of events and strings, generic event types.
-        blocks: Compressed blocks of events.
+        data: Bytes of the section, which are read from the file only when they are sliced.
+        file_bytes: Size of the whole file in bytes.
+        header: Capture header, with targets, options and clocks.
+        stream: Stream header, with numbers of events and strings, and types of generic events.
+        blocks: Compressed blocks of events, in file order.
     """
 
     def __init__(self, container: Container, count: Callable[[memoryview], int]) -> None:
@@ -88,13 +88,13 @@ class RawData:
         self._strings_at = max((b.offset + b.packed for b in self.blocks), default=at)
 
     def decompress(self, block: Block) -> memoryview:
-        """Decompress a block and return its message.
+        """Decompress a block and return the message in it.
 
         The decompressor does not return how much it wrote. But an LZ4 block always ends in literal bytes: if they are
         at the end of the result, the result is complete.
 
         Raises:
-            Damage: The block cannot be decompressed, or has another size than it announces.
+            Damage: The block cannot be decompressed, or its size differs from the declared size.
         """
         packed = self.data[block.offset : block.offset + block.packed]
         try:
@@ -113,7 +113,7 @@ class RawData:
 
     @property
     def events(self) -> int:
-        """Number of events that the report announces, but at most as many as fit in its blocks."""
+        """Number of events that the report declares, limited to the number that can fit into its blocks."""
         return max(0, min(self._announced_events, sum(b.packed for b in self.blocks) // MIN_EVENT))
 
     @property
@@ -122,28 +122,28 @@ class RawData:
         return self._strings_at
 
     def block(self, at: int) -> Block:
-        """Return the block at an offset."""
+        """Return the location of the block at an offset in the section."""
         return self._read_block(at)
 
     @functools.cached_property
     def strings(self) -> pa.BinaryArray:
-        """The strings of the report by id, as bytes."""
+        """The strings of the report as bytes. The index of a string is its id."""
         return self._string_blocks[0]
 
     @functools.cached_property
     def threads(self) -> Message:
-        """Names of threads."""
+        """The message with the names of threads."""
         return Message(self._messages_after_strings[0] if self._has_thread_names else memoryview(b""))
 
     @functools.cached_property
     def trailer(self) -> Message:
-        """The description of the machine: GPUs, contexts, streams."""
+        """The message that describes the GPUs, contexts and streams of the machine."""
         rest = self._messages_after_strings[1:] if self._has_thread_names else self._messages_after_strings
         return Message(rest[0] if rest else memoryview(b""))
 
     @functools.cached_property
     def schemas(self) -> Message:
-        """Schemas of NVTX payloads; empty if there are none."""
+        """The message with the schemas of NVTX payloads, which is empty if the report has no schemas."""
         at = self._offsets.number(_OFFSETS.payload_schemas)
         if at is None:
             return Message(memoryview(b""))
@@ -157,7 +157,7 @@ class RawData:
 
     @checked_property
     def _messages_after_strings(self) -> list[memoryview]:
-        """The messages after the strings: thread names and trailer."""
+        """The messages that follow the strings: the thread names and the trailer."""
         schema = self._offsets.number(_OFFSETS.payload_schemas)
         at, end = self._string_blocks[1], len(self.data) if schema is None else schema + len(MAGIC)
         messages = []
@@ -170,7 +170,7 @@ class RawData:
 
     @checked_property
     def _string_blocks(self) -> tuple[pa.BinaryArray, int]:
-        """The strings, and the offset of the end of their last block."""
+        """The strings of the report, and the offset of the end of the last block of strings."""
         strings, at = (
             _StringBuilder(self.stream.number(_STREAM.string_count) or 0, Budget(self.file_bytes)),
             self._strings_at,
@@ -200,10 +200,10 @@ class RawData:
             )
 
     def _checked_blocks(self, blocks: Iterator[Block]) -> list[Block]:
-        """Return the blocks.
+        """Return the blocks, after checking that they are not tiny.
 
         Raises:
-            Damage: There are many tiny blocks; nsys writes a block per 7000 events.
+            Damage: There are many tiny blocks, whereas nsys writes one block per 7000 events.
         """
         collected: list[Block] = []
         total = 0
@@ -238,7 +238,7 @@ class RawData:
             raise Damage(f"its events end at byte {at}, but its strings begin at byte {end}")
 
     def _blocks_until_count(self, at: int, count: Callable[[memoryview], int]) -> Iterator[Block]:
-        """Yield blocks until all events were counted: reports of 2019.5 have no offset of the strings."""
+        """Yield blocks until all events are counted, because reports of 2019.5 lack the offset of the strings."""
         left = self._announced_events
         while left > 0:
             block = self._read_block(at)
@@ -248,7 +248,7 @@ class RawData:
 
 
 def compress_block(body: bytes) -> bytes:
-    """Return the compressed block of a message."""
+    """Return a compressed block that contains a message."""
     unpacked = encode_delimited(body)
     data: bytes = _codec().compress(unpacked, asbytes=True)
     return encode_varint(len(data)) + encode_varint(len(unpacked)) + data
@@ -260,7 +260,7 @@ def _codec() -> pa.Codec:
 
 
 class _StringBuilder:
-    """Builder of the array of all strings, from their blocks.
+    """A builder that joins the strings of all blocks into one array.
 
     Attributes:
         left: Number of strings that are still missing.
@@ -274,10 +274,10 @@ class _StringBuilder:
         self._edges = array("q")
 
     def add(self, body: memoryview) -> None:
-        """Add the strings of a block.
+        """Add the strings of a decompressed block.
 
         Raises:
-            Damage: The block is damaged, or has more strings than are missing.
+            Damage: The block is invalid, or it has more strings than are still missing.
         """
         self._budget.take(len(body), STRING_DATA_BYTES, "bytes of strings")
         max_strings, before = min(self.left, self._budget.left // STRING_BYTES), len(self._edges)
@@ -299,7 +299,9 @@ class _StringBuilder:
         return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
 
     def _append_edges(self, data: bytes, max_edges: int) -> int:
-        """Append the edges of the strings of a block that is followed by a zero, up to ``max_edges`` edges in all.
+        """Append the start and end offsets of the strings of a block, up to ``max_edges`` offsets in total.
+
+        The data must be followed by a zero byte.
 
         Returns:
             The offset of the end of the last field that was read.

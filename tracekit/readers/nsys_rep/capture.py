@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class RepCapture(NsysCapture):
-    """An opened report, whose declared tables are read on demand and by column."""
+    """An open report whose declared tables are read on demand and by column."""
 
     def __init__(self, source: Source) -> None:
         self.report = Report(source)
         super().__init__(self.report)
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events, by name, that the file holds and no table has."""
+        """Return the number of events, by name, that the file holds but that no declared table contains."""
         return self.undecoded
 
     @property
     def undecoded(self) -> dict[str, int]:
-        """Number of recorded events that are in no declared table, by name."""
+        """Number of events, by name, that the file holds but that no declared table contains."""
         return self.report.undecoded

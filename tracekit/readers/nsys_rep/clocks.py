@@ -1,4 +1,4 @@
-"""Determine the UTC time at which a capture origin_point, and its duration."""
+"""Determine the UTC time at which a capture starts, and the duration of the capture."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TimeExtent:
-    """The time extent of a capture.
+    """The start time and duration of a capture.
 
     Attributes:
-        origin_utc_ns: UTC time of event time 0; None if it is unknown.
-        duration_ns: Time from start to stop; None if it is unknown.
+        origin_utc_ns: UTC time in nanoseconds at which the time of events is 0, or None if it is unknown.
+        duration_ns: Time from the start to the stop of the capture in nanoseconds, or None if it is unknown.
     """
 
     origin_utc_ns: int | None
@@ -32,11 +32,12 @@ class TimeExtent:
 
 
 def time_extent(header: Message, conversions: memoryview) -> TimeExtent:
-    """Return the time extent of a capture.
+    """Return the start time and duration of a capture.
 
     Args:
-        header: The capture header, which has the offsets between clocks up to 2025.
-        conversions: The section of clock conversions (from 2025.6 on), used if the header has no offsets.
+        header: Capture header, which contains the offsets between clocks in reports up to 2025.
+        conversions: Section of clock conversions, which reports have from 2025.6 on. It is used if the header has no
+            offsets.
     """
     field = fields_of("CaptureHeader")
     start, stop = header.number(field.start_ns), header.number(field.stop_ns)
@@ -53,7 +54,7 @@ def _duration(start: int | None, stop: int | None) -> int | None:
 
 
 def _origin_from_offsets(listed: Message) -> int | None:
-    """Return the UTC time of event time 0, from the offsets between session, machine, system and UTC clocks."""
+    """Return the UTC time at event time 0, from the offsets between the session, machine, system and UTC clocks."""
     field = fields_of("ClockOffset")
     offsets = {
         (m.number(field.from_clock), m.number(field.to_clock)): _parse_offset(m.text(field.offset_ns))
@@ -66,12 +67,12 @@ def _origin_from_offsets(listed: Message) -> int | None:
 
 
 def _parse_offset(text: str | None) -> int:
-    """Parse a clock offset in decimal digits; 0 if it is missing. Negative offsets are signed, or wrapped at 2^64."""
+    """Parse a decimal clock offset, which is 0 if it is missing. Negative offsets are signed or wrapped at 2^64."""
     return to_signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
 
 
 def _origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
-    """Return the UTC time and the system time of event time 0, from the segments of clock conversions."""
+    """Return the UTC time and the system time at event time 0, from the segments of clock conversions."""
     kinds = _clock_kinds(conversions)
     segments = {}
     for from_uuid, to_uuid, point in _last_points(conversions):
@@ -92,7 +93,7 @@ def _clock_kinds(conversions: Message) -> dict[bytes, int]:
 
 
 def _last_points(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
-    """Yield the UUIDs of two clocks, and the times on both at the start of the last segment of their conversion."""
+    """Yield the UUIDs of two clocks, and the time on both clocks at the start of their last conversion segment."""
     field, point = fields_of("Conversion"), fields_of("ConversionPoint")
     listed = conversions.message(fields_of("TimeConversions").conversions)
     for conversion in listed.messages(fields_of("Conversions").conversions):

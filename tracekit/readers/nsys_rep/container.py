@@ -1,6 +1,7 @@
-"""Read the sections of a report file: a magic, sections, a table of contents and an end mark.
+"""Read the sections of a report file, which consists of a magic, sections, a table of contents and an end mark.
 
-Offsets and sizes are checked against the size of the file before anything is read, and only what is needed is read.
+Offsets and sizes are checked against the size of the file before anything is read. Sections are read only when they are
+needed.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ UNFINISHED = (
 
 
 class Container:
-    """An opened report file and its sections.
+    """An open report file and its sections.
 
     Attributes:
-        path: The file.
-        file: The open file.
-        sections: Bytes of each section by name, which are read when they are sliced.
+        path: Path of the file.
+        file: Open input file.
+        sections: Bytes of each section by name, which are read from the file only when they are sliced.
         offsets: Offset of each section in the file.
-        build: Version of the nsys that wrote the report, such as ``2025.3.2.474``; empty if it is missing.
+        build: Version of the nsys that wrote the report, such as ``2025.3.2.474``. It is empty if it is missing.
     """
 
     def __init__(self, source: Source) -> None:
@@ -59,16 +60,16 @@ class Container:
         self._check_build()
 
     def section(self, name: str) -> memoryview:
-        """Read a section; empty if there is no such section."""
+        """Read a section and return its bytes, which are empty if the section is missing."""
         return self.region(name)[:]
 
     def region(self, name: str) -> Region:
-        """Return a section without reading it; empty if there is no such section."""
+        """Return the bytes of a section without reading them. The result is empty if the section is missing."""
         return self.sections.get(name) or Region(self.file, 0, 0)
 
     @property
     def release(self) -> tuple[int, ...]:
-        """Year and number of the release that wrote the report, such as ``(2025, 3)``; empty if they are missing."""
+        """Year and number of the nsys release that wrote the report, such as ``(2025, 3)``, or an empty tuple."""
         return tuple(int(n) for n in self.build.split(".")[:2] if n)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Find the entries of blocks of events: the offset, size and kind of each payload.
+"""Find the events in blocks: the offset, size and kind of each payload.
 
-A block is a chain: each entry begins where the one before it ends.
+The entries of a block form a chain, because each entry begins where the previous entry ends.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ FIRST_PAYLOAD, PAYLOADS, TYPES = decoder.FIRST_PAYLOAD, decoder.PAYLOADS, decode
 _FIRST = np.zeros(1, np.int64)
 MAX_ENTRIES = 1 << 17
 ENTRY_BYTES = 16
-"""Bytes of memory per entry, including those used while it is found."""
+"""Bytes of memory per entry, including the memory that is used to find it."""
 
 
 class Selection(NamedTuple):
     """A selection of entries by payload and event type.
 
     Attributes:
-        payload: Field of the event that holds the payload; ``GENERIC`` for generic events.
-        types: Event types; any if empty.
+        payload: Number of the event field that holds the payload, or ``GENERIC`` for generic events.
+        types: Event types to select. If it is empty, all types are selected.
     """
 
     payload: int
@@ -56,13 +56,13 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of some blocks, in order.
+    """The entries of consecutive blocks, in order.
 
     Attributes:
-        starts: Offsets of the n payloads in their blocks.
-        sizes: Sizes of the n payloads in bytes.
-        kinds: Kinds of the n entries.
-        bounds: Index of the first entry of each block, and n.
+        starts: Offset of each of the n payloads in its block.
+        sizes: Size of each of the n payloads in bytes.
+        kinds: Kind of each of the n entries, which combines payload field and event type.
+        bounds: Index of the first entry of each block, followed by n.
         counts: Number of entries of each kind.
     """
 
@@ -73,27 +73,27 @@ class Entries:
     counts: dict[int, int]
 
     def mask(self, selection: Selection) -> Mask:
-        """Return a mask of the selected entries."""
+        """Return which entries are selected, as a mask."""
         selected = np.zeros(1 << 16, np.bool_)
         selected[self._selected_kinds(selection)] = True
         return selected[self.kinds]
 
     def count_by_block(self, mask: Mask) -> Places:
-        """Return the number of masked entries of each block."""
+        """Return the number of masked entries in each block."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))
 
     def ranks(self, rows: Places, selection: Selection) -> Places:
-        """Return the row number of each selected entry among all entries with the same payload."""
+        """Return the rank of each selected entry among all entries with the same payload field, counted from 0."""
         if not selection.types:
             return np.arange(len(rows))
         return np.cumsum(self.mask(Selection(selection.payload)))[rows] - 1
 
     def types(self, rows: Places, some: Places) -> Kinds:
-        """Return the event types of some of the rows, none of which may be a generic or unknown event."""
+        """Return the event types of some of the given rows. These rows must not be generic or unknown events."""
         return self.kinds[rows[some]] % TYPES
 
     def total(self, payload: int) -> int:
-        """Return the number of entries with a payload."""
+        """Return the number of entries with a given payload field."""
         return sum(self.counts[k] for k in self._selected_kinds(Selection(payload)))
 
     def _selected_kinds(self, selection: Selection) -> list[int]:
@@ -104,13 +104,13 @@ NONE = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.ui
 
 
 def kind_of(payload: int, event_type: int) -> int:
-    """Return the kind of events with a payload and a type."""
+    """Return the kind of events with a given payload field and event type."""
     has_kind = FIRST_PAYLOAD <= payload < FIRST_PAYLOAD + PAYLOADS and event_type < TYPES
     return (payload - FIRST_PAYLOAD) * TYPES + event_type if has_kind else UNKNOWN
 
 
 def payload_and_type(kind: int) -> tuple[int, int]:
-    """Return the payload field and the event type of a kind."""
+    """Return the payload field and the event type that a kind combines."""
     return kind // TYPES + FIRST_PAYLOAD, kind % TYPES
 
 
@@ -126,12 +126,12 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
     """Find the entries of consecutive blocks.
 
     Args:
-        buffer: The blocks.
-        edges: Offset of each block, and the end of the last one.
-        budget: Memory budget of the entries.
+        buffer: Buffer that holds the decompressed blocks.
+        edges: Offset of each block, followed by the end of the last block.
+        budget: Memory budget for the entries.
 
     Raises:
-        Damage: A block is damaged, or the entries of a block or of all blocks are too many.
+        Damage: A block is invalid, or one block or all blocks together have too many entries.
     """
     inside = np.zeros(len(edges) - 1, np.int64)
     parts = []
@@ -146,9 +146,9 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
 
 
 def _parts(buffer: Buffer, edges: Sequence[int], inside: Places) -> Iterator[tuple[Starts, Starts, Kinds]]:
-    """Yield offsets, sizes and kinds of the payloads in batches that fit in the scratch memory.
+    """Yield the offsets, sizes and kinds of payloads, in batches that fit into the scratch memory.
 
-    The number of entries of each block is written to ``inside``.
+    The number of entries of each block is written to the array ``inside``.
     """
     blocks = len(inside)
     after = SCRATCH + 8 * (blocks + 1) + 4 * blocks
@@ -187,12 +187,12 @@ def _kind_counts(kinds: Kinds) -> dict[int, int]:
 
 
 def count_entries(body: memoryview) -> int:
-    """Return the number of entries of a block."""
+    """Return the number of entries in a block."""
     return entry_counter()(body)
 
 
 def entry_counter() -> Callable[[memoryview], int]:
-    """Return a function that counts the entries of a block and reuses its memory; for use in one thread."""
+    """Return a function that counts the entries in a block. It reuses memory and must be called in one thread only."""
     buffers: list[Buffer] = []
 
     def count_block(body: memoryview) -> int:

@@ -1,7 +1,7 @@
-"""Read the blocks of events, in batches and on several threads.
+"""Read the event blocks of a report in batches, in several threads.
 
 The first pass over a block caches the offsets of its events (8 bytes per event). Later passes decompress only the
-blocks that have selected events, and visit only these.
+blocks that contain selected events, and visit only the selected events.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ Result = TypeVar("Result")
 
 BATCH_BYTES = 24 << 20
 USUAL_RATIO = 16
-"""Largest compression ratio of blocks of real reports."""
+"""Maximum compression ratio of blocks in real reports."""
 THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedEvents:
-    """The selected events of a batch of blocks, in order.
+    """The selected events in a batch of blocks, in order.
 
     Attributes:
-        buffer: The decompressed blocks.
-        starts: Offsets of the n payloads in the buffer.
-        stops: Offsets of their ends.
-        ranks: Returns the row number of each of the n events among all events of the batch with that payload.
-        total: Number of all events of the batch with that payload.
-        types: Returns the event types of some of the n events.
-        prefix_totals: Takes totals of this batch and returns the totals of all batches before it; may be called once.
+        buffer: Buffer that holds the decompressed blocks.
+        starts: Start offset of each of the n payloads in the buffer.
+        stops: End offset of each of the n payloads.
+        ranks: Function that returns the rank of each of the n events among all events of the batch with the same
+            payload field.
+        total: Number of events of the batch with the same payload field.
+        types: Function that returns the event types of some of the n events.
+        prefix_totals: Function that receives the totals of this batch and returns the totals of all earlier batches. It
+            may be called once.
     """
 
     buffer: Buffer
@@ -75,15 +77,15 @@ class Events:
     def map_batches(
         self, selections: Sequence[Selection], work: Callable[[list[SelectedEvents]], Result]
     ) -> Iterator[Result]:
-        """Call a function with the selected events of each batch of blocks.
+        """Call a function with the selected events of each batch of blocks, and yield its results.
 
         Args:
-            selections: The selections of events.
-            work: Called with the selected events of a batch, one item per selection, on several threads at once. It
-                must not keep a reference to the buffer.
+            selections: Selections of events.
+            work: Function that is called with the selected events of a batch, one item per selection, in several
+                threads at once. It must not keep a reference to the buffer.
 
         Yields:
-            What ``work`` returns for each batch, in the order of the file; if there is no batch, for no events.
+            The result of ``work`` for each batch, in file order. A report without events has one empty batch.
         """
         relays = [RunningTotals() for _ in selections]
 
@@ -115,7 +117,7 @@ class Events:
     def _selected(
         self, nth: int, selections: Sequence[Selection], hands: Sequence[PrefixTotals]
     ) -> Iterator[list[SelectedEvents]]:
-        """Decompress the blocks of a batch that have selected events; the buffer is reused afterwards."""
+        """Return a context manager that provides the selected events of a batch. The buffer is reused afterwards."""
         entries_of_batch = self._entries[nth]
         if entries_of_batch is None:
             buffer, entries_of_batch, bases = self._find_entries(nth)
@@ -132,7 +134,10 @@ class Events:
         self._buffers.release(buffer)
 
     def _find_entries(self, nth: int) -> tuple[Buffer, Entries, Places]:
-        """Decompress a whole batch and find its entries; damage is cached and raised again."""
+        """Decompress a whole batch and find its entries.
+
+        If a block is invalid, each later call raises the same error.
+        """
         batch = self._batches[nth]
         if nth in self._damaged:
             raise Damage(self._damaged[nth])
@@ -146,7 +151,7 @@ class Events:
         return buffer, entries_of_batch, bases
 
     def _load(self, nth: int, which: Places) -> tuple[Buffer, Places]:
-        """Decompress some blocks of a batch into one buffer; return it, and the offsets of the blocks and its end."""
+        """Decompress some blocks of a batch into one buffer. Return the buffer, and the block offsets and their end."""
         blocks = [self._raw.blocks[i] for i in self._batches[nth]]
         buffer = self._buffers.acquire(sum(blocks[i].size for i in which))
         bases = np.zeros(len(blocks) + 1, np.int64)
@@ -162,7 +167,7 @@ class Events:
 
 
 class _LoadedBatch(NamedTuple):
-    """A batch of blocks: the buffer of its decompressed blocks, their offsets, and the entries of all blocks."""
+    """A batch of blocks: the buffer of decompressed blocks, the offset of each block, and the entries of all blocks."""
 
     buffer: Buffer
     bases: Places
@@ -181,13 +186,13 @@ def _select(batch: _LoadedBatch, selection: Selection, mask: Mask, prefix_totals
 
 
 class _BufferPool:
-    """Pool of buffers: memory that is new to a process is slow to write to."""
+    """A pool of buffers for reuse, because writing to newly allocated memory is slow."""
 
     def __init__(self) -> None:
         self._idle: list[Buffer] = []
 
     def acquire(self, size: int) -> Buffer:
-        """Return a buffer for a number of bytes."""
+        """Return a buffer that has room for a number of bytes."""
         try:
             buffer = self._idle.pop()
         except IndexError:
@@ -200,7 +205,7 @@ class _BufferPool:
 
 
 def _batches(blocks: Sequence[Block]) -> Iterator[range]:
-    """Yield ranges of consecutive blocks of some megabytes in all, fewer where the compression ratio is unusual."""
+    """Yield ranges of consecutive blocks of some megabytes. Ranges with an unusual compression ratio are smaller."""
     first, size = 0, 0.0
     for i, block in enumerate(blocks):
         size += block.size * max(1.0, block.size / (USUAL_RATIO * block.packed))

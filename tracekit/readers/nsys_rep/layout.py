@@ -1,7 +1,8 @@
-"""Map the columns of event tables, as exports of nsys name them, to fields of the messages of a report.
+"""Map the event columns of nsys exports to fields of the messages of a report.
 
-An event has a type and one payload, and the field of the payload tells what kind of event it is. A column is a field of
-the payload, or a field within one; absent fields are null, unless the export writes a number for them.
+An event has a type and one payload, and the field that holds the payload determines the kind of the event. A column is
+a field of the payload, or a field nested in such a field. Absent fields are null, unless the export writes a number for
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ValueKind(Enum):
-    """How the values of a column are decoded."""
+    """Ways in which the values of a column are decoded."""
 
     INT = "integer, as signed 64 bits"
     DOUBLE = "double in 64 bits"
@@ -29,15 +30,15 @@ class ValueKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
-    """One column of a table of events.
+    """The source of one column in a table of events.
 
     Attributes:
-        path: Numbers of its fields, from the payload inwards.
-        kind: How its values are decoded.
-        fallback: Path of the field that is read where the first one is absent.
-        default: What an export writes for an absent value; None for null.
+        path: Field numbers that lead to the value, from the payload inwards.
+        kind: Way in which the values are decoded.
+        fallback: Path of the field to read where the first field is absent.
+        default: Value that an export writes for an absent field, or None for null.
         since: Year and number of the first release whose exports have the column.
-        first_chain: Number of the first call chain.
+        first_chain: Number of the first call chain, if the column numbers call chains.
     """
 
     path: tuple[int, ...]
@@ -50,17 +51,17 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class EventTable:
-    """One table of events.
+    """The rows and columns of one source table of events.
 
     Attributes:
-        payload: Field of the event that holds the payload.
-        columns: Columns by name.
-        event_types: Event types of its rows; any if empty.
-        parts: Fields of the payload of which rows have at least one. All events are rows if empty.
-        event_classes: Values of the field ``CLASS`` that rows have. All events are rows if empty.
-        event_type_column: Column that repeats the event type.
-        expected_types: Event types whose events all have one of ``parts`` or ``sibling_parts``.
-        sibling_parts: Fields of the payload that make events of these types rows of another table.
+        payload: Number of the event field that holds the payload.
+        columns: Source of each column by name.
+        event_types: Event types of the rows. If it is empty, events of all types are rows.
+        parts: Payload fields, at least one of which every row has. If it is empty, all events are rows.
+        event_classes: Values of the field ``CLASS`` that identify rows. If it is empty, all events are rows.
+        event_type_column: Name of the column that repeats the event type.
+        expected_types: Event types whose events should all have one of ``parts`` or ``sibling_parts``.
+        sibling_parts: Payload fields that make events of the expected types rows of another table.
     """
 
     payload: int
@@ -83,13 +84,13 @@ def _column(
     since: tuple[int, int] = (0, 0),
     first_chain: int = 1,
 ) -> SourceColumn:
-    """Return the column of a field: a name, or names from the outermost to the innermost one, joined by dots."""
+    """Return the source of a column, given a field name, or the names along a path joined by dots."""
     fallback_path = None if fallback is None else field_path(message, fallback)
     return SourceColumn(field_path(message, field), kind, fallback_path, default, since, first_chain)
 
 
 def _columns(message: str, *names: str, inside: str = "") -> dict[str, SourceColumn]:
-    """Return columns of integers by name; their fields have the same names in snake case."""
+    """Return the sources of integer columns by name. The field names are the column names in snake case."""
     return {name: _column(message, inside + snake_case(name)) for name in names}
 
 
@@ -100,7 +101,7 @@ ACTIVITIES = (
     *(_ACTIVITY.kernel, _ACTIVITY.memory_copy, _ACTIVITY.memory_set),
     *(_ACTIVITY.synchronization, _ACTIVITY.cuda_event, _ACTIVITY.graph_launch),
 )
-"""Fields of a GPU activity, exactly one of which is present and determines the kind of activity."""
+"""Fields of a GPU activity. Exactly one of them is present, and it determines the kind of activity."""
 
 CALL_MARK, CALL = 47, 48
 RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26, 67), (27, 31, 32)

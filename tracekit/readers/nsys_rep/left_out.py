@@ -1,6 +1,6 @@
-"""Count the events of unknown types that are skipped when a table is read, for a warning.
+"""Count the events of unknown types that are skipped when a table is read, so that a warning can list them.
 
-Events that are known not to be rows of a declared table (see ``names``) are not counted here.
+Events that are known not to be rows of any declared table (see ``names``) are not counted here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TABLES = {
     layout.NVTX: "nvtx_ranges and nvtx_marks",
     entries.GENERIC: "gpu_metrics",
 }
-"""The declared tables of the events with a payload, for messages."""
+"""Names of the declared tables that contain the events with each payload field, for messages."""
 
 
 def count_unknown(
@@ -36,10 +36,10 @@ def count_unknown(
     """Return the number of events of unknown types or classes that are not rows of a table, by name.
 
     Args:
-        chosen: The n events.
-        top: Their decoded fields: the class, or the parts that make them rows of a table.
-        table: The table.
-        rows: Numbers of the events that are rows of the table; None if all are.
+        chosen: Events that were read for the table.
+        top: Decoded fields of the events: the class, or the fields that make events rows of a table.
+        table: Source table that was read.
+        rows: Indices of the events that are rows of the table, or None if all events are.
     """
     if rows is None or table.payload not in TABLES:
         return Counter()
@@ -54,7 +54,7 @@ def count_unknown(
 
 
 def _unknown_calls(classes: Field | None, rows: Places) -> Counter[str]:
-    """Return the number of calls of unknown classes, by name."""
+    """Return the number of calls with an unknown class, by name."""
     if classes is None:
         return Counter({names.WITHOUT_CLASS: len(rows)} if len(rows) else {})
     valid = np.ones(len(rows), np.bool_) if classes.valid is None else classes.valid[rows]
@@ -67,7 +67,7 @@ def _unknown_calls(classes: Field | None, rows: Places) -> Counter[str]:
 def _unknown_activities(
     chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Places
 ) -> Counter[str]:
-    """Return the number of activities without a part that makes them rows of any table, by name."""
+    """Return the number of GPU activities, by name, that have no field which makes them rows of a table."""
     if not table.expected_types:
         return Counter()
     types = chosen.types(rows)
@@ -82,7 +82,7 @@ def _unknown_activities(
 
 
 def _lacks_all(fields: Mapping[int, Field], numbers: Sequence[int], rows: Places) -> Mask:
-    """Return a mask of the rows that have none of some fields."""
+    """Return which rows have none of some fields, as a mask."""
     empty = np.ones(len(rows), np.bool_)
     for number in numbers:
         field = fields.get(number)
@@ -92,7 +92,7 @@ def _lacks_all(fields: Mapping[int, Field], numbers: Sequence[int], rows: Places
 
 
 def unknown_types(counts: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
-    """Yield payload, number and name of calls and NVTX events of unknown types."""
+    """Yield the payload field, number of events and name of each unknown type of calls and NVTX events."""
     for kind, number in counts.items():
         if kind in (entries.GENERIC, entries.UNKNOWN):
             continue

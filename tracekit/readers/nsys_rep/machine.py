@@ -1,4 +1,4 @@
-"""Build the small source tables of a report: facts, GPUs, contexts, streams, threads, metric names."""
+"""Build the small source tables of a report: facts, GPUs, contexts, streams, threads and metric names."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 CONTEXTS_SINCE = (2023, 4)
-"""First release whose exports list contexts; older ones list null streams."""
+"""First release whose exports list contexts. Exports of older releases list null streams instead."""
 
 PUBLIC = (13, 205, 605, 611)
-"""Numbers of the properties of a machine that are public; others hold names of hosts and users, or environments."""
+"""Numbers of the public properties of a machine. All other properties may hold private values."""
 
 
 def _numbers_by_column(message: str, *columns: str) -> dict[str, int]:
-    """Return the numbers of the fields that have the names of columns, in snake case."""
+    """Map each column to the number of the protobuf field whose name is the column name in snake case."""
     return {column: field_path(message, snake_case(column))[0] for column in columns}
 
 
@@ -65,19 +65,19 @@ class MachineReport(Protocol):
 
     @property
     def metrics(self) -> Mapping[int, Sequence[Metric]]:
-        """The GPU metrics of each type of sample."""
+        """The GPU metrics in each type of sample."""
         ...
 
 
 def tool_fact_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield the name and version of the tool. Only exports have a schema version."""
+    """Yield one row with the name and one row with the version of nsys. Reports have no schema version."""
     yield {"name": "EXPORT_PRODUCT_NAME", "value": "NVIDIA Nsight Systems"}
     if report.container.build:
         yield {"name": "EXPORT_PRODUCT_VERSION", "value": report.container.build}
 
 
 def property_rows(report: MachineReport) -> Iterable[Row]:
-    """Return the public properties of the machine: CPU, driver, operating system, CUDA."""
+    """Return one row per public property of the machine: CPU, driver, operating system and CUDA."""
     field = fields_of("Property")
     listed = (
         p
@@ -91,24 +91,24 @@ def property_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def session_start_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row with the UTC time of event time 0; none if it is unknown."""
+    """Return one row with the UTC time at event time 0. There is no row if the time is unknown."""
     origin = _time_extent(report).origin_utc_ns
     return [] if origin is None else [{"utcEpochNs": origin}]
 
 
 def duration_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row with the duration of the capture; none if it is unknown."""
+    """Return one row with the duration of the capture. There is no row if the duration is unknown."""
     duration = _time_extent(report).duration_ns
     return [] if duration is None else [{"duration": duration}]
 
 
 def gpu_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row per GPU."""
+    """Return one row per GPU of the machine."""
     return (_build_row(m, _GPU_NUMBERS, _GPU_STRINGS) for m in _device_messages(report, _DEVICES.gpus))
 
 
 def cuda_gpu_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row per GPU, of reports up to 2021."""
+    """Return one row per GPU in the CUDA device list, which only reports up to 2021 have."""
     return (_build_row(m, _CUDA_GPU_NUMBERS, _CUDA_GPU_STRINGS) for m in _device_messages(report, _DEVICES.cuda_gpus))
 
 
@@ -123,7 +123,7 @@ def stream_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def named_stream_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row per CUDA stream that was named through NVTX."""
+    """Return one row per CUDA stream that has an NVTX name."""
     return (
         _build_row(m, _NAMED_STREAM, _NAMED_STREAM_STRINGS) for m in report.raw.trailer.each(_TRAILER.named_streams)
     )
@@ -135,7 +135,7 @@ def thread_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def metric_name_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row per GPU metric and type of sample."""
+    """Yield one row per type of sample and GPU metric in it."""
     strings = report.raw.strings
     names: dict[int, str] = {}
     for number, listed in report.metrics.items():
@@ -162,7 +162,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]
 
 
 def table_names(release: tuple[int, ...]) -> list[str]:
-    """Return the names of the small tables of a release, which has one of two tables of contexts."""
+    """Return the names of the small source tables of a release, including one of the two tables of contexts."""
     excluded = "TARGET_INFO_CUDA_CONTEXT_INFO" if () < release < CONTEXTS_SINCE else "TARGET_INFO_CUDA_NULL_STREAM"
     return [name for name in TABLES if name != excluded]
 

@@ -1,4 +1,4 @@
-"""Decode samples of GPU metrics: generic events with one value per metric, as the stream header describes."""
+"""Decode GPU metric samples, which are generic events with one value per metric. The stream header describes them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ INCOMPLETE = "sample of GPU metrics without its time or its values"
 SOURCE_MASK = ~0xFFFFFFFF
 SAMPLE_MASK = 0xFF00
 C_SIZES = (1, 2, 4, 8)
-"""Sizes of integers in C, in bytes."""
+"""Sizes of C integers in bytes."""
 COLUMNS = ("rawTimestamp", "timestamp", "typeId", "metricId", "value")
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One GPU metric.
+    """The location of one GPU metric in a sample.
 
     Attributes:
-        name: Index of its name among the strings.
-        at: Offset of its value in the data of a sample.
+        name: String id of the metric name.
+        at: Offset of the value in the data of a sample.
         size: Size of the value in bytes.
     """
 
@@ -51,7 +51,7 @@ class Metric:
     size: int
 
     def values(self, words: Words) -> Places:
-        """Return the values in the first bytes of n words.
+        """Return the integer in the first bytes of each of n words.
 
         All values are declared as unsigned. But nsys exports values of 3 bytes, and presumably all values whose size is
         not one of C, as signed.
@@ -64,7 +64,7 @@ class Metric:
 
 
 def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
-    """Return the metrics of each type of sample, by offset; the lowest byte of a type is the number of the GPU.
+    """Return the metrics in each type of sample, ordered by offset. The lowest byte of a type is the GPU number.
 
     Raises:
         Damage: Metrics overlap, or a metric has an invalid offset or size.
@@ -88,16 +88,16 @@ def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
 def decode_samples(
     metrics_by_id: Mapping[int, list[Metric]], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
 ) -> dict[str, pa.Array]:
-    """Decode n generic events into all columns and ``rowid``: one row per sample and metric, in order.
+    """Decode generic events into columns with one row per sample and metric, in order, including ``rowid``.
 
     Args:
-        metrics_by_id: The metrics of each type of sample.
-        chosen: The events.
-        budget: Memory budget of the rows.
-        skipped: Updated with the number of samples without a time or without values.
+        metrics_by_id: Metrics in each type of sample.
+        chosen: Generic events to decode.
+        budget: Memory budget for the rows.
+        skipped: Counter that is updated with the number of samples without a time or without values.
 
     Raises:
-        Damage: A sample is damaged, or the rows would take more memory than the budget allows.
+        Damage: A sample is invalid, or the rows exceed the memory budget.
     """
     decoded = _decode_rows(metrics_by_id, chosen, budget, skipped)
     rows = len(decoded["value"])
@@ -131,7 +131,7 @@ def _decode_rows(
 
 
 def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> Counter[str]:
-    """Return the number of samples of metrics without a time or without values, by name."""
+    """Return the number of metric samples without a time or without values, by name."""
     if _EVENT.type_id not in top:
         return Counter()
     types = top[_EVENT.type_id]
@@ -148,7 +148,7 @@ def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[in
 def _events_by_type(
     ids: Places, whole: Mask, metrics_by_id: Mapping[int, list[Metric]]
 ) -> Iterator[tuple[int, Places]]:
-    """Yield each type of sample that occurs, with the ascending numbers of its events."""
+    """Yield each type of sample that occurs, with the ascending indices of its events."""
     events = np.flatnonzero(whole)
     events = events[np.argsort(ids[events], kind="stable")]
     listed = np.array(sorted(metrics_by_id), np.int64)
@@ -163,7 +163,7 @@ _EMPTY = (_NONE, _NONE, _NONE, _NONE)
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """The times of generic events, and the offsets and sizes of their data."""
+    """The time of each generic event, and the offset and size of its data."""
 
     buffer: Buffer
     times: Places
@@ -173,7 +173,7 @@ class _Samples:
     def decode_type(
         self, number: int, metrics: list[Metric], events: Places, budget: Budget
     ) -> tuple[Places, Places, Places, Places]:
-        """Decode n events of one type with m metrics into n · m times, types, metric ids and values."""
+        """Decode n events of one type with m metrics. Return n · m times, types, metric ids and values."""
         if int(self.sizes[events].min()) < max((m.at + m.size for m in metrics), default=0):
             raise Damage("a sample of GPU metrics is too short for its metrics")
         budget.take(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
@@ -187,7 +187,7 @@ class _Samples:
 
 
 def _check_no_overlap(metrics: Sequence[Metric]) -> None:
-    """Check that metrics do not overlap: otherwise a byte could become any number of rows."""
+    """Check that metrics do not overlap, because otherwise one byte could become any number of rows."""
     for one, other in itertools.pairwise(metrics):
         if one.at + one.size > other.at:
             raise Damage(f"two GPU metrics overlap at byte {other.at} of their samples")

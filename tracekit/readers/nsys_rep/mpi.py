@@ -1,8 +1,8 @@
 """Find the NVTX ranges that are MPI calls, which an export stores in separate tables.
 
-nsys wraps the functions of MPI. For each call the wrapper opens a range in the domain ``MPI``, and it registers payload
-schemas with ids of its own. A domain of that name that a program creates itself has no such schemas, and its ranges
-stay in the table of ranges.
+The MPI wrapper of nsys opens a range in the domain ``MPI`` for each MPI call. It also registers payload schemas with
+reserved ids. A domain with the same name that a program creates has no such schemas, and its ranges stay in the table
+of ranges.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ CREATED = Selection(layout.NVTX, (75,))
 
 @dataclass(frozen=True, slots=True)
 class MpiDomains:
-    """The domains of nsys's MPI wrapper, a filter of NVTX events.
+    """The domains of the MPI wrapper of nsys, as a filter for NVTX events.
 
     Attributes:
-        pairs: Global id of the process and domain id of each domain.
+        pairs: Global process id and domain id of each domain.
     """
 
     pairs: frozenset[tuple[int, int]] = frozenset()
@@ -55,11 +55,11 @@ class MpiDomains:
 
     @property
     def fields(self) -> tuple[int, ...]:
-        """The fields of an event that decide whether it is an MPI call."""
+        """The numbers of the fields that determine whether an event is an MPI call."""
         return FIELDS
 
     def mask(self, top: Mapping[int, Field], rows: int) -> Mask:
-        """Return a mask of the MPI calls, from the decoded fields of n NVTX events."""
+        """Return which of n NVTX events are MPI calls, as a mask computed from their decoded fields."""
         ranges = np.isin(_integer_values(top, _NVTX.event_type, rows), RANGES)
         threads, domains = (_integer_values(top, f, rows).view(np.int64) for f in (_NVTX.global_tid, _NVTX.domain_id))
         calls = np.zeros(rows, np.bool_)
@@ -68,7 +68,7 @@ class MpiDomains:
         return calls & ranges
 
     def count(self, events: Events) -> int:
-        """Return the number of MPI calls."""
+        """Return the number of MPI calls in a report."""
 
         def work(batch: list[SelectedEvents]) -> int:
             chosen = batch[0]
@@ -79,10 +79,12 @@ class MpiDomains:
 
 
 def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Budget) -> MpiDomains:
-    """Return the domains with the name and the payload schemas of nsys's wrapper; without such schemas, read no event.
+    """Return the domains with the name and the payload schemas of the MPI wrapper of nsys.
+
+    No event is read if the report has no such schemas.
 
     Raises:
-        Damage: The events that create domains are damaged.
+        Damage: An event that creates a domain is invalid.
     """
     possible = {key[:2] for key, s in schemas.schemas.items() if key[2] in WRAPPER_SCHEMAS or s.name.startswith(SCHEMA)}
     if not possible:
@@ -104,7 +106,7 @@ def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Bu
 
 
 def _integer_values(top: Mapping[int, Field], number: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return the values of an integer field of n events; 0 where it is absent."""
+    """Return the values of an integer field of n events. The value is 0 where the field is absent."""
     field = top.get(number)
     if field is None:
         return np.zeros(rows, np.uint64)

@@ -1,4 +1,4 @@
-"""Name the events that are in no declared table, so that they can be counted and listed."""
+"""Name the events that no declared table contains, so that they can be counted and listed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ MARK_CLASSES = frozenset((
     90, 91, 109, 110,
 ))  # fmt: skip
 KNOWN_CLASSES = frozenset((*range(14), 18, *range(26, 30), *range(31, 97), 102, 103, *range(107, 111)))
-"""Classes of calls of nsys up to 2026.2. A call of another class may be a CUDA call."""
+"""Classes of calls that nsys up to 2026.2 records. A call with a different class may be a CUDA call."""
 WITHOUT_CLASS = "call without a class"
 _HALVES = (
     "start of a push/pop range",
@@ -87,17 +87,20 @@ _HALVES = (
     "end of a start/end range",
 )
 NVTX_HALVES = dict(enumerate(_HALVES, 35)) | dict(enumerate(_HALVES, 66))
-"""Halves of ranges, which reports store joined; those of imported text logs have other numbers (66 to 69)."""
+"""Names of the halves of ranges by event type.
+
+Reports store the halves joined. Imported text logs use types 66 to 69.
+"""
 _NVTX_TYPES = (33, 34, 39, 59, 60, 64, 65, *range(70, 77), 97, 98, 99)
 GPU_TYPES = (79, 80, 106, 127, 130, 142)
 _CALL_TYPES = (layout.CALL_MARK, layout.CALL, *EVENT_TYPES)
 DECODED_TYPES = {(layout.PROCESS, 27), *((layout.GPU, t) for t in GPU_TYPES), *((layout.NVTX, t) for t in _NVTX_TYPES)}
 KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
-"""Payloads and types of the events that are known to be, or not to be, rows of a declared table."""
+"""Pairs of payload field and event type for which it is known whether the events are rows of a declared table."""
 
 
 def kind_name(kind: int) -> str | None:
-    """Return the name of a kind of events; None if they are decoded, or function calls, which are named by class."""
+    """Return the name of a kind of events. The result is None for decoded events, and for calls, which have classes."""
     if kind == entries.GENERIC:
         return None
     if kind == entries.UNKNOWN:
@@ -108,24 +111,24 @@ def kind_name(kind: int) -> str | None:
 
 
 def type_name(payload: int, event_type: int) -> str:
-    """Return the name of the events of a payload and type."""
+    """Return the name of the events with a payload field and event type."""
     if payload == layout.NVTX:
         return f"NVTX {NVTX_HALVES.get(event_type, f'event of type {event_type}')}"
     return EVENT_TYPES.get(event_type, f"event of type {event_type}")
 
 
 def class_name(event_class: int) -> str:
-    """Return the name of a class of function calls."""
+    """Return the name of the function calls with a class."""
     return CALL_CLASSES.get(event_class, f"call of class {event_class}")
 
 
 def activity_name(event_type: int) -> str:
-    """Return the name of GPU activities of a type that have no known part."""
+    """Return the name of GPU activities of a type if none of their fields is known."""
     return f"GPU activity of type {event_type}"
 
 
 def call_name(event_type: int, event_class: int | None) -> str | None:
-    """Return the name of function calls of a type and class; None if they are decoded."""
+    """Return the name of the function calls with a type and class, or None if they are decoded."""
     if event_class is None:
         return WITHOUT_CLASS
     if event_class in layout.OSRT_CLASSES or (event_type == layout.CALL and event_class in layout.RUNTIME_CLASSES):
