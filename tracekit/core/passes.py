@@ -1,10 +1,12 @@
-"""Bounds of the passes of a loop in each process.
+"""Find the passes of a loop in each process.
 
 A range that runs once per pass, the *key*, delimits the passes. If the key begins them, a pass lasts from the start of
-its key to the start of the next one. Work between two keys is part of the loop if its op also runs between most of the
-other keys; the pass ends at work that is not, such as an evaluation. The last pass has no next key and ends with its
-last work that is part of the loop. If the key ends the passes, the same rules apply with time reversed, except that the
-time between two keys is never divided, and that everything before a single key is part of its pass.
+its key to the start of the next key. Ops between two keys are part of the loop if they also run between most of the
+other keys. The pass ends early at the first op that is not part of the loop, such as an evaluation. The last pass has
+no next key, so it ends with its last op that is part of the loop.
+
+If the key ends the passes, the same rules apply with time reversed. There are two exceptions: a pass never ends between
+two keys, and everything before a single key is part of its pass.
 """
 
 from __future__ import annotations
@@ -23,8 +25,7 @@ def passes(instances: pl.DataFrame, key: int, delimits: Delimits) -> pl.DataFram
 
     Args:
         instances: One row per op instance, in order of start: ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``,
-            ``op``, ``parent`` (row of this frame), ``has_work`` (whether it is a range or has GPU
-            activities).
+            ``op``, ``parent`` (row number in this frame), ``has_work`` (whether it is a range or has GPU activities).
         key: Number of the op that delimits passes.
         delimits: Whether the key begins or ends a pass.
 
@@ -40,12 +41,15 @@ def passes(instances: pl.DataFrame, key: int, delimits: Delimits) -> pl.DataFram
 
 
 def _time_reversed(frame: pl.DataFrame) -> pl.DataFrame:
-    """Reverse time: n rows in, n rows out in their order."""
+    """Reverse the direction of time in a frame of intervals. The order of the rows does not change."""
     return frame.with_columns(start_ns=-pl.col("end_ns"), end_ns=-pl.col("start_ns"))
 
 
 def _passes_begun_by_key(instances: pl.DataFrame, key: int, *, ends_early: bool) -> pl.DataFrame:
-    """Return passes that begin with their key; with ``ends_early``, work that is not part of the loop ends a pass."""
+    """Return passes that begin with their key.
+
+    With ``ends_early``, a pass ends at the first op that is not part of the loop.
+    """
     keys = _numbered_keys(instances.filter(pl.col("op") == key))
     between = _work_between_keys(instances, keys)
     looped = _ops_of_loop(between, keys) if ends_early or (keys["slot"] > 0).any() else between["op"].unique()
@@ -63,7 +67,11 @@ def _passes_begun_by_key(instances: pl.DataFrame, key: int, *, ends_early: bool)
 
 
 def _numbered_keys(keys: pl.DataFrame) -> pl.DataFrame:
-    """Number the keys of each process: ``process_id``, ``thread_id``, times, ``slot``, ``next`` (start of the next)."""
+    """Number the keys of each process, in order of time.
+
+    The columns are ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``, ``slot`` (the number of the key) and
+    ``next`` (start of the next key).
+    """
     ordered = keys.sort("process_id", "start_ns", "end_ns", maintain_order=True)
     following = pl.col("start_ns").shift(-1).over("process_id")
     numbered = ordered.select(
@@ -75,9 +83,10 @@ def _numbered_keys(keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _work_between_keys(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the outermost instances beside the keys, on their threads: columns of ``instances`` and ``slot``.
+    """Return the outermost instances between keys on the threads of the keys: columns of ``instances`` and ``slot``.
 
-    The slot is the number of the preceding key, -1 before the first. Instances that contain a key are left out.
+    The slot is the number of the preceding key. It is -1 before the first key. Instances that contain a key are
+    omitted.
     """
     rows = instances.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     rows = rows.join(keys.select("process_id", "thread_id").unique(), on=["process_id", "thread_id"], nulls_equal=True)
@@ -87,7 +96,7 @@ def _work_between_keys(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFr
 
 
 def _with_slot(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the instances between the keys of one process, with ``slot``."""
+    """Return the instances of one process that lie between its keys, with ``slot``, the number of the preceding key."""
     instances = rows.filter(pl.col("process_id").eq_missing(pl.lit(keys["process_id"][0], pl.Int64)))
     slot = keys["start_ns"].search_sorted(instances["start_ns"], side="right").cast(pl.Int64) - 1
     key_bounds = keys.select("slot", key_end="end_ns", next="next")
@@ -99,7 +108,7 @@ def _with_slot(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ops_of_loop(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Return the ops that are part of the loop: those in most of the slots before, between and after the keys."""
+    """Return the ops that are part of the loop, which run in most of the slots before, between and after the keys."""
     slots = keys.height + keys["process_id"].n_unique()
     counts = between.unique([*_SLOT, "op"]).group_by("op").len("slots")
     return counts.filter(2 * pl.col("slots") > slots)["op"]

@@ -1,4 +1,4 @@
-"""Which columns a computation reads, found out by running it on tables of one row."""
+"""Determine which columns a computation reads, by running it on tables with one row."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 
 
 def reads_of(compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame]) -> Reads:
-    """Return the columns that a computation reads, by table.
+    """Return the columns that a computation reads, keyed by table.
 
     Args:
-        compute: The computation. It gets tables by name and collects what it reads. It has to read the same columns
-            whatever the rows are; if it raises a TracekitError, what it has read until then counts.
-        example: Returns a table with one row, because polars does not read what would be joined with an empty frame.
+        compute: The computation. It takes a function that returns a table by name, and collects the tables that it
+            reads. It must read the same columns whatever the rows are. If it raises a TracekitError, the columns that
+            it has read until then count.
+        example: Returns a table with one row. One row is needed because polars does not read what would be joined with
+            an empty frame.
 
     Returns:
-        Columns in the order of the table, by table in the order of their first use.
+        The columns of each table, in the order of the table. The tables are in the order of their first use.
     """
     reads: dict[str, dict[str, None]] = {}
 

@@ -1,4 +1,4 @@
-"""Conditions that select rows of a table."""
+"""Build the conditions that filter the rows of a table by time, device, domain and duration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 LAUNCH = "launch_id"
-"""Column that identifies a profile result of Nsight Compute, which has no start time."""
+"""Column that identifies a result of Nsight Compute, which has no start time."""
 
 
 def row_condition(
@@ -24,15 +24,16 @@ def row_condition(
     domains: Sequence[str] | None = None,
     min_duration_ns: int | None = None,
 ) -> pl.Expr | None:
-    """Return the condition that rows of a table with these columns must meet, or None if all of them do.
+    """Return the condition that rows of a table must meet, or None if no filter applies to the table.
 
     Args:
-        columns: Columns of the table. A criterion without a corresponding column does not apply.
-        time: A window ``[a, b)`` in ns that rows must overlap; instants must lie in it, rows without an end never end.
+        columns: Columns of the table. A filter without a corresponding column does not apply.
+        time: A window ``[a, b)`` in ns that rows must overlap. The time of a mark must lie in the window. Rows without
+            an end never end.
         devices: Allowed values of ``device_id``.
-        domains: Allowed values of ``domain``; "" is the default domain.
+        domains: Allowed values of ``domain``. "" is the default domain.
         min_duration_ns: Minimum of ``end_ns - start_ns``, or of ``duration_ns`` for results of Nsight Compute. Rows
-            without an end or duration meet it.
+            without an end or duration meet the condition.
     """
     conditions = [*_time_conditions(columns, time), *_duration_conditions(columns, min_duration_ns)]
     if devices is not None and "device_id" in columns and (_start_column(columns) or LAUNCH in columns):
@@ -43,13 +44,16 @@ def row_condition(
 
 
 def launch_condition(launches: pa.ChunkedArray, other: pl.Expr | None) -> pl.Expr:
-    """Return the condition that rows belong to some results of Nsight Compute and meet another condition, if any."""
+    """Return the condition that rows are part of the given results of Nsight Compute.
+
+    If ``other`` is given, the rows must meet this condition as well.
+    """
     in_launches = pl.col(LAUNCH).is_in(pl.Series("", launches).implode())
     return in_launches if other is None else in_launches & other
 
 
 def _time_conditions(columns: Collection[str], time: tuple[int | None, int | None] | None) -> Iterator[pl.Expr]:
-    """Yield the conditions that rows overlap a time window."""
+    """Yield the conditions for rows to overlap a time window."""
     start = _start_column(columns)
     if time is None or start is None:
         return
@@ -63,7 +67,7 @@ def _time_conditions(columns: Collection[str], time: tuple[int | None, int | Non
 
 
 def _duration_conditions(columns: Collection[str], shortest: int | None) -> Iterator[pl.Expr]:
-    """Yield the conditions that rows are long enough."""
+    """Yield the conditions for rows to have a minimum duration."""
     if shortest is not None and "end_ns" in columns:
         yield (pl.col("end_ns") - pl.col("start_ns")).fill_null(shortest) >= shortest
     elif shortest is not None and LAUNCH in columns and "duration_ns" in columns:
@@ -71,5 +75,5 @@ def _duration_conditions(columns: Collection[str], shortest: int | None) -> Iter
 
 
 def _start_column(columns: Collection[str]) -> str | None:
-    """Return the name of the column of start times, or None."""
+    """Return the name of the column of start times, or None if there is no such column."""
     return next((c for c in ("start_ns", "timestamp_ns") if c in columns), None)

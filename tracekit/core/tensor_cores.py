@@ -1,7 +1,7 @@
-"""Determine from names which kernels run on Tensor Cores, and which ops could.
+"""Determine which kernels run on Tensor Cores, and which ops could, from their names.
 
-Most captures record nothing else about a kernel than its name. The rules are data in ``schemas/tensor_cores.toml``,
-with the evidence for each. DLProf's own rules are included, to reproduce its figures exactly.
+Most captures record nothing else about a kernel than its name. The rules and the evidence for them are in
+``schemas/tensor_cores.toml``. They include DLProf's own rules, so that its statistics can be reproduced exactly.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _DECORATION = r"^(?:autograd::engine::evaluate_function: )?(?:aten::|torch::)?|b
 
 
 def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
-    """Return whether each kernel runs on Tensor Cores, as far as its name tells: n rows in, n rows out.
+    """Return whether each kernel runs on Tensor Cores, as far as its name tells.
 
     Args:
         name: Demangled kernel names, as strings or dictionary-encoded. Each distinct name is examined once.
-        mode: ``extended`` covers the libraries from Volta to Blackwell; ``dlprof`` has the rules of DLProf 1.8.0.
+        mode: ``extended`` covers the libraries from Volta to Blackwell. ``dlprof`` uses the rules of DLProf 1.8.0.
 
     Returns:
-        Boolean; null without a name, and in ``extended`` mode where kernels with and without matrix instructions have
-        such names: matrix products that XLA and Inductor write in Triton, and kernels of programs that are named after
-        a product. ``dlprof`` mode never returns null for a name.
+        Booleans. They are null for missing names. In ``extended`` mode they are also null for names that kernels both
+        with and without matrix instructions have: matrix products that XLA and Inductor write in Triton, and kernels
+        that a program names after a product. The ``dlprof`` mode never returns null for a name.
 
     Raises:
         ValueError: The mode is unknown.
@@ -46,16 +46,17 @@ def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
 
 
 def support(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
-    """Return whether each op type can run on Tensor Cores: n rows in, n rows out.
+    """Return whether each op type can run on Tensor Cores.
 
     Args:
-        op_type: Types such as ``conv2d``; case is ignored.
+        op_type: Op types such as ``conv2d``. Upper and lower case are equivalent.
         framework: Framework of the ops.
-        mode: ``dlprof`` has the types that DLProf 1.8.0 listed; ``extended`` has more, including the spelling of
-            PyTorch's own ranges (``aten::addmm``, ``AddmmBackward0``) and of XLA.
+        mode: ``dlprof`` uses the op types that DLProf 1.8.0 listed. ``extended`` uses further op types, including the
+            names in PyTorch's own ranges (``aten::addmm``, ``AddmmBackward0``) and in XLA.
 
     Returns:
-        Int8, DLProf's ``tc_support_status``: 0 eligible, 2 depends on the ops inside, 3 not eligible; null stays null.
+        DLProf's ``tc_support_status`` (Int8): 0 for eligible, 2 if it depends on the ops inside, 3 for not eligible.
+        Nulls stay null.
     """
     lists = [_op_types(framework), *([_op_types("extended")] if mode == "extended" else [])]
     eligible, maybe = ([t for types in lists for t in types[status]] for status in ("eligible", "maybe"))
@@ -67,21 +68,24 @@ def support(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = 
 
 
 def eligible(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
-    """Return whether each op type is eligible for Tensor Cores: n rows in, n Booleans out; null stays null.
+    """Return whether each op type is eligible for Tensor Cores. Nulls stay null.
 
-    An op with a Tensor Core kernel is eligible whatever its type, but that is not known here. The arguments are those
-    of ``support``.
+    The arguments are those of ``support``. An op with a Tensor Core kernel is eligible whatever its type is, but this
+    function does not know the kernels.
     """
     return support(op_type, framework=framework, mode=mode) == ELIGIBLE
 
 
 def patterns() -> list[dict[str, str]]:
-    """Return the kernels of the extended mode that use Tensor Cores: ``regex``, ``doc``, ``since``, ``evidence``."""
+    """Return the rules of the extended mode for kernels that use Tensor Cores.
+
+    Each rule has the entries ``regex``, ``doc``, ``since`` and ``evidence``.
+    """
     return [dict(p) for p in _declared()["uses"]]
 
 
 def _map_distinct(names: pl.Series, rules: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """Apply rules to each distinct name once: n names in, n Booleans out; null without a name."""
+    """Apply rules to each distinct name once, and return one Boolean per name. It is null for a missing name."""
     distinct = names.unique().drop_nulls()
     results = pl.DataFrame(
         {"name": distinct, "uses": rules(distinct.cast(pl.String))}, schema_overrides={"uses": pl.Boolean}
@@ -90,14 +94,14 @@ def _map_distinct(names: pl.Series, rules: Callable[[pl.Series], pl.Series]) -> 
 
 
 def _extended_rules(names: pl.Series) -> pl.Series:
-    """Return whether kernels use Tensor Cores by the extended rules; null where names do not tell."""
+    """Return whether kernels use Tensor Cores by the extended rules. It is null where the name does not tell."""
     never, uses, unknown = (pl.any_horizontal(map(_matches, _declared()[k])) for k in ("never", "uses", "unknown"))
     uses_or_null = pl.when(never).then(pl.lit(value=False)).when(uses).then(pl.lit(value=True))
     return names.to_frame("name").select(uses_or_null.when(~unknown).then(pl.lit(value=False))).to_series()
 
 
 def _matches(rule: Mapping[str, str]) -> pl.Expr:
-    """Return whether ``name`` matches the pattern of a rule and not its exception."""
+    """Return an expression for whether ``name`` matches the pattern of a rule but not its exception."""
     matches = pl.col("name").str.contains(rule["regex"])
     return matches & ~pl.col("name").str.contains(rule["unless"]) if "unless" in rule else matches
 
@@ -111,18 +115,21 @@ def _dlprof_rules(names: pl.Series) -> pl.Series:
 
 
 def _contains_substrings(names: pl.Series, rules: Mapping[str, Any]) -> pl.Series:
-    """Return whether names contain one of the substrings ``any`` or ``sizes`` and none of ``none``."""
+    """Return whether each name contains a substring of ``any`` or ``sizes``, but no substring of ``none``."""
     contains_any = pl.col("name").str.contains_any([*rules["any"], *_expanded_sizes(rules["sizes"])])
     return names.to_frame("name").select(contains_any & ~pl.col("name").str.contains_any(rules["none"])).to_series()
 
 
 def _expanded_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the substrings of some groups with each number in place of ``{n}``."""
+    """Return the substrings of all groups, with each number of the group in place of ``{n}``."""
     return [s.replace("{n}", str(n)) for g in groups for s, n in itertools.product(g["any"], g["n"])]
 
 
 def _op_types(framework: str) -> Mapping[str, list[str]]:
-    """Return the op types of a framework, ``eligible`` and ``maybe``."""
+    """Return the op types of a framework that are eligible for Tensor Cores, and those that may be.
+
+    The keys are ``eligible`` and ``maybe``.
+    """
     types: Mapping[str, Mapping[str, list[str]]] = _declared()["ops"]
     return types[framework]
 

@@ -1,7 +1,8 @@
-"""Trees of names with parent pointers, so that paths are neither parsed nor written out for every level.
+"""Build trees of names in which each node refers to its parent, so that paths need not be parsed or stored.
 
 A node has a parent and a part, which is the name of the node itself and may contain any character. Node 0 is the root
-and has the part "". A path is the parts from below the root to the node, joined by "/".
+and has the part "". The path of a node consists of the parts from the node below the root down to the node itself,
+joined by "/".
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ class Tree:
     """A tree of names.
 
     Attributes:
-        nodes: One row per node, parents first: ``up`` (row of the parent), ``part``, ``level`` (0 for the root). No two
-            nodes have the same parent and part.
+        nodes: One row per node, parents before children: ``up`` (row number of the parent), ``part``, ``level`` (0 for
+            the root). No two nodes have the same parent and part.
     """
 
     nodes: pl.DataFrame
 
     @classmethod
     def root(cls) -> Tree:
-        """Return a tree with only a root."""
+        """Return a tree that has only a root."""
         return cls(pl.DataFrame(_ROOT, schema=_NODE))
 
     def with_names(self, base: pl.Series, names: pl.Series) -> tuple[Tree, pl.Series]:
-        """Add names whose parts are separated by "/".
+        """Add nodes for names whose parts are separated by "/".
 
         Args:
             base: Node below which each name is added.
-            names: Names (String). Parts beyond the deepest level are left out.
+            names: Names (String). Parts beyond the deepest level are ignored.
 
         Returns:
-            The tree with their nodes, and the node of each name: n rows in, n rows out.
+            The tree with the added nodes, and the node of each name.
         """
         distinct = pl.DataFrame({"base": base, "name": names}).unique(maintain_order=True)
         parts = distinct["name"].fill_null("").str.split("/").list.head(DEEPEST)
@@ -66,13 +67,13 @@ class Tree:
         return tree, joined["node"]
 
     def with_children(self, children: pl.DataFrame) -> tuple[Tree, pl.Series]:
-        """Add child nodes where they are missing.
+        """Add the child nodes that the tree does not have yet.
 
         Args:
-            children: Columns ``up`` and ``part``.
+            children: One row per child: ``up`` (node of the parent) and ``part``.
 
         Returns:
-            The tree with them, and the node of each: n rows in, n rows out.
+            The tree with the added nodes, and the node of each child.
         """
         existing = self.nodes.select(*_KEY, node=pl.int_range(pl.len()))
         new = children.unique(_KEY, maintain_order=True).join(existing, on=_KEY, how="anti", maintain_order="left")
@@ -83,7 +84,7 @@ class Tree:
         return tree, nodes["node"]
 
     def by_level(self) -> Iterator[pl.Series]:
-        """Yield the nodes of each level, from the root down."""
+        """Yield the nodes of each level, from the root downwards."""
         order = self.nodes["level"].arg_sort().cast(pl.Int64)
         sizes = self.nodes.group_by("level").len().sort("level")["len"]
         start = 0
@@ -95,7 +96,7 @@ class Tree:
         """Return the paths of nodes.
 
         Args:
-            nodes: The nodes whose paths are needed, or None for all. The paths of other nodes may be null.
+            nodes: The nodes whose paths are needed, or None for all nodes. The paths of all other nodes may be null.
 
         Returns:
             One string per node of the tree.
@@ -117,7 +118,7 @@ class Tree:
         return pl.concat(by_level).gather(index).alias("path")
 
     def nodes_on_paths(self, nodes: pl.Series) -> pl.Series:
-        """Return which nodes are one of these or an ancestor of one: one Boolean per node of the tree."""
+        """Return, for each node of the tree, whether it is in ``nodes`` or an ancestor of such a node."""
         marked = pl.repeat(False, self.nodes.height, eager=True)  # noqa: FBT003
         marked = marked.scatter(nodes.unique(), True)  # noqa: FBT003
         for at_level in reversed(list(self.by_level())):
@@ -129,16 +130,16 @@ class Tree:
 def range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tree, pl.Series]:
     """Build the tree of the names of nested ranges.
 
-    A path is at most 256 levels deep and, from the second level on, 16 KiB long: ranges beyond these limits share one
-    node, "…", below their last ancestor within them.
+    A path has at most 256 levels and, from the second level on, 16 KiB. Ranges beyond these limits share one node, "…",
+    below their last ancestor within the limits.
 
     Args:
-        parent: Row of the parent of each range, null for an outermost one.
-        depth: Depth of each range, 1 for an outermost one.
+        parent: Row number of the parent of each range, null for an outermost range.
+        depth: Depth of each range, 1 for an outermost range.
         name: Name of each range (Categorical).
 
     Returns:
-        The tree, and the node of each range: n rows in, n rows out.
+        The tree, and the node of each range.
     """
     rows = pl.DataFrame({"up": parent, "depth": depth, "name": name}).with_row_index("row")
     rows = rows.with_columns(pl.col("name").fill_null(pl.lit("", pl.Categorical)))
@@ -161,7 +162,7 @@ def range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tr
 
 
 def _too_deep_or_long(rows: pl.DataFrame) -> pl.Series:
-    """Return which ranges lie below the deepest level or have too long a path."""
+    """Return whether each range lies below the deepest level or has a path that is too long."""
     size = rows["name"].cat.len_bytes().cast(pl.Int64) + 1
     too_deep = rows["depth"] > DEEPEST
     if _largest(rows["depth"]) * _largest(size) <= LONGEST_BYTES:
@@ -170,6 +171,6 @@ def _too_deep_or_long(rows: pl.DataFrame) -> pl.Series:
 
 
 def _largest(numbers: pl.Series) -> int:
-    """Return the largest of some integers, or 0."""
+    """Return the largest of the integers, or 0 if there are none."""
     largest = numbers.max()
     return largest if isinstance(largest, int) else 0

@@ -1,9 +1,9 @@
-"""Reports of ``nsys stats``, equal byte for byte and computed from declared tables, and further reports of tracekit.
+"""Compute the reports of ``nsys stats`` from declared tables, equal byte for byte, and further reports of tracekit.
 
-A new report is a function decorated with ``@report`` in the module of its subject (``gpu``, ``api``, ``nvtx``, ``ncu``)
-and a name in ``REPORTS`` below, or in ``EXTRA_REPORTS`` if nsys has no such report. ``sources`` reads the rows that
-several reports start from, ``summary`` computes statistics, ``table`` declares and prints columns, and ``numbers``
-rounds.
+To add a report, write a function decorated with ``@report`` in the module of its subject (``gpu``, ``api``, ``nvtx``,
+``ncu``), and add its name to ``REPORTS`` below, or to ``EXTRA_REPORTS`` if nsys does not have the report. ``sources``
+reads the rows that several reports start from, ``summary`` computes statistics, ``table`` declares and prints columns,
+and ``numbers`` rounds.
 
 Unlike nsys, no report fails if an export has no table of enum labels or thread names.
 """
@@ -39,7 +39,7 @@ _GPU, _API, _NVTX = "gpu", "api", "nvtx"
 
 
 class _LazyReports(Mapping[str, Report]):
-    """Reports by name; the module of a report is imported on first access."""
+    """A mapping of reports by name. The module of a report is imported on first access."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules
@@ -81,12 +81,12 @@ REPORTS: Mapping[str, Report] = _LazyReports(
         "osrt_sum": _API,
     }
 )
-"""The reports of nsys, by name."""
+"""The reports that nsys also has, keyed by name."""
 
 EXTRA_REPORTS: Mapping[str, Report] = _LazyReports(
     {"ncu_roofline": "ncu", "ncu_limiter": "ncu", ADVISE: "advise", "graph_summary": "graph"}
 )
-"""The reports that nsys does not have, by name."""
+"""The reports that nsys does not have, keyed by name."""
 
 ALIASES = {
     "gpukernsum": "cuda_gpu_kern_sum",
@@ -109,7 +109,7 @@ ALIASES = {
     "nvtxgpuproj": "nvtx_gpu_proj_trace",
     "osrtsum": "osrt_sum",
 }
-"""Names of reports in nsys before 2023, and the present names."""
+"""Maps the name of a report in nsys before 2023 to its present name."""
 
 _UNSUPPORTED_PREFIXES = (
     *("dx11", "dx12", "khrdebug", "mpi_", "network_", "nvvideo_", "openacc", "opengl", "openmp", "syscall"),
@@ -121,12 +121,14 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     """Compute one report.
 
     Args:
-        frames: Returns a declared table by name, like ``Trace.frame``.
-        name: Name of the report, or its old name, with options after colons as in nsys: ``cuda_gpu_kern_sum:base``.
-        prefetch: Called with the computation before it runs, to read what it will read in one pass over the file.
+        frames: Returns the declared table with a given name, as ``Trace.frame`` does.
+        name: Name or old name of the report, optionally followed by options after colons, as in nsys:
+            ``cuda_gpu_kern_sum:base``.
+        prefetch: Called with the computation before it runs. It may read everything that the computation will read in
+            one pass over the file.
 
     Returns:
-        The report; it is empty if the capture has no data for it.
+        The computed report. It has no rows if the capture has no data for it.
 
     Raises:
         UnknownFormatError: The report or one of the options is unknown, or two options exclude each other.
@@ -148,7 +150,7 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
 
 
 def is_known(name: str) -> bool:
-    """Return whether a report has this name or old name; options after colons are ignored."""
+    """Return whether a report has the given name or old name. Options after colons are ignored."""
     base = name.partition(":")[0]
     return ALIASES.get(base, base) in {*REPORTS, *EXTRA_REPORTS}
 
@@ -158,7 +160,7 @@ def unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormat
 
     Args:
         name: The unknown name.
-        others: Further names to list in the hint, of reports that other modules compute.
+        others: Names of reports that other modules compute, which are also listed in the hint.
     """
     hint = choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
     if name.startswith(_UNSUPPORTED_PREFIXES):

@@ -1,4 +1,4 @@
-"""The report ``advise``: what could be faster."""
+"""Declare the report ``advise``, which lists what could be faster."""
 
 from __future__ import annotations
 

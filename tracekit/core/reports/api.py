@@ -1,4 +1,4 @@
-"""Reports on calls: CUDA API calls, the kernels that they launched, and operating system runtime calls."""
+"""Declare reports on CUDA API calls, the kernels that they launched, and operating system runtime calls."""
 
 from __future__ import annotations
 
@@ -115,9 +115,10 @@ def _sum_by_function(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _kernel_executions(request: Request, *columns: str) -> pl.LazyFrame:
-    """Join kernels to their calls: one row per pair in the order of kernels; kernels without a call are omitted.
+    """Join kernels to the API calls that launched them, with one row per pair in the order of kernels.
 
-    The queue time of a kernel is from the end of the call to its own start, null if it started before the call ended.
+    Kernels without a call are omitted. The queue time of a kernel is the time from the end of the call to the start of
+    the kernel. It is null if the kernel started before the call ended.
     """
     launches = read_api_calls(request.frames, "name").rename(
         {"name": "api_name", "start_ns": "call_start_ns", "end_ns": "call_end_ns"}

@@ -1,4 +1,4 @@
-"""Reports on GPU activities: kernels, memory copies and memory sets, summed or listed."""
+"""Declare reports on GPU activities: kernels, memory copies and memory sets, summed or listed."""
 
 from __future__ import annotations
 
@@ -141,9 +141,9 @@ def _set_rows(request: Request) -> pl.LazyFrame:
 
 
 def _throughput() -> pl.Expr:
-    """Return bytes per second as nsys computes them; null for a duration of 0.
+    """Return an expression for bytes per second as nsys computes them. It is null for a duration of 0.
 
-    nsys divides a second by the duration with integer division before it multiplies, which is coarse.
+    nsys first divides a second by the duration with an integer division and then multiplies, which is imprecise.
     """
     duration = pl.col("duration_ns")
     divisor = pl.when(duration != 0).then(duration)
@@ -159,7 +159,7 @@ def _gpu_activities(request: Request) -> tuple[pl.LazyFrame, pl.LazyFrame]:
 def _sum_by_name(*tables: pl.LazyFrame) -> pl.LazyFrame:
     """Sum rows by name, as nsys does even if a name is in two categories.
 
-    The category printed is that of the longest row, and of equally long rows that of the first table.
+    The category of the longest row is printed. If several rows are equally long, it is the category of the first table.
     """
     rows = pl.concat(tables)
     longest = pl.col("category").get(pl.col("duration_ns").arg_max())

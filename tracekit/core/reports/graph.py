@@ -1,4 +1,4 @@
-"""The report on a graph that was joined to a capture: which nodes ran, and where GPU time went."""
+"""Declare the report on a graph that was joined to a capture: which nodes ran, and which took GPU time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names as nsys prints them: API functions, memory operations, NVTX ranges, sizes of grids and blocks."""
+"""Format names as nsys prints them: API functions, memory operations, NVTX ranges, grid and block sizes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SUFFIX_LENGTH = 6  # of "_v7000"
 
 
 def strip_api_version(name: pl.Expr) -> pl.Expr:
-    """Remove the suffix ``_vNNNN`` of API names: from ``cudaLaunchKernel_v7000``, not from ``cuMemcpyHtoDAsync_v2``."""
+    """Remove the version ``_vNNNN`` from API names: from ``cudaLaunchKernel_v7000``, not from ``cuMemcpyHtoDAsync_v2``."""
     has_version = name.str.tail(_SUFFIX_LENGTH).str.starts_with("_v") & (name.str.len_chars() >= _SUFFIX_LENGTH)
     return pl.when(has_version).then(name.str.head(-_SUFFIX_LENGTH)).otherwise(name)
 
 
 def memcpy_label(kind: pl.Expr) -> pl.Expr:
-    """Return nsys's label of memory copies, such as ``[CUDA memcpy Host-to-Device]``; null for a null kind."""
+    """Return nsys's label of a memory copy, such as ``[CUDA memcpy Host-to-Device]``. It is null for a null kind."""
     return map_categories(kind, lambda label: pl.concat_str(pl.lit("[CUDA memcpy "), label, pl.lit("]")))
 
 
@@ -26,12 +26,12 @@ def memset_label() -> pl.Expr:
 
 
 def range_tag() -> pl.Expr:
-    """Return nsys's label of NVTX ranges, ``domain:name``, as a String column ``tag``."""
+    """Return nsys's label of an NVTX range, ``domain:name``, as a String column named ``tag``."""
     domain, name = (pl.col(c).cast(pl.String).fill_null("") for c in ("domain", "name"))
     return pl.concat_str(domain, pl.lit(":"), name).alias("tag")
 
 
 def format_dimensions(prefix: str) -> pl.Expr:
-    """Format the columns ``prefix_x``, ``prefix_y`` and ``prefix_z`` as one string, each padded to four characters."""
+    """Format the columns ``prefix_x``, ``prefix_y`` and ``prefix_z`` as one string, padding each to four characters."""
     sizes = (pl.col(f"{prefix}_{axis}").cast(pl.String).str.pad_start(4) for axis in "xyz")
     return pl.concat_str(*sizes, separator=" ").alias(prefix)

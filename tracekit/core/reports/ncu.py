@@ -1,4 +1,4 @@
-"""Reports on results of Nsight Compute: the roofline, and what limits each kernel, launch or NVTX range."""
+"""Declare reports on results of Nsight Compute: the roofline, and what limits each kernel, launch or NVTX range."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ def ncu_limiter(request: Request) -> pl.LazyFrame:
 
 
 def _roofline_rows(request: Request) -> pl.LazyFrame:
-    """Return the roofline per kernel, launch or range: rates in 10**9 per second, shares in percent, integer counts."""
+    """Return the roofline per kernel, launch or NVTX range, in the units that are printed.
+
+    Rates are in 10**9 per second, shares are percentages, and counts are integers.
+    """
     launches, metrics = request.frames("ncu_launches"), request.frames("ncu_metrics")
     if set(OPTIONS) <= set(request.options):
         raise UnknownFormatError("options 'launch' and 'range' exclude each other", hint="choose one of them")

@@ -1,7 +1,7 @@
-"""Round doubles to decimals as SQLite and C do, from the exact value and not from its shortest decimal form.
+"""Round doubles to decimals as SQLite and C do: from the exact value, not from its shortest decimal representation.
 
-polars rounds in binary, and divides by a literal by multiplying with its reciprocal, which is wrong by one unit in the
-last place for a third of all numbers. Here every step is exact, so that the printed digits are those of nsys.
+polars rounds in binary. It also divides by a literal by multiplying with the reciprocal, which is wrong by one unit in
+the last place for a third of all numbers. Here every step is exact, so that the printed digits are those of nsys.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ _HALF = 0.5
 
 
 def round_to_tenths(x: pl.Expr, *, legacy: bool = False) -> pl.Expr:
-    """Round doubles to one decimal, ties away from zero: n Float64 in, n Int64 out, in tenths.
+    """Round doubles to one decimal, with ties away from zero. The result is an integer number of tenths.
 
     Args:
         x: Numbers less than 2**53 / 10.
-        legacy: Round as SQLite before 3.43 did: it first adds 3e-16 of the value, so that values just below a tie are
-            rounded up.
+        legacy: Whether to round as SQLite before 3.43, which first adds 3e-16 of the value, so that values just below a
+            tie are rounded up.
     """
     return _round_expr(x + x * _OLD_SQLITE_FUDGE if legacy else x, 10, ties_to_even=False)
 
 
 def round_to_thousandths(x: pl.Expr) -> pl.Expr:
-    """Round doubles to three decimals, ties to even, as ``%.3f``: n Float64 in, n Int64 out, in thousandths."""
+    """Round doubles to three decimals, with ties to even, as ``%.3f`` does. The result is in thousandths."""
     return _round_expr(x, 1000, ties_to_even=True)
 
 
 def quotient(x: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
-    """Divide doubles with correct rounding: n Float64 in, n Float64 out."""
+    """Return the correctly rounded quotient of doubles."""
     # polars multiplies by the reciprocal of a literal divisor; an expression makes it divide.
     return x / (x * 0.0 + divisor)
 
 
 def percent_of_sum(part: pl.Expr) -> pl.Expr:
-    """Return each integer as a percentage of the sum of all: n in, n Float64 out, null if the sum is 0."""
+    """Return each integer as a percentage of the sum of all integers. It is null if the sum is 0."""
     total = part.sum()
     return pl.when(total != 0).then(quotient(part * 100.0, total.cast(pl.Float64)))
 
@@ -62,7 +62,7 @@ def _round_column(x: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
 
 
 def _exact_product(x: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
-    """Return the product as a double, and its rounding error (Dekker's algorithm)."""
+    """Return the product as a double, and the error of rounding it (Dekker's algorithm)."""
     product = x * factor
     x_high = x * _SPLITTER - (x * _SPLITTER - x)
     factor_high = factor * _SPLITTER - (factor * _SPLITTER - factor)

@@ -1,10 +1,10 @@
-"""Reports on NVTX ranges: their durations, the kernels launched inside them, and their projection onto the GPU.
+"""Declare reports on NVTX ranges: their durations, the kernels launched inside them, and their projection onto the GPU.
 
-A range owns every call that it contains on its thread, bounds included; all enclosing ranges own a call, not only the
-innermost. Nesting ignores domains. No report shows marks, categories or payloads.
+A range owns every call that it contains on its thread, bounds included. A call is owned by all enclosing ranges, not
+only by the innermost one. Ranges nest across domains. No report shows marks, categories or payloads.
 
-One difference from nsys: if two threads of a process create the same domain id, nsys counts the ranges of that domain
-twice in three summaries and fails in the other reports. Here each range counts once.
+These reports differ from nsys in one respect: if two threads of a process create the same domain id, nsys counts the
+ranges of that domain twice in three summaries and fails in the other reports. Here each range counts once.
 """
 
 from __future__ import annotations
@@ -171,20 +171,23 @@ def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
 
 
 def _read_all_ranges(frames: Frames) -> pl.LazyFrame:
-    """Read all ranges, including those ended by another thread; open ranges end with the last NVTX event."""
+    """Read all ranges, including ranges that another thread ended. Open ranges end with the last NVTX event."""
     last_mark = frames("nvtx_marks").select(pl.col("timestamp_ns").max()).collect().item()
     return end_open_ranges(read_ranges(frames), last_mark).with_columns(DURATION, range_tag())
 
 
 def _with_parents(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``row``, ``parent`` (a row) and ``level`` (0 for a root; null on and below ranges with equal bounds)."""
+    """Add ``row``, ``parent`` (row number) and ``level`` (0 for a root, null on and below ranges with equal bounds)."""
     parent = shortest_containers(rows, by=THREAD)
     level = depths(parent).cast(pl.Int64) - 1
     return rows.with_row_index("row").with_columns(parent.alias("parent"), level.alias("level"))
 
 
 def _with_stack(tree: pl.DataFrame) -> pl.DataFrame:
-    """Add ``parent_id`` and ``stack`` (``:id:id``, outermost first) where ``level`` is not null."""
+    """Add the id of the parent and the stack of each range.
+
+    ``parent_id`` and ``stack`` (``:id:id``, outermost first) are null for ranges without a ``level``.
+    """
     range_ids = tree.select(pl.concat_str(pl.lit(":"), pl.col("range_id").cast(pl.String))).to_series()
     parent_id = tree["range_id"].gather(tree["parent"]).alias("parent_id")
     has_level = pl.col("level").is_not_null()
@@ -195,7 +198,7 @@ def _with_stack(tree: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_children(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFrame:
-    """Add aggregates of the direct children of each row of a tree; 0 if it has no children."""
+    """Add aggregates of the direct children of each row of a tree. They are 0 for a row without children."""
     children = tree.filter(pl.col("parent").is_not_null()).group_by("parent").agg(*aggregates)
     added = children.columns[1:]
     tree = tree.join(children, left_on="row", right_on="parent", how="left", maintain_order="left")
@@ -203,7 +206,10 @@ def _with_children(tree: pl.DataFrame, *aggregates: pl.Expr) -> pl.DataFrame:
 
 
 def _kernel_launches(request: Request) -> pl.DataFrame:
-    """Join kernels to their calls: one row per pair; the thread of a kernel without a call is null."""
+    """Join kernels to the API calls that launched them, with one row per pair.
+
+    A kernel without a call has one row with a null thread.
+    """
     rows = (
         read_kernels(request, *CALL_KEY, "start_ns", "end_ns")
         .select(*CALL_KEY, "name", DURATION)
@@ -216,7 +222,10 @@ def _kernel_launches(request: Request) -> pl.DataFrame:
 
 
 def _kernel_sums(owners: pl.DataFrame, launches: pl.DataFrame) -> list[pl.DataFrame]:
-    """Sum kernels by containing range and name, and those in no range by thread and name: two frames."""
+    """Sum kernels in ranges by range and kernel name, and kernels outside all ranges by thread and kernel name.
+
+    The two sums are separate frames.
+    """
     pairs = _range_launch_pairs(owners, launches)
     groups = _group_ranges(owners, pairs["row"].unique())
     members = groups.select("group", "range").explode("range")
@@ -234,7 +243,8 @@ def _group_ranges(owners: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
     """Group ranges by name, kind and thread.
 
     Returns:
-        One row per group: ``group``, ``tag``, ``kind``, thread, ``tag_order`` and ``range`` (a list of rows).
+        One row per group: ``group``, ``tag``, ``kind``, the columns of the thread, ``tag_order`` and ``range`` (list of
+        the row numbers of the ranges).
     """
     used = owners[rows].select(range_tag(), "kind", *THREAD, rows.alias("range"))
     groups = used.group_by("tag", "kind", *THREAD).agg("range").sort("tag")
@@ -246,7 +256,7 @@ def _kernel_statistics() -> list[pl.Expr]:
 
 
 def _range_launch_pairs(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return every pair of a range and a launch in it: ``row`` of the range, ``member`` (row of the launch)."""
+    """Return every pair of a range and a launch in it: ``row`` (of the range), ``member`` (row of the launch)."""
     placed, intervals = axis_positions(owners, launches, by=THREAD)
     return _expand_pairs(placed, intervals)
 
@@ -259,7 +269,8 @@ def _project_ranges(frames: Frames) -> pl.DataFrame:
     """Return the ranges that launched GPU activities, with ``gpu_start_ns``, ``gpu_ns``, ``ops`` and ``children``.
 
     ``ops`` counts distinct correlation ids, so that the launch of a whole CUDA graph counts once. ``children`` counts
-    child ranges that launched activities too. A range that contains such a range is itself one, so they form a tree.
+    child ranges that also launched activities. A range that contains such a range also launched its activities, so
+    these ranges form a tree.
     """
     owners, launches = read_owning_ranges(frames).collect(), _gpu_launches(frames)
     placed, intervals = axis_positions(owners, launches, by=THREAD)
@@ -275,9 +286,10 @@ def _project_ranges(frames: Frames) -> pl.DataFrame:
 
 
 def _gpu_launches(frames: Frames) -> pl.DataFrame:
-    """Read the calls that launched GPU activities, with their extent: ``activity``, ``gpu_start_ns``, ``gpu_end_ns``.
+    """Read the API calls that launched GPU activities, with the first start and last end of the activities.
 
-    Calls with the same correlation id have the same ``activity``.
+    The columns ``activity``, ``gpu_start_ns`` and ``gpu_end_ns`` are added. Calls with the same correlation id have the
+    same ``activity``.
     """
     tables = (frames(t) for t in ("kernels", "memcpys", "memsets"))
     activities = pl.concat([t.select(*CALL_KEY, gpu_start_ns="start_ns", gpu_end_ns="end_ns") for t in tables])
@@ -286,7 +298,7 @@ def _gpu_launches(frames: Frames) -> pl.DataFrame:
 
 
 def _gpu_extents(placed: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return first start, last end and number of the launches of one chain in each range."""
+    """Return, for each range, the first start, the last end and the number of the launches of one chain inside it."""
     inside = contained_slices(placed, chain)
     starts, ends = (launches[c].gather(chain["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))
     low, high = slice_minima(starts, inside), -slice_minima(-ends, inside)

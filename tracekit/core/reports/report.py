@@ -33,8 +33,8 @@ class Request:
     """The input of a report.
 
     Attributes:
-        frames: Returns a declared table by name.
-        options: Options of nsys, as in ``cuda_gpu_kern_sum:nvtx-name:base``.
+        frames: Returns the declared table with a given name.
+        options: Options of nsys, such as ``nvtx-name`` and ``base`` in ``cuda_gpu_kern_sum:nvtx-name:base``.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
     """
 
@@ -48,15 +48,15 @@ RowsFunction = Callable[[Request], pl.LazyFrame]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A declared report; calling it with a request computes it.
+    """A declared report. Calling it with a request computes it.
 
     Attributes:
         name: Name of the report, as in nsys.
-        doc: What it shows, in one line.
+        doc: One line that says what the report shows.
         columns: The printed columns, in order.
-        options: The options of nsys that it accepts.
-        needs: Tables that must have rows if there are kernels; otherwise the report is empty, as in nsys.
-        build_rows: Returns the rows, in the order printed.
+        options: The options of nsys that the report accepts.
+        needs: Tables that must have rows if there are kernels. If one of them is empty, so is the report, as in nsys.
+        build_rows: Returns the rows, in the order in which they are printed.
     """
 
     name: str
@@ -103,7 +103,10 @@ def _without_rows(request: Request) -> Request:
 
 
 def has_legacy_rounding(frames: Frames) -> bool:
-    """Return whether the tool that wrote the capture rounds as SQLite before 3.43: nsys before 2024.5, or unknown."""
+    """Return whether averages are rounded as in SQLite before 3.43.
+
+    This is the case if the capture was written by nsys before 2024.5 or by an unknown version.
+    """
     versions = frames("capture_info").filter(name="tool_version").select("value").collect()["value"]
     numbers = versions.str.extract_groups(r"^(\d+)\.(\d+)").struct.unnest().cast(pl.Int64).drop_nulls()
     return not any(v >= _EXACT_ROUNDING_SINCE for v in numbers.iter_rows())

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
-    """Read kernels in file order: ``name``, which depends on the options of the request, and further columns."""
+    """Read kernels in file order: ``name`` and the given columns.
+
+    The options of the request determine which kind of name is read.
+    """
     if "nvtx-name" not in request.options:
         return _named_kernels(request).select("name", *columns)
     needed = dict.fromkeys([*CALL_KEY, *columns])
@@ -33,14 +36,17 @@ def _named_kernels(request: Request) -> pl.LazyFrame:
 
 
 def read_memory_ops(frames: Frames) -> pl.LazyFrame:
-    """Read memory copies and then sets: ``name``, ``duration_ns``, ``bytes``; copies of an unknown kind are omitted."""
+    """Read memory copies, followed by memory sets: ``name``, ``duration_ns``, ``bytes``.
+
+    Copies of an unknown kind are omitted.
+    """
     copies = frames("memcpys").select(memcpy_label(pl.col("copy_kind")).alias("name"), DURATION, "bytes")
     sets = frames("memsets").select(memset_label().alias("name"), DURATION, "bytes")
     return pl.concat([copies.filter(pl.col("name").is_not_null()), sets])
 
 
 def read_api_calls(frames: Frames, *columns: str) -> pl.LazyFrame:
-    """Read API calls: thread, ``correlation_id``, ``start_ns``, ``end_ns`` and further columns."""
+    """Read API calls: the columns of the thread, ``correlation_id``, ``start_ns``, ``end_ns`` and the given columns."""
     return frames("api_calls").select(*CALL_COLUMNS, *columns)
 
 
@@ -60,15 +66,18 @@ def end_open_ranges(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.Lazy
 
 
 def read_owning_ranges(frames: Frames) -> pl.LazyFrame:
-    """Read the ranges to which nsys attributes GPU activities: those that were not ended by another thread.
+    """Read the ranges to which nsys attributes GPU activities, which are the ranges that no other thread ended.
 
-    Open ranges end with the last range.
+    Open ranges end at the latest start or end of any range.
     """
     return end_open_ranges(read_ranges(frames)).filter(pl.col("end_thread_id").is_null())
 
 
 def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
-    """Prefix the name of each kernel with that of the range around its launch; of several, the last that started."""
+    """Prefix the name of each kernel with the name of the range around its launch.
+
+    If there are several such ranges, the one that started last is used.
+    """
     owners = read_owning_ranges(frames).sort("start_ns", "range_id").collect()
     named = rows.collect().with_row_index("kernel")
     launches = named.select("kernel", *CALL_KEY).join(read_api_calls(frames).collect(), on=CALL_KEY, how="inner")
@@ -79,7 +88,7 @@ def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
 
 
 def _last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the last row of ``owners`` that contains each launch: ``kernel``, ``range`` (null if none does)."""
+    """Return the last row of ``owners`` that contains each launch: ``kernel``, ``range`` (null if no row does)."""
     placed, intervals = axis_positions(owners, launches, by=THREAD)
     frames = []
     for chain in chains(intervals):
@@ -90,7 +99,10 @@ def _last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.Dat
 
 
 def _join_names(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Put ``range_name`` and a slash before ``name`` where it is not null; distinct pairs are joined once."""
+    """Put ``range_name`` and a slash before ``name`` where ``range_name`` is not null.
+
+    Each distinct pair of names is joined once.
+    """
     keys = ["range_name", "name"]
     strings = (pl.col(k).cast(pl.String) for k in keys)
     joined = pl.concat_str(*strings, separator="/").cast(pl.Categorical).alias("joined")

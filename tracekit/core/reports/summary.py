@@ -1,4 +1,4 @@
-"""Statistics of the summary reports: share, total, count, average, median, minimum, maximum, standard deviation."""
+"""Compute the statistics of summary reports, such as share, total, average, median and standard deviation."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ DURATION = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
 
 
 def statistics(value: str, prefix: str = "") -> list[pl.Expr]:
-    """Return the aggregates of a column of integers: total, mean, median, minimum, maximum, sample standard deviation.
+    """Return expressions for statistics of a column of integers. Nulls are ignored.
 
-    Nulls are ignored.
+    The statistics are total, mean, median, minimum, maximum and sample standard deviation.
 
     Args:
         value: Name of the column.
@@ -39,13 +39,16 @@ def statistics(value: str, prefix: str = "") -> list[pl.Expr]:
 
 
 def summarize(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns") -> pl.LazyFrame:
-    """Aggregate a column by group: n rows in, one row per group out, unordered, with ``count`` and ``share``."""
+    """Aggregate a column into one row per group, with ``count``, ``share`` and statistics, in no particular order."""
     grouped = rows.group_by(*keys).agg(*statistics(value), pl.len().alias("count"))
     return grouped.with_columns(percent_of_sum(pl.col("total")).alias("share"))
 
 
 def sort_largest_first(grouped: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
-    """Sort groups by descending total, nulls last; equal totals by further columns, ascending, nulls first."""
+    """Sort groups by descending total, with nulls last.
+
+    Groups with equal totals are sorted by the further columns in ascending order, with nulls first.
+    """
     descending = [True] + [False] * len(ties)
     schema = grouped.collect_schema()
     keys = [string_ranks(pl.col(t)) if schema[t] in (pl.String, pl.Categorical) else pl.col(t) for t in ties]
@@ -53,7 +56,7 @@ def sort_largest_first(grouped: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
 
 
 def summary_columns(count: str) -> tuple[table.ReportColumn, ...]:
-    """Declare the columns of a summary of durations; ``count`` is the title of the number of rows."""
+    """Return the printed columns of a summary of durations. ``count`` is the title of the number of rows."""
     return (
         table.percent_column("Time", "share"),
         table.nanoseconds_column("Total Time", "total"),
@@ -63,7 +66,7 @@ def summary_columns(count: str) -> tuple[table.ReportColumn, ...]:
 
 
 def spread_columns(prefix: str = "", title: str = "") -> tuple[table.ReportColumn, ...]:
-    """Declare the columns for average, median, minimum, maximum and standard deviation of durations."""
+    """Return the printed columns for the average, median, minimum, maximum and standard deviation of durations."""
     return (
         table.mean_nanoseconds_column(f"{title}Avg", f"{prefix}mean"),
         table.mean_nanoseconds_column(f"{title}Med", f"{prefix}median"),

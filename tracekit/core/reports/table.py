@@ -1,4 +1,4 @@
-"""Computed reports: their rows, and how each column is printed."""
+"""Define computed reports: their rows, and how each column is printed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ReportColumn:
     source: str
 
     def value_expr(self, *, legacy: bool) -> pl.Expr:
-        """Return an expression for the values, with numbers rounded as printed."""
+        """Return an expression for the values of the column, rounded as they are printed."""
         x = pl.col(self.source)
         match self.style:
             case ColumnStyle.TEXT:
@@ -60,7 +60,7 @@ class ReportColumn:
         return value.alias(self.title)
 
     def csv_expr(self, dtype: pl.DataType, *, legacy: bool) -> pl.Expr:
-        """Return an expression for the values that polars writes to CSV with ``float_precision=3``."""
+        """Return an expression for the values of the column that polars writes as CSV with ``float_precision=3``."""
         x = pl.col(self.source)
         match self.style:
             case ColumnStyle.TEXT:
@@ -78,12 +78,12 @@ class ReportColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """A computed report, as a frame (``frame``) or as the CSV of ``nsys stats --format csv`` (``csv``).
+    """A computed report, available as a frame or as the CSV of ``nsys stats --format csv``.
 
     Attributes:
         name: Name of the report.
         columns: The printed columns, in order.
-        data: The rows before rounding, with at least the columns that ``columns`` names as sources.
+        data: The rows before rounding. They have at least the source column of each printed column.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
     """
 
@@ -98,13 +98,16 @@ class ReportTable:
         return self.data.height
 
     def frame(self) -> pl.DataFrame:
-        """Return the rows with nsys's titles and rounded numbers: Int64 for times and counts, Float64 for others."""
+        """Return the rows with nsys's column titles and rounded numbers.
+
+        Times and counts are Int64, and all other numbers are Float64.
+        """
         return self.data.select(c.value_expr(legacy=self.legacy_rounding) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the report as CSV, byte for byte as nsys does.
+        """Write the report as CSV that equals the CSV of nsys byte for byte.
 
-        An empty report has no header either, and quotes inside quoted strings are not doubled.
+        As in nsys, an empty report has no header, and quotes inside quoted strings are not doubled.
         """
         if not self.rows:
             return

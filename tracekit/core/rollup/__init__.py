@@ -1,8 +1,8 @@
-"""The roll-up of a capture: activities aggregated by op, op type, group and iteration.
+"""Roll up a capture: aggregate its activities by op, op type, group and iteration.
 
 ``measures`` computes everything that does not depend on iterations, so that changing the key op or the aggregated
-iterations is cheap. ``groups`` aggregates over the tree of op names, ``breakdown`` divides the time of iterations,
-``statistics`` summarises metrics, ``tables`` returns the declared tables.
+iterations is cheap. ``groups`` aggregates over the tree of op names, ``breakdown`` divides the time of iterations into
+parts, ``statistics`` summarizes metrics, and ``tables`` returns the declared tables.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ Span = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Rollup:
-    """Ops, op types, groups and kernels over the aggregated iterations; each frame is computed on first access.
+    """The ops, op types, groups and kernels of a capture over the aggregated iterations.
+
+    Each frame is computed on first access.
 
     Attributes:
-        measures: The ops of the capture, measured.
+        measures: The times and properties of the ops of the capture.
         key_op: Id or name of the op that delimits iterations, or None for the default of the dialect.
-        span: First and last iteration to aggregate, both included, or None for all.
+        span: First and last iteration to aggregate, both included, or None for all iterations.
     """
 
     measures: Measures
@@ -56,16 +58,17 @@ class Rollup:
         """Roll up the tables of a capture.
 
         Args:
-            frames: Returns a declared table by name.
-            key_op: As the attribute.
-            span: As the attribute.
-            dialect: Name of the dialect of the ranges, or None for the first one that matches them.
-            tensor_cores: Rules for kernels that use Tensor Cores; ``dlprof`` computes all figures as DLProf did.
+            frames: Returns the declared table with a given name.
+            key_op: Id or name of the op that delimits iterations, or None for the default of the dialect.
+            span: First and last iteration to aggregate, both included, or None for all iterations.
+            dialect: Name of the dialect of the ranges, or None for the first dialect that matches them.
+            tensor_cores: Which rules determine the kernels that use Tensor Cores. With ``dlprof``, all statistics are
+                computed as DLProf did.
         """
         return cls(Measures(Ops(frames, dialect), tensor_cores), key_op, span)
 
     def with_iterations(self, *, key_op: str | None = None, span: Span | None = None) -> Rollup:
-        """Return the roll-up of the same ops over other iterations, without reading or measuring them again."""
+        """Return the roll-up of the same ops over different iterations, without reading or measuring the ops again."""
         return replace(self, key_op=key_op, span=span)
 
     @functools.cached_property
@@ -76,7 +79,7 @@ class Rollup:
 
     @functools.cached_property
     def devices(self) -> pl.DataFrame:
-        """The GPUs in order of ``device_id``: those in the table ``devices`` or, if it is empty, with activities."""
+        """The GPUs in order of ``device_id``: the rows of ``devices`` or, if it is empty, the GPUs with activities."""
         devices = self.measures.ops.frames("devices").unique("device_id", keep="first", maintain_order=True)
         listed = devices.sort("device_id").collect()
         used = pl.concat([self.measures.gpu_activities["device_id"].drop_nulls().unique().sort(), _DEVICE_0]).head(64)
@@ -84,8 +87,9 @@ class Rollup:
 
     @functools.cached_property
     def used_devices(self) -> pl.Series:
-        """Numbers of the GPUs with activities, in order; of all GPUs if none has any, or in DLProf's mode.
+        """Device ids of the GPUs over which times are averaged, in order.
 
+        These are the GPUs with activities. They are all GPUs if no GPU has activities, and in DLProf's mode, because
         DLProf averaged over all GPUs.
         """
         active = self.measures.gpu_activities["device_id"].drop_nulls().unique().sort()
@@ -95,18 +99,21 @@ class Rollup:
 
     @functools.cached_property
     def iteration(self) -> pl.Series:
-        """Aggregated iteration of each instance, or null."""
+        """Number of the aggregated iteration of each instance, null outside the aggregated iterations."""
         return self.iterations.instance_iterations(self.measures.ops.instances)
 
     @functools.cached_property
     def instances(self) -> pl.DataFrame:
-        """The instances in aggregated iterations: ``Measures.instances``, ``instance`` (its row), ``iteration``."""
+        """The instances in aggregated iterations.
+
+        The columns are those of ``Measures.instances``, ``instance`` (row number there) and ``iteration``.
+        """
         rows = self.measures.instances.with_columns(instance=pl.int_range(pl.len()), iteration=self.iteration)
         return rows.drop_nulls("iteration")
 
     @functools.cached_property
     def children(self) -> pl.DataFrame:
-        """The calls of all ops, in order of op, name and start: ``Measures.calls`` and ``iteration``."""
+        """The API calls of all ops, in order of op, name and start: the columns of ``Measures.calls``, ``iteration``."""
         calls = self.measures.calls.with_columns(iteration=self.iteration.gather(self.measures.calls["instance"]))
         names = calls.select("name").unique().with_columns(rank=pl.col("name").cast(pl.String).rank("dense"))
         rank = calls.select("name").join(names, on="name", how="left", maintain_order="left", nulls_equal=True)["rank"]
@@ -115,7 +122,10 @@ class Rollup:
 
     @functools.cached_property
     def kernels(self) -> pl.DataFrame:
-        """The kernels of aggregated instances, in order of ``children``, with ``kernel_gpu``, ``kernel_api`` in ns."""
+        """The kernels of aggregated instances, in the order of ``children``.
+
+        ``kernel_gpu`` is the duration of the kernel in ns, and ``kernel_api`` the duration of its API call.
+        """
         return _with_durations(self.children.filter((pl.col("kind") == "kernel") & pl.col("iteration").is_not_null()))
 
     @functools.cached_property
@@ -126,12 +136,14 @@ class Rollup:
 
     @functools.cached_property
     def ops(self) -> pl.DataFrame:
-        """The ops in order of name and id, with figures of the aggregated iterations.
+        """The ops in order of name and id, with statistics of the aggregated iterations.
 
-        Columns: those of ``Ops.ops`` and ``Measures.op_properties``, ``count`` (of instances), ``kernel_count``,
-        ``eligible``, ``uses_tc``, ``tc_unknown`` (some kernel may use Tensor Cores, none is known to), ``bad_type``
-        (eligible and not in half precision; except in DLProf's mode also without kernels on Tensor Cores), and the
-        statistics of ``METRICS``, ``kernel_gpu`` and ``kernel_api``.
+        The columns are those of ``Ops.ops`` and ``Measures.op_properties``, the statistics of ``METRICS``,
+        ``kernel_gpu`` and ``kernel_api``, and the following ones. ``count``: number of instances. ``kernel_count``:
+        number of kernels. ``eligible``, ``uses_tc``: whether the op is eligible for Tensor Cores, and whether it used
+        them. ``tc_unknown``: whether a kernel may have used Tensor Cores, but none is known to. ``bad_type``: whether
+        the op is eligible but not in half precision. Except in DLProf's mode, ``bad_type`` is false if the op used
+        Tensor Cores.
         """
         rows = self.measures.ops.ops.hstack(self.measures.op_properties).with_columns(op=pl.int_range(pl.len()))
         instances = self.instances.group_by("op").agg(pl.len().alias("count"), *statistics.summaries(METRICS))
@@ -150,12 +162,15 @@ class Rollup:
 
     @property
     def _uses_tensor_cores(self) -> pl.Expr:
-        """Whether kernels of an op used Tensor Cores, in which case its data type is not reported as bad."""
+        """Whether an op used Tensor Cores, in which case its data type is not reported as bad.
+
+        In DLProf's mode, the data type is reported regardless of the use of Tensor Cores.
+        """
         return pl.col("uses_tc") if self.measures.mode == "extended" else pl.lit(value=False)
 
     @functools.cached_property
     def op_types(self) -> pl.DataFrame:
-        """One row per op type, in order: ``op_type``, ``op_count``, ``count``, and the statistics of ``METRICS``."""
+        """One row per op type, in order of its name: ``op_type``, ``op_count``, ``count``, statistics of ``METRICS``."""
         op_type = pl.col("op_type").cast(pl.String)
         counts = self.ops.group_by(op_type).agg(op_count=pl.len().cast(pl.Int64), count=pl.col("count").sum())
         metrics = statistics.summarize(self.instances.with_columns(op_type), ["op_type"], METRICS)
@@ -164,7 +179,10 @@ class Rollup:
 
     @functools.cached_property
     def groups(self) -> pl.DataFrame:
-        """The group nodes, the root first, as of ``groups.groups``; in DLProf's mode in its style."""
+        """The group nodes, the root first, with the columns of ``groups.groups``.
+
+        In DLProf's mode, the groups are in the style of DLProf.
+        """
         return self._groups_in(self.measures.mode)
 
     @functools.cached_property
@@ -173,13 +191,13 @@ class Rollup:
         return self.groups if self.measures.mode == "dlprof" else self._groups_in("dlprof")
 
     def _groups_in(self, style: Style) -> pl.DataFrame:
-        """Return the group nodes in a style."""
+        """Return the group nodes in the given style."""
         devices, ops = self.devices["device_id"], self.ops.select("count", "eligible", "uses_tc")
         return groups.groups(self.measures, self.iterations, devices, ops, style)
 
     @functools.cached_property
     def kernel_summaries(self) -> pl.DataFrame:
-        """One row per op and short kernel name, in order: ``op``, ``name``, ``uses_tc``, statistics of its kernels."""
+        """One row per op and short kernel name, in order: ``op``, ``name``, ``uses_tc``, statistics of the kernels."""
         summaries = self.kernels.group_by("op", pl.col("name").cast(pl.String), maintain_order=True).agg(
             pl.col("uses_tc").any(), *statistics.summaries(KERNEL_METRICS)
         )
@@ -187,19 +205,29 @@ class Rollup:
 
     @functools.cached_property
     def kernels_by_iteration(self) -> pl.DataFrame:
-        """Kernels by aggregated iteration: ``iteration``, ``kernel_count``, ``tc_count``, ``gpu_time``, ``tc_time``."""
+        """Counts and times of the kernels in each aggregated iteration.
+
+        The columns are ``iteration``, ``kernel_count``, ``tc_count``, ``gpu_time`` and ``tc_time``.
+        """
         aggregated = self.iterations.aggregated.select("iteration")
         counts = aggregated.join(self.kernels.group_by("iteration").agg(_KERNEL_COUNTS), on="iteration", how="left")
         return counts.sort("iteration").with_columns(pl.exclude("iteration").fill_null(0))
 
     @functools.cached_property
     def kernels_by_op_and_iteration(self) -> pl.DataFrame:
-        """One row per op and aggregated iteration with kernels: ``op`` and the columns of ``kernels_by_iteration``."""
+        """Counts and times of the kernels of each op in each aggregated iteration.
+
+        The columns are ``op`` and the columns of ``kernels_by_iteration``. Iterations without kernels of an op have no
+        row.
+        """
         return self.kernels.group_by("op", "iteration").agg(_KERNEL_COUNTS).sort("op", "iteration")
 
     @functools.cached_property
     def breakdown(self) -> pl.DataFrame:
-        """The time of every iteration on each used device, divided into parts, as of ``breakdown.breakdown``."""
+        """The time of each iteration on each used device, divided into parts.
+
+        The columns are those of ``breakdown.breakdown``.
+        """
         return breakdown.breakdown(self.measures, self.iterations, self.used_devices)
 
 
@@ -214,7 +242,7 @@ _KERNEL_COUNTS = [
 
 
 def _with_durations(calls: pl.DataFrame) -> pl.DataFrame:
-    """Add the durations of each activity and its call: ``kernel_gpu``, ``kernel_api``."""
+    """Add the duration of each activity (``kernel_gpu``) and of its API call (``kernel_api``)."""
     return calls.with_columns(
         kernel_gpu=pl.col("gpu_end_ns") - pl.col("gpu_start_ns"), kernel_api=pl.col("end_ns") - pl.col("start_ns")
     )

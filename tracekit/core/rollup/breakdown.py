@@ -1,8 +1,9 @@
-"""The time of each iteration, divided into parts, for each device.
+"""Divide the time of each iteration on each device into parts.
 
-Every instant counts for the first part that applies: a Tensor Core kernel runs on the device, another kernel or a CUDA
-graph that was recorded as one activity runs, memory is copied or set, data is loaded, files are read or written, an op
-is open on a CPU, none of these. Time that iterations share counts for each of them.
+Each point in time counts for the first of the following parts that applies. A Tensor Core kernel runs on the device.
+Another kernel, or a CUDA graph that was recorded as one activity, runs on the device. Memory is copied or set on the
+device. Data is loaded. Files are read or written. An op is open on a CPU. None of these applies. Time that several
+iterations share counts for each of them.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 PARTS = ("tensor_core", "other_kernel", "memory", "dataloader", "io", "cpu", "other")
 KERNELS = ("kernel", "graph")
-"""Kinds of activities that run kernels; those of a CUDA graph recorded as one activity are unknown."""
+"""Kinds of activities that run kernels. The kernels of a CUDA graph that was recorded as one activity are unknown."""
 
 LOADERS = ("dataloader", "dali")
-"""Op types that load data according to DLProf."""
+"""Op types that load data, according to DLProf."""
 
 _LOADS = (
     r"dataloader|data[ _]?load",
@@ -31,7 +32,7 @@ _LOADS = (
     r"\b(?:next|fetch|get|load|read)[ _]?(?:batch|data)\b",
 )
 LOADER = "(?i)" + "|".join(_LOADS)
-"""Pattern for the last path part of other ops that load data."""
+"""Regular expression for the last part of the names of further ops that load data."""
 
 _GPU_PARTS = 3
 _OPEN = tuple(f"_{p}" for p in PARTS[:-1])
@@ -39,10 +40,10 @@ _SCHEMA = {"iteration": pl.Int64, "device_id": pl.Int32, **dict.fromkeys(PARTS, 
 
 
 def breakdown(measures: Measures, iterations: Iterations, devices: pl.Series) -> pl.DataFrame:
-    """Divide the time of iterations into parts.
+    """Divide the time of each iteration on each device into parts.
 
     Returns:
-        One row per iteration and device, in this order: ``iteration``, ``device_id``, and a column of ns per part.
+        One row per iteration and device, in this order: ``iteration``, ``device_id``, and one column of ns per part.
     """
     cells = iterations.frame.select("iteration").join(pl.DataFrame({"device_id": devices}), how="cross")
     host, gpu = _host_parts(measures), _gpu_parts(measures)
@@ -54,14 +55,17 @@ def breakdown(measures: Measures, iterations: Iterations, devices: pl.Series) ->
 
 
 def _gpu_parts(measures: Measures) -> pl.DataFrame:
-    """Return when each part on a GPU applies, merged: ``device_id``, ``part`` (its number), times."""
+    """Return the times of each part that runs on a GPU, merged.
+
+    The columns are ``device_id``, ``part`` (number of the part), ``start_ns`` and ``end_ns``.
+    """
     kernel, uses = pl.col("kind").is_in(KERNELS), pl.col("uses_tc").fill_null(value=False)
     part = pl.when(kernel & uses).then(0).when(kernel).then(1).otherwise(2).cast(pl.Int64)
     return intervals.merge(measures.gpu_activities.with_columns(part=part), by=["device_id", "part"])
 
 
 def loads_data(measures: Measures) -> pl.Series:
-    """Return whether each op loads data, by its type and, except in DLProf's mode, by its name."""
+    """Return whether each op loads data. Op names are considered as well as op types, except in DLProf's mode."""
     ops = measures.ops.ops
     by_type = ops["op_type"].cast(pl.String).str.to_lowercase().is_in(LOADERS)
     by_name = ops["op_name"].cast(pl.String).str.extract(r"([^/]*)$").str.contains(LOADER)
@@ -69,7 +73,7 @@ def loads_data(measures: Measures) -> pl.Series:
 
 
 def _host_parts(measures: Measures) -> pl.DataFrame:
-    """Return when each part on the CPU applies, merged: ``part`` (its number), times."""
+    """Return the times of each part that runs on the CPU, merged: ``part`` (its number), ``start_ns``, ``end_ns``."""
     loads = loads_data(measures).gather(measures.instances["op"])
     ops = measures.instances.select("start_ns", "end_ns", "op_type", loads=loads)
     conditions = (pl.col("loads"), pl.col("op_type").cast(pl.String) == "IO", pl.lit(value=True))
@@ -82,12 +86,12 @@ def _host_parts(measures: Measures) -> pl.DataFrame:
 
 
 def _time_by_part(parts: pl.DataFrame, iterations: Iterations, device: int) -> pl.DataFrame:
-    """Measure the time of each part in each iteration on one device: columns of ``_SCHEMA``.
+    """Return the time of each part in each iteration on one device, with the columns of ``_SCHEMA``.
 
     Args:
-        parts: When each part applies, merged: ``part``, ``start_ns``, ``end_ns``.
+        parts: The times in which each part applies, merged: ``part``, ``start_ns``, ``end_ns``.
         iterations: The iterations.
-        device: Number of the device.
+        device: Id of the device.
     """
     bounds = pl.concat([iterations.frame["start_ns"], iterations.frame["end_ns"]]).unique()
     edges = [

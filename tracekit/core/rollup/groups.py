@@ -1,15 +1,15 @@
-"""Group nodes: the inner nodes of the tree of op names, with totals of the ops below them.
+"""Aggregate ops by group, where groups are the inner nodes of the tree of op names.
 
 A metric of a group has one value per aggregated iteration in which the group has instances. CPU time, API time and CPU
 overhead are sums over its instances. GPU time is the time in which any activity of the group runs, summed over devices.
 GPU idle time is the time between the first and last activity of an instance in which no activity of the group runs.
 
-Ops that other threads ran during a step of the loop are placed below that step (``other_threads``). A scope has a group
-per direction of its ops, the root has one for all. In the style of DLProf, nothing is moved, directions are ignored,
-and every "/" in the name of an op separates levels.
+Ops that other threads ran during a step of the loop are placed below that step (``other_threads``). A scope has one
+group for each direction of its ops, and the root has one group for all directions. In the style of DLProf, no op is
+moved, directions are ignored, and every "/" in the name of an op separates levels.
 
-Sums and unions are computed from the deepest level upwards: those of a group follow from those of its child groups and
-ops, so that memory is proportional to the number of groups and ops.
+Sums and unions are computed from the deepest level upwards. Those of a group are computed from those of its child
+groups and ops, so memory is proportional to the number of groups and ops.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def groups(
     Args:
         measures: Times of the ops.
         iterations: The iterations.
-        devices: Devices that count for GPU time.
-        ops: One row per op: ``count`` (of aggregated instances), ``eligible``, ``uses_tc``.
-        style: Whether groups are those of DLProf.
+        devices: Ids of the devices that count for GPU time.
+        ops: One row per op: ``count`` (number of aggregated instances), ``eligible``, ``uses_tc``.
+        style: ``dlprof`` for the groups that DLProf would form.
 
     Returns:
-        One row per group in order of its path (by bytes) and direction, the root (``path`` "") first: ``path``,
-        ``level``, ``direction``, ``parent`` (row of this frame), ``op_count``, ``instance_count``, ``eligible_count``,
-        ``uses_tc_count``, and the statistics of ``METRICS``.
+        One row per group in order of its path (compared as bytes) and direction, with the root (``path`` "") first:
+        ``path``, ``level``, ``direction``, ``parent`` (row number in this frame), ``op_count``, ``instance_count``,
+        ``eligible_count``, ``uses_tc_count``, and the statistics of ``METRICS``.
     """
     tree, group = op_groups(measures.ops, style, iterations.key)
     iteration = iterations.instance_iterations(measures.ops.instances)
@@ -77,12 +77,13 @@ def op_groups(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
     """Return the group of each op.
 
     Args:
-        ops: The ops.
-        style: Whether groups are those of DLProf.
+        ops: The ops of the capture.
+        style: ``dlprof`` for the groups that DLProf would form.
         key: Name of the key op.
 
     Returns:
-        The tree, and one row per op: ``node`` (of the tree) and ``direction`` (its number, 0 for none).
+        The tree of groups, and one row per op: ``node`` (of its group) and ``direction`` (a number, 0 for no
+        direction).
     """
     rows, tree = ops.ops, Tree.root()
     name = rows["op_name"].cast(pl.String)
@@ -103,15 +104,15 @@ def op_groups(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
 def aggregate_upwards(
     tree: Tree, rows: pl.DataFrame, aggregate: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> Iterator[pl.DataFrame]:
-    """Aggregate the rows of each group with those of the groups below it.
+    """Aggregate the rows of each group together with the rows of the groups below it.
 
     Args:
-        tree: The tree.
-        rows: Columns of ``_GROUP`` and others.
+        tree: The tree of groups.
+        rows: The columns of ``_GROUP``, and the columns to aggregate.
         aggregate: Aggregates rows by group.
 
     Yields:
-        The aggregated rows of the groups of a level, from the deepest level to the root.
+        The aggregated rows of all groups of one level, from the deepest level to the root.
     """
     rows_with_level = rows.with_columns(_level=tree.nodes["level"].gather(rows["node"]))
     by_level = rows_with_level.partition_by("_level", as_dict=True, include_key=False)
@@ -125,7 +126,7 @@ def aggregate_upwards(
 
 
 def _summing(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Return a function that sums some columns by key."""
+    """Return a function that sums the columns ``values`` of a frame by ``keys``."""
     return lambda rows: rows.group_by(keys).agg(pl.col(values).sum())
 
 
@@ -153,14 +154,15 @@ class _GroupedInstances:
 
     Attributes:
         tree: The tree of groups.
-        instances: One row per instance: ``_CELL``; ``iteration`` is null where it is not aggregated.
+        instances: One row per instance, with the columns of ``_CELL``. ``iteration`` is null if the instance is not in
+            an aggregated iteration.
     """
 
     tree: Tree
     instances: pl.DataFrame
 
     def metrics(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
-        """Return the metrics of each group in each iteration: columns of ``_CELL`` and ``METRICS``."""
+        """Return the metrics of each group in each iteration, with the columns of ``_CELL`` and ``METRICS``."""
         rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
         summing = _summing(_CELL, _SUMMED)
         sums = pl.concat(aggregate_upwards(self.tree, summing(rows), summing))
@@ -171,11 +173,13 @@ class _GroupedInstances:
         return rows.select(*_CELL, *_SUMMED, "gpu", idle=pl.col("extent") - pl.col("gpu"))
 
     def union_durations(self, gpu_intervals: pl.DataFrame, devices: pl.Series, name: str) -> pl.DataFrame:
-        """Measure the unions of intervals by group and iteration, summed over devices: ``_CELL`` and ``name``.
+        """Measure the duration of the union of intervals by group and iteration, summed over devices.
+
+        The columns are those of ``_CELL``, and ``name``.
 
         Args:
             gpu_intervals: ``instance``, ``device_id``, ``start_ns``, ``end_ns``.
-            devices: Devices that count.
+            devices: Ids of the devices that count.
             name: Name of the column of durations.
         """
         on_devices = gpu_intervals.filter(pl.col("device_id").is_in(devices.implode()))

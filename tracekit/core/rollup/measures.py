@@ -1,9 +1,9 @@
-"""CPU and GPU times of op instances, independent of iterations.
+"""Measure the CPU and GPU times of op instances, independently of iterations.
 
-The CPU time of an instance is its duration without that of the instances directly inside it. API time is the time in
-which at least one of its calls is open, and CPU overhead the rest of the CPU time. GPU time is the time in which at
-least one of its activities runs, summed over devices; GPU idle time is the rest of the time from its first activity on
-a device to its last.
+The CPU time of an instance is its duration without the durations of the instances directly inside it. API time is the
+time in which at least one of its API calls is open, and CPU overhead is the rest of the CPU time. GPU time is the time
+in which at least one of its activities runs, summed over devices. GPU idle time is the rest of the time from its first
+activity on a device to its last one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HALF = {"dlprof": ("float16",), "extended": ("float16", "bfloat16")}
 
 @dataclass(frozen=True)
 class Measures:
-    """Times and properties of the ops of a capture, computed when first needed and cached.
+    """Times and properties of the ops of a capture. Each property is computed on first access and cached.
 
     Attributes:
-        ops: The ops.
-        mode: Rules for kernels that use Tensor Cores, as in ``tensor_cores.uses_tensor_cores``.
+        ops: The ops of the capture.
+        mode: Which rules determine the kernels that use Tensor Cores. See ``tensor_cores.uses_tensor_cores``.
     """
 
     ops: Ops
@@ -42,7 +42,7 @@ class Measures:
 
     @functools.cached_property
     def instances(self) -> pl.DataFrame:
-        """The instances (``Ops.instances``) with ``cpu``, ``gpu``, ``api``, ``overhead``, ``idle`` in ns, in order."""
+        """The rows of ``Ops.instances`` with their times in ns: ``cpu``, ``gpu``, ``api``, ``overhead``, ``idle``."""
         instances = self.ops.instances
         inside = instances.filter(pl.col("parent").is_not_null()).group_by("parent").agg(inside=_DURATION.sum())
         rows = instances.select("start_ns", "end_ns", row=pl.int_range(pl.len()))
@@ -59,11 +59,12 @@ class Measures:
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
-        """The calls of ops: ``Ops.calls``, ``op``, ``index`` (of the instance), and properties of kernels.
+        """The API calls of ops, with properties of the kernels that they launched.
 
-        These are ``long_name``, ``uses_tc`` and ``tc_unknown`` (whether its name does not tell if it uses Tensor Cores,
-        or the GPU is AMD's, which has none); null for other calls. DLProf regards kernels of one op with the same short
-        name as one kernel.
+        The columns are those of ``Ops.calls``, ``op``, ``index`` (of the instance), ``long_name``, ``uses_tc`` and
+        ``tc_unknown``. The last three are null for calls that launched no kernel. ``tc_unknown`` is true if the name of
+        the kernel does not tell whether it uses Tensor Cores, or if the GPU was made by AMD and therefore has none.
+        DLProf regards kernels of one op with the same short name as one kernel.
         """
         rows = self.ops.calls
         op = self.ops.instances.select(pl.col("op", "index").gather(rows["instance"]))
@@ -84,7 +85,7 @@ class Measures:
 
     @functools.cached_property
     def formats(self) -> pl.DataFrame:
-        """The data formats and result shape of each instance, as of ``shapes.formats_and_results``."""
+        """The data formats and the shape of the result of each instance. See ``shapes.formats_and_results``."""
         formats = formats_and_results(self.ops.instances)
         if self.ops.timeline.has_arguments:
             return formats
@@ -93,7 +94,11 @@ class Measures:
 
     @functools.cached_property
     def op_properties(self) -> pl.DataFrame:
-        """Properties of each op beside ``Ops.ops``: ``support`` (0 eligible, 2 maybe, 3 not), ``half``, formats."""
+        """Properties of each op in addition to ``Ops.ops``.
+
+        The columns are ``support`` (0 eligible for Tensor Cores, 2 possibly eligible, 3 not eligible), ``half``
+        (whether the op is in half precision), and the formats of its first instance.
+        """
         ops = self.ops.ops
         status = tensor_cores.support(pl.col("op_type").cast(pl.String), mode=self.mode)
         used = self.calls.filter("uses_tc")["op"].unique()
@@ -115,18 +120,24 @@ class Measures:
 
     @functools.cached_property
     def gpu_extents(self) -> pl.DataFrame:
-        """First start and last end of the activities of an instance on a device: ``instance``, ``device_id``, times."""
+        """The first start and last end of the activities of each instance on each device.
+
+        The columns are ``instance``, ``device_id``, ``start_ns`` and ``end_ns``.
+        """
         by = ["instance", "device_id"]
         return self.gpu_activities.group_by(by).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
 
     @functools.cached_property
     def gpu_busy(self) -> pl.DataFrame:
-        """When activities of each instance run on each device, merged: columns of ``gpu_extents``."""
+        """The times in which activities of each instance run on each device, merged.
+
+        The columns are those of ``gpu_extents``.
+        """
         return intervals.merge(self.gpu_activities, by=["instance", "device_id"])
 
     @property
     def _amd_devices(self) -> pl.Series:
-        """Numbers of the GPUs made by AMD: those with such a name, or all in a program that calls HIP."""
+        """Ids of the GPUs made by AMD, recognized by name. If the program calls HIP, all GPUs that it uses count."""
         devices = self.ops.frames("devices").select("device_id", pl.col("name").cast(pl.String)).collect()
         calls = self.ops.frames("api_calls").select(pl.col("name").unique().cast(pl.String))
         if calls.select(pl.col("name").str.starts_with("hip").any()).collect().item():
@@ -135,13 +146,13 @@ class Measures:
 
     @property
     def _api_times(self) -> pl.DataFrame:
-        """Time in which calls of each instance are open: ``instance``, ``api``."""
+        """The time in which API calls of each instance are open: ``instance``, ``api``."""
         calls = self.ops.calls.select("instance", "start_ns", "end_ns")
         return intervals.merge(calls, by=["instance"]).group_by("instance").agg(api=_DURATION.sum())
 
     @property
     def _gpu_times(self) -> pl.DataFrame:
-        """GPU time and GPU idle time of each instance: ``instance``, ``gpu``, ``idle``."""
+        """The GPU time and the GPU idle time of each instance: ``instance``, ``gpu``, ``idle``."""
         extent = pl.col("end_ns").max() - pl.col("start_ns").min()
         by_device = self.gpu_busy.group_by("instance", "device_id").agg(gpu=_DURATION.sum(), extent=extent)
         return by_device.group_by("instance").agg(pl.col("gpu").sum(), idle=(pl.col("extent") - pl.col("gpu")).sum())
@@ -150,11 +161,8 @@ class Measures:
 def _unified_by_short_name(kernels: pl.DataFrame) -> pl.DataFrame:
     """Give kernels of one op with the same short name the same properties, as DLProf does.
 
-    They use Tensor Cores if any of them does. Their demangled name is that of the last one in the first instance of the
-    op that has any.
-
-    Returns:
-        n rows in, n rows out in any order.
+    They use Tensor Cores if any of them does. Their demangled name is the name of the last of these kernels in the
+    first instance of the op that has such a kernel. The order of the result is undefined.
     """
     properties = kernels.sort("index", -pl.col("call_id")).group_by("op", "name").agg(
         pl.col("long_name").first(), pl.col("uses_tc").any()

@@ -1,6 +1,6 @@
 """Move ops that other threads ran during a step of the loop below that step.
 
-PyTorch runs the backward pass, and communication between GPUs in it, on threads of its own, on which no range of the
+PyTorch runs the backward pass, and the communication between GPUs in it, on its own threads, on which no range of the
 step is open. In the tree of groups, ops that ran on other threads while a step was open are placed below the step.
 """
 
@@ -23,11 +23,12 @@ _THREAD = ["process_id", "thread_id"]
 
 
 def below_steps(ops: Ops, key: str, tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
-    """Place ops of other threads below the step in which they ran.
+    """Place the ops of other threads below the step in which they ran.
 
     Args:
-        ops: The ops.
-        key: Name of the key op; it is a step if it is an outermost range with a numbered name.
+        ops: The ops of the capture.
+        key: Name of the key op. It is a step if it is an outermost range with a numbered name. Otherwise no op is
+            moved.
         tree: The tree of op names.
         nodes: Node of each op.
 
@@ -45,7 +46,10 @@ def below_steps(ops: Ops, key: str, tree: Tree, nodes: pl.Series) -> tuple[Tree,
 
 
 def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
-    """Return the ops most of whose instances started on another thread of the process while a step was open."""
+    """Return the ops with most instances on other threads of a process during a step.
+
+    An instance counts if it started on a thread without steps while a step was open in the same process.
+    """
     instances = ops.instances.select("op", *_THREAD, "start_ns", "end_ns")
     steps = instances.filter(pl.col("op") == step)
     starts = instances.with_columns(end_ns="start_ns")
@@ -62,12 +66,12 @@ def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
 
 
 def _outermost(tree: Tree, nodes: pl.Series) -> pl.Series:
-    """Return the ancestor of each node at the first level."""
+    """Return the ancestor of each node at the first level below the root."""
     return roots(where(tree.nodes["level"] > 1, tree.nodes["up"])).gather(nodes)
 
 
 def _copy_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:
-    """Copy nodes with their ancestors below another node; return the tree and the copy of each node."""
+    """Copy nodes and their ancestors below another node. Return the new tree and the copy of each node."""
     ancestors, here = [], pl.DataFrame({"node": nodes}).with_row_index("row").filter(pl.col("node") != 0)
     while here.height:
         ancestors.append(here)

@@ -1,4 +1,4 @@
-"""Count, maximum, minimum and sum of metrics by group."""
+"""Compute the count, maximum, minimum and sum of metrics by group."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ STATISTICS = ("count", "max", "min", "sum")
 
 
 def summarize(frame: pl.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> pl.DataFrame:
-    """Summarise metrics by group: n rows in, one row per group out.
+    """Summarize metrics in one row per group.
 
     Returns:
-        ``keys`` and for each metric ``{metric}_count``, ``_max``, ``_min``, ``_sum``.
+        The columns ``keys`` and, for each metric, ``{metric}_count``, ``_max``, ``_min`` and ``_sum``.
     """
     return frame.group_by(keys, maintain_order=True).agg(summaries(metrics))
 
 
 def summaries(metrics: Sequence[str]) -> list[pl.Expr]:
-    """Return expressions that summarise metrics within a group; nulls do not count."""
+    """Return expressions that summarize metrics within a group. Nulls are ignored."""
     expressions = []
     for metric in metrics:
         value = pl.col(metric)

@@ -1,4 +1,4 @@
-"""The declared tables of a roll-up: ``ops``, ``op_instances``, ``iterations``, ``group_nodes``."""
+"""Build the declared tables of a roll-up: ``ops``, ``op_instances``, ``iterations``, ``group_nodes``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "osrt_calls": (*THREAD, *_TIMES, "name"),
     "devices": ("device_id", "name"),
 }
-"""Columns that a roll-up reads, by table."""
+"""The columns that a roll-up reads, keyed by table."""
 
 
 def ops(rollup: Rollup) -> pl.DataFrame:
@@ -111,7 +111,7 @@ def group_nodes(rollup: Rollup) -> pl.DataFrame:
 
 
 def activity_ops(rollup: Rollup, table: str) -> pl.DataFrame:
-    """Return the op of each activity: n rows of a table such as ``kernels`` in, n rows out."""
+    """Return the op, op instance and iteration of each activity in a table such as ``kernels``, in the same order."""
     calls, ops = rollup.measures.calls, rollup.measures.ops
     activities = calls.filter(pl.col("kind") == _KINDS[table])
     rows = ops.frames(table).select(pl.len()).collect().item()
@@ -130,5 +130,5 @@ TABLES: Mapping[str, Callable[[Rollup], pl.DataFrame]] = {
 
 
 def _null_if_empty(*columns: str) -> list[pl.Expr]:
-    """Return expressions for columns with null instead of the empty string."""
+    """Return expressions that replace empty strings in the given columns by null."""
     return [pl.when(pl.col(c).cast(pl.String) != "").then(pl.col(c)).alias(c) for c in columns]
