@@ -10,7 +10,7 @@ _SUFFIX_LENGTH = 6  # of "_v7000"
 
 
 def strip_api_version(name: pl.Expr) -> pl.Expr:
-    """Remove the version ``_vNNNN`` from API names: from ``cudaLaunchKernel_v7000``, not from ``cuMemcpyHtoDAsync_v2``."""
+    """Remove the version from API names such as ``cudaLaunchKernel_v7000``. Shorter suffixes such as ``_v2`` stay."""
     has_version = name.str.tail(_SUFFIX_LENGTH).str.starts_with("_v") & (name.str.len_chars() >= _SUFFIX_LENGTH)
     return pl.when(has_version).then(name.str.head(-_SUFFIX_LENGTH)).otherwise(name)
 

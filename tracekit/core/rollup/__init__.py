@@ -113,7 +113,10 @@ class Rollup:
 
     @functools.cached_property
     def children(self) -> pl.DataFrame:
-        """The API calls of all ops, in order of op, name and start: the columns of ``Measures.calls``, ``iteration``."""
+        """The API calls of all ops, in order of op, name and start.
+
+        The columns are those of ``Measures.calls``, and ``iteration``.
+        """
         calls = self.measures.calls.with_columns(iteration=self.iteration.gather(self.measures.calls["instance"]))
         names = calls.select("name").unique().with_columns(rank=pl.col("name").cast(pl.String).rank("dense"))
         rank = calls.select("name").join(names, on="name", how="left", maintain_order="left", nulls_equal=True)["rank"]
@@ -170,7 +173,7 @@ class Rollup:
 
     @functools.cached_property
     def op_types(self) -> pl.DataFrame:
-        """One row per op type, in order of its name: ``op_type``, ``op_count``, ``count``, statistics of ``METRICS``."""
+        """One row per op type, in order of name: ``op_type``, ``op_count``, ``count``, statistics of ``METRICS``."""
         op_type = pl.col("op_type").cast(pl.String)
         counts = self.ops.group_by(op_type).agg(op_count=pl.len().cast(pl.Int64), count=pl.col("count").sum())
         metrics = statistics.summarize(self.instances.with_columns(op_type), ["op_type"], METRICS)
