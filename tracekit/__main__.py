@@ -1,4 +1,4 @@
-"""The program ``tracekit``, which handles signals before it imports anything else."""
+"""Entry point of the program ``tracekit``. Signal handlers are installed before anything else is imported."""
 
 import os
 
@@ -8,7 +8,7 @@ STANDARD_STREAMS = 3
 
 
 def main() -> None:
-    """Run the command line and exit with its status."""
+    """Run the command line and exit with its exit status."""
     interrupts.install_handlers()
     _occupy_closed_streams()
     from tracekit import cli
@@ -20,7 +20,10 @@ def main() -> None:
 
 
 def _occupy_closed_streams() -> None:
-    """Open the null device for each closed standard stream, so that no other file gets its number and its output."""
+    """Open the null device for each closed standard stream.
+
+    Otherwise, the next file that is opened would get the descriptor of that stream and receive its output.
+    """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < STANDARD_STREAMS:
         pass
     os.close(descriptor)

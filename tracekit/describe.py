@@ -1,4 +1,4 @@
-"""Describe a trace in one line of text, and as HTML for notebooks."""
+"""Describe a trace as one line of text or as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Facts about a trace that can be collected quickly.
+    """The facts about a trace that its representation in a console or notebook shows.
 
     Attributes:
-        format: Name of the format.
-        path: The file or folder; None for tables in memory.
-        duration: Duration in ns, as text; empty if unknown.
-        devices: Names of the GPUs, one item per GPU; None for a GPU without a name.
-        rows: Number of rows of each table; empty if they were not counted.
+        format: Name of the format of the trace.
+        path: The file or folder of the trace. None if its tables are in memory.
+        duration: Duration of the capture in ns, as decimal digits. Empty if unknown.
+        devices: Name of each GPU. None for a GPU without a name.
+        rows: Number of rows of each table. Empty if the rows were not counted.
     """
 
     format: str
@@ -37,7 +37,7 @@ class Description:
         return ", ".join(self._facts())
 
     def html(self) -> str:
-        """Return the description as HTML, with the rows of each table."""
+        """Return the description as HTML, with the number of rows of each table."""
         lines = "".join(f"<div>{html.escape(fact)}</div>" for fact in self._facts())
         rows = "".join(f"<tr><td>{name}</td><td>{rows:,}</td></tr>" for name, rows in self.rows.items() if rows)
         head = "<thead><tr><th>table</th><th>rows</th></tr></thead>"
@@ -45,7 +45,7 @@ class Description:
         return f"<div><b>tracekit.Trace</b>{lines}{table}</div>"
 
     def _facts(self) -> Iterator[str]:
-        """Yield the facts as short texts: format and path, duration, GPUs, number of tables."""
+        """Yield the facts as short strings: format and path, duration, GPUs, and number of tables with rows."""
         yield self.format if self.path is None else f"{self.format} {printable_path(self.path)}"
         if self.duration.isdecimal():
             yield f"{int(self.duration) / 1e6:,.3f} ms"
@@ -57,5 +57,5 @@ class Description:
 
 
 def _pluralize(number: int, noun: str) -> str:
-    """Return a number with a noun in the right form, such as "2 GPUs"."""
+    """Return a number with a noun in the singular or plural, such as "2 GPUs"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Detecting the format of a file from its content, and describing files that no reader can read."""
+"""Detect the format of a file from its content, and describe files that no reader can read."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def sniff(source: Source) -> Reader:
 
 
 def describe(source: Source) -> tuple[str, str]:
-    """Return what an unreadable source seems to be, and a hint what to do."""
+    """Return a description of a source that no reader recognises, and a hint on what to do with it."""
     if source.path.is_dir():
         return _describe_folder(source)
     if not source.path.is_file():
@@ -75,13 +75,13 @@ def describe(source: Source) -> tuple[str, str]:
 
 
 def captures_in(source: Source, limit: int = 256) -> dict[str, str]:
-    """Return the formats of the captures in a folder by file name, in the order of the names.
+    """Map the name of each capture in a folder to its format, sorted by name.
 
-    A capture is a file that a built-in reader recognises. Files of single tables do not count.
+    A capture is a file that a built-in reader recognises. Parquet and Arrow files of single tables are not included.
 
     Args:
-        source: The folder. The result is empty for a file.
-        limit: Number of files that are examined.
+        source: The folder. If it is a file, the result is empty.
+        limit: Maximum number of files to examine.
     """
     formats = {}
     for name in sorted(source.names)[:limit]:
@@ -120,7 +120,10 @@ def _describe_content(source: Source) -> tuple[str, str]:
 
 
 def _describe_stream(source: Source, version_match: re.Match[bytes] | None) -> tuple[str, str]:
-    """Describe a stream, which nsys writes while it records and imports into a report at the end."""
+    """Return a description of a ``.qdstrm`` stream, and a hint on how to convert it into a report.
+
+    nsys writes a stream while it records, and converts it into a report at the end.
+    """
     unfinished = ", perhaps an unfinished one" if version_match and not source.head.startswith(_STREAM_WRITTEN) else ""
     version = f"Nsight Systems {version_match[1].decode()}" if version_match else "the Nsight Systems that recorded it"
     return (

@@ -31,9 +31,9 @@ class TracekitError(Exception):
     """Base class of all errors that tracekit raises on purpose.
 
     Attributes:
-        message: What is wrong, without the path; control characters are escaped.
+        message: What is wrong, without the path. Control characters are escaped.
         path: The file or folder that the error is about.
-        hint: What to do; None if there is no remedy.
+        hint: What the user can do. None if there is no remedy.
     """
 
     def __init__(self, message: str, *, path: str | os.PathLike[str] | None = None, hint: str | None = None) -> None:
@@ -59,8 +59,8 @@ class CorruptTraceError(TracekitError, ValueError):
     """A file violates its own format.
 
     Attributes:
-        table: The table with the error; None if unknown.
-        row: Number of the row with the error; None if unknown.
+        table: Name of the table that contains the error. None if unknown.
+        row: Row number of the error in the table. None if unknown.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ExportError(TracekitError):
 
 
 class TracekitWarning(UserWarning):
-    """Data was skipped, repaired or not understood; the message counts it."""
+    """Data was skipped, repaired or not understood. The message states how much."""
 
 
 def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = False) -> str:
@@ -112,7 +112,7 @@ def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = F
 
 
 def warn(message: str, *, path: str | os.PathLike[str] | None = None) -> None:
-    """Issue a ``TracekitWarning`` that names the file."""
+    """Issue a ``TracekitWarning``, with the path of the file in its message if there is one."""
     text = printable(message) if path is None else f"{printable_path(path)}: {printable(message)}"
     warnings.warn(text, TracekitWarning, stacklevel=3)
 

@@ -1,4 +1,4 @@
-"""Writing traces and tables with exporters, in atomic writes."""
+"""Write traces and single tables to files with an exporter, atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.plan.view import TraceView
 
 WRITERS = 4
-"""Number of tables that are written at the same time."""
+"""Maximum number of tables that are written at the same time."""
 
 
 def write_trace(
@@ -30,18 +30,18 @@ def write_trace(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Write a trace; the output appears whole or not at all.
+    """Write a trace to a file or folder atomically.
 
     Args:
         view: The trace, with the selected tables.
         path: File or folder to write.
-        exporter: The exporter.
-        tables: Names of the selected tables; None is all of them.
+        exporter: The exporter for the format of the output.
+        tables: Names of the tables to write. None writes all tables.
         overwrite: Whether to replace an existing output.
-        progress: Called with the number of rows written.
+        progress: Callback that receives the number of written rows and of all rows.
 
     Returns:
-        The path.
+        The path of the output.
 
     Raises:
         ExportError: The output exists or cannot be written.
@@ -61,10 +61,10 @@ def write_table(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """Write one table of a trace to one file.
+    """Write one table of a trace to a file atomically.
 
     Raises:
-        UnknownFormatError: The exporter writes no single tables.
+        UnknownFormatError: The exporter cannot write a single table.
         ExportError: The output exists or cannot be written.
     """
     if exporter.write_table is None:
@@ -75,12 +75,12 @@ def write_table(
 
 
 def inputs_of(view: TraceView) -> tuple[targets.Input, ...]:
-    """Return the files and folders that a trace is read from, which no output may replace."""
+    """Return the files and folders that a trace is read from. No output may replace them."""
     return tuple(i for source in view.plan.sources for i in source.inputs)
 
 
 def holds_one_table_per_file(exporter: Exporter, tables: Sequence[str] | None) -> bool:
-    """Return whether an exporter writes a folder with one file per table."""
+    """Return whether an exporter writes these tables as a folder with one file per table."""
     return exporter.write is None and (tables is None or len(tables) != 1)
 
 
@@ -100,7 +100,7 @@ def _write(view: View, exporter: Exporter, path: Path, tables: Sequence[str] | N
 def _write_tables(
     view: View, write: Callable[[View, str, Path, Progress], None], paths: Mapping[str, Path], progress: Progress
 ) -> None:
-    """Write tables to the files of one folder, in several threads with a common progress."""
+    """Write each table to its own file in a folder, in several threads that share one progress callback."""
     from tracekit.threads import map_in_order
 
     next(iter(paths.values())).parent.mkdir()
@@ -124,4 +124,4 @@ def _write_tables(
 
 
 def _ignore_progress(done: int, total: int) -> None:
-    """Do nothing with the progress."""
+    """Ignore the progress, as the default progress callback."""

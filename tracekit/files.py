@@ -24,7 +24,7 @@ CHANGED_HINT = "wait until it is written completely, then load it again"
 LONGEST_SQLITE_PATH = 504
 """Length of the longest resolved path that SQLite opens, in bytes: 512 minus the suffix of its journal."""
 _MAX_READ_BYTES = 1 << 30
-"""Maximum number of bytes per read call; the limit of the system is 2 GiB minus a page."""
+"""Maximum number of bytes per read call. Linux reads at most 2 GiB minus a page."""
 _WINDOW_BYTES = 1 << 20
 _HAS_PREAD, _HAS_PREADV = hasattr(os, "pread"), hasattr(os, "preadv")
 _SEEK_LOCK = threading.Lock()
@@ -68,7 +68,7 @@ def open_regular(path: Path) -> int:
 
 
 def special_file_kind(mode: int) -> str | None:
-    """Return the type of file with an article, such as "a named pipe", from its mode; None for a regular file."""
+    """Return the type of a special file, such as "a named pipe", from its mode. Return None for a regular file."""
     return None if stat.S_ISREG(mode) else next((name for test, name in _FILE_TYPES if test(mode)), "a special file")
 
 
@@ -77,9 +77,9 @@ class FileState:
     """Identity, size and modification time of a file, which are compared to detect changes.
 
     Attributes:
-        device: Number of the device of the file.
-        inode: Number of the file on its device.
-        size: Size in bytes.
+        device: Number of the device that contains the file.
+        inode: Inode number of the file on its device.
+        size: Size of the file in bytes.
         modified_ns: Time of the last modification in ns since 1970.
     """
 
@@ -90,7 +90,7 @@ class FileState:
 
     @classmethod
     def read(cls, file: Path | int) -> Self:
-        """Return the state of a path or of an open descriptor.
+        """Return the state of the file at a path or of an open descriptor.
 
         Raises:
             FileNotFoundError: The file does not exist.
@@ -99,7 +99,7 @@ class FileState:
 
     @classmethod
     def from_status(cls, status: os.stat_result) -> Self:
-        """Return the state in the result of a ``stat`` call."""
+        """Return the state of a file from the result of ``os.stat``."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def check(self, path: Path, descriptor: int | None = None, *, may_grow: bool = False) -> None:
@@ -107,7 +107,8 @@ class FileState:
 
         Args:
             path: The file, which is named in the error.
-            descriptor: Open descriptor to check instead of the path, so that a new file at the path is ignored.
+            descriptor: Open descriptor of the file, which is checked instead of the path, so that a new file at the path
+                is ignored.
             may_grow: Whether the file may be larger than before.
 
         Raises:
@@ -126,7 +127,7 @@ class FileState:
             raise TracekitError(self.difference(state), path=path, hint=CHANGED_HINT)
 
     def difference(self, now: FileState) -> str:
-        """Describe how a newer state differs from this one, as the predicate of an error message."""
+        """Describe how a later state of the file differs from this one, for an error message."""
         if (now.device, now.inode) != (self.device, self.inode):
             return "was replaced by another file while it was open"
         if now.size != self.size:
@@ -135,7 +136,7 @@ class FileState:
 
 
 def file_state(path: Path) -> FileState | None:
-    """Return the state of a regular file; None if the path is not a regular file or cannot be accessed."""
+    """Return the state of a regular file. Return None if the path is not a regular file or cannot be accessed."""
     try:
         status = path.stat()
     except OSError:
@@ -144,22 +145,22 @@ def file_state(path: Path) -> FileState | None:
 
 
 class InputFile:
-    """A regular file that is open for reading and whose every read checks that the file has not changed.
+    """A regular file that is open for reading. Each read checks that the file has not changed.
 
-    If a new file takes the path, the old one can still be read until it is closed. Several threads may read at the same
-    time. The descriptor is closed by ``close`` or when the object is garbage-collected.
+    If another file replaces it at its path, the opened file can still be read until it is closed. Several threads may
+    read at the same time. The descriptor is closed by ``close`` or when the object is garbage-collected.
 
     Attributes:
-        path: The file.
+        path: Path of the file.
         state: The state of the file when it was opened.
     """
 
     def __init__(self, path: Path, expected: FileState | None = None, *, may_grow: bool = False) -> None:
-        """Open a file.
+        """Open a file for reading.
 
         Args:
-            path: The file.
-            expected: The state of the file when it was first examined.
+            path: Path of the file.
+            expected: The state of the file when it was first examined. None accepts any state.
             may_grow: Whether the file may grow while it is open, as a log does.
 
         Raises:
@@ -186,15 +187,16 @@ class InputFile:
 
     @property
     def native_path(self) -> str:
-        """Path for a library that opens files itself; if the system supports it, a path to this open descriptor.
+        """Path for a library that opens files itself.
 
-        Call ``check`` after reading through this path.
+        If the system supports it, the path leads to this open descriptor, so that a new file at the original path is
+        ignored. Call ``check`` after reading through this path.
         """
         paths = (f"{folder}/{self._descriptor}" for folder in _DESCRIPTOR_FOLDERS)
         return next(filter(os.path.exists, paths), os.fspath(self.path))
 
     def read(self, start: int, size: int) -> bytes:
-        """Read ``size`` bytes from offset ``start``; all of them must be within the file.
+        """Read ``size`` bytes from offset ``start``. All of them must be within the file.
 
         Raises:
             TracekitError: The file has changed since it was opened, cannot be read, or is closed.
@@ -211,7 +213,7 @@ class InputFile:
         return data
 
     def read_into(self, start: int, target: memoryview) -> None:
-        """Fill ``target`` with bytes from offset ``start``; all of them must be within the file.
+        """Fill ``target`` with the bytes from offset ``start`` on. All of them must be within the file.
 
         Raises:
             TracekitError: The file has changed since it was opened, cannot be read, or is closed.
@@ -229,7 +231,7 @@ class InputFile:
             self._release()
 
     def check(self) -> None:
-        """Check that the file has not changed since it was opened; a closed file is not checked.
+        """Check that the file has not changed since it was opened. A closed file is not checked.
 
         Raises:
             TracekitError: The file has changed.
@@ -239,7 +241,7 @@ class InputFile:
             self._release()
 
     def close(self) -> None:
-        """Close the file as soon as reads in other threads have ended."""
+        """Close the file. If other threads are reading it, it is closed when they have finished."""
         with self._lock:
             self._closed = True
             if not self._readers:
@@ -252,7 +254,7 @@ class InputFile:
         self.close()
 
     def _acquire(self) -> int:
-        """Return the descriptor, and keep it open until ``_release``."""
+        """Return the descriptor and prevent it from being closed until ``_release`` is called."""
         with self._lock:
             if self._closed:
                 raise TracekitError("is closed", path=self.path, hint="load it again")
@@ -260,7 +262,10 @@ class InputFile:
         return self._descriptor
 
     def _release(self) -> None:
-        """End a read, and raise an error if the file has changed, which takes precedence over any other error."""
+        """End a read, and raise an error if the file has changed.
+
+        This error replaces any other error of the read, because the change is its likely cause.
+        """
         try:
             status = os.fstat(self._descriptor)
             if (status.st_size, status.st_mtime_ns) != self._size_and_time:
@@ -272,7 +277,7 @@ class InputFile:
                     self._close_descriptor()
 
     def _read_remaining(self, descriptor: int, start: int, size: int, data: bytes) -> bytes:
-        """Continue a read that returned fewer bytes than requested."""
+        """Continue a read that returned fewer bytes than requested, and return all requested bytes."""
         chunks = [data]
         while data and len(data) < size:
             start, size = start + len(data), size - len(data)
@@ -283,21 +288,21 @@ class InputFile:
         return b"".join(chunks)
 
     def _read_error(self, error: OSError) -> TracekitError:
-        """Return the error for a read that the system refused."""
+        """Return the error for a read that failed with an error of the operating system."""
         return TracekitError(f"cannot be read: {error.strerror or error}", path=self.path, hint="copy it again")
 
     def _truncation_error(self, end: int) -> TracekitError:
-        """Return the error for a file that now ends at an offset before the end of a read."""
+        """Return the error for a file that was truncated, so that a read ended at the given offset."""
         message = f"changed while it was open: it had {self.size} bytes, and ends at byte {end} now"
         return TracekitError(message, path=self.path, hint=CHANGED_HINT)
 
 
 class Region:
-    """A section of an open file that behaves like bytes; each slice is read from the file when it is taken.
+    """A section of an open file that can be sliced like bytes. Each slice is read from the file.
 
     Args:
         file: The open file.
-        start: Offset of the section.
+        start: Offset of the section in the file.
         size: Size of the section in bytes, which must be within the file.
     """
 
@@ -312,7 +317,7 @@ class Region:
         return self._size
 
     def __getitem__(self, index: slice) -> memoryview:
-        """Read the bytes of a slice without a step."""
+        """Read the bytes of a slice from the file. The slice must not have a step."""
         start, stop, _ = index.indices(self._size)
         return memoryview(self._file.read(self._start + start, max(0, stop - start)))
 
@@ -321,11 +326,13 @@ class Region:
 
 
 class Window:
-    """A section of an open file for many small sequential slices in one thread, with read-ahead.
+    """A section of an open file that is sliced sequentially in one thread.
+
+    A buffer of 1 MiB is read ahead, so that many small slices need few reads of the file.
 
     Args:
         file: The open file.
-        start: Offset of the section.
+        start: Offset of the section in the file.
         size: Size of the section in bytes, which must be within the file.
     """
 
@@ -342,7 +349,7 @@ class Window:
         return self._size
 
     def __getitem__(self, index: slice) -> memoryview:
-        """Return the bytes of a slice without a step."""
+        """Return the bytes of a slice. The slice must not have a step."""
         start, stop, _ = index.indices(self._size)
         if not self._buffer_start <= start <= stop <= self._buffer_start + len(self._buffer):
             size = max(0, stop - start, min(_WINDOW_BYTES, self._size - start))
@@ -350,12 +357,12 @@ class Window:
         return self._buffer[start - self._buffer_start : stop - self._buffer_start]
 
     def window(self, start: int, stop: int) -> Window:
-        """Return a window on a part of this section, without reading it."""
+        """Return a window for the bytes from ``start`` to ``stop`` of this section, without reading them."""
         return Window(self._file, self._start + start, stop - start)
 
 
 def _open_expected(path: Path, expected: FileState | None) -> int:
-    """Open a regular file; if it was examined before and does not exist, report that it was removed."""
+    """Open a regular file. If it was examined before and no longer exists, raise an error that it was removed."""
     try:
         return open_regular(path)
     except FileNotFoundError as e:
@@ -365,7 +372,7 @@ def _open_expected(path: Path, expected: FileState | None) -> int:
 
 
 def _read_at(descriptor: int, start: int, size: int) -> bytes:
-    """Read at most ``size`` bytes from offset ``start``; empty at the end of the file."""
+    """Read at most ``size`` bytes from offset ``start``. The result is empty at the end of the file."""
     size = min(size, _MAX_READ_BYTES)
     if _HAS_PREAD:
         return os.pread(descriptor, size, start)
@@ -375,7 +382,7 @@ def _read_at(descriptor: int, start: int, size: int) -> bytes:
 
 
 def _read_into(descriptor: int, start: int, target: memoryview) -> int:
-    """Read bytes from offset ``start`` into ``target``, and return how many were read."""
+    """Read bytes from offset ``start`` into ``target``, and return the number of bytes that were read."""
     target = target[:_MAX_READ_BYTES]
     if _HAS_PREADV:
         return os.preadv(descriptor, [target], start)

@@ -1,4 +1,4 @@
-"""Detect that this process was forked after polars had started its threads, so that a query would never end.
+"""Detect processes that were forked after polars had started its threads, in which a query would never end.
 
 A forked process contains only the thread that called fork. polars starts a pool of threads with its first query and
 cannot start another one, so a query in a forked process waits for threads that do not exist. Arrow restarts its threads
@@ -15,16 +15,17 @@ import sys
 
 _TASKS = "/proc/self/task"
 _POLARS_THREADS = (*(b"polars-%d" % digit for digit in range(10)), b"async-executor-")
-"""Prefixes of the thread names of the polars pool; other threads are started when polars is imported."""
+"""Prefixes of the names of the threads that run queries. Importing polars also starts threads with other names."""
 
 
 class _PolarsState:
     """The state of polars in this process.
 
     Attributes:
-        queried: Whether tracekit ran a query, which is used if the system does not list threads.
-        forking_with_pool: Whether polars had threads when this process last called fork.
-        orphaned: Whether this process was forked from one in which polars had threads.
+        queried: Whether tracekit has run a query. If the system does not list the threads of a process, this flag is
+            used instead.
+        forking_with_pool: Whether polars had started its threads when this process last called fork.
+        orphaned: Whether this process was forked from a process in which polars had started its threads.
     """
 
     __slots__ = ("forking_with_pool", "orphaned", "queried")
@@ -62,7 +63,7 @@ def _has_polars_threads() -> bool:
 
 
 def _thread_name(task: str) -> bytes:
-    """Return the name of a thread of this process; empty if the thread has ended."""
+    """Return the name of a thread of this process. Return an empty name if the thread has ended."""
     try:
         with open(f"{_TASKS}/{task}/comm", "rb") as file:  # noqa: PTH123 - pathlib takes long to import
             return file.read()
@@ -71,12 +72,12 @@ def _thread_name(task: str) -> bytes:
 
 
 def _before_fork() -> None:
-    """Record whether polars has threads."""
+    """Record, before a fork, whether polars has started its threads."""
     _state.forking_with_pool = _has_polars_threads()
 
 
 def _after_fork_in_child() -> None:
-    """Record in the new process whether it lacks threads of polars."""
+    """Record, in a forked process, that polars lacks its threads if it had started them before the fork."""
     _state.orphaned = _state.orphaned or _state.forking_with_pool
 
 

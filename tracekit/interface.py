@@ -1,4 +1,4 @@
-"""The interfaces of readers, exporters and what they exchange."""
+"""The interfaces of readers and exporters, and of the captures, reports and traces that they exchange."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """A progress callback."""
+    """A callback that receives the progress of a long operation."""
 
     def __call__(self, done: int, total: int) -> None:
         """Receive the number of processed rows and the number of all rows."""
@@ -29,11 +29,11 @@ class Progress(Protocol):
 
 
 class Capture(ABC):
-    """An opened file: tables by name, read by column. Readers return it, and one thread at a time uses it."""
+    """An opened file that contains tables. Readers return a capture, and only one thread at a time uses it."""
 
     @abstractmethod
     def names(self) -> Collection[str]:
-        """Return the names of the declared tables that the file may hold rows for."""
+        """Return the names of the declared tables that may have rows in this file."""
 
     @abstractmethod
     def count(self, name: str) -> int:
@@ -44,15 +44,24 @@ class Capture(ABC):
         """Return some columns of one table."""
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of rows of several tables; override it if one pass over the file can count them all."""
+        """Return the number of rows of several tables.
+
+        Override this method if one pass over the file can count the rows of several tables.
+        """
         return {name: self.count(name) for name in names}
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
-        """Return columns of several tables; override it if one pass over the file can read them all."""
+        """Return columns of several tables.
+
+        Override this method if one pass over the file can read several tables.
+        """
         return {name: self.read(name, names) for name, names in columns.items()}
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events, by name, that the file holds and no table has; none if they are not counted."""
+        """Return the number of events in the file that are in no table, by event name.
+
+        The mapping is empty if the reader does not count these events.
+        """
         return {}
 
     def close(self) -> None:  # noqa: B027 - captures without an open file have nothing to close
@@ -60,10 +69,10 @@ class Capture(ABC):
 
 
 class Report(Protocol):
-    """A computed report: rows with titled columns, and the CSV of the tool that defined it."""
+    """A computed report, as a data frame and as the CSV that the tool that defined the report would write."""
 
     def frame(self) -> pl.DataFrame:
-        """Return the rows."""
+        """Return the rows of the report."""
         ...
 
     def csv(self, sink: BinaryIO) -> None:
@@ -76,23 +85,26 @@ class View(Protocol):
 
     @property
     def info(self) -> Mapping[str, str]:
-        """Facts about the capture."""
+        """Facts about the capture, by name."""
         ...
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Read columns by table together and cache them; None is all columns."""
+        """Read columns of several tables together and cache them. None instead of column names means all columns."""
         ...
 
     def table(self, name: str) -> pa.Table:
-        """Return a table as declared; each string column has one dictionary with the values that its rows use."""
+        """Return a table with its declared columns.
+
+        Each string column has a single dictionary, which contains only values that its rows use.
+        """
         ...
 
     def chunked_table(self, name: str) -> pa.Table:
-        """Return a table as declared; each chunk of a string column may have its own dictionary."""
+        """Return a table with its declared columns. Each chunk of a string column may have its own dictionary."""
         ...
 
     def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table as a LazyFrame; only the columns that the query uses are read."""
+        """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses."""
         ...
 
     def count(self, name: str) -> int:
@@ -108,7 +120,7 @@ class View(Protocol):
         ...
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
-        """Return the tables of another tool's data model by name."""
+        """Return the tables of the data model of another tool, by table name."""
         ...
 
     @property
@@ -119,19 +131,19 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the files of one format.
+    """A reader for the files of one format.
 
     Attributes:
-        format: Name in kebab case, such as ``nsys-sqlite``.
-        doc: What it reads, in one line.
-        suffixes: File suffixes; they only determine which reader is asked first.
+        format: Name of the format in kebab case, such as ``nsys-sqlite``.
+        doc: Description of the files that are read, in one line.
+        suffixes: File suffixes. They only determine the order in which readers are tried.
         sniff: Returns whether the content of a source looks like this format. It must not raise on foreign content.
         open: Opens a source and returns a ``Capture``, or a mapping of table names to Arrow tables.
-        redact: Writes a copy of a source, without what identifies people and machines, to a path that does not exist
-            yet, and returns the number of replaced values by kind. None if the format cannot be redacted.
-        redact_with_key: Does the same with pseudonyms that are determined by a key. None if pseudonyms are always
-            random, or if there are none.
-        unredacted: Counts the values that ``redact`` would replace, by kind. None if they cannot be counted.
+        redact: Writes a copy of a source without private values to a path that does not exist yet, and returns the
+            number of replaced values by kind. None if the format cannot be redacted.
+        redact_with_key: Writes the same copy as ``redact``, but with pseudonyms that depend on a key. None if the
+            format has no pseudonyms, or only random ones.
+        unredacted: Returns the number of values that ``redact`` would replace, by kind. None if they cannot be counted.
     """
 
     format: str
@@ -146,20 +158,20 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Exporter:
-    """Writes one format: one file per trace, or one file per table.
+    """An exporter for one format, which writes one file per trace or one file per table.
 
     Attributes:
-        format: Name in kebab case, such as ``chrome-trace``.
-        doc: What it writes, in one line.
-        suffixes: Suffixes of its files; the first one is the default.
+        format: Name of the format in kebab case, such as ``chrome-trace``.
+        doc: Description of the files that are written, in one line.
+        suffixes: Suffixes of the files that are written. The first one is the default.
         write: Writes a whole trace to a path that does not exist yet.
-        write_table: Writes one table to a path, for formats with one file per table.
-        correlated: Whether traces are correlated before they are written.
+        write_table: Writes one table to a path that does not exist yet, for formats with one file per table.
+        correlated: Whether a trace has to be correlated before it is written.
         folder: Whether ``write`` creates a folder.
-        options: Descriptions of the options, by name.
+        options: Description of each option of the exporter, by option name.
         configure: Returns the exporter with the values of some options set.
-        wrote: Returns whether a file in a folder was written by this exporter. It must not raise. Folders that contain
-            only such files can be replaced; without it, no folder of this exporter is ever replaced.
+        wrote: Returns whether this exporter wrote a file in a folder. It must not raise. A folder can be replaced only
+            if it contains no other files. None if folders that this exporter wrote must not be replaced.
     """
 
     format: str
@@ -189,7 +201,7 @@ class Exporter:
         """Check that the name of a folder of tables does not have the suffix of a file.
 
         Raises:
-            ExportError: It has the suffix of a file.
+            ExportError: The name has the suffix of a file.
         """
         if os.fspath(path).endswith(self.suffixes):
             what = f"{self.format} holds one table per file, and this is the name of a file"

@@ -1,9 +1,9 @@
-"""Signal handlers of the command line: clean up and exit at once, unless the output is already complete.
+"""Signal handlers of the command line, which clean up and exit unless the output is already complete.
 
-Raising an exception from a signal handler is not enough: it may land in an import, in a library that swallows it, or
-between two steps that belong together. So the handler itself runs the registered clean-ups, prints
-"interrupted" and ends the process with the status that a shell expects, 128 plus the signal number. As soon as a
-complete output is moved to its target, signals are ignored: the program is about to end anyway.
+Raising an exception from a signal handler is not enough: the exception may be raised during an import, in a library
+that swallows it, or between two steps that belong together. The handler itself therefore runs the registered clean-up
+functions, prints "interrupted" and ends the process with exit status 128 plus the signal number, as shells expect. From
+the moment at which a complete output is moved to its target, signals are ignored, because the program is about to end.
 
 Only the program ``tracekit`` calls ``install_handlers``; a process that imports tracekit as a library keeps its own
 handlers.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as in a shell: 128 + 2."""
+"""Exit status after SIGINT (Ctrl-C): 128 plus the signal number 2."""
 MESSAGE = b"tracekit: interrupted\n"
 
 _cleanups: list[Callable[[], object]] = []
@@ -33,7 +33,7 @@ _complete = False
 
 
 def install_handlers() -> None:
-    """Install the handler for all signals that end the program, except those that are ignored, as under nohup."""
+    """Install the handler for the signals that end the program. Ignored signals, as under nohup, stay ignored."""
     for number in _signal_numbers():
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _handle_signal)
@@ -47,7 +47,7 @@ def ignore_signals() -> None:
 
 
 class cleaning_up:  # noqa: N801 - used like a function
-    """Context manager that registers a clean-up to run if a signal ends the program."""
+    """Context manager that registers a clean-up function, which runs if a signal ends the program in the block."""
 
     def __init__(self, cleanup: Callable[[], object]) -> None:
         self._cleanup = cleanup
@@ -60,7 +60,7 @@ class cleaning_up:  # noqa: N801 - used like a function
 
 
 class completing:  # noqa: N801 - used like a function
-    """Context manager for moving a complete output to its target, which ignores signals from its start on."""
+    """Context manager in which a complete output is moved to its target. Signals are ignored from its start on."""
 
     def __enter__(self) -> None:
         global _complete

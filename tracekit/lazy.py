@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 def lazy_attributes(
     namespace: dict[str, Any], **modules: tuple[str, ...]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a package.
+    """Return functions ``__getattr__`` and ``__dir__`` for a package that import its modules on first use.
 
     Args:
-        namespace: The globals of the package, in which imported names are cached.
-        modules: The names that each module of the package defines. Each module is an attribute, too.
+        namespace: The globals of the package. Imported names are cached in it.
+        modules: The public names in each module of the package. The modules themselves are attributes, too.
     """
     package = namespace["__name__"]
     module_by_name = {name: module for module, names in modules.items() for name in names}

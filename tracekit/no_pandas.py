@@ -1,6 +1,7 @@
-"""Prevent pyarrow from importing pandas, which it does when it first converts a Python value and which takes 0.2 s.
+"""Prevent pyarrow from importing pandas, which takes 0.2 s.
 
-Only the command line does this. In a process that uses pandas, pyarrow has to know pandas.
+pyarrow imports pandas when it first converts a Python value. Only the command line prevents this: in other programs,
+pyarrow may have to convert pandas objects.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class _State:
     """The state of pandas in this process.
 
     Attributes:
-        is_hidden: Whether pyarrow looked for pandas and did not find it.
-        is_allowed: Whether code may run that uses pandas.
+        is_hidden: Whether pandas was hidden when pyarrow looked for it.
+        is_allowed: Whether pandas must not be hidden, because other code may use it.
     """
 
     is_hidden: bool = False
@@ -38,15 +39,16 @@ class _PandasHider:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:  # noqa: ARG004
-        """Raise ``ModuleNotFoundError`` for pandas; leave other modules to the next finder."""
+        """Raise ``ModuleNotFoundError`` for pandas. Return None for other modules, so that the next finder is asked."""
         if name == _PANDAS:
             raise ModuleNotFoundError(name)
 
 
 def hide_pandas() -> None:
-    """Make pyarrow look for pandas now, which it does only once, and not find it.
+    """Make pyarrow look for pandas now, while pandas is hidden. pyarrow looks only once.
 
-    pandas can still be imported afterwards. Nothing happens if pandas is already imported or a plug-in was loaded.
+    Afterwards, pandas can still be imported. The function does nothing if pandas is already imported or if a plug-in
+    was loaded.
     """
     if _state.is_hidden or _state.is_allowed or _PANDAS in sys.modules:
         return
@@ -61,7 +63,7 @@ def hide_pandas() -> None:
 
 
 def allow_pandas() -> None:
-    """Undo ``hide_pandas``, before code runs that may pass pandas objects to pyarrow, such as a plug-in."""
+    """Undo ``hide_pandas``. Call this before running code that may pass pandas objects to pyarrow, as plug-ins may."""
     _state.is_allowed = True
     if not _state.is_hidden:
         return

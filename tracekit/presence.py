@@ -1,4 +1,4 @@
-"""Checks that a selection matches times, GPUs and NVTX domains of the capture."""
+"""Check that a selection can match times, GPUs and NVTX domains of the capture."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SHOWN = 20
 
 
 class Tables(Protocol):
-    """The part of a trace that these functions use."""
+    """The properties and methods of a trace that the functions of this module use."""
 
     path: Path | None
 
     @property
     def info(self) -> Mapping[str, str]:
-        """Facts about the capture."""
+        """Facts about the capture, by name."""
         ...
 
     def count(self, name: str) -> int:
@@ -37,7 +37,7 @@ class Tables(Protocol):
         ...
 
     def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table."""
+        """Return a table as a LazyFrame."""
         ...
 
     def prefetch(self, wanted: Mapping[str, Sequence[str] | None]) -> None:
@@ -46,7 +46,7 @@ class Tables(Protocol):
 
 
 def span(trace: Tables, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
-    """Return the first and the last time in some tables, in ns; None if they have no rows."""
+    """Return the earliest and the latest time in tables, in ns. Return None if the tables have no rows."""
     import polars as pl
 
     columns = {name: [c for c in _TIMES if c in trace.frame(name).collect_schema()] for name in tables}
@@ -63,12 +63,12 @@ def span(trace: Tables, tables: Sequence[str] = TIMED) -> tuple[int, int] | None
 
 
 def check(trace: Tables, *, time: Time | None, devices: Sequence[int] | None, domains: Sequence[str] | None) -> None:
-    """Check that a selection can match something.
+    """Check that the capture has the selected GPUs and NVTX domains, and events in the selected time.
 
-    An unknown domain is only a warning, because other captures of the same program may have it.
+    A missing domain is only a warning, because other captures of the same program may have it.
 
     Raises:
-        TracekitError: There is no such GPU, or nothing was recorded in that time.
+        TracekitError: The capture has no such GPU, or no events in the selected time.
     """
     if devices is not None:
         _check_devices(trace, devices)
@@ -97,7 +97,10 @@ def _check_domains(trace: Tables, domains: Sequence[str]) -> None:
 
 
 def _check_time(trace: Tables, time: Time) -> None:
-    """Check a time window; the times of all tables are read only if it is outside the recorded duration."""
+    """Check that the capture has events in a time window.
+
+    The times of all tables are read only if the window is outside the recorded duration.
+    """
     start, end = time
     duration = trace.info.get("duration_ns", "")
     if duration.isdecimal() and (start or 0) < int(duration) and (end is None or end > 0):
@@ -110,7 +113,7 @@ def _check_time(trace: Tables, time: Time) -> None:
 
 
 def _distinct(trace: Tables, tables: Iterable[str], column: str) -> list[Any]:
-    """Return the distinct values of a column of some tables, without nulls; a null domain is the empty string."""
+    """Return the distinct values of a column in tables. Null strings become empty, and other nulls are left out."""
     import polars as pl
 
     values: dict[Any, None] = {}

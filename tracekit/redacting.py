@@ -1,4 +1,4 @@
-"""Copies of profiles without what identifies people and machines."""
+"""Write copies of profiles without private values, and count private values."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ def redact(
     overwrite: bool = False,
     key: bytes | os.PathLike[str] | None = None,
 ) -> dict[str, int]:
-    """Copy a profile without what identifies people and machines, so that it can be shared.
+    """Copy a profile without values that identify people and machines, so that it can be shared.
 
     Environments, command lines, user names and the output of programs are emptied. Values that link rows or files,
     such as UUIDs and host names, become pseudonyms. Names, addresses, secrets and private folders in other strings are
-    overwritten. Everything else stays as it is.
+    overwritten. Everything else is unchanged.
 
     Args:
         path: File to read.
         target: File to write.
         overwrite: Whether to replace an existing file.
-        key: Secret that determines the pseudonyms: at least 16 bytes, or a file that holds them. Files redacted with
-            the same key have the same pseudonym for the same value. By default a random key is used and forgotten.
+        key: Secret that determines the pseudonyms: at least 16 bytes, or the path of a file that contains them. If
+            files are redacted with the same key, the same value has the same pseudonym in all of them. By default a
+            random key is used and not stored.
 
     Returns:
         Number of replaced values, by kind.
@@ -36,9 +37,9 @@ def redact(
     Raises:
         UnknownFormatError: No reader recognises the file.
         TracekitError: The format cannot be redacted, the file changed while it was read, or the key is too short.
-        CorruptTraceError: The file is damaged, or searching it would cost more than a file of its size may.
+        CorruptTraceError: The file is damaged, or searching it would exceed the limits for a file of its size.
         ExportError: The target exists or cannot be written.
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
 
     Examples:
         >>> import tempfile, tracekit as tk
@@ -62,19 +63,19 @@ def redact(
 
 
 def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Count what identifies people and machines in a profile: the values that ``redact`` would replace.
+    """Count the values in a profile that identify people and machines, and that ``redact`` would replace.
 
     Args:
         path: File to read.
 
     Returns:
-        Number of values, by kind; all are 0 for a redacted file.
+        Number of values, by kind. All numbers are 0 for a redacted file.
 
     Raises:
         UnknownFormatError: No reader recognises the file.
         TracekitError: The format cannot be redacted, or the file changed while it was read.
-        CorruptTraceError: The file is damaged, or searching it would cost more than a file of its size may.
-        FileNotFoundError: There is no such file.
+        CorruptTraceError: The file is damaged, or searching it would exceed the limits for a file of its size.
+        FileNotFoundError: The file does not exist.
 
     Examples:
         >>> import tracekit as tk
@@ -90,7 +91,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def _secret(key: bytes | os.PathLike[str] | None) -> bytes | None:
-    """Return a key, read from its file if it has one, after checking its length."""
+    """Return the bytes of a key, which are read if the key is a path, and check their number."""
     from tracekit.readers.common.redaction import MAX_KEY, MIN_KEY
 
     secret = _read_key(key, MAX_KEY + 1) if isinstance(key, os.PathLike) else key
@@ -110,7 +111,7 @@ def _read_key(path: os.PathLike[str], size: int) -> bytes:
 
 
 def _redacting_reader(source: Source) -> interface.Reader:
-    """Return the reader that recognises a source and can redact it."""
+    """Return the reader that recognises a source, and check that it can redact files."""
     reader = detection.sniff(source)
     if reader.redact is None:
         formats = ", ".join(r.format for r in registry.readers().values() if r.redact is not None)

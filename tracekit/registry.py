@@ -1,8 +1,8 @@
-"""The available readers and exporters.
+"""The available readers and exporters, by format name.
 
-Built-in ones are listed in a tuple each. Other distributions add theirs through the entry point groups
-``tracekit.readers`` and ``tracekit.exporters``. A plug-in that cannot be loaded, or has the name of a built-in one, is
-skipped with a warning.
+Built-in readers and exporters are listed in this module. Plug-ins of other distributions are found through the entry
+point groups ``tracekit.readers`` and ``tracekit.exporters``. A plug-in is skipped with a warning if it cannot be loaded
+or if its format already has a reader or exporter.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ Plugin = TypeVar("Plugin", Reader, Exporter)
 
 @functools.cache
 def readers() -> dict[str, Reader]:
-    """Return all readers by format, built-in ones first."""
+    """Return all readers by format name. Built-in readers come before plug-ins."""
     return _with_plugins(Reader, built_in_readers(), "tracekit.readers")
 
 
 @functools.cache
 def built_in_readers() -> dict[str, Reader]:
-    """Return the built-in readers by format."""
+    """Return the built-in readers by format name."""
     return _built_in(BUILTIN_READERS, "READER")
 
 
 @functools.cache
 def exporters() -> dict[str, Exporter]:
-    """Return all exporters by format, built-in ones first."""
+    """Return all exporters by format name. Built-in exporters come before plug-ins."""
     return _with_plugins(Exporter, _built_in(BUILTIN_EXPORTERS, "EXPORTER"), "tracekit.exporters")
 
 
@@ -69,7 +69,7 @@ def reader(name: str) -> Reader:
     """Return the reader of a format.
 
     Raises:
-        UnknownFormatError: There is no such format.
+        UnknownFormatError: No reader has this format name.
     """
     return _named("reader", name, readers())
 
@@ -78,13 +78,13 @@ def exporter(name: str) -> Exporter:
     """Return the exporter of a format.
 
     Raises:
-        UnknownFormatError: There is no such format.
+        UnknownFormatError: No exporter has this format name.
     """
     return _named("exporter", name, exporters())
 
 
 def formats() -> dict[str, tuple[bool, bool]]:
-    """Return all formats by name, and whether each can be read and written.
+    """Map the name of each format to whether it can be read and whether it can be written.
 
     Examples:
         >>> import tracekit as tk
@@ -96,10 +96,10 @@ def formats() -> dict[str, tuple[bool, bool]]:
 
 
 def exporter_for(path: str | os.PathLike[str]) -> Exporter:
-    """Return the exporter with the suffix of a file name.
+    """Return the exporter that writes files with the suffix of a path.
 
     Raises:
-        UnknownFormatError: No exporter has this suffix.
+        UnknownFormatError: No exporter writes files with this suffix.
     """
     name = os.fspath(path)
     matches = [(len(s), e) for e in exporters().values() for s in e.suffixes if name.endswith(s)]
@@ -111,7 +111,7 @@ def exporter_for(path: str | os.PathLike[str]) -> Exporter:
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether a file in a folder was written by an exporter."""
+    """Return whether an exporter of tracekit wrote a file in a folder, according to ``Exporter.wrote``."""
     return any(e.wrote(path) for e in exporters().values() if e.wrote is not None)
 
 

@@ -1,7 +1,7 @@
-"""The declared tables and protobuf messages of ``schemas/``.
+"""The declarations of tables and protobuf messages in ``schemas/``.
 
-A table is declared once, in TOML. Its Arrow and polars schemas, the empty table, the JSON Schema, the documentation
-page and the test strategies are derived from that; ``conform`` checks the output of readers against it.
+Each table is declared once, in a TOML file. Its Arrow, polars and JSON schemas, the empty table, the documentation page
+and the test data generators are derived from this declaration. ``conform`` checks the output of readers against it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _JSON_TYPES = {"int64": "integer", "int32": "integer", "float64": "number", "boo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """One declared column."""
+    """The declaration of one column of a table."""
 
     name: str
     type: str
@@ -46,17 +46,17 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class TableSchema:
-    """One declared table.
+    """The declaration of one table.
 
-    Declarations are compared by identity, so that what is derived from them can be cached.
+    Declarations are compared by identity, so that the results of functions of a declaration can be cached.
 
     Attributes:
         name: Name of the table.
-        doc: What one row is.
+        doc: Description of one row.
         key: Names of the columns that identify a row.
-        columns: The columns, in order.
-        recorded_by: Option of the profiler that records the table.
-        optional: Whether exports omit the table by default, because it is large.
+        columns: The declared columns, in order.
+        recorded_by: Option of the profiler that makes it record the table.
+        optional: Whether an export of a whole trace omits the table by default, because it is large.
     """
 
     name: str
@@ -85,15 +85,15 @@ class TableSchema:
 
 @functools.cache
 def tables() -> dict[str, TableSchema]:
-    """Return every declared table by name, in the order of the folder."""
+    """Return all declared tables by name, sorted by the names of their files."""
     return {t.name: t for t in (_table(p) for p in sorted((FOLDER / "arrow").glob("[a-z]*.toml")))}
 
 
 def table(name: str) -> TableSchema:
-    """Return one declared table.
+    """Return the declaration of a table.
 
     Raises:
-        SchemaError: There is no such table.
+        SchemaError: No table with this name is declared.
     """
     try:
         return tables()[name]
@@ -103,7 +103,7 @@ def table(name: str) -> TableSchema:
 
 @functools.cache
 def correlated(name: str) -> TableSchema:
-    """Return the schema of a table of a correlated trace."""
+    """Return the schema of a table in a correlated trace, including the columns that correlation adds."""
     base = table(name)
     added = [c for g in _toml("_correlation").values() if name in g["tables"] for c in g["columns"]]
     return dataclasses.replace(base, columns=(*base.columns, *_columns(added)))
@@ -111,14 +111,14 @@ def correlated(name: str) -> TableSchema:
 
 @functools.lru_cache(maxsize=1 << 8)
 def table_of(schema: pa.Schema) -> str | None:
-    """Return the name of the table that the metadata of an Arrow schema names; None if there is none."""
+    """Return the table name in the metadata of an Arrow schema. Return None if the metadata has no table name."""
     name = (schema.metadata or {}).get(b"tracekit.table")
     return None if name is None else name.decode("utf-8", "replace")
 
 
 @functools.lru_cache(maxsize=1 << 8)
 def rolled_up(base: TableSchema) -> TableSchema:
-    """Return the schema of a table of a rolled-up trace: GPU activities have the columns of their op."""
+    """Return the schema of a table in a rolled-up trace. Tables of GPU activities have added columns for the op."""
     declared = _toml("_rollup")
     if base.name not in declared["tables"]:
         return base
@@ -126,19 +126,22 @@ def rolled_up(base: TableSchema) -> TableSchema:
 
 
 def joined(base: TableSchema, metrics: Iterable[Column]) -> TableSchema:
-    """Return the schema of kernels with Nsight Compute results: how they were matched, and one column per metric."""
+    """Return the schema of the kernels after a join with Nsight Compute results.
+
+    The result has additional columns for the match, and one column per metric.
+    """
     added = _columns(_toml("_ncu_join")["columns"])
     return dataclasses.replace(base, columns=(*base.columns, *added, *metrics))
 
 
 @functools.lru_cache(maxsize=1 << 8)
 def graph_joined(base: TableSchema) -> TableSchema:
-    """Return the schema of graph nodes with the figures of their ops."""
+    """Return the schema of the graph nodes after a join with ops, with additional columns for statistics of the ops."""
     return dataclasses.replace(base, columns=(*base.columns, *_columns(_toml("_graph_join")["columns"])))
 
 
 def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Schema:
-    """Return the Arrow schema of a table or of some of its columns, with units and docs as field metadata."""
+    """Return the Arrow schema of a table or of some of its columns. Field metadata contains units and descriptions."""
     return _arrow_schema(schema, None if columns is None else tuple(columns))
 
 
@@ -160,13 +163,16 @@ def polars_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> 
 
 
 def empty(schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return a table without rows."""
+    """Return an Arrow table without rows that has all columns of a schema, or some of them."""
     return _empty(schema, None if columns is None else tuple(columns))
 
 
 @functools.cache
 def example(schema: TableSchema) -> pl.DataFrame:
-    """Return a table with one row: the first allowed value, 0, False or "" in each column."""
+    """Return an example table with one row.
+
+    Each value is the first allowed value of its column or, if any value is allowed, 0, False or "".
+    """
     import polars as pl
 
     dtypes = polars_schema(schema)
@@ -181,17 +187,20 @@ def conform(
     *,
     path: str | os.PathLike[str] | None = None,
 ) -> pa.Table:
-    """Cast a table to its declared schema: n rows in, the same n rows out.
+    """Cast the columns of a table to their declared types and check them against the declaration.
+
+    The rows and their order do not change.
 
     Args:
-        data: The table; columns that are not asked for are dropped.
-        schema: The declared table.
-        columns: Names of the columns, in the order of the result; None is all of them in declared order.
+        data: The table. Columns that are not requested are dropped.
+        schema: The declaration of the table.
+        columns: Names of the requested columns, in the order of the result. None requests all columns in declared
+            order.
         path: File that the table comes from, for error messages.
 
     Raises:
-        SchemaError: ``data`` is not an Arrow table; columns are missing or repeated; or a value does not fit its type,
-            is not one of the declared values, or is null in a column without nulls.
+        SchemaError: ``data`` is not an Arrow table, a column is missing or repeated, or a value does not fit the
+            declared type, is not one of the declared values, or is null in a column that is not nullable.
     """
     import pyarrow as pa
 
@@ -272,7 +281,7 @@ def _arrow_field(column: Column) -> pa.Field:
 
 
 class _Misfit(Exception):  # noqa: N818 - never leaves this module
-    """A column that does not match its declaration: its name and the reason."""
+    """A column does not match its declaration. The arguments are the name of the column and the reason."""
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.ChunkedArray:
@@ -294,7 +303,10 @@ def _cast_to(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _as_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dictionary-encode strings; a dictionary column is encoded again only if its values have nulls or another type."""
+    """Return a column as a dictionary of strings with int32 codes.
+
+    A column that is already dictionary-encoded is encoded again only if its type differs or its dictionary has nulls.
+    """
     import pyarrow as pa
 
     kind = pa.dictionary(pa.int32(), pa.string())
@@ -324,13 +336,13 @@ def _json_property(column: Column) -> dict[str, Any]:
 
 @functools.cache
 def message(file: str, name: str) -> Any:
-    """Return the class of a message declared in ``schemas/proto``.
+    """Return the class of a protobuf message that is declared in ``schemas/proto``.
 
-    The compiled file is loaded into a descriptor pool of its own: generated code would refuse protobuf runtimes that
-    are older than its compiler, and its message names could clash with those of other packages.
+    The compiled declarations are loaded into a separate descriptor pool. Generated code would not work with protobuf
+    runtimes that are older than the compiler, and its message names could clash with those of other packages.
 
     Args:
-        file: Name of the file in ``schemas/proto``, without suffix.
+        file: Name of the file in ``schemas/proto``, without its suffix.
         name: Name of the message.
     """
     from google.protobuf import message_factory

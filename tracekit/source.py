@@ -1,4 +1,4 @@
-"""Files and folders that are read, with the head that detection looks at."""
+"""The file or folder that a reader opens, with the first bytes from which its format is detected."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ HEAD_BYTES = 4096
 
 
 class Source:
-    """A file or folder to read, with its first bytes, which are read once for all readers."""
+    """A file or folder to read. Its first bytes are read once and shared by all readers that examine them."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     @property
     def head(self) -> bytes:
-        """The first bytes of a file; empty for a folder, a pipe or a device."""
+        """The first bytes of the file. Empty for a folder, a pipe or a device."""
         return self._first_look[0]
 
     @property
     def state(self) -> FileState | None:
-        """State of the file when its first bytes were read; None for a folder, a pipe or a device."""
+        """State of the file when its first bytes were read. None for a folder, a pipe or a device."""
         return self._first_look[1]
 
     @functools.cached_property
@@ -50,17 +50,17 @@ class Source:
             return self.path.stat().st_size
 
     def open(self) -> InputFile:
-        """Open the same file that the first bytes were read from.
+        """Open the file, and check that it has not changed since its first bytes were read.
 
         Raises:
-            TracekitError: It is not a regular file, cannot be read, or has been replaced by another file.
-            FileNotFoundError: There is no such file.
+            TracekitError: The path is not a regular file, cannot be read, or the file has changed.
+            FileNotFoundError: The file does not exist.
         """
         return InputFile(self.path, self.state)
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """Names of the entries of a folder; none for a file."""
+        """Names of the entries of a folder. Empty for a file."""
         with self._readable():
             return frozenset(p.name for p in self.path.iterdir()) if self.path.is_dir() else frozenset()
 

@@ -1,7 +1,8 @@
-"""Make text from files safe for terminals, JSON and spreadsheets.
+"""Make strings from files safe for terminals, JSON and spreadsheets.
 
-A name in a capture may contain anything: escape sequences that move the cursor or set the window title, characters that
-reverse the direction of text, or a spreadsheet formula. None of them may take effect where the name is shown.
+A name in a capture may contain escape sequences that move the cursor or set the window title, characters that reverse
+the direction of text, or a spreadsheet formula. The functions of this module prevent these from taking effect where the
+name is displayed.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Unicode categories: controls, format characters such as bidirectional overrides, surrogates, line separators."""
+"""Unicode categories that are escaped: controls, format characters, surrogates, and line and paragraph separators."""
 UNDECODED = "".join(map(chr, range(0xDC80, 0xDD00)))
-"""Characters by which Python represents bytes in a path that are not UTF-8."""
+"""The characters with which Python represents bytes in a path that are not valid UTF-8."""
 _SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _NOT_ASCII_PRINTABLE = re.compile(r"[^ -~]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -25,11 +26,11 @@ _MAX_X_ESCAPE, _MAX_U_ESCAPE = 1 << 8, 1 << 16
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return text with control characters escaped, so that it cannot control a terminal: ESC becomes ``\x1b``.
+    r"""Escape control characters, so that a string cannot control a terminal: ESC becomes ``\x1b``.
 
     Args:
-        text: Any text.
-        keep: Control characters to keep, such as line ends.
+        text: Any string.
+        keep: Control characters that are not escaped, such as line ends.
     """
     return _NOT_ASCII_PRINTABLE.sub(
         lambda match: match[0] if match[0] in keep else _escape_for_terminal(match[0]), text
@@ -37,7 +38,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def json_text(text: str) -> str:
-    """Return JSON text with the same value, in which control characters in strings are escaped."""
+    """Escape control characters in JSON text. The parsed value of the text does not change."""
     return _NOT_ASCII_PRINTABLE.sub(lambda match: match[0] if match[0] == "\n" else _escape_for_json(match[0]), text)
 
 
@@ -47,12 +48,12 @@ def is_formula(cell: str) -> bool:
 
 
 def escape_formula(text: str) -> str:
-    """Return the text of a cell, with an apostrophe before it if a spreadsheet would interpret it as a formula."""
+    """Put an apostrophe before the text of a cell if a spreadsheet would interpret the text as a formula."""
     return f"'{text}" if is_formula(text) else text
 
 
 def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
-    """Escape column names and strings that a spreadsheet would interpret as formulas: n rows in, n rows out."""
+    """Put an apostrophe before column names and strings that a spreadsheet would interpret as formulas."""
     import polars as pl
 
     def escaped_column(name: str) -> pl.Expr:
@@ -68,7 +69,7 @@ def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _escape_for_terminal(character: str) -> str:
-    """Return a character, escaped as in Python if it is unsafe."""
+    """Return a character, escaped as in Python source code if it is unsafe."""
     if unicodedata.category(character) not in _UNSAFE:
         return character
     if character in _SHORT_ESCAPES:

@@ -1,4 +1,4 @@
-"""Threads that process jobs in parallel, return results in order and share running totals."""
+"""Run jobs in parallel threads, return their results in order, and share running totals between the jobs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def map_in_order(
     At most two results per thread are computed ahead of the caller. A single job runs in the thread of the caller.
 
     Args:
-        work: Function of one job.
-        jobs: The jobs.
+        work: Function that is called with each job.
+        jobs: The arguments of the function.
         max_threads: Maximum number of threads. Many short numpy calls gain little from more than two threads, because
             each call acquires and releases the interpreter's lock.
     """
@@ -56,7 +56,7 @@ def available_cores() -> int:
 
 
 class RunningTotals:
-    """Running totals over numbered jobs that run in several threads: each job gets the totals of all earlier jobs."""
+    """Running totals over numbered jobs in several threads. Each job gets the totals of all earlier jobs."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
@@ -65,7 +65,7 @@ class RunningTotals:
         self._failed: int | None = None
 
     def add_totals(self, job: int, added: Mapping[str, int]) -> Counter[str]:
-        """Wait for all earlier jobs, return their totals, and add the counts of this job.
+        """Wait for all earlier jobs, return the totals of their counts, and add the counts of this job.
 
         Raises:
             EarlierJobError: An earlier job failed.
@@ -82,7 +82,7 @@ class RunningTotals:
 
     @contextlib.contextmanager
     def holding(self, job: int) -> Iterator[None]:
-        """Return a context manager that lets later jobs fail instead of wait if this job fails."""
+        """Return a context manager for running a job. If the job fails, later jobs fail instead of waiting for it."""
         try:
             yield
         except BaseException:
