@@ -107,8 +107,8 @@ class FileState:
 
         Args:
             path: The file, which is named in the error.
-            descriptor: Open descriptor of the file, which is checked instead of the path, so that a new file at the path
-                is ignored.
+            descriptor: Open descriptor of the file, which is checked instead of the path. A new file at the path is
+                then ignored.
             may_grow: Whether the file may be larger than before.
 
         Raises:

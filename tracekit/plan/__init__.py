@@ -1,7 +1,7 @@
-"""Plans of traces, and the tables that they describe.
+"""Plans of traces, and the tables that result from them.
 
-A plan is data: where the tables come from and what is done to them. ``tables_of`` turns it into tables that are
-computed by column, when they are asked for.
+A plan states where the tables of a trace come from, and how they are selected, correlated, joined and rolled up.
+``tables_of`` returns the tables of a plan. Their columns are computed when they are first read.
 """
 
 from tracekit.plan.base import Tables, to_frame

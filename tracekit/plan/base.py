@@ -1,4 +1,4 @@
-"""The interface of tables that are read by column, and the LazyFrames of them."""
+"""The interface of the tables of a trace, which are read by column, and their conversion to LazyFrames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Tables(ABC):
-    """Every declared table by name, perhaps without rows. Several threads may read it."""
+    """All declared tables, read by name and column. Tables may be empty. Several threads may read them."""
 
     @abstractmethod
     def schema(self, name: str) -> TableSchema:
@@ -30,15 +30,15 @@ class Tables(ABC):
 
     @abstractmethod
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table: all rows, in the order of the file."""
+        """Return columns of a table, with all rows in the order of the file."""
 
     @abstractmethod
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read columns by table, in as few passes over the file as its format allows, and cache them."""
+        """Read columns of several tables in as few passes over the file as its format allows, and cache them."""
 
     @abstractmethod
     def release(self) -> None:
-        """Drop the cached columns and results."""
+        """Free the cached columns and results."""
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
         """Return the number of rows of several tables."""
@@ -46,7 +46,7 @@ class Tables(ABC):
 
 
 def to_frame(tables: Tables, name: str) -> pl.LazyFrame:
-    """Return a table as a LazyFrame that reads the columns of its query when it is collected."""
+    """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses."""
     import polars as pl
     from polars.io.plugins import register_io_source
 

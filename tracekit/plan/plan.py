@@ -1,12 +1,12 @@
-"""What a trace consists of, as data: its source, and what is selected, joined and computed.
+"""Plans of traces: the source of a trace, and how it is selected, correlated, joined and rolled up.
 
-The verbs of a trace are steps. Steps in any order lead to one canonical plan, by these rules:
+Each method that derives a trace adds steps to its plan. Any order of the steps leads to the same plan, by these rules:
 
-- Rows are selected among what was recorded. Whatever is rolled up or joined with a graph is computed from the selected
-  rows. Correlation is not: the kernels of a selection keep the API calls and ranges that lie outside of it.
-- Tables that are not selected are empty, also for correlation and for joining Nsight Compute results; except that
-  projections of ranges are computed from all tables. A roll-up is computed from all tables.
-- Selections add up: rows have to meet all of them, and tables have to be in each of them.
+- Rows are selected from the recorded rows. A roll-up and a join with a graph are computed from the selected rows.
+  Correlation is computed from all rows, so that selected kernels keep API calls and ranges that are not selected.
+- Tables that are not selected are empty, also for correlation and for joining Nsight Compute results. There are two
+  exceptions: projections of ranges and roll-ups are computed from all tables.
+- Selections are combined: a row has to match all of them, and a table has to be in each of them.
 - Joining Nsight Compute results correlates, and joining a graph rolls up.
 - A later roll-up or join replaces an earlier one.
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Conditions that rows have to meet; None selects all of them.
+    """A filter for rows. None instead of a condition selects all rows.
 
     Attributes:
-        time: Rows that overlap ``[a, b)`` ns since the trace origin; either end may be None.
+        time: Rows that overlap ``[a, b)`` in ns since the trace origin. Either end may be None.
         devices: Rows of these devices, in tables that have devices.
-        domains: NVTX ranges and marks of these domains; "" is the default domain.
+        domains: NVTX ranges and marks of these domains. "" is the default domain.
         min_duration_ns: Rows with at least this duration, in tables that have durations.
     """
 
@@ -39,13 +39,14 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """Parameters of a roll-up: how ops are recognised, and which iterations count.
+    """Parameters of a roll-up: how ops are derived from ranges, and which iterations are aggregated.
 
     Attributes:
-        key_op: Id or name of the op that delimits iterations; None uses that of the dialect.
-        iterations: First and last iteration that count, both inclusive; None is the very first or last.
-        dialect: Conventions by which the ranges are named; None uses the first dialect that recognises them.
-        tensor_cores: Rules for Tensor Core kernels: all that are known, or everything as in DLProf 1.8.0.
+        key_op: Id or name of the op that delimits iterations. None uses the key op of the dialect.
+        iterations: First and last iteration to aggregate, both inclusive. None is the first or last of the capture.
+        dialect: Name of the dialect of the ranges. None uses the first dialect that matches the capture.
+        tensor_cores: ``extended`` detects all known Tensor Core kernels. ``dlprof`` computes everything as DLProf 1.8.0
+            does.
     """
 
     key_op: str | None = None
@@ -56,30 +57,30 @@ class Aggregation:
 
 @dataclass(frozen=True, slots=True)
 class SelectTables:
-    """Keep the rows of some tables; the others are empty."""
+    """A step that selects tables. Tables that are not selected become empty."""
 
     names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class SelectRows:
-    """Keep rows that meet some conditions."""
+    """A step that selects the rows that match a filter."""
 
     selection: Selection
 
 
 @dataclass(frozen=True, slots=True)
 class Correlate:
-    """Add the columns of correlation."""
+    """A step that adds the columns of correlation."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinNcu:
-    """Add metrics of Nsight Compute to kernels.
+    """A step that adds metrics of Nsight Compute to kernels.
 
     Attributes:
-        results: Plan of the trace with the results.
-        metrics: Names of the metrics; None is all of them.
+        results: Plan of the trace that contains the Nsight Compute results.
+        metrics: Names of the metrics to add. None adds all metrics.
     """
 
     results: Plan
@@ -88,17 +89,17 @@ class JoinNcu:
 
 @dataclass(frozen=True, slots=True)
 class RollUp:
-    """Add the tables and columns of a roll-up."""
+    """A step that adds the tables and columns of a roll-up."""
 
     aggregation: Aggregation = Aggregation()
 
 
 @dataclass(frozen=True, slots=True)
 class JoinGraph:
-    """Add the nodes of a graph, with the figures of their ops.
+    """A step that adds the nodes of a graph, with the statistics of their ops.
 
     Attributes:
-        graph: Plan of the trace with the graph.
+        graph: Plan of the trace that contains the graph.
     """
 
     graph: Plan
@@ -109,16 +110,16 @@ Step: TypeAlias = SelectTables | SelectRows | Correlate | JoinNcu | RollUp | Joi
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The canonical form of what a trace consists of.
+    """The source of a trace and everything that was applied to it, in canonical form.
 
     Attributes:
-        source: The tables as recorded.
-        tables: Names of the selected tables; None is all of them.
-        rows: Conditions that all selected rows meet.
+        source: The recorded tables.
+        tables: Names of the selected tables. None selects all tables.
+        rows: Filters applied to the rows. A row is selected if it matches all of them.
         correlated: Whether the columns of correlation are added.
-        ncu: Results of Nsight Compute that are joined with kernels.
-        rollup: Parameters of the roll-up, if there is one.
-        graph: Plan of the graph that is joined with ops.
+        ncu: The join with Nsight Compute results. None if there is no such join.
+        rollup: Parameters of the roll-up. None if the trace is not rolled up.
+        graph: Plan of the graph that is joined with ops. None if no graph is joined.
     """
 
     source: RecordedTables
@@ -130,7 +131,7 @@ class Plan:
     graph: Plan | None = None
 
     def then(self, *steps: Step) -> Plan:
-        """Return the canonical plan with more steps."""
+        """Return this plan with additional steps, in canonical form."""
         plan = self
         for step in steps:
             plan = _after(plan, step)
@@ -138,19 +139,19 @@ class Plan:
 
     @property
     def sources(self) -> tuple[RecordedTables, ...]:
-        """The sources of this plan and of the plans that are joined with it."""
+        """The sources of this plan and of the plans of joined Nsight Compute results and graphs."""
         joined = [*([] if self.ncu is None else [self.ncu.results]), *([] if self.graph is None else [self.graph])]
         return (self.source, *(source for plan in joined for source in plan.sources))
 
     def reopened(self) -> Plan:
-        """Return the same plan with sources of its own, which are opened when they are first used."""
+        """Return the same plan with separate sources, which open their files again when they are first used."""
         ncu = self.ncu and replace(self.ncu, results=self.ncu.results.reopened())
         graph = self.graph and self.graph.reopened()
         return replace(self, source=self.source.reopened(), ncu=ncu, graph=graph)
 
 
 def _after(plan: Plan, step: Step) -> Plan:
-    """Return the canonical plan with one more step."""
+    """Return a plan with one additional step, in canonical form."""
     match step:
         case SelectTables(names):
             return replace(plan, tables=names if plan.tables is None else plan.tables & names)

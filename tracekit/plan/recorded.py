@@ -1,4 +1,4 @@
-"""The tables that were recorded: one opened file, and the only owner of its columns."""
+"""The recorded tables of one file. They own the open file and the cached columns."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 class RecordedTables(Tables):
-    """The tables of one file or in memory, checked against their declarations.
+    """The tables of one file, or tables in memory, checked against their declarations.
 
-    The file is opened at once or when it is first used. A column is read once, by one thread at a time, and cached
-    until the file is closed. Tables that were returned stay valid; reading after closing is an error.
+    Each column is read once, by one thread at a time, and cached until the file is closed. Returned tables stay valid
+    after the file is closed, but reading raises an error.
 
     Attributes:
-        origin: Where the tables come from.
-        path: The file or folder, for messages.
-        stages: The tables of each plan, as long as a trace uses them.
-        rollups: Roll-ups by selected rows and parameters, as long as one of these tables uses them.
+        origin: The file, tables in memory, or opened capture that the tables come from.
+        path: The file or folder, for error messages.
+        stages: Tables of each plan with this source. They are freed when no trace uses them.
+        rollups: Roll-ups by row filters and parameters. They are freed when no tables use them.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class RecordedTables(Tables):
         opened: Capture | None = None,
         path: Path | None = None,
     ) -> None:
-        """Describe tables.
+        """Create the tables of a file without reading them.
 
         Args:
-            origin: Where the tables come from.
-            opened: The opened capture; None opens it when it is first used.
-            path: The file or folder as it was given; None is the path of the origin.
+            origin: The file, tables in memory, or opened capture that the tables come from.
+            opened: The opened capture. None opens the origin when it is first used.
+            path: The file or folder as the user wrote it. None uses the path of the origin.
         """
         self.origin = origin
         self.path = path or origin.path
@@ -67,7 +67,7 @@ class RecordedTables(Tables):
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The file or folder, which no output may replace; none for tables in memory."""
+        """The file or folder, which no output may replace. Empty for tables in memory."""
         return self.origin.inputs if self._inputs is None else self._inputs
 
     @property
@@ -77,11 +77,11 @@ class RecordedTables(Tables):
 
     @property
     def capture(self) -> Capture:
-        """The opened capture.
+        """The opened capture. It is opened if it is not open yet.
 
         Raises:
-            TracekitError: It is closed; or the file has changed since it was loaded, or cannot be read.
-            FileNotFoundError: There is no such file.
+            TracekitError: The trace is closed, or the file has changed since it was loaded or cannot be read.
+            FileNotFoundError: The file does not exist.
         """
         with self._lock:
             if self._closed:
@@ -92,7 +92,7 @@ class RecordedTables(Tables):
             return self._opened
 
     def undecoded(self) -> dict[str, int]:
-        """Count what the file holds that no table has: number of events by name, as far as its reader can tell."""
+        """Return the number of events in the file that are in no table, by event name, if the reader counts them."""
         with self._lock:
             return dict(self.capture.count_undecoded())
 
@@ -101,7 +101,7 @@ class RecordedTables(Tables):
         return schemas.table(name)
 
     def count(self, name: str) -> int:
-        """Return the number of rows, without reading them where the format can tell."""
+        """Return the number of rows of a table. They are not read if the format stores their number."""
         schemas.table(name)
         return self.counts([name])[name]
 
@@ -122,7 +122,7 @@ class RecordedTables(Tables):
             return {name: self._counts[name] for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table; those that are not cached are read and checked against the declaration."""
+        """Return columns of a table. Columns that are not cached are read and checked against the declaration."""
         import pyarrow as pa
 
         schema = self.schema(name)
@@ -133,7 +133,7 @@ class RecordedTables(Tables):
             return pa.table([cached[c] for c in columns], schema=schemas.arrow_schema(schema, columns))
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read the columns that are not cached of several tables together."""
+        """Read columns of several tables together, except those that are cached."""
         with self._lock:
             recorded = self.capture.names()
             missing = {n: m for n, names in columns.items() if n in recorded and (m := self._missing(n, names))}
@@ -142,14 +142,14 @@ class RecordedTables(Tables):
                     self._cache(name, missing[name], data)
 
     def release(self) -> None:
-        """Drop the cached columns, and what was computed from them."""
+        """Free the cached columns, and the results that were computed from them."""
         with self._lock:
             self._columns.clear()
             for tables in list(self.stages.values()):
                 tables.release()
 
     def close(self) -> None:
-        """Close the file, if it was opened, and drop the cached columns."""
+        """Close the file if it is open, and free the cached columns."""
         with self._lock:
             self.release()
             if self._opened is not None:
@@ -157,9 +157,9 @@ class RecordedTables(Tables):
                 self._opened.close()
 
     def reopened(self) -> RecordedTables:
-        """Return the same tables from a file of their own, which is opened when it is first used.
+        """Return the same tables with a separate open file, which is opened when it is first used.
 
-        An opened capture of unknown origin has no other file: the tables are shared.
+        A capture of unknown origin cannot be opened again, so these tables themselves are returned.
         """
         return RecordedTables(self.origin) if self.origin.reopens else self
 
@@ -176,7 +176,7 @@ class RecordedTables(Tables):
         return self.capture.read(name, columns)
 
     def _cache(self, name: str, columns: list[str], data: pa.Table) -> None:
-        """Check columns against their declaration and cache them."""
+        """Check columns that were read against their declaration, and cache them."""
         cached = self._columns.setdefault(name, {})
         checked = schemas.conform(data, self.schema(name), columns, path=self.path)
         if cached and checked.num_rows != (rows := len(next(iter(cached.values())))):

@@ -1,4 +1,4 @@
-"""Some rows or some tables of other tables."""
+"""Stages that select tables, or rows of tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULTS = "ncu_launches"
 
 
 class Filtered(Tables):
-    """Tables with the schemas of other tables, and some of their rows."""
+    """Base class of stages that return a subset of the rows of the stage below, with the same schemas."""
 
     def __init__(self, base: Tables) -> None:
         self._base = base
@@ -32,15 +32,15 @@ class Filtered(Tables):
         return self._base.schema(name)
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read columns of several tables."""
+        """Read columns of several tables together and cache them."""
         self._base.prefetch(columns)
 
     def release(self) -> None:
-        """Drop the cached results."""
+        """Free the cached results."""
 
 
 class SelectedTables(Filtered):
-    """Some of the tables; the others are empty."""
+    """The selected tables of the stage below. All other tables are empty."""
 
     def __init__(self, base: Tables, names: frozenset[str]) -> None:
         super().__init__(base)
@@ -58,16 +58,16 @@ class SelectedTables(Filtered):
         return {name: selected.get(name, 0) for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table, without rows if it is not selected."""
+        """Return columns of a table. The result has no rows if the table is not selected."""
         return self._base.read(name, columns) if name in self._names else schemas.empty(self.schema(name), columns)
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read columns of the tables that are selected."""
+        """Read columns of the selected tables together and cache them."""
         super().prefetch({name: names for name, names in columns.items() if name in self._names})
 
 
 class SelectedRows(Filtered):
-    """The rows that meet all of some conditions."""
+    """The rows of the stage below that match all filters of a plan."""
 
     def __init__(self, base: Tables, selections: Iterable[Selection]) -> None:
         super().__init__(base)
@@ -76,25 +76,25 @@ class SelectedRows(Filtered):
         self._masks: dict[str, pa.ChunkedArray | None] = {}
 
     def count(self, name: str) -> int:
-        """Return the number of selected rows."""
+        """Return the number of selected rows of a table."""
         import pyarrow.compute as pc
 
         mask = self._mask(name)
         return self._base.count(name) if mask is None else int(pc.sum(mask).as_py() or 0)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of the selected rows."""
+        """Return columns of the selected rows of a table."""
         mask = self._mask(name)
         table = self._base.read(name, columns)
         return table if mask is None else _without_unused_values(table.filter(mask))
 
     def release(self) -> None:
-        """Drop the cached masks."""
+        """Free the cached row masks."""
         with self._lock:
             self._masks.clear()
 
     def _mask(self, name: str) -> pa.ChunkedArray | None:
-        """Return which rows of a table are selected; None if all of them are."""
+        """Return a mask that is true for the selected rows of a table. Return None if all rows are selected."""
         with self._lock:
             if name not in self._masks:
                 self._masks[name] = self._computed_mask(name)
@@ -108,9 +108,9 @@ class SelectedRows(Filtered):
         return mask.fill_null(value=False).to_arrow()
 
     def _condition(self, name: str) -> pl.Expr | None:
-        """Return the condition for rows of a table; None if all are selected.
+        """Return the condition that selected rows of a table meet. Return None if all rows are selected.
 
-        Rows about Nsight Compute results are selected with their result.
+        Metrics, rules and ranges of an Nsight Compute result are selected if the result is selected.
         """
         from tracekit.core import select
 
@@ -137,7 +137,7 @@ def _all(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
 
 
 def _without_unused_values(table: pa.Table) -> pa.Table:
-    """Remove the dictionary values that no row uses: n rows in, n rows out."""
+    """Remove the values that no row uses from the dictionaries of a table. The rows do not change."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

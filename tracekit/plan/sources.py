@@ -1,6 +1,7 @@
-"""Where the tables of a trace come from, so that another process can open them again.
+"""The origins of the tables of a trace: a file, tables in memory, or an opened capture.
 
-An open file or a lock cannot be pickled, but a path can.
+Open files and locks cannot be pickled. A pickled trace therefore contains the path of its file, with which another
+process opens the file again.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Size and time of the last change of a file; the inode is left out, because it differs between machines.
+    """Size and modification time of a file. The inode is not included, because it differs between machines.
 
     Attributes:
-        size: Bytes.
-        modified_ns: Time of the last change of its content, in ns since 1970.
+        size: Size of the file in bytes.
+        modified_ns: Time of the last modification in ns since 1970.
     """
 
     size: int
@@ -42,7 +43,7 @@ class Stamp:
 
     @classmethod
     def of(cls, path: Path) -> Self | None:
-        """Return the stamp of a regular file; None for a folder, or where there is none."""
+        """Return the stamp of a regular file. Return None for a folder or if the path does not exist."""
         try:
             status = path.stat()
         except OSError:
@@ -52,13 +53,13 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A file or folder that a reader opens.
+    """A file or folder that a reader opens, as the origin of tables.
 
     Attributes:
-        path: Absolute path.
-        format: Name of the reader.
-        via: Name of the program that exports the file first; None if the reader opens it itself.
-        stamp: Stamp of the file when it was loaded; None for a folder.
+        path: Absolute path of the file or folder.
+        format: Name of the format, which selects the reader.
+        via: Name of the program that exports the file before it is read. None if the reader opens it directly.
+        stamp: Stamp of the file when it was loaded. None for a folder.
     """
 
     path: Path
@@ -69,7 +70,7 @@ class OpenedFile:
 
     @classmethod
     def of(cls, source: Source, reader: Reader, via: str | None) -> Self:
-        """Describe a source that is about to be opened."""
+        """Return the origin for a source that is about to be opened."""
         return cls(source.path.absolute(), reader.format, via, Stamp.of(source.path))
 
     @property
@@ -82,7 +83,7 @@ class OpenedFile:
 
         Raises:
             TracekitError: The file has changed since it was loaded, or cannot be read.
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
         """
         source = Source(self.path)
         if not source.exists:
@@ -92,21 +93,21 @@ class OpenedFile:
         return self.open_with(self.reader(source), source)
 
     def reader(self, source: Source) -> Reader:
-        """Return what reads the file.
+        """Return the reader that opens the file.
 
         Raises:
-            UnknownFormatError: There is no such reader, or ``via`` names no program.
-            TracekitError: The program does not export files of this format.
+            UnknownFormatError: The reader or the program of ``via`` is unknown.
+            TracekitError: The program of ``via`` does not export files of this format.
         """
         return through(self.via, registry.reader(self.format), source)
 
     @staticmethod
     def open_with(reader: Reader, source: Source) -> Capture:
-        """Open a source as it is at this moment.
+        """Open a source with a reader, without checking whether the file has changed.
 
         Raises:
             TracekitError: The file cannot be read.
-            SchemaError: The reader opened something else than tables.
+            SchemaError: The reader returned neither a mapping of tables nor a capture.
         """
         opened = reader.open(source)
         if isinstance(opened, Mapping):
@@ -118,7 +119,7 @@ class OpenedFile:
 
 
 class TablesCapture(Capture):
-    """Arrow tables in memory."""
+    """A capture of Arrow tables in memory."""
 
     def __init__(self, tables: Mapping[str, pa.Table], path: Path) -> None:
         self._tables = tables
@@ -140,7 +141,7 @@ class TablesCapture(Capture):
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """Tables in memory, which are pickled with the trace."""
+    """Tables in memory, as the origin of tables. They are pickled with the trace."""
 
     tables: Mapping[str, pa.Table]
     path: ClassVar[Path] = Path("memory")
@@ -154,7 +155,7 @@ class InMemory:
 
 @dataclass(frozen=True, slots=True)
 class LiveCapture:
-    """An opened capture of unknown origin, which only this process can read."""
+    """An opened capture that cannot be opened again, so that its trace cannot be pickled."""
 
     capture: Capture
     path: ClassVar[Path] = Path("memory")
@@ -171,11 +172,13 @@ class LiveCapture:
 
 
 def through(via: str | None, reader: Reader, source: Source) -> Reader:
-    """Return the reader that lets another program export a source first, or the same reader if ``via`` is None.
+    """Return a reader that lets another program export a source and then reads the export.
+
+    If ``via`` is None, the reader itself is returned.
 
     Raises:
-        UnknownFormatError: No program is called so.
-        TracekitError: It does not export this format.
+        UnknownFormatError: ``via`` is not the name of a supported program.
+        TracekitError: The program does not export files of this format.
     """
     if via is None:
         return reader

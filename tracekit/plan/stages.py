@@ -1,4 +1,4 @@
-"""Stages of a plan: each adds columns to tables, or whole tables, that are computed when they are asked for."""
+"""Stages that add computed columns and tables: correlation, joins and the roll-up."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ ROLLED_UP = ("ops", "op_instances", "iterations", "group_nodes")
 
 
 class Stage(Tables):
-    """Other tables with columns added to them.
+    """Base class of stages that add columns to the tables of the stage below.
 
-    A subclass says which columns there are (``schema``), computes them (``compute``) and says what it reads for that
-    (``reads``). A table of which it computes all rows is named in ``computed``. Computed columns are cached.
+    A subclass defines the added columns (``schema``), computes them (``compute``), and states which columns it reads to
+    compute them (``reads``). Tables whose rows are all computed by the stage are listed in ``computed``. Computed
+    columns are cached.
     """
 
     computed: tuple[str, ...] = ()
@@ -49,14 +50,14 @@ class Stage(Tables):
 
     @abstractmethod
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Compute added columns of a table, at least those asked for."""
+        """Compute added columns of a table. The result may contain more added columns than requested."""
 
     @abstractmethod
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns, by table of the stages below, that are read to compute added columns of a table."""
+        """Return the columns that are read to compute added columns of a table, by table of the stages below."""
 
     def base_of(self, name: str) -> Tables:
-        """Return the tables that hold the rows of a table."""
+        """Return the stage below that contains the rows of a table."""
         return self._base
 
     def schema(self, name: str) -> TableSchema:
@@ -71,14 +72,14 @@ class Stage(Tables):
         return len(self.read(name, [first]))
 
     def counts(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of several tables; those below are counted together."""
+        """Return the number of rows of several tables. Tables that are not computed are counted together."""
         counts: dict[str, int] = {}
         for base, below in self._by_base([n for n in names if n not in self.computed]):
             counts |= base.counts(below)
         return {name: counts[name] if name in counts else self.count(name) for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the stage below and added ones side by side."""
+        """Return columns of a table, both of the stage below and added by this stage."""
         import pyarrow as pa
 
         added = self._added(name, columns)
@@ -95,7 +96,7 @@ class Stage(Tables):
         return pa.table([arrays[c] for c in columns], schema=schemas.arrow_schema(self.schema(name), columns))
 
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
-        """Read the columns of the stages below that these columns are, or are computed from."""
+        """Read the requested columns of the stages below, and the columns that added columns are computed from."""
         needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for name, names in columns.items():
             added = self._added(name, names)
@@ -107,7 +108,7 @@ class Stage(Tables):
             base.prefetch({name: list(needed[name]) for name in names})
 
     def release(self) -> None:
-        """Drop the computed columns."""
+        """Free the computed columns."""
         with self._lock:
             self._columns.clear()
 
@@ -118,7 +119,7 @@ class Stage(Tables):
         return [c for c in dict.fromkeys(columns) if c not in below]
 
     def _conform(self, name: str, computed: pa.Table) -> dict[str, pa.ChunkedArray]:
-        """Check computed columns against the schema."""
+        """Check computed columns against the schema, and return them by name."""
         conformed = schemas.conform(computed, self.schema(name), computed.column_names)
         return dict(zip(conformed.column_names, conformed.columns, strict=True))
 
@@ -131,16 +132,16 @@ class Stage(Tables):
 
 
 class Correlated(Stage):
-    """Activities with their API calls and NVTX ranges, and NVTX ranges with what they launched."""
+    """Stage that adds API calls and NVTX ranges to activities, and parents, depths and projections to NVTX ranges."""
 
     computed = (PROJECTIONS,)
 
     def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table, with the columns of correlation."""
+        """Return the schema of a table, including the columns that correlation adds."""
         return schemas.correlated(name)
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Correlate."""
+        """Compute the projections of the ranges, or the columns that correlation adds to a table."""
         if name == PROJECTIONS:
             has_ranges = self._base.count("nvtx_ranges") > 0
             return self._correlation.projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
@@ -149,11 +150,11 @@ class Correlated(Stage):
         return self._uncorrelated(name, columns)
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return what correlation reads for some columns."""
+        """Return the columns that correlation reads to compute columns of a table, by table."""
         return correlation_reads(name, () if name == PROJECTIONS else tuple(columns))
 
     def release(self) -> None:
-        """Drop the computed columns and the nesting of the ranges."""
+        """Free the computed columns and the cached correlation."""
         with self._lock:
             super().release()
             self.__dict__.pop("_correlation", None)
@@ -165,7 +166,7 @@ class Correlated(Stage):
         return Correlation(lambda name: to_frame(self._base, name))
 
     def _uncorrelated(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the columns of rows for which there is nothing to correlate with."""
+        """Return the added columns of a table in a capture without calls or ranges: nulls, or 0 if not nullable."""
         import pyarrow as pa
 
         schema, rows = schemas.arrow_schema(self.schema(name), columns), self._base.count(name)
@@ -177,7 +178,7 @@ class Correlated(Stage):
 
 @functools.cache
 def correlation_reads(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
-    """Return what correlation reads for columns of a table, or for the projections."""
+    """Return the columns that correlation reads to compute columns of a table or the projections, by table."""
     from tracekit.core.correlate import Correlation
     from tracekit.core.reads import reads_of
 
@@ -192,7 +193,7 @@ def correlation_reads(name: str, columns: tuple[str, ...]) -> Mapping[str, Seque
 
 
 class NcuJoined(Stage):
-    """Kernels with metrics of Nsight Compute, and the tables of these results."""
+    """Stage that adds metrics of Nsight Compute to kernels, and the tables of the Nsight Compute results."""
 
     def __init__(self, base: Tables, results: Tables, metrics: Sequence[str] | None = None) -> None:
         super().__init__(base)
@@ -200,15 +201,15 @@ class NcuJoined(Stage):
         self._chosen = metrics
 
     def base_of(self, name: str) -> Tables:
-        """Return the results for their tables, and the stage below for others."""
+        """Return the Nsight Compute results for their tables, and the stage below for all other tables."""
         return self._results if name.startswith(NCU) else self._base
 
     def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table; kernels have a column for each metric."""
+        """Return the schema of a table. Kernels have an additional column for each metric."""
         return self._kernels if name == KERNELS else super().schema(name)
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Look up the metrics of each kernel."""
+        """Return the match and the metrics of each kernel."""
         import polars as pl
 
         values = self._metrics.select("launch_id", *(c for c in columns if c in self._metrics.columns))
@@ -218,21 +219,21 @@ class NcuJoined(Stage):
         return joined.with_columns(pl.col("ncu_match").cast(pl.Categorical)).select(columns).to_arrow()
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns by which results are matched."""
+        """Return the columns of kernels with which results are matched."""
         from tracekit.core.ncu import join
 
         return {KERNELS: join.KERNEL_COLUMNS}
 
     @functools.cached_property
     def _matches(self) -> pl.DataFrame:
-        """The result of each kernel, and how it was matched."""
+        """The id of the matched result for each kernel, and the kind of match."""
         from tracekit.core.ncu import join
 
         return join.match_kernels(to_frame(self._base, KERNELS), to_frame(self._results, RESULTS))
 
     @functools.cached_property
     def _metrics(self) -> pl.DataFrame:
-        """One row per result, one column per metric."""
+        """The metrics of the results, with one row per result and one column per metric."""
         from tracekit.core.ncu import wide_metrics
 
         launches = to_frame(self._results, RESULTS).select("launch_id")
@@ -259,19 +260,20 @@ class NcuJoined(Stage):
 
 
 class SharedRollup:
-    """The roll-up of some tables of events, computed once for all plans that have it.
+    """A roll-up of the events of a source, which is computed once and shared by all plans with the same roll-up.
 
     Attributes:
         aggregation: Parameters of the roll-up.
     """
 
     def __init__(self, events: Tables, aggregation: Aggregation, same_ops: SharedRollup | None = None) -> None:
-        """Describe a roll-up.
+        """Create a roll-up without computing it.
 
         Args:
             events: Tables that are rolled up.
             aggregation: Parameters of the roll-up.
-            same_ops: A roll-up of the same events that differs in key op and iterations alone, if there is one.
+            same_ops: A roll-up of the same events that differs only in key op and iterations, and whose ops are reused.
+                None if there is no such roll-up.
         """
         self.aggregation = aggregation
         self._events = events
@@ -280,14 +282,14 @@ class SharedRollup:
         self._rollup: Rollup | None = None
 
     def rollup(self) -> Rollup:
-        """Return the roll-up."""
+        """Return the roll-up. It is computed when the method is first called."""
         with self._lock:
             if self._rollup is None:
                 self._rollup = self._computed()
             return self._rollup
 
     def release(self) -> None:
-        """Drop the roll-up."""
+        """Free the roll-up."""
         with self._lock:
             self._rollup = self._same_ops = None
 
@@ -309,7 +311,7 @@ class SharedRollup:
 
 
 class RolledUp(Stage):
-    """Ops, op instances, iterations and group nodes; activities with their op."""
+    """Stage that adds the tables of the roll-up, and the op of each activity."""
 
     computed = ROLLED_UP
 
@@ -318,11 +320,11 @@ class RolledUp(Stage):
         self._shared = shared
 
     def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table; activities have the columns of their op."""
+        """Return the schema of a table. Activities have additional columns for their op."""
         return schemas.rolled_up(self._base.schema(name))
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return all rows of a table of the roll-up, or the columns of the op of each activity."""
+        """Return a table of the roll-up, or the columns with the op of each activity."""
         from tracekit.core.rollup import tables
 
         rollup, whole = self._shared.rollup(), tables.TABLES.get(name)
@@ -330,19 +332,19 @@ class RolledUp(Stage):
         return table.select(self._added(name, self.schema(name).names)).to_arrow()
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns that every roll-up reads."""
+        """Return the columns that a roll-up reads, by table. They are the same for all results."""
         from tracekit.core.rollup import tables
 
         return tables.NEEDS
 
     def release(self) -> None:
-        """Drop the roll-up and its tables."""
+        """Free the roll-up and its tables."""
         super().release()
         self._shared.release()
 
 
 class GraphJoined(Stage):
-    """The nodes and edges of a graph; nodes with the figures of their ops."""
+    """Stage that adds the nodes and edges of a graph, and statistics of the matching ops to the nodes."""
 
     def __init__(self, base: Tables, graph: Tables, ops: Tables) -> None:
         super().__init__(base)
@@ -350,23 +352,23 @@ class GraphJoined(Stage):
         self._ops = ops
 
     def base_of(self, name: str) -> Tables:
-        """Return the graph for its tables, and the stage below for others."""
+        """Return the tables of the graph for nodes and edges, and the stage below for all other tables."""
         return self._graph if name in GRAPH else self._base
 
     def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table; nodes have the columns of their op."""
+        """Return the schema of a table. Nodes have additional columns for their ops."""
         schema = super().schema(name)
         return schemas.graph_joined(schema) if name == GRAPH_NODES else schema
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Match nodes with ops and sum up the figures of the ops of each node."""
+        """Match ops with nodes, and sum up the statistics of the ops of each node."""
         from tracekit.core.graph import join
 
         ops = to_frame(self._ops, "ops").select(join.OP_COLUMNS).collect()
         return join.node_columns(ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()).to_arrow()
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns of ops and nodes that are matched."""
+        """Return the columns of ops and nodes that are read to match them."""
         from tracekit.core.graph import join
 
         return {"ops": join.OP_COLUMNS, GRAPH_NODES: join.NODE_COLUMNS}

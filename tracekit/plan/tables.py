@@ -1,4 +1,4 @@
-"""The tables that a plan describes."""
+"""Build the tables of a plan from its stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def tables_of(plan: Plan) -> Tables:
-    """Return the tables of a plan; equal plans of one source share what is computed, as long as either is in use."""
+    """Return the tables of a plan. Equal plans of one source share their tables and the computed results."""
     stages = plan.source.stages
     tables = stages.get(plan)
     if tables is None:
@@ -26,12 +26,12 @@ def tables_of(plan: Plan) -> Tables:
 
 
 def rollup_of(plan: Plan) -> Rollup:
-    """Return the roll-up of a plan, with the default parameters if it has none."""
+    """Return the roll-up of a plan. A plan without parameters for a roll-up uses the default parameters."""
     return _shared_rollup(plan).rollup()
 
 
 def _build(plan: Plan) -> Tables:
-    """Build the last stage of a plan on the tables of the plan without it."""
+    """Build the last stage of a plan on top of the tables of the plan without this stage."""
     if plan.graph is not None:
         ops = tables_of(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))
         return _selected(plan, GraphJoined(tables_of(replace(plan, graph=None)), tables_of(plan.graph), ops))
@@ -41,7 +41,7 @@ def _build(plan: Plan) -> Tables:
 
 
 def _of_events(plan: Plan) -> Tables:
-    """Build the last stage of a plan without roll-up and graph."""
+    """Build the last stage of a plan that has neither a roll-up nor a graph."""
     if plan.rows:
         return SelectedRows(tables_of(replace(plan, rows=frozenset())), plan.rows)
     if plan.ncu is not None:
@@ -59,7 +59,7 @@ def _selected(plan: Plan, tables: Tables) -> Tables:
 
 
 def _shared_rollup(plan: Plan) -> SharedRollup:
-    """Return the roll-up of the selected rows of all tables; plans that differ in nothing else share it."""
+    """Return the roll-up of the selected rows of all tables. Plans with equal row filters and parameters share it."""
     aggregation, shared = plan.rollup or Aggregation(), plan.source.rollups
     rollup = shared.get((plan.rows, aggregation))
     if rollup is None:
@@ -70,5 +70,5 @@ def _shared_rollup(plan: Plan) -> SharedRollup:
 
 
 def _same_ops(one: Aggregation, other: Aggregation) -> bool:
-    """Return whether two roll-ups of the same events recognise the same ops."""
+    """Return whether two roll-ups of the same events have the same ops."""
     return (one.dialect, one.tensor_cores) == (other.dialect, other.tensor_cores)

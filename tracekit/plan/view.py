@@ -1,4 +1,4 @@
-"""Tables, reports and models of a plan, as exporters and reports read them."""
+"""The view of a trace that exporters and reports use to read tables, reports and data models."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class TraceView:
-    """A trace as exporters see it (``registry.View``).
+    """The interface of a trace for exporters, as ``interface.View`` defines it.
 
     Attributes:
-        plan: What the trace consists of.
-        path: The file or folder, for messages; None for tables in memory.
+        plan: The plan of the trace.
+        path: The file or folder, for error messages. None for tables in memory.
     """
 
     def __init__(self, plan: Plan, path: Path | None = None) -> None:
@@ -68,45 +68,47 @@ class TraceView:
         return self._tables.counts(self.tables)
 
     def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Read columns of several tables together and cache them: one pass over the file where its format allows.
+        """Read columns of several tables together, in one pass over the file if its format allows, and cache them.
 
         Args:
-            columns: Columns by table; None is all of them.
+            columns: Names of the columns, by table. None reads all columns of a table.
 
         Raises:
-            SchemaError: There is no such table or column.
-            CorruptTraceError: The file is damaged there.
+            SchemaError: A table or column does not exist.
+            CorruptTraceError: The file is damaged in these tables.
         """
         self._tables.prefetch({name: self._names(name, names) for name, names in columns.items()})
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a table; each string column has one dictionary.
+        """Return a table in which each string column has a single dictionary.
 
         Raises:
-            SchemaError: There is no such table or column.
-            CorruptTraceError: The file is damaged there.
+            SchemaError: The table or a column does not exist.
+            CorruptTraceError: The file is damaged in this table.
         """
         return self.chunked_table(name, columns).unify_dictionaries()
 
     def chunked_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a table; each chunk of a string column may have its own dictionary, which costs less.
+        """Return a table in which each chunk of a string column may have its own dictionary.
+
+        This is faster than ``table``, which unifies the dictionaries.
 
         Raises:
-            SchemaError: There is no such table or column.
-            CorruptTraceError: The file is damaged there.
+            SchemaError: The table or a column does not exist.
+            CorruptTraceError: The file is damaged in this table.
         """
         return self._tables.read(name, self._names(name, columns))
 
     def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table as a LazyFrame that reads the columns of its query when it is collected."""
+        """Return a table as a LazyFrame. Collecting it reads only the columns that the query uses."""
         self.schema(name)
         return to_frame(self._tables, name)
 
     def report(self, name: str) -> ReportTable | DlprofReport:
-        """Compute a report.
+        """Compute a report of ``nsys stats``, of DLProf or of tracekit.
 
         Raises:
-            UnknownFormatError: There is no such report, or it has no such option.
+            UnknownFormatError: The report or one of its options does not exist.
         """
         from tracekit.core import reports
 
@@ -123,14 +125,14 @@ class TraceView:
         return reports.run(self.frame, name, self._prefetch_for)
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
-        """Return the tables of another tool's data model.
+        """Return the tables of the data model of another tool, by table name.
 
         Args:
-            name: ``dlprof``, the database of DLProf 1.8.0, whose row ids are the row numbers from 1; or ``graph``, the
-                ops as a graph with their figures.
+            name: ``dlprof`` is the database of DLProf 1.8.0, whose row ids are row numbers counted from 1. ``graph`` is
+                the ops as a graph, with their statistics.
 
         Raises:
-            UnknownFormatError: There is no such model.
+            UnknownFormatError: The model does not exist.
         """
         if name not in ("dlprof", "graph"):
             raise UnknownFormatError(f"no model is called {name!r}", hint="models: dlprof, graph")
@@ -140,7 +142,7 @@ class TraceView:
         return dlprof.tables(rollup) if name == "dlprof" else graph.tables(rollup)
 
     def _prefetch_for(self, compute: Callable[[Callable[[str], pl.LazyFrame]], object]) -> None:
-        """Read in one pass what a computation will read."""
+        """Read the columns that a computation will read, in one pass over the file."""
         from tracekit.core.reads import reads_of
 
         self.prefetch(reads_of(compute, lambda table: schemas.example(self.schema(table))))
