@@ -1,4 +1,4 @@
-"""Trace: the named tables of one loaded profile, and what can be done with them."""
+"""The class ``Trace``, which represents one loaded profile, and functions to load, report and convert profiles."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from tracekit.targets import Input
 
 QUICK_BYTES = 1 << 27
-"""Rows of a larger file are not counted only to describe it, because that may take seconds."""
+"""Maximum size of a file whose rows are counted to describe it, because counting larger files may take seconds."""
 _OF_VIEWS = {"pieces": "chunked_table", "prefetch": "prefetch", "model": "model"}
-"""Former methods of Trace that only exporters need, and their names in ``TraceView``."""
+"""Deprecated methods of ``Trace`` that only exporters need, and their names in ``TraceView``."""
 
 
 def load(
@@ -57,18 +57,18 @@ def load(
 
     Args:
         path: File or folder.
-        format: Name of a reader, such as ``nsys-sqlite``; None detects the format from the content.
-        via: ``nsys`` runs the nsys on the PATH to export a report to a temporary SQLite file, which is read, and
-            deleted when the trace is closed. tracekit never runs nsys otherwise.
+        format: Name of the format, such as ``nsys-sqlite``. None detects the format from the content.
+        via: ``nsys`` reads a report through Nsight Systems: the nsys on the PATH exports the report to a temporary
+            SQLite file, which is deleted when the trace is closed. By default, tracekit never runs nsys.
 
     Returns:
         The trace. Close it, or use it in a ``with`` statement.
 
     Raises:
-        UnknownFormatError: There is no such reader, or no reader recognises the file.
-        TracekitError: The file cannot be read; or nsys is missing or fails.
+        UnknownFormatError: The format is unknown, or no reader recognises the file.
+        TracekitError: The file cannot be read, or nsys is missing or fails.
         CorruptTraceError: The file is damaged.
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
 
     Examples:
         >>> import tracekit as tk
@@ -87,19 +87,19 @@ def load(
 
 
 class Trace:
-    """One loaded profile: every declared table by name, perhaps without rows, and facts about the capture.
+    """One loaded profile, with all declared tables by name and facts about the capture. Tables may be empty.
 
-    ``table`` returns an eager Arrow table and ``frame`` a lazy polars frame, for every table. Results that are computed
-    from several tables (``devices``, ``wide``, ``stats``, ``ncu_matches``, ``graph_matches``) are eager polars frames.
-    ``correlate``, ``rollup``, ``select``, ``join_ncu`` and ``join_graph`` return another trace of the same open file;
-    their order does not matter.
+    ``table`` returns any table as an Arrow table, and ``frame`` returns it as a polars LazyFrame. ``devices``,
+    ``wide``, ``stats``, ``ncu_matches`` and ``graph_matches`` return polars DataFrames. ``correlate``, ``rollup``,
+    ``select``, ``join_ncu`` and ``join_graph`` return another trace of the same open file. The order of these calls
+    does not matter.
 
-    A column is read from the file once, when it is first used, also if several threads ask for it. It stays in memory
-    until the trace is closed. Closing a trace closes those that were derived from it. Tables and frames that were
-    returned stay valid; reading more raises ``TracekitError``.
+    A column is read from the file once, when it is first used, even if several threads use it. It stays in memory until
+    the trace is closed. Closing a trace also closes the traces that were derived from it. Tables that were already
+    returned stay valid. Reading from a closed trace raises ``TracekitError``.
 
-    A trace can be pickled and copied. The copy opens the file again by its absolute path when it is first used, and
-    raises ``TracekitError`` if the size or the modification time of the file is different. Tables in memory are pickled
+    A trace can be pickled and copied. The copy opens the file again by its absolute path when it is first used. It
+    raises ``TracekitError`` if the size or the modification time of the file has changed. Tables in memory are pickled
     with the trace.
     """
 
@@ -117,10 +117,11 @@ class Trace:
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, pa.Table]) -> Trace:
-        """Return a trace of Arrow tables in memory; missing tables are empty.
+        """Return a trace of Arrow tables in memory. Tables that are not in the mapping are empty.
 
         Raises:
-            SchemaError: A name is not declared. A table that does not match its declaration raises it when it is read.
+            SchemaError: A table name is not declared. If a table does not match its declaration, the error is raised
+                when the table is read.
         """
         for name in tables:
             schemas.table(name)
@@ -134,18 +135,23 @@ class Trace:
 
     @property
     def info(self) -> dict[str, str]:
-        """Facts about the capture: tool, tool_version, schema_version, origin_utc_ns, duration_ns, as far as known."""
+        """Facts about the capture, by name.
+
+        The facts ``tool``, ``tool_version``, ``schema_version``, ``origin_utc_ns`` and ``duration_ns`` are included if
+        the capture contains them.
+        """
         return self._view.info
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of events in the file that are in no table, by name, the most frequent first.
+        """Number of events in the file that are in no table, keyed by event name, most frequent first.
 
-        For exports of nsys these are rows by source table. Selections do not change it. It is empty if everything is
-        decoded, or if the reader of the format does not count. The first use passes over the file.
+        For exports of nsys, these are the numbers of rows of source tables, keyed by table name. Selections do not
+        change the numbers. The mapping is empty if all events are decoded, or if the reader of the format does not
+        count events. The first use reads the whole file.
 
         Raises:
-            CorruptTraceError: The file is damaged there.
+            CorruptTraceError: The file is damaged.
 
         Examples:
             >>> import tracekit as tk
@@ -164,34 +170,35 @@ class Trace:
         return self.table(name)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a table as an Arrow table: all rows in the order of the file, with the declared schema.
+        """Return a table as an Arrow table with the declared schema. Rows are in the order of the file.
 
         Args:
-            name: Name of a table.
-            columns: Names of the columns to read; None is all of them.
+            name: Name of the table.
+            columns: Names of the columns to read. None reads all columns.
 
         Raises:
-            SchemaError: There is no such table or column.
-            CorruptTraceError: The file is damaged there.
+            SchemaError: The table or a column does not exist.
+            CorruptTraceError: The file is damaged in this table.
         """
         return self._view.table(name, columns)
 
     def frame(self, name: str) -> pl.LazyFrame:
-        """Return a table as a polars LazyFrame; collecting it reads only the columns that the query uses.
+        """Return a table as a polars LazyFrame. Collecting it reads only the columns that the query uses.
 
-        String columns are Categorical, which takes 4 bytes per row: cast them to String for the ``str`` namespace.
+        String columns are ``Categorical``, which takes 4 bytes per row. Cast them to ``String`` to use the ``str``
+        namespace.
 
         Raises:
-            SchemaError: There is no such table.
-            CorruptTraceError: The file is damaged there (when the frame is collected).
+            SchemaError: The table does not exist.
+            CorruptTraceError: The file is damaged in this table. The error is raised when the frame is collected.
         """
         return self._view.frame(name)
 
     def schema(self, name: str) -> schemas.TableSchema:
-        """Return the schema of a table: the declared one, with the columns that this trace adds.
+        """Return the schema of a table, with its declared columns and the columns that this trace adds.
 
         Raises:
-            SchemaError: There is no such table.
+            SchemaError: The table does not exist.
         """
         return self._view.schema(name)
 
@@ -199,12 +206,12 @@ class Trace:
         """Return the number of rows of a table.
 
         Raises:
-            SchemaError: There is no such table.
+            SchemaError: The table does not exist.
         """
         return self._view.count(name)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of rows of every table; for reports in one pass over the file.
+        """Return the number of rows of every table. Rows of a report are counted in one pass over the file.
 
         Raises:
             CorruptTraceError: The file is damaged.
@@ -217,11 +224,10 @@ class Trace:
         return self._view.counts()
 
     def span(self) -> tuple[int, int] | None:
-        """Return the time span of GPU activities, API calls, OS runtime calls and NVTX ranges.
+        """Return the time span of all GPU activities, API calls, OS runtime calls and NVTX ranges.
 
         Returns:
-            The first start and the last end in ns since the trace origin; None if there are no such rows. The times of
-            all these tables are read.
+            The first start and the last end in ns since the trace origin. None if these tables have no rows.
 
         Raises:
             CorruptTraceError: The file is damaged.
@@ -237,9 +243,10 @@ class Trace:
         """Join GPU activities with their API calls and NVTX ranges.
 
         Returns:
-            A trace with more columns: n rows in, n rows out. Kernels, memcpys, memsets and graph_launches have the API
-            call that caused them, the thread of the call, the innermost push/pop range around it with path and depth,
-            and the start/end range that was open. NVTX ranges have parent, depth, path and their projection on the GPU.
+            A trace with the same rows and additional columns. Kernels, memcpys, memsets and graph_launches have the
+            API call that launched them, the thread of the call, the innermost push/pop range around the call with its
+            path and depth, and the start/end range that was open when the call started. NVTX ranges have their parent,
+            depth, path and projection.
 
         Examples:
             >>> import tracekit as tk
@@ -259,23 +266,25 @@ class Trace:
     ) -> Trace:
         """Aggregate GPU activities by op, iteration and group of ops.
 
-        Rolling up again with another key op or other iterations reads nothing again and keeps the ops.
+        If the trace is already rolled up, choosing another key op or other iterations reads nothing from the file.
 
         Args:
-            key_op: Id or name of the op that delimits iterations; None uses that of the dialect, or one that repeats.
-            iterations: First and last iteration that count, both inclusive; either may be None.
-            dialect: Conventions by which the ranges are named, such as ``pyprof``; None detects them.
-            tensor_cores: ``extended`` recognises all kernels that are known to use Tensor Cores. ``dlprof`` computes
-                everything as DLProf 1.8.0 did: kernel names, iterations, means over GPUs and findings.
+            key_op: Id or name of the op that delimits iterations. None uses the key op of the dialect, or else an op
+                that repeats.
+            iterations: First and last iteration to aggregate, both inclusive. Either may be None.
+            dialect: Name of the conventions by which the ranges are written, such as ``pyprof``. None detects the
+                dialect.
+            tensor_cores: ``extended`` detects all kernels that are known to use Tensor Cores. ``dlprof`` computes
+                everything as DLProf 1.8.0 did, including iterations, means over GPUs and findings.
 
         Returns:
-            A trace in which ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` have rows, and in which
-            kernels, memcpys, memsets and graph_launches have their op: n rows in, n rows out, with nulls for those
-            whose API call was not recorded. All of it is computed when it is first used.
+            A trace in which ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` have rows. Kernels, memcpys,
+            memsets and graph_launches have the same rows and additional columns for their op, which are null if the
+            API call was not recorded. Tables and columns are computed when they are first used.
 
         Raises:
-            UnknownFormatError: There is no such dialect (when a table is used).
-            TracekitError: There are no such iterations, or there is no such key op (likewise).
+            UnknownFormatError: The dialect does not exist. The error is raised when a table is used.
+            TracekitError: The iterations or the key op do not exist. The error is raised when a table is used.
 
         Examples:
             >>> import tracekit as tk
@@ -292,14 +301,14 @@ class Trace:
         """Compute a report of ``nsys stats``, of DLProf or of tracekit.
 
         Args:
-            name: Name of the report, with options after colons; see ``stats``.
+            name: Name of the report, with its options after colons, as for ``tracekit.stats``.
 
         Returns:
-            The report. ``frame()`` returns its rows as a polars DataFrame; ``csv(file)`` writes the same bytes as the
+            The report. ``frame()`` returns its rows as a polars DataFrame. ``csv(file)`` writes the same bytes as the
             tool that defined the report.
 
         Raises:
-            UnknownFormatError: There is no such report, or it has no such option.
+            UnknownFormatError: The report or one of its options does not exist.
 
         Examples:
             >>> import tracekit as tk
@@ -312,7 +321,7 @@ class Trace:
         """Return the rows of a report, as ``tracekit.stats`` does.
 
         Raises:
-            UnknownFormatError: There is no such report, or it has no such option.
+            UnknownFormatError: The report or one of its options does not exist.
         """
         return self.report(report).frame()
 
@@ -320,12 +329,12 @@ class Trace:
         """Return the Nsight Compute results with one column per metric.
 
         Returns:
-            One row per row of ``ncu_launches``, with its columns and one column per metric of ``ncu_metrics``. Values
-            are in base units; those of metrics without numbers are strings. A metric without a known name is called
-            ``section: label``.
+            The rows and columns of ``ncu_launches``, with an additional column for each metric of ``ncu_metrics``.
+            Numbers are in base units. Metrics without numbers have strings. The column of a metric whose name is
+            unknown is called ``section: label``.
 
         Raises:
-            TracekitError: The results have so few metrics in common that nearly all cells would be empty.
+            TracekitError: The results have so few common metrics that nearly all cells would be empty.
 
         Examples:
             >>> import tracekit as tk
@@ -340,21 +349,21 @@ class Trace:
     def join_ncu(self, ncu: Trace, *, metrics: Sequence[str] | None = None) -> Trace:
         """Join the kernels with the Nsight Compute results of the same program.
 
-        Results are matched by kernel name, in any spelling, grid and block size, the NVTX ranges around the launch, and
-        launch order. Kernels without a result of their own get that of another launch with the same name, grid and
-        block; ``ncu_match`` states how each result was matched.
+        Results are matched by kernel name (in any spelling), grid and block size, the NVTX ranges around the launch,
+        and the order of launches. A kernel whose launch has no result gets the result of another launch with the same
+        name, grid and block. The column ``ncu_match`` contains the kind of match.
 
         Args:
-            ncu: Nsight Compute results, single or grouped. It has to stay open.
-            metrics: Names of the metrics to add; None is all of them.
+            ncu: A trace with Nsight Compute results of single launches or of groups. It has to stay open.
+            metrics: Names of the metrics to add. None adds all metrics.
 
         Returns:
-            A correlated trace. Its kernels have ``ncu_launch_id``, ``ncu_match`` and one column per metric (n rows in,
-            n rows out); its Nsight Compute tables are those of ``ncu``.
+            A correlated trace. Its kernels have the additional columns ``ncu_launch_id`` and ``ncu_match``, and one
+            column per metric. Its Nsight Compute tables are those of ``ncu``.
 
         Raises:
-            MissingTableError: There are no kernels or no results.
-            SchemaError: ``ncu`` has no such metric.
+            MissingTableError: This trace has no kernels, or ``ncu`` has no results.
+            SchemaError: ``ncu`` does not have one of the metrics.
 
         Examples:
             >>> import tracekit as tk
@@ -369,12 +378,12 @@ class Trace:
         return self._then(JoinNcu(ncu._plan, None if metrics is None else tuple(metrics)))
 
     def ncu_matches(self) -> pl.DataFrame:
-        """Count the kernels by how their Nsight Compute result was matched; no rows before ``join_ncu``.
+        """Count kernels by the kind of match with Nsight Compute results.
 
         Returns:
-            One row per value of ``ncu_match``: ``match``, ``kernels``, their ``share`` of all kernels, and
-            ``launches``, the number of different results. The row without ``match`` counts kernels without a result,
-            and results without a kernel.
+            One row per kind of match (``match``), with the number of ``kernels``, their ``share`` of all kernels, and
+            the number of different results (``launches``). The row in which ``match`` is null counts kernels without a
+            result and results without a kernel. There are no rows if the trace was not returned by ``join_ncu``.
 
         Examples:
             >>> import tracekit as tk
@@ -392,19 +401,20 @@ class Trace:
     def join_graph(self, graph: Trace) -> Trace:
         """Join the nodes of a graph with the ops of this capture.
 
-        An op is matched by its name, by its name in the characters that node names may have, by one name being the end
-        of the other, and by the scope or node that contains it, in this order.
+        An op is matched with a node of the same name, of the same name in the characters that node names may have, or
+        of a name that ends in the op name or the other way around. Otherwise it is matched with the scope or node that
+        contains it. The first of these rules that applies is used.
 
         Args:
-            graph: A trace with a graph: a GraphDef or an event file. It has to stay open.
+            graph: A trace with a graph, loaded from a GraphDef, a SavedModel or an event file. It has to stay open.
 
         Returns:
-            A rolled-up trace. Its ``graph_nodes`` and ``graph_edges`` are those of ``graph``; nodes have ``op_id``,
-            ``op_match``, counts, CPU and GPU time, and Tensor Core figures (n rows in, n rows out). The report
-            ``graph_summary`` sums them up by scope.
+            A rolled-up trace. Its ``graph_nodes`` and ``graph_edges`` are those of ``graph``. Nodes have additional
+            columns for the matched op, counts, CPU and GPU times, and the use of Tensor Cores. The report
+            ``graph_summary`` aggregates the nodes by scope.
 
         Raises:
-            MissingTableError: There are no ops or no nodes.
+            MissingTableError: This trace has no ops, or ``graph`` has no nodes.
 
         Examples:
             >>> import tempfile, tracekit as tk
@@ -422,11 +432,12 @@ class Trace:
         return joined
 
     def graph_matches(self) -> pl.DataFrame:
-        """Count the ops by how they were matched with nodes of the graph; no rows before ``join_graph``.
+        """Count ops by the kind of match with nodes of a graph.
 
         Returns:
-            One row per value of ``op_match``: ``match``, ``ops``, their ``gpu_time_ns`` and its ``share`` of that of
-            all ops. The row without ``match`` counts ops that are not in the graph.
+            One row per kind of match (``match``), with the number of ``ops``, their GPU time (``gpu_time_ns``), and its
+            ``share`` of the GPU time of all ops. The row in which ``match`` is null counts ops that are not in the
+            graph. There are no rows if the trace was not returned by ``join_graph``.
         """
         from tracekit.core.graph import join
 
@@ -447,24 +458,25 @@ class Trace:
     ) -> Trace:
         """Return a trace with only the matching rows.
 
-        Conditions apply to what was recorded. A roll-up is computed from the selected rows, whether it is called before
-        or after; correlation uses all rows, so that kernels keep the ranges around them. Tables that are not selected
-        are empty, also for correlation.
+        Rows are selected from the recorded rows. A roll-up is computed from the selected rows, whether it is called
+        before or after ``select``. Correlation uses all rows, so that kernels keep the ranges around them. Tables that
+        are not selected are empty, also for correlation.
 
         Args:
-            time: Rows that overlap ``[a, b)`` ns since the trace origin; either end may be None. Nsight Compute results
-                have no times: they are kept, with a warning if there is nothing else.
-            devices: GPU rows of these devices.
-            domains: NVTX ranges and marks of these domains; "" is the default domain.
-            min_duration_ns: Rows with at least this duration.
-            tables: Names of the tables to keep; None is all of them.
+            time: Select rows that overlap ``[a, b)`` in ns since the trace origin. Either end may be None. Nsight
+                Compute results have no times and are always selected, with a warning if the trace has no kernels.
+            devices: Select GPU activities of these devices.
+            domains: Select NVTX ranges and marks of these domains. "" is the default domain.
+            min_duration_ns: Select rows with at least this duration.
+            tables: Names of the tables to select. None selects all tables.
 
         Returns:
-            The trace. Several selections add up.
+            The trace. If it is selected from again, rows have to match all selections.
 
         Raises:
-            SchemaError: There is no such table.
-            TracekitError: There is no such GPU, or nothing was recorded in that time. The message states what there is.
+            SchemaError: A table does not exist.
+            TracekitError: The capture has no such GPU, or no events in the selected time. The hint lists the GPUs or
+                the time of the events.
 
         Examples:
             >>> import tracekit as tk
@@ -498,25 +510,25 @@ class Trace:
         options: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> Path:
-        """Write the trace in another format; the output appears whole or not at all.
+        """Write the trace in another format. The output is written completely or not at all.
 
         Args:
             path: File to write, or folder for formats with one file per table.
-            format: Name of an exporter; None uses the suffix of the path.
+            format: Name of the format. None uses the format with the suffix of the path.
             tables: Names of the tables to write. A format with one file per table writes a single table as one file.
-                None writes all tables but the large ones that are declared as optional (``ncu_metric_instances`` and
-                ``ncu_sources``).
+                None writes all tables except the large tables that are declared as optional, ``ncu_metric_instances``
+                and ``ncu_sources``.
             overwrite: Whether to replace an existing output.
-            options: Values of options of the exporter, by name.
-            progress: Progress callback.
+            options: Values of options of the exporter, by option name.
+            progress: Callback that receives the number of written rows and of all rows.
 
         Returns:
-            The path.
+            The path of the output.
 
         Raises:
-            UnknownFormatError: There is no such exporter, or it has no such option.
-            ExportError: The output exists or cannot be written; or several tables would go into a folder that is named
-                like a file.
+            UnknownFormatError: The format or one of its options does not exist.
+            ExportError: The output exists or cannot be written, or the name of a folder for several tables has the
+                suffix of a file.
 
         Examples:
             >>> import tempfile, tracekit as tk
@@ -535,11 +547,11 @@ class Trace:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """Files and folders that this trace is read from, which no output may replace."""
+        """Files and folders that this trace is read from. No output may replace them."""
         return exporting.inputs_of(self._view)
 
     def close(self) -> None:
-        """Close the file and free the cached columns, also those of traces derived from this one."""
+        """Close the file, and free the cached columns of this trace and of all traces derived from it."""
         self._plan.source.close()
 
     def __enter__(self) -> Self:
@@ -549,7 +561,7 @@ class Trace:
         self.close()
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a table of that name is declared; it may have no rows."""
+        """Return whether a table with this name is declared. The table may be empty."""
         return name in schemas.tables()
 
     def __getattr__(self, name: str) -> Any:
@@ -576,7 +588,7 @@ class Trace:
         return self.tables
 
     def _description(self) -> Description:
-        """Describe the trace; what cannot be read, or would take long, is left out."""
+        """Return a description of the trace, without facts that cannot be read or would take long to compute."""
         basic = Description(self.format, self.path)
         if not self._plan.source.is_open:
             return basic
@@ -601,7 +613,7 @@ class Trace:
         return self.__copy__()
 
     def _then(self, *steps: Step) -> Trace:
-        """Return a trace of the plan with more steps."""
+        """Return a trace whose plan has additional steps."""
         return Trace(self._plan.then(*steps), path=self.path, format=self.format)
 
 
@@ -609,15 +621,16 @@ def stats(trace: Trace, report: str) -> pl.DataFrame:
     """Return the rows of a report, with the columns, order and numbers of the tool that defined it.
 
     Args:
-        trace: A trace; for reports of DLProf it may be rolled up with a key op or iterations.
-        report: Name of a report of nsys (``cuda_gpu_kern_sum``, also with its options as in ``cuda_gpu_kern_sum:base``,
-            or a former name such as ``gpukernsum``), of DLProf (``detailed``), or of tracekit (``advise``).
+        trace: The trace. For reports of DLProf it may be rolled up with a key op or iterations.
+        report: Name of a report of nsys (``cuda_gpu_kern_sum``), of DLProf (``detailed``) or of tracekit (``advise``).
+            Options follow after colons, as in ``cuda_gpu_kern_sum:base``. Former names of nsys reports, such as
+            ``gpukernsum``, are accepted.
 
     Returns:
-        One row per line of the report; no rows if the capture has no data for it.
+        One row per line of the report. The frame has no rows if the capture has no data for the report.
 
     Raises:
-        UnknownFormatError: There is no such report, or it has no such option.
+        UnknownFormatError: The report or one of its options does not exist.
 
     Examples:
         >>> import tracekit as tk
@@ -637,21 +650,21 @@ def convert(
     overwrite: bool = False,
     format: str | None = None,  # noqa: A002
 ) -> Path:
-    """Convert a profile from one format to another, file to file.
+    """Convert a file from one format to another.
 
     Args:
         source: File to read.
         target: File or folder to write.
-        to: Name of an exporter; None uses the suffix of the target.
-        source_format: Name of a reader; None detects the format from the content.
+        to: Name of the format to write. None uses the format with the suffix of the target.
+        source_format: Name of the format to read. None detects the format from the content.
         overwrite: Whether to replace an existing output.
         format: Deprecated name of ``source_format``.
 
     Returns:
-        The path written.
+        The path of the output.
 
     Raises:
-        TracekitError: As for ``load`` and ``Trace.export``.
+        TracekitError: The file cannot be loaded or exported, see ``load`` and ``Trace.export``.
 
     Examples:
         >>> import tempfile, tracekit as tk
@@ -673,13 +686,13 @@ def write_table(
     format: str | None = None,  # noqa: A002
     overwrite: bool = False,
 ) -> Path:
-    """Write one table of a trace to one file, in a format that holds tables."""
+    """Write one table of a trace to a file, in a format with one file per table."""
     chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
     view = trace._view  # noqa: SLF001 - exporters take the view
     return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
 
 
 def _reopened(plan: Plan, format: str) -> Trace:  # noqa: A002
-    """Return the trace of a plan whose file is opened when it is first used."""
+    """Return a trace of a plan whose file is not open. The file is opened when the trace is first used."""
     in_memory = isinstance(plan.source.origin, InMemory)
     return Trace(plan, path=None if in_memory else plan.source.path, format=format)

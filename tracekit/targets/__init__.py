@@ -1,8 +1,8 @@
-"""Write outputs atomically, and never replace data that must not be lost.
+"""Write outputs atomically, and protect existing data from being replaced.
 
-A new file or folder is written in a workspace next to its target and renamed when it is complete. An existing target is
-replaced only if the user asked for it: a file only by a file, and a folder only by a folder and only if tracekit wrote
-everything in it. An input is never replaced, nor a folder that contains an input.
+A new file or folder is written in a workspace next to its target, and renamed to the target when it is complete. An
+existing target is replaced only if the user requested it. A file is replaced only by a file. A folder is replaced only
+by a folder, and only if tracekit wrote everything in it. Inputs and folders that contain inputs are never replaced.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def atomic_output(
     overwrite: bool = False,
     inputs: Sequence[Input] = (),
 ) -> Iterator[Path]:
-    """Yield a temporary path to write to; rename it to the target on success, and delete it on failure.
+    """Yield a temporary path to write to. Rename it to the target on success, and delete it on failure.
 
     Args:
         path: The target. A symbolic link is followed.
         is_ours: Function that returns whether tracekit wrote a file in a folder; None if the output is a file.
         overwrite: Whether to replace an existing file, or a folder that contains only files that tracekit wrote.
-        inputs: The files and folders that are read, which are never replaced.
+        inputs: The files and folders that are being read. They are never replaced.
 
     Yields:
         A path next to the target that does not exist yet.
@@ -63,7 +63,7 @@ def atomic_output(
 
 @contextlib.contextmanager
 def _name_target_in_errors(target: Target) -> Iterator[None]:
-    """Raise errors of the system and of exporters about a path in the workspace as errors that name the target."""
+    """Convert errors about a temporary path in the workspace into errors that name the target."""
     try:
         yield
     except ExportError as e:

@@ -1,4 +1,4 @@
-"""The inputs of a command, identified by device and inode whatever path leads to them."""
+"""The inputs of a command, which are identified by device and inode, so that their paths do not matter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Identity: TypeAlias = tuple[int, int]
-"""Device and inode."""
+"""The device number and inode number of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Input:
     """A file or folder that is being read.
 
     Attributes:
-        path: Its absolute path.
-        identity: Device and inode when it was opened; None if it did not exist.
+        path: Absolute path of the input.
+        identity: Device and inode of the input when it was opened. None if it did not exist.
     """
 
     path: Path
@@ -28,24 +28,24 @@ class Input:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Self:
-        """Return a file or folder as an input."""
+        """Return the input at a path."""
         absolute = Path(path).absolute()
         return cls(absolute, _identity(absolute))
 
     def is_or_contains(self, file: os.stat_result) -> bool:
-        """Return whether a file is this input, or is in this folder at any depth."""
+        """Return whether a file is this input, or is inside this input folder at any depth."""
         identity = (file.st_dev, file.st_ino)
         return identity in (self.identity, _identity(self.path)) or identity in _file_identities(self.path)
 
     def is_inside(self, folder: os.stat_result) -> bool:
-        """Return whether a folder is this input, or contains it at any depth."""
+        """Return whether a folder is this input, or contains this input at any depth."""
         identity = (folder.st_dev, folder.st_ino)
         real = Path(os.path.realpath(self.path))
         return identity == self.identity or any(_identity(p) == identity for p in (real, *real.parents))
 
 
 def _identity(path: Path) -> Identity | None:
-    """Return the device and inode of a path; None if it cannot be read."""
+    """Return the device and inode of a path. Return None if the path cannot be accessed."""
     try:
         status = path.stat()
     except OSError:
@@ -54,7 +54,7 @@ def _identity(path: Path) -> Identity | None:
 
 
 def _file_identities(folder: Path) -> Iterator[Identity]:
-    """Yield the identity of every file in a folder at any depth, following symbolic links to files."""
+    """Yield the device and inode of every file in a folder at any depth. Symbolic links to files are followed."""
     for parent, _, names in os.walk(folder):
         for name in names:
             identity = _identity(Path(parent, name))

@@ -1,4 +1,4 @@
-"""Rename without replacing, and exchange two paths atomically, if the system supports it."""
+"""Rename a path without replacing another, and exchange two paths, atomically if the system supports it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two paths atomically; return False if the system does not support it."""
+    """Exchange two paths atomically. Return False, without a change, if the system does not support this."""
     return _rename_with_flag(one, other, "exchange")
 
 
 def _rename_with_flag(source: Path, target: Path, flag: str) -> bool:
-    """Rename with a flag; return False if the system or the file system does not support the flag."""
+    """Rename a path with a flag of the system call. Return False if the flag is not supported."""
     rename = _rename_function()
     if rename is None:
         return False
@@ -53,7 +53,7 @@ def _rename_with_flag(source: Path, target: Path, flag: str) -> bool:
 
 @functools.cache
 def _rename_function() -> Callable[[bytes, bytes, str], int] | None:
-    """Return the function of the C library that renames with flags; None if there is none."""
+    """Return the function of the C library that renames with flags. Return None if the library has no such function."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         if sys.platform == "darwin":

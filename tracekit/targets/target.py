@@ -1,4 +1,4 @@
-"""Check whether an output may replace an existing file or folder, and replace it."""
+"""The target of an output: check whether it may be written or replaced, and rename the output to it."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Target:
             self._check_file(existing)
 
     def put(self, new: Path, *, workspace: Path) -> None:
-        """Rename the complete output to this path, so that at any time either the old or the new output exists.
+        """Rename the complete output to this path.
 
         Args:
-            new: The output.
-            workspace: A folder on the same file system for the old target.
+            new: Path of the output.
+            workspace: A folder on the same file system, into which an old folder is moved if it cannot be exchanged.
         """
         if not self._overwrite:
             rename_new(new, self.resolved)
@@ -75,7 +75,10 @@ class Target:
             self._put_in_two_renames(new, workspace)
 
     def _put_in_two_renames(self, new: Path, workspace: Path) -> None:
-        """Replace a folder if paths cannot be exchanged; cleaning up the workspace restores the old one on failure."""
+        """Move the old folder into the workspace and then rename the output.
+
+        If the second rename fails, the old folder is moved back at once or when the workspace is cleaned up.
+        """
         old = workspace / REPLACED / self.resolved.name
         old.parent.mkdir()
         self.resolved.rename(old)
@@ -87,7 +90,7 @@ class Target:
             raise
 
     def _check_file(self, existing: os.stat_result) -> None:
-        """Check that an existing path that is not a folder may be replaced."""
+        """Check that the output may replace an existing file."""
         if (kind := special_file_kind(existing.st_mode)) is not None:
             raise self._error(
                 f"is {kind}, and only regular files are replaced", "choose another name; - is standard output"
@@ -100,7 +103,7 @@ class Target:
             raise self._error("is a file, and the output is a folder", _OTHER_NAME)
 
     def _check_folder(self, existing: os.stat_result) -> None:
-        """Check that an existing folder may be replaced."""
+        """Check that the output may replace an existing folder."""
         if any(i.is_inside(existing) for i in self._inputs):
             raise self._error("contains the input", _OTHER_NAME)
         if self._is_ours is None:
@@ -112,18 +115,18 @@ class Target:
             raise self._error(message, "choose another name, or delete the folder yourself")
 
     def _foreign_names(self, is_ours: Callable[[Path], bool]) -> list[str]:
-        """Return the names of some entries of the folder that tracekit did not write."""
+        """Return the names of entries of the folder that tracekit did not write, up to a limit."""
         with os.scandir(self.resolved) as entries:
             foreign = (e.name for e in entries if not (e.is_file(follow_symlinks=False) and is_ours(Path(e.path))))
             return sorted(itertools.islice(foreign, _MAX_NAMES))
 
     def _check_overwrite(self) -> None:
-        """Raise an error unless an existing target may be replaced."""
+        """Raise an error unless the user requested that an existing target is replaced."""
         if not self._overwrite:
             raise self._error("exists already", "overwrite it with -f or overwrite=True")
 
     def _status(self) -> os.stat_result | None:
-        """Return the status of the target; None if it does not exist."""
+        """Return the result of ``os.stat`` for the target. Return None if the target does not exist."""
         try:
             return self.resolved.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -135,7 +138,7 @@ class Target:
 
 
 def _resolve(path: Path) -> Path:
-    """Return the absolute path with symbolic links resolved; its last part need not exist."""
+    """Return the absolute path with symbolic links resolved. The file or folder itself need not exist."""
     if os.path.islink(path) or path.name in ("", ".."):  # noqa: PTH114 - Path.is_symlink raises for long names
         return Path(os.path.realpath(path))
     return Path(os.path.realpath(path.parent)) / path.name

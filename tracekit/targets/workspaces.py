@@ -1,4 +1,4 @@
-"""Hidden temporary folders for output, which are cleaned up even after a process was killed."""
+"""Hidden temporary folders for output. Folders that a killed process left behind are deleted later."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPLACED = "replaced"
-"""Folder in a workspace for the old target between two renames."""
+"""Name of the folder in a workspace that contains the old target while it is being replaced."""
 _LOCK_FILE = "lock"
 _NAME = re.compile(r"\.tracekit-[0-9a-f]{8}\.partial")
 _ATTEMPTS = 100
@@ -63,12 +63,12 @@ def workspace(parent: Path) -> Iterator[Path]:
 
 
 def is_in_workspace(path: str) -> bool:
-    """Return whether a path is in a workspace."""
+    """Return whether a path is inside a workspace."""
     return any(_NAME.fullmatch(part) for part in Path(path).parts)
 
 
 def _lock(folder: Path, stack: contextlib.ExitStack) -> bool:
-    """Lock a workspace until the stack is closed; return False if another process is already deleting it."""
+    """Lock a workspace until the stack is closed. Return False if another process is already deleting it."""
     if fcntl is None:
         return True
     try:
@@ -83,7 +83,7 @@ def _lock(folder: Path, stack: contextlib.ExitStack) -> bool:
 
 
 def _delete_abandoned(parent: Path) -> None:
-    """Delete the workspaces in a folder whose processes have ended."""
+    """Delete the workspaces in a folder that belong to processes that have ended."""
     if fcntl is None:
         return
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
@@ -94,7 +94,7 @@ def _delete_abandoned(parent: Path) -> None:
 
 
 def _delete_if_abandoned(folder: Path) -> None:
-    """Delete a workspace if it belongs to this user and its lock is free."""
+    """Delete a workspace if this user owns it and no process has locked it."""
     if folder.lstat().st_uid != os.geteuid():
         return
     try:
@@ -112,7 +112,7 @@ def _delete_if_abandoned(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a workspace, after moving an old target in it back to its path."""
+    """Delete a workspace. If it contains an old target that was being replaced, move the target back to its path."""
     with contextlib.suppress(OSError):
         for old in (folder / REPLACED).iterdir():
             rename_new(old, folder.parent / old.name)
