@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def map_categories(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """Apply a function to the strings of a Categorical column, calling it once for each distinct string.
+    """Apply a function to the distinct strings of a Categorical column, and return the result of each row.
 
     The result is a Categorical column of the same length. Nulls stay null.
 

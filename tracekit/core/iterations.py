@@ -44,8 +44,9 @@ class Iterations:
     Attributes:
         frame: One row per iteration: ``iteration`` (from 0), ``start_ns``, ``end_ns``, ``aggregated``. An iteration
             that several processes run extends from the first start to the last end, so iterations may overlap.
-        key: Name of the key op. It is "" if there is no key op.
-        has_key_op: Whether the capture has an op of that name.
+        key: Name of the key op, either requested or chosen by default. It is "" if no name was requested and no op is
+            suitable.
+        has_key_op: Whether the capture has an op with the name ``key``.
         by_process: The bounds of iterations in each process with key ops: ``process_id``, ``iteration``, ``start_ns``,
             ``end_ns``. In processes without key ops, the bounds of ``frame`` apply.
     """
@@ -181,7 +182,7 @@ _TIMES = ("start_ns", "end_ns")
 
 
 def _aggregated_range(span: Span | None, last: int, mode: Mode) -> tuple[int, int]:
-    """Return the first and the last iteration to aggregate, limited to those of the capture."""
+    """Return the first and the last iteration to aggregate. Both exist in the capture."""
     low, high = span or (None, None)
     first, stop = low or 0, last if high is None else high
     if (first > stop and not (high is None and first > last)) or first < 0:

@@ -127,9 +127,9 @@ class Scene:
 
     @functools.cached_property
     def spent(self) -> pl.DataFrame:
-        """How the time of the windows divides on each used device.
+        """The time of the windows on each used device, divided into the parts that ``breakdown`` distinguishes.
 
-        The columns are ``device_id`` and one column of ns for each part that ``breakdown`` distinguishes.
+        The columns are ``device_id`` and one column of ns for each part.
         """
         rollup, aggregated = self.rollup, self.rollup.iterations.aggregated
         if self.length_ns == total_duration(aggregated):
@@ -183,7 +183,7 @@ class Scene:
 
 
 def total_duration(rows: pl.DataFrame) -> int:
-    """Return the sum of the durations of intervals in ns."""
+    """Return the sum of the durations of the intervals, in ns."""
     return int(rows.select(DURATION.sum()).item())
 
 

@@ -1,10 +1,14 @@
 """Match the ops of a capture to the nodes of a graph, and sum the times of ops by node and scope.
 
-The following steps are tried in this order. An op matches a node that has the name of the op. It matches a node whose
-name the op would have as a node, first with the suffix ``_bprop`` and a number, then without. It matches a node if one
-of the two names is a suffix of the other. It matches the scope with the longest path that is a suffix of the path of
-the op. Finally, it matches the deepest scope or node whose path is a prefix of the path of the op. Ops that match a
-scope but no node count for that scope.
+The following steps are tried in this order:
+
+1. An op matches the node with its name. Names are compared as they are written, then normalized. The name of the op is
+   first the name that its own node would have, with ``_bprop`` and a number, then its name without these.
+2. An op matches a node if the name of one of them is a suffix of the name of the other.
+3. An op matches the scope with the longest path that is a suffix of the path of the op.
+4. An op matches the deepest scope or node whose path is a prefix of the path of the op.
+
+Ops that match a scope but no node count for that scope.
 """
 
 from __future__ import annotations
@@ -91,7 +95,10 @@ def _op_suffix_matches(rows: pl.DataFrame, normalized: pl.DataFrame) -> pl.DataF
 
 
 def _longest_suffix_matches(rows: pl.DataFrame, targets: pl.DataFrame) -> pl.DataFrame:
-    """Match ops to the target whose ``sub_path`` is the longest suffix of their path, of at least ``MIN_PARTS``."""
+    """Match ops to the target whose ``sub_path`` is the longest suffix of their path.
+
+    Suffixes with fewer than ``MIN_PARTS`` parts are ignored.
+    """
     suffixes = _sub_paths(rows, "path", suffixes=True).filter(pl.col("count") >= MIN_PARTS)
     matches = suffixes.join(targets, on="sub_path")
     return matches.sort("row", -pl.col("count")).unique("row", keep="first", maintain_order=True)

@@ -176,7 +176,7 @@ class _IntegerTracks:
 
     @property
     def count(self) -> int:
-        """Number of tracks, with and without intervals."""
+        """Number of tracks, including tracks without intervals."""
         product = 1
         for size in self.sizes.values():
             product *= size

@@ -1,8 +1,8 @@
 """Find which intervals contain which, and which enclose a point in time, for intervals that overlap in any way.
 
-An interval ``p`` *contains* an interval ``c`` if both lie on one track, ``p.start_ns <= c.start_ns`` and ``p.end_ns >=
-c.end_ns``. Both bounds are included, as in Nsight Systems. An interval with a null time contains nothing and is not
-contained in anything. A point in time is enclosed by an interval if it lies in ``[start_ns, end_ns)``, without the end.
+Of two intervals on one track, ``p`` *contains* ``c`` if ``p.start_ns <= c.start_ns`` and ``p.end_ns >= c.end_ns``. Both
+bounds are included, as in Nsight Systems. An interval with a null time contains nothing and is not contained in
+anything. A point in time is enclosed by an interval if it lies in ``[start_ns, end_ns)``, without the end.
 
 All tracks are laid out end to end (``axis_positions``). Intervals are split into *chains*, in which starts and ends are
 both ascending. The intervals of a chain that one interval contains are therefore a contiguous *slice* of the chain,

@@ -53,7 +53,7 @@ class Nest:
 
     @classmethod
     def from_intervals(cls, intervals: pl.DataFrame, by: Sequence[str]) -> Nest:
-        """Nest intervals.
+        """Sort intervals into nesting order, and index them for searches.
 
         Args:
             intervals: The columns ``by``, ``start_ns``, ``end_ns``.

@@ -111,12 +111,12 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
     """Derive rates, shares of the peaks and the limiter of each row from sums over launches.
 
     Returns:
-        The rows with the following columns added, which are null where metrics are missing. ``flop``,
-        ``flop_per_byte``, ``flop_per_s``, ``bytes_per_s``. ``math_share``: the share of the busiest pipe of each
-        launch, averaged over their time. ``pipe``: the busiest pipe. ``peak_flop_per_s``: the peak of the busiest
-        pipes. ``math_from``: the pipes that were counted, or the metric that was used instead. ``memory_share``,
-        ``peak_bytes_per_s``. ``memory_from``: the metric that was used for the memory. ``sm_throughput_share``,
-        ``memory_throughput_share``, ``limiter``.
+        The rows with further columns, which are null where metrics are missing. The counts and rates are ``flop``,
+        ``flop_per_byte``, ``flop_per_s`` and ``bytes_per_s``. ``pipe`` is the busiest pipe, ``peak_flop_per_s`` its
+        peak, and ``math_share`` its share, averaged over the time of the launches. ``math_from`` names the pipes that
+        were counted, or the metric that was used instead. ``memory_share``, ``peak_bytes_per_s`` and ``memory_from``
+        describe the memory in the same way. ``sm_throughput_share`` and ``memory_throughput_share`` are measured by the
+        profiler. ``limiter`` says what limits the launches.
     """
     time = pl.when(pl.col("time_ns") > 0).then(pl.col("time_ns"))
     return sums.with_columns(*_math_exprs(time), *_memory_exprs(time), flop=_total_flop()).with_columns(

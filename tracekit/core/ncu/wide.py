@@ -52,8 +52,8 @@ def most_precise_values(metrics: pl.LazyFrame) -> pl.DataFrame:
         metrics: Rows of the table ``ncu_metrics``.
 
     Returns:
-        One row per launch and metric, in file order: ``launch_id``, ``column`` (name of the metric, or ``section:
-        label`` if it is unknown), ``value``, ``text``, ``resolution``.
+        One row per launch and metric, in file order: ``launch_id``, ``column``, ``value``, ``text``, ``resolution``.
+        ``column`` is the name of the metric, or ``section: label`` if the metric is unknown.
     """
     label = pl.concat_str([pl.col("section").cast(pl.String), pl.col("label").cast(pl.String)], separator=": ")
     rows = metrics.select(*_COLUMNS).with_columns(

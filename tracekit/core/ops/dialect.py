@@ -190,8 +190,8 @@ _STEP = r"(?i)^(?:.*\W)?(?:step|iter|iteration|batch|epoch)s?$"
 def op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
     """Return the op names of nested ranges, with the same name for all steps of a loop.
 
-    An outermost range with a numbered name, such as ``Batch 7``, is a step. So is a numbered range directly inside
-    steps if its name contains step, iteration, batch or epoch. If a step has several numbers, the number is replaced by
+    An outermost range with a numbered name, such as ``Batch 7``, is a step. So is a numbered range inside a step if its
+    name contains step, iteration, batch or epoch. If a step occurs with several numbers, the number is replaced by
     ``*``. Other numbers distinguish layers and are not changed.
 
     Args:

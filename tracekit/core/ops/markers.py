@@ -142,7 +142,7 @@ def _parse_call(literal: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _ends_arguments(value: object) -> bool:
-    """Return whether DLProf stops reading arguments at a value, as it does at None, True and False."""
+    """Return whether DLProf stops reading arguments at a value, which it does at None, True and False."""
     return value is None or isinstance(value, bool)
 
 

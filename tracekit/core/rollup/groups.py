@@ -131,7 +131,7 @@ def _summing(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame
 
 
 def _with_paths(tree: Tree, groups: pl.DataFrame) -> pl.DataFrame:
-    """Add paths, levels, directions and parents, and sort the groups."""
+    """Add the path, level, direction and parent of each group, and sort the groups."""
     paths = tree.paths(nodes=groups["node"])
     path, level, up = (s.gather(groups["node"]) for s in (paths, tree.nodes["level"], tree.nodes["up"]))
     direction_names = {number: name for name, number in _DIRECTIONS.items()}

@@ -45,7 +45,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 
 
 def ops(rollup: Rollup) -> pl.DataFrame:
-    """Return the table ``ops`` of a roll-up."""
+    """Return the declared table ``ops``, with one row per op."""
     return rollup.ops.select(
         *["op_id", "op_name", "op_type", "direction"],
         *_null_if_empty("data_type", "stack_trace"),
@@ -59,7 +59,7 @@ def ops(rollup: Rollup) -> pl.DataFrame:
 
 
 def op_instances(rollup: Rollup) -> pl.DataFrame:
-    """Return the table ``op_instances`` of a roll-up."""
+    """Return the declared table ``op_instances``, with one row per op instance."""
     instances = rollup.measures.instances
     number = pl.int_range(pl.len())
     counts = rollup.measures.calls.filter(pl.col("kind") == "kernel").group_by("instance").len("kernel_count")
@@ -78,7 +78,7 @@ def op_instances(rollup: Rollup) -> pl.DataFrame:
 
 
 def iterations(rollup: Rollup) -> pl.DataFrame:
-    """Return the table ``iterations`` of a roll-up."""
+    """Return the declared table ``iterations``, with one row per iteration."""
     counts = {
         "kernel_count": "kernel_count",
         "tensor_core_kernel_count": "tc_count",
@@ -98,7 +98,7 @@ def iterations(rollup: Rollup) -> pl.DataFrame:
 
 
 def group_nodes(rollup: Rollup) -> pl.DataFrame:
-    """Return the table ``group_nodes`` of a roll-up."""
+    """Return the declared table ``group_nodes``, with one row per group."""
     return rollup.groups.select(
         *["path", "level", "direction", "op_count", "instance_count"],
         group_node_id=pl.int_range(pl.len()),
