@@ -1,1 +1,1 @@
-"""Exporters: one module or folder per format, each of which defines ``EXPORTER = Exporter(...)``."""
+"""Exporters, with one module or package per format. Each of them defines ``EXPORTER = Exporter(...)``."""

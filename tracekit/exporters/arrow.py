@@ -1,4 +1,4 @@
-"""Export Arrow IPC files, one per table, with the declared schema and uncompressed for memory-mapping."""
+"""Export one uncompressed Arrow IPC file per table, which has the declared schema and can be memory-mapped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH_ROWS = 1 << 18
 
 
 def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
-    """Write one table to a file that keeps its rows, types, dictionaries and field metadata."""
+    """Write one table to an Arrow IPC file that preserves its rows, types, dictionaries and field metadata."""
     from pyarrow import ipc
 
     table = view.table(name)
@@ -29,7 +29,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
 
 
 def wrote(path: Path) -> bool:
-    """Return whether this exporter wrote a file: the file is named after the table that its schema names."""
+    """Return whether a file is named after the table in its schema, as the files of this exporter are."""
     from pyarrow import ArrowException, ipc
 
     if path.suffix != ".arrow":

@@ -1,8 +1,9 @@
-"""Export CSV files (RFC 4180, lines end in LF), one per table, for spreadsheets and scripts.
+"""Export one CSV file per table for spreadsheets and scripts, according to RFC 4180 with LF as line end.
 
-Null is an empty field, and an empty string is ``""``. Integers are exact, floats have the shortest text that reads back
-as the same value, and bytes are hexadecimal. CSV has no types and units; use Parquet or Arrow to keep them. With the
-option ``spreadsheet=yes``, text that a spreadsheet would interpret as a formula gets an apostrophe before it.
+Null is written as an empty field, and an empty string as ``""``. Integers are exact, floats have the shortest text
+that reads back as the same value, and bytes are hexadecimal. CSV files contain no types or units. To preserve them,
+export Parquet or Arrow files. With the option ``spreadsheet=yes``, an apostrophe precedes strings that a spreadsheet
+would interpret as formulas.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ OPTIONS = {"spreadsheet": "yes or no (default): put an apostrophe before text th
 
 
 def write_table(view: View, name: str, path: Path, progress: Progress, *, spreadsheet: bool = False) -> None:
-    """Write one table as CSV with a header."""
+    """Write one table to a CSV file with a header."""
     import polars as pl
 
     check_polars()
@@ -37,7 +38,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
 
 
 def wrote(path: Path) -> bool:
-    """Return whether this exporter wrote a file: its name and header are those of a declared table."""
+    """Return whether a file has the name and the header of a declared table, as the files of this exporter do."""
     table = schemas.tables().get(path.stem)
     if path.suffix != ".csv" or table is None:
         return False
@@ -50,7 +51,7 @@ def wrote(path: Path) -> bool:
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter with some options set.
+    """Return the exporter with the given options set.
 
     Raises:
         UnknownFormatError: The value of an option is invalid.

@@ -1,8 +1,8 @@
 """Export the SQLite database of DLProf 1.8.0, which the DLProf viewer opens.
 
 ``schemas/dlprof`` declares the tables and views, and ``model("dlprof")`` of the trace contains the rows. ADBC inserts
-them without converting them to Python objects, in the table order of DLProf. Indexes and views are created afterwards.
-The user, host, time and command are empty unless they are set by options.
+the rows without converting them to Python objects. Tables have the order of DLProf, and indexes and views are created
+afterwards. The user, host, time and command are empty unless they are set by options.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def _apply_options(tables: Mapping[str, pl.DataFrame], options: Mapping[str, str]) -> dict[str, pl.DataFrame]:
-    """Return the tables with the values of options in their columns."""
+    """Return the tables with the values of the options inserted into their columns."""
     import polars as pl
 
     updated = dict(tables)
@@ -88,7 +88,7 @@ class _Database(contextlib.AbstractContextManager["_Database"]):
         self.connection.close()
 
     def run_scripts(self, *files: str) -> None:
-        """Run the SQL statements in files of ``schemas/dlprof``."""
+        """Run the SQL statements in the given files of ``schemas/dlprof``."""
         scripts = [(schemas.FOLDER / "dlprof" / f"{name}.sql").read_text("utf-8") for name in files]
         uncommented = ["\n".join(line for line in t.splitlines() if not line.startswith("--")) for t in scripts]
         self._execute("BEGIN", *(s for t in uncommented for s in t.split(";") if s.strip()), "COMMIT")
@@ -108,7 +108,7 @@ class _Database(contextlib.AbstractContextManager["_Database"]):
 
     @contextlib.contextmanager
     def _translate_errors(self) -> Any:
-        """Raise errors of the driver as an ``ExportError``."""
+        """Convert errors of the database driver to an ``ExportError``."""
         from adbc_driver_manager import dbapi
 
         try:
@@ -120,7 +120,7 @@ class _Database(contextlib.AbstractContextManager["_Database"]):
 
 
 def _to_sqlite_types(rows: pl.DataFrame) -> Any:
-    """Convert rows to an Arrow table with the types of SQLite: int64, float and string."""
+    """Convert rows to an Arrow table with the types that SQLite supports, which are integers, floats and strings."""
     import polars as pl
 
     sqlite_types = {t: pl.Int64 if t.is_integer() else pl.String for t in rows.dtypes if not t.is_float()}
@@ -130,7 +130,7 @@ def _to_sqlite_types(rows: pl.DataFrame) -> Any:
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter with some options set."""
+    """Return the exporter with the given options set."""
     return Exporter(
         "dlprof-db",
         "DLProf 1.8 database for the DLProf viewer",

@@ -1,4 +1,4 @@
-"""Export the reports of DLProf as a folder: each as CSV in the format of DLProf, and as JSON with the same titles."""
+"""Export a folder with each report of DLProf, both as CSV in the format of DLProf and as JSON with the same titles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def wrote(path: Path) -> bool:
-    """Return whether this exporter wrote a file, judging by its name."""
+    """Return whether a file has the name of a file that this exporter writes."""
     return path.suffix in (".csv", ".json") and path.stem in map(_stem, REPORTS)
 
 
@@ -44,7 +44,7 @@ def _stem(report: str) -> str:
 
 
 def _set_summary_values(stem: Path, options: Mapping[str, str]) -> None:
-    """Write the values of options into both files of the summary."""
+    """Write the values of options into the CSV and JSON file of the summary report."""
     import polars as pl
 
     values = {_SUMMARY_NAMES[name]: value.replace("\n", " ") for name, value in options.items()}
@@ -57,7 +57,7 @@ def _set_summary_values(stem: Path, options: Mapping[str, str]) -> None:
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter with some options set."""
+    """Return the exporter with the given options set."""
     return Exporter(
         "dlprof-reports",
         "DLProf reports as CSV and JSON in a folder",

@@ -1,4 +1,4 @@
-"""Export Parquet files, one per table, compressed with zstd, with the declared Arrow schema."""
+"""Export one Parquet file per table, which is compressed with zstd and has the declared Arrow schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP_ROWS, MAX_DICTIONARY_VALUES = 1 << 18, 1 << 15
 
 
 def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
-    """Write one table to a file that keeps its rows, types, dictionaries and field metadata."""
+    """Write one table to a Parquet file that preserves its rows, types, dictionaries and field metadata."""
     from pyarrow import parquet
 
     table = view.chunked_table(name)
@@ -35,7 +35,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
 
 
 def _dictionary_columns(table: pa.Table) -> list[str]:
-    """Return the columns to dictionary-encode in the file.
+    """Return the names of the columns that are dictionary-encoded in the file.
 
     Columns with large dictionaries are excluded, because every row group contains the whole dictionary again.
     """
@@ -48,7 +48,7 @@ def _dictionary_columns(table: pa.Table) -> list[str]:
 
 
 def wrote(path: Path) -> bool:
-    """Return whether this exporter wrote a file: the file is named after the table that its schema names."""
+    """Return whether a file is named after the table in its schema, as the files of this exporter are."""
     from pyarrow import ArrowException, parquet
 
     if path.suffix != ".parquet":

@@ -1,4 +1,4 @@
-"""Read Arrow IPC files of declared tables, one file or a folder of them."""
+"""Read Arrow IPC files of declared tables, either a single file or a folder with one file per table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAGIC = b"ARROW1"
 
 
 def sniff(source: Source) -> bool:
-    """Return whether this is an Arrow IPC file, or a folder with Arrow IPC files named after declared tables."""
+    """Return whether the source is an Arrow IPC file, or a folder with Arrow IPC files named after declared tables."""
     return source.head.startswith(MAGIC) or bool(find_table_files(source, ".arrow"))
 
 

@@ -1,4 +1,4 @@
-"""Read reports through Nsight Systems itself: ``nsys export`` writes a temporary SQLite export, which is then read."""
+"""Read reports through Nsight Systems itself. ``nsys export`` writes a temporary SQLite export, which is then read."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class TemporaryExport(Capture):
         self._delete = weakref.finalize(self, temporary.close)
 
     def names(self) -> Collection[str]:
-        """Return the names of the declared tables that the export may have rows for."""
+        """Return the names of the declared tables that may have rows."""
         return self._capture.names()
 
     def count(self, name: str) -> int:
-        """Return the number of rows of one table."""
+        """Return the number of rows of a table."""
         return self._capture.count(name)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of one table."""
+        """Return the requested columns of a table."""
         return self._capture.read(name, columns)
 
     def count_many(self, names: Sequence[str]) -> Mapping[str, int]:
@@ -50,24 +50,24 @@ class TemporaryExport(Capture):
         return self._capture.count_many(names)
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> Mapping[str, pa.Table]:
-        """Return some columns of several tables."""
+        """Return the requested columns of several tables."""
         return self._capture.read_many(columns)
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events in the export that are in no table, by source table."""
+        """Return the number of events in the export that belong to no declared table, by source table."""
         return self._capture.count_undecoded()
 
     def close(self) -> None:
-        """Close the export and delete it."""
+        """Close the temporary export and delete it."""
         self._capture.close()
         self._delete()
 
 
 def open_via_nsys(source: Source) -> TemporaryExport:
-    """Export a report with nsys, and open the export.
+    """Export a report with ``nsys export``, and open the export.
 
     Raises:
-        TracekitError: There is no nsys on the PATH, or it fails.
+        TracekitError: The program nsys is not on the PATH, or it fails.
     """
     from tracekit.readers import nsys_sqlite
 
@@ -88,7 +88,7 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
     """Run ``nsys export`` and return the path of the export.
 
     Raises:
-        TracekitError: The export fails.
+        TracekitError: The export failed.
     """
     target = folder / "export.sqlite"
     hint = f"run it to see why: nsys export --type sqlite {printable_path(source.path)}"
@@ -105,7 +105,7 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
 
 
 def _run_silently(command: list[str]) -> int:
-    """Run a command to its end, or kill it on an interruption. Its output is discarded as it may describe the machine.
+    """Run a command and discard its output, which may describe the machine. The command is killed on an interruption.
 
     The function polls, because an interruption does not end a longer wait once polars has been imported.
     """

@@ -1,4 +1,4 @@
-"""Read Parquet files of declared tables, one file or a folder of them."""
+"""Read Parquet files of declared tables, either a single file or a folder with one file per table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAGIC = b"PAR1"
 
 
 def sniff(source: Source) -> bool:
-    """Return whether this is a Parquet file, or a folder with Parquet files named after declared tables."""
+    """Return whether the source is a Parquet file, or a folder with Parquet files named after declared tables."""
     return source.head.startswith(MAGIC) or bool(find_table_files(source, ".parquet"))
 
 
@@ -33,8 +33,8 @@ class _ParquetFile:
     """The schema and size of a Parquet file, according to its footer.
 
     Attributes:
-        schema: Its Arrow schema.
-        rows: Number of rows in its row groups.
+        schema: Arrow schema of the file.
+        rows: Number of rows in all row groups.
     """
 
     def __init__(self, file: InputFile) -> None:
@@ -46,7 +46,7 @@ class _ParquetFile:
         self.rows: int = sum(group.num_rows for group in groups)
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read columns. Strings that may be long in many rows are read as dictionaries."""
+        """Read the requested columns. Strings that could take much memory are read as dictionary-encoded columns."""
         from tracekit.readers.common import parquet_pages
 
         if not self._metadata.num_row_groups:  # pyarrow 18 cannot read such a file

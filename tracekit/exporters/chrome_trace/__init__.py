@@ -1,9 +1,10 @@
 """Export Chrome trace events as JSON for Perfetto, chrome://tracing, speedscope and other viewers.
 
-``kinds`` declares the kinds of events and ``tracks`` their tracks. ``layout`` assigns tracks, and ``lanes`` separates
-overlapping slices. ``events`` and ``text`` format JSON, ``file`` writes it, and ``export`` runs all steps.
+``kinds`` declares the kinds of events, and ``tracks`` declares their tracks. ``layout`` assigns events to tracks, and
+``lanes`` separates overlapping slices. ``events`` and ``text`` format JSON, ``file`` writes the JSON, and ``export``
+runs all steps.
 
-Source: "Trace Event Format", the Chromium project. ``tests/exporters`` tests what viewers really do with the files.
+Source: "Trace Event Format", the Chromium project. The actual behaviour of viewers is tested in ``tests/exporters``.
 """
 
 from __future__ import annotations

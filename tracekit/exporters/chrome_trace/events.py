@@ -1,4 +1,4 @@
-"""Format events as lines of JSON, a whole column at a time."""
+"""Format events as lines of JSON with vectorized operations on columns."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Clock(NamedTuple):
     """The conversion of times of the capture to times in the file.
 
     Attributes:
-        shift_ns: Time that is added to every time, so that none is negative.
-        end_ns: End of the capture, which is used for events that were never closed; 0 if there are none.
+        shift_ns: Number of ns that is added to every time so that no time is negative.
+        end_ns: End of the capture in ns, at which events end that were never closed. 0 if all events were closed.
     """
 
     shift_ns: int = 0
@@ -27,7 +27,7 @@ class Clock(NamedTuple):
 
 
 def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
-    """Return the columns that are needed to draw a kind of event; none if the table lacks a required column.
+    """Return the columns that are used to draw a kind of event, or no columns if the table lacks a required one.
 
     Args:
         kind: The kind of event.
@@ -43,42 +43,42 @@ def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
 
 
 def position_columns(kind: EventKind) -> list[str]:
-    """Return the columns that determine the position of an event: the keys of its track, and its times."""
+    """Return the columns that determine the position of an event, which are the keys of its track and its times."""
     times = _column_names(kind.start, kind.end) if kind.phase == kinds.SLICE else _column_names(kind.start)
     return list(dict.fromkeys([*kind.placement.keys, *times]))
 
 
 def available_args(args: tuple[Arg, ...], names: Collection[str]) -> list[Arg]:
-    """Return the arguments whose columns a table has."""
+    """Return the arguments whose columns are all in a table."""
     return [arg for arg in args if set(_column_names(arg.value)) <= set(names)]
 
 
 def _column_names(*expressions: pl.Expr | None) -> list[str]:
-    """Return the columns that some expressions use."""
+    """Return the names of the columns that the given expressions use."""
     return [name for e in expressions if e is not None for name in e.meta.root_names()]
 
 
 def start_time(kind: EventKind, clock: Clock) -> pl.Expr:
-    """Return the start of an event in the file, in ns."""
+    """Return the start of an event in ns, as written to the file."""
     return kind.start + clock.shift_ns if clock.shift_ns else kind.start
 
 
 def slice_duration(kind: EventKind, clock: Clock) -> pl.Expr:
     """Return the duration of a slice in ns.
 
-    A slice that was never closed ends with the capture. A slice that ends before it starts has no duration.
+    A slice that was never closed ends with the capture. The duration is 0 for a slice that ends before it starts.
     """
     return (kind.end.fill_null(clock.end_ns) - kind.start).clip(lower_bound=0)
 
 
 def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, clock: Clock) -> pl.Series:
-    """Format events: n rows in, n lines of JSON out, each ending in a comma.
+    """Format each event as a line of JSON that ends with a comma.
 
     Args:
         kind: The kind of the events.
-        rows: Columns of the table, and ``lane_id``.
-        lane_texts: JSON members that identify each lane.
-        clock: The conversion of times.
+        rows: Columns of the table of the events, and ``lane_id``.
+        lane_texts: JSON members that identify each lane, by lane id.
+        clock: The conversion of times of the capture to times in the file.
     """
     row_args = rows.select(_row_arguments(kind, rows.columns))
     args = f',"args":{{"{kind.key}":'
@@ -96,7 +96,7 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
 
 
 def _row_arguments(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
-    """Return expressions for the arguments that differ from row to row, the key first."""
+    """Return expressions for the arguments that differ from row to row, beginning with the key."""
     args = [pl.col(kind.key), *(arg.value.alias(arg.key) for arg in available_args(kind.row_args, names))]
     if kind.phase == kinds.SLICE:
         duration = kind.end - kind.start
@@ -106,13 +106,13 @@ def _row_arguments(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
 
 
 def _format_times(name: str, time: pl.Expr, rows: pl.DataFrame, after: str) -> list[pl.Series]:
-    """Format a time in µs as two columns: the integer part, and the decimals followed by ``after``."""
+    """Format a time in µs as two columns, which are the integer part, and the decimals followed by ``after``."""
     microseconds, rest = text.format_thousandths(time, after)
     return rows.select(microseconds.alias(f"{name}_us"), rest.alias(f"{name}_rest")).get_columns()
 
 
 def _format_member(column: pl.Series) -> list[str | pl.Expr]:
-    """Return the parts of a line for one member of ``args``; null checks are left out where they are not needed."""
+    """Return the components of a line for one member of ``args``. The check for null is omitted where possible."""
     lead = f',"{column.name}":'
     if column.null_count() == len(column):
         return []
@@ -122,7 +122,7 @@ def _format_member(column: pl.Series) -> list[str | pl.Expr]:
 
 
 def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
-    """Format the end of each line once per combination of values: repeated arguments, lane and name."""
+    """Format the end of each line (repeated arguments, lane and name) once per combination of values."""
     args = available_args(kind.repeated_args, rows.columns)
     keys = list(dict.fromkeys(["lane_id", *_column_names(kind.name, *(arg.value for arg in args))]))
     members = [text.concat_text([f',"{arg.key}":', arg.value]).fill_null("") for arg in args]
@@ -137,12 +137,12 @@ def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series)
 
 
 def format_arrows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int) -> pl.Series:
-    """Format arrows from API calls to the activities that they launched: n rows in, n texts of two events out.
+    """Format the arrow from an API call to each activity that it launched, as two events per arrow.
 
     Args:
-        links: ``call_start_ns``, ``call_lane_id``, ``start_ns``, ``lane_id``.
-        lane_texts: JSON members that identify each lane.
-        clock: The conversion of times.
+        links: One row per arrow with the columns ``call_start_ns``, ``call_lane_id``, ``start_ns`` and ``lane_id``.
+        lane_texts: JSON members that identify each lane, by lane id.
+        clock: The conversion of times of the capture to times in the file.
         first_id: Number of the first arrow.
     """
 

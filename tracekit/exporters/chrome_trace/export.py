@@ -1,4 +1,4 @@
-"""Write a Chrome trace: lay out all events, then write events and arrows by kind, and the names of tracks."""
+"""Lay out all events of a trace, and write the events and arrows by kind, followed by the names of the tracks."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _TIMELESS = {
 def write(view: View, path: Path, progress: Progress) -> None:
     """Write a trace as a Chrome trace.
 
-    Times are relative to the trace origin. Viewers cannot show negative times, so if an event is before the origin, all
-    times are shifted to let the first event start at 0.
+    Times are relative to the trace origin. If an event starts before the origin, all times are shifted so that the
+    first event starts at 0, because viewers cannot show negative times.
 
     Raises:
         ExportError: The trace has no events with timestamps: results of Nsight Compute, or a graph.
@@ -57,7 +57,7 @@ def write(view: View, path: Path, progress: Progress) -> None:
 
 
 def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator[Callable[[], pl.Series]]:
-    """Yield jobs that format batches of events, in which a slice precedes the slices nested in it."""
+    """Yield jobs, each of which formats a batch of events. A slice precedes the slices that are nested in it."""
     if kind.placement.nests and kind.phase == kinds.SLICE:
         rows = rows.sort(
             kind.start, events.slice_duration(kind, layout.clock), descending=[False, True], maintain_order=True
@@ -68,9 +68,9 @@ def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator
 
 
 class _Arrows:
-    """The arrows from API calls to the activities that they launched, numbered over the whole file.
+    """The arrows from API calls to the activities that they launched. Arrows are numbered across the whole file.
 
-    Activities that start before their call get no arrow.
+    An activity that starts before its API call has no arrow.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -79,7 +79,7 @@ class _Arrows:
         self._count = 0
 
     def jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], pl.Series]]:
-        """Yield jobs that format the arrows to the events of a kind; API calls, which come first, are remembered."""
+        """Yield jobs that format the arrows to the events of a kind. API calls must be passed first."""
         if kind is kinds.API_CALLS:
             self._calls = rows.select("api_call_id", call_start_ns="start_ns", call_lane_id="lane_id")
         if self._calls is None or not kind.launched or "api_call_id" not in rows.columns:
@@ -94,7 +94,7 @@ class _Arrows:
 
 
 def _header(view: View, shift_ns: int) -> str:
-    """Return the beginning of the file, which contains no facts about people or machines."""
+    """Return the beginning of the file, which contains no private values."""
     facts = {"producer": "tracekit", "schema_version": str(schemas.SCHEMA_VERSION)}
     facts |= {name: view.info[name] for name in ("tool", "tool_version") if name in view.info}
     if "origin_utc_ns" in view.info:

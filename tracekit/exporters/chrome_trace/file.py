@@ -1,4 +1,4 @@
-"""Write a text file in batches that several threads format and compress, in their order."""
+"""Write a text file in batches. Several threads format and compress the batches, which are written in order."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ MAX_THREADS = 4
 
 
 class Compression(Protocol):
-    """A file compression that compresses batches independently, in any thread, and then concatenates them in order."""
+    """A compression of files that compresses batches independently in any thread and concatenates them in order."""
 
     def compress(self, data: memoryview) -> memoryview | bytes:
-        """Compress a batch; may run in any thread."""
+        """Compress a batch. This method may run in any thread."""
         ...
 
     def append(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
-        """Register the next batch in file order, and return the bytes to write."""
+        """Add the next batch in file order to the state of the file, and return the bytes to write."""
         ...
 
     def finish(self) -> bytes:
-        """Return the bytes that end the file."""
+        """Return the bytes that complete the file."""
         ...
 
 
@@ -47,15 +47,15 @@ class NoCompression:
         return compressed
 
     def finish(self) -> bytes:
-        """Return no bytes."""
+        """Return no bytes, because an uncompressed file has no trailer."""
         return b""
 
 
 class GzipCompression:
-    """Gzip with one member, whose batches are deflated independently and flushed to whole bytes."""
+    """Gzip compression with a single member, whose batches are compressed independently and flushed to whole bytes."""
 
     HEAD = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
-    """Header of the member: deflate, no file name, no time, fastest level, unknown system."""
+    """Header of the gzip member: deflate, no file name, no time, fastest level, unknown system."""
     LEVEL = 1
 
     def __init__(self) -> None:
@@ -63,12 +63,12 @@ class GzipCompression:
         self._size = 0
 
     def compress(self, data: memoryview) -> memoryview | bytes:
-        """Deflate a batch."""
+        """Compress a batch with deflate."""
         deflate = zlib.compressobj(self.LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
         return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
 
     def append(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
-        """Add the batch to the checksum and size, and return its bytes, after the header if it is the first."""
+        """Add a batch to the checksum and size, and return its bytes. The header precedes the first batch."""
         head = b"" if self._size else self.HEAD
         self._crc = zlib.crc32(data, self._crc)
         self._size += len(data)
@@ -81,7 +81,7 @@ class GzipCompression:
 
 
 class TextFile:
-    """A text file that is written once, gzipped if its name ends in ``.gz``; the same text gives the same bytes."""
+    """A text file that is written once, and gzipped if its name ends in ``.gz``. Equal texts result in equal bytes."""
 
     def __init__(self, path: Path) -> None:
         self._threads = min(MAX_THREADS, os.cpu_count() or 1)
@@ -90,14 +90,14 @@ class TextFile:
         self._file = path.open("wb", buffering=0)
 
     def write(self, text: str) -> None:
-        """Append text."""
+        """Append a string to the file."""
         data = memoryview(text.encode())
         self._append(data, self._compression.compress(data))
 
     def write_jobs(self, jobs: Iterable[Callable[[], pl.Series]]) -> None:
-        """Append the strings that jobs return, in their order.
+        """Append the strings that jobs return, in the order of the jobs.
 
-        Jobs run in several threads. The output of at most one job more than there are threads is in memory at once.
+        The jobs run in several threads. The number of results in memory exceeds the number of threads by at most one.
         """
         waiting: deque[Future[tuple[memoryview, memoryview | bytes]]] = deque()
         for job in jobs:
@@ -117,19 +117,19 @@ class TextFile:
                 self._file.write(self._compression.finish())
 
     def _run_job(self, job: Callable[[], pl.Series]) -> tuple[memoryview, memoryview | bytes]:
-        """Run a job; return its text as UTF-8, and that compressed."""
+        """Run a job, and return its strings as UTF-8, both uncompressed and compressed."""
         data = utf8_bytes(job())
         return data, self._compression.compress(data)
 
     def _append(self, data: memoryview, compressed: memoryview | bytes) -> None:
-        """Write the next batch, of which a write may take only a part."""
+        """Write the next batch. A call to ``write`` may write only some of its bytes, so the call is repeated."""
         rest = memoryview(self._compression.append(data, compressed))
         while rest:
             rest = rest[self._file.write(rest) :]
 
 
 def utf8_bytes(strings: pl.Series) -> memoryview:
-    """Return the concatenated UTF-8 of all strings of a series without copying, because Arrow stores them like that."""
+    """Return the concatenated UTF-8 of all strings of a series, which Arrow stores this way, without copying."""
     array = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()
     if not len(array):

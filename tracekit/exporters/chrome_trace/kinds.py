@@ -1,4 +1,4 @@
-"""The kinds of events in a Chrome trace, each with its table, tracks, name and arguments.
+"""Declare the kinds of events in a Chrome trace, each with its table, tracks, name and arguments.
 
 To add a kind of event, add an ``EventKind`` to ``STAGES``, and a ``Placement`` to ``tracks`` if it needs new tracks.
 """
@@ -19,7 +19,7 @@ SLICE, INSTANT, COUNTER = "X", "i", "C"
 
 
 class Arg(NamedTuple):
-    """A member of the ``args`` of an event: its name and its value as JSON. Null values are left out."""
+    """A member of the ``args`` of an event, with its name and its JSON value. Null values are omitted."""
 
     key: str
     value: pl.Expr
@@ -27,20 +27,20 @@ class Arg(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventKind:
-    """A kind of event, such as kernels: how the rows of a table are drawn.
+    """A kind of event, such as kernels, which defines how the rows of a table are drawn.
 
     Attributes:
-        table: The table with the events.
+        table: The table that contains the events.
         placement: The tracks of the events.
-        key: Column of the first argument, without nulls: the id of the row, or the value of a counter.
-        name: The label of an event in the viewer; never null.
+        key: Column of the first argument, which has no nulls. It is the id of the row or the value of a counter.
+        name: The label of an event in the viewer, which is never null.
         row_args: Arguments that usually differ from row to row.
-        repeated_args: Arguments that usually repeat; they are formatted once per combination of values.
-        phase: Slice, instant or counter.
-        start: Start in ns.
-        end: End in ns; null if the event was still open when the capture ended.
-        where: Condition for the rows that are drawn; None draws all.
-        launched: Whether an API call launched the event, which gets an arrow from that call.
+        repeated_args: Arguments that usually repeat. They are formatted once per combination of values.
+        phase: ``SLICE``, ``INSTANT`` or ``COUNTER``.
+        start: Start of an event in ns.
+        end: End of an event in ns, or null if the event was never closed.
+        where: Condition for the rows that are drawn. If None, all rows are drawn.
+        launched: Whether an API call launched the event. If so, an arrow is drawn from the call to the event.
     """
 
     table: str
@@ -57,12 +57,12 @@ class EventKind:
 
 
 def _number_arg(column: str, key: str | None = None) -> Arg:
-    """Return the argument for a column of numbers, named as the column by default."""
+    """Return the argument for a column of numbers. By default, the argument has the name of the column."""
     return Arg(key or column, pl.col(column))
 
 
 def _string_arg(column: str, key: str | None = None) -> Arg:
-    """Return the argument for a column of strings, named as the column by default."""
+    """Return the argument for a column of strings. By default, the argument has the name of the column."""
     return Arg(key or column, text.quote_strings(pl.col(column)))
 
 
@@ -73,19 +73,19 @@ def _triple_arg(prefix: str) -> Arg:
 
 
 def _first_name(*columns: str, default: str) -> pl.Expr:
-    """Return the first of some columns that is not null, or else a default."""
+    """Return the first value that is not null in the given columns, or a default if all are null."""
     return pl.coalesce(*(pl.col(c).cast(pl.String) for c in columns), pl.lit(default))
 
 
 def _throughput_arg() -> Arg:
-    """Return the argument for the throughput in GB/s, which equals bytes per ns, with three decimals."""
+    """Return the argument for the throughput in GB/s with three decimals. 1 GB/s equals 1 byte per ns."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     thousandths = pl.when(duration > 0).then(pl.col("bytes") * 1000 // duration)
     return Arg("throughput_gb_per_s", text.concat_text(text.format_thousandths(thousandths)))
 
 
 def _payload_arg() -> Arg:
-    """Return the argument for the NVTX payload, a JSON number where JSON has one for the value."""
+    """Return the argument for the NVTX payload. It is a JSON number if JSON can represent the value as a number."""
     integer, number = pl.col("payload_int"), pl.col("payload_float")
     unsigned = integer.cast(pl.UInt64, wrap_numerical=True).cast(pl.String)
     whole = pl.when(pl.col("payload_type") == "uint64").then(unsigned).otherwise(integer.cast(pl.String))
@@ -110,14 +110,14 @@ _PUSH_POP, _START_END = pl.col("kind") == "push_pop", pl.col("kind") == "start_e
 
 
 def _range_kind(placement: Placement, where: pl.Expr, *more: Arg) -> EventKind:
-    """Return the kind for NVTX ranges that meet a condition, with further arguments."""
+    """Return the kind of the NVTX ranges that meet a condition, with additional arguments."""
     return EventKind(
         "nvtx_ranges", placement, "range_id", _NVTX_NAME, _NVTX_ROW_ARGS, (*_NVTX_REPEATED_ARGS, *more), where=where
     )
 
 
 def _projection_kind(placement: Placement, where: pl.Expr) -> EventKind:
-    """Return the kind for the projections of NVTX ranges that meet a condition."""
+    """Return the kind of the projections of the NVTX ranges that meet a condition."""
     row_args = (_number_arg("gpu_op_count"), _number_arg("gpu_time_ns"))
     repeated_args = (_string_arg("domain"), _number_arg("thread_id"), _number_arg("depth"))
     return EventKind("nvtx_projections", placement, "range_id", _NVTX_NAME, row_args, repeated_args, where=where)
@@ -252,7 +252,7 @@ STAGES: tuple[tuple[EventKind, ...], ...] = (
     (GPU_METRICS,),
     (STEP_STATS,),
 )
-"""Kinds in the order of the file. The kinds of a stage share tracks and are laid out together.
+"""All kinds of events by stage, in the order of the file. The kinds of a stage share tracks and are laid out together.
 
-API calls are first because an arrow can only be written when the lanes of both its ends are known.
+API calls are first, because an arrow can only be written once the lanes of both its ends are known.
 """

@@ -1,12 +1,12 @@
 """Assign the overlapping slices of a track to lanes, so that no viewer drops a slice.
 
-Slices on one lane never overlap. A *component* is a maximal sequence of slices, ordered by start, in which each slice
-after the first starts while an earlier one is open. A slice that is alone in its component stays on lane 0. A component
-in which at most L slices are open at once uses the lanes 0 to L-1, so a track has as few lanes as possible.
+Slices on the same lane never overlap. A *component* is a maximal sequence of slices, ordered by start, in which each
+slice after the first starts while an earlier slice is open. A slice that is alone in its component is on lane 0. A
+component in which at most L slices are open at once uses the lanes 0 to L-1, so a track has as few lanes as possible.
 
-Inside a component, the i-th slice to start gets lane i if i < L, and otherwise the lane of the (i-L)-th slice to end:
-when the i-th slice starts, at most L-1 others are open, so that slice has ended. Pointer jumping resolves these
-references to lanes in log n passes over whole columns.
+Inside a component, the i-th slice to start gets lane i if i < L. Otherwise, it gets the lane of the (i-L)-th slice to
+end. This slice has ended, because at most L-1 other slices are open when the i-th slice starts. Pointer jumping
+resolves these references to lanes in log n passes over whole columns.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ import polars as pl
 
 
 def may_overlap(start: pl.Expr, end: pl.Expr) -> pl.Expr:
-    """Return whether slices of a track may overlap; false only if each slice starts after the previous one has ended.
+    """Return False if each slice of a track starts at or after the end of the previous slice, otherwise True.
 
-    Slices without duration count as 1 ns.
+    Slices without duration are treated as if they took 1 ns.
     """
     return (pl.max_horizontal(end, start + 1).shift(1) > start).any()
 
 
 def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False) -> pl.Series:
-    """Assign each slice of a track to a lane: n slices in, n lane numbers out.
+    """Assign each slice of a track to a lane.
 
-    A slice that ends when another one starts does not overlap it. Slices without duration are laid out as 1 ns.
+    Two slices do not overlap if one ends when the other one starts. Slices without duration are treated as if they took
+    1 ns.
 
     Args:
-        start_ns: Starts, in any order.
-        end_ns: Ends.
-        nests: Whether slices on a lane may be nested; then only components with crossing slices use several lanes.
+        start_ns: Start of each slice in ns, in any order.
+        end_ns: End of each slice in ns.
+        nests: Whether slices on a lane may be nested. If so, only components with crossing slices use several lanes.
 
     Returns:
-        Lane numbers from 0, UInt32, in the order of the slices.
+        The lane number of each slice, counted from 0, as UInt32.
     """
     slices = pl.DataFrame({"start": start_ns, "end": end_ns}).with_row_index("slice")
     overlapping = _overlapping_slices(slices.with_columns(pl.max_horizontal("end", pl.col("start") + 1)))
@@ -47,7 +48,7 @@ def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False)
 
 
 def _overlapping_slices(slices: pl.DataFrame) -> pl.DataFrame:
-    """Return the slices in components of several slices, by start, longer first: row, slice, component, start, end."""
+    """Return the slices in components of more than one slice, ordered by start and then by descending end."""
     ordered = slices.sort("start", "end", descending=[False, True], maintain_order=True)
     starts_component = (pl.col("start") >= pl.col("end").cum_max().shift(1)).fill_null(value=True)
     components = ordered.with_columns(component=starts_component.cum_sum())
@@ -56,7 +57,7 @@ def _overlapping_slices(slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _boundaries(overlapping: pl.DataFrame) -> pl.DataFrame:
-    """Return all starts and ends by time, with the depth that they open or close: component, row, starts, depth."""
+    """Return one row per start and end of a slice, ordered by time, with the depth that it opens or closes."""
     starts = overlapping.select("component", "row", time="start", starts=True, rank=pl.col("row").cast(pl.Int64))
     ends = overlapping.select("component", "row", time="end", starts=False, rank=-pl.col("row").cast(pl.Int64))
     both = pl.concat([starts, ends]).sort("component", "time", "starts", "rank")
@@ -65,14 +66,14 @@ def _boundaries(overlapping: pl.DataFrame) -> pl.DataFrame:
 
 
 def _crossing_components(boundaries: pl.DataFrame) -> pl.DataFrame:
-    """Return the components with crossing slices, in which a depth is closed by a different slice than opened it."""
+    """Return the components with crossing slices, in which a depth is opened and closed by different slices."""
     by_depth = boundaries.sort("depth", maintain_order=True)
     mismatch = pl.col("starts") & (pl.col("row") != pl.col("row").shift(-1))
     return by_depth.filter(mismatch).select("component").unique()
 
 
 def _disjoint_lanes(overlapping: pl.DataFrame, boundaries: pl.DataFrame) -> pl.Series:
-    """Assign lanes so that slices on the same lane never overlap."""
+    """Return the lane of each slice, assigned so that slices on the same lane never overlap."""
     ended = boundaries.filter(~pl.col("starts"))["row"]
     depths = boundaries.filter("starts").sort("row")["depth"]
     start = pl.int_range(pl.len()).over("component")
@@ -85,7 +86,7 @@ def _disjoint_lanes(overlapping: pl.DataFrame, boundaries: pl.DataFrame) -> pl.S
 
 
 def _resolve_pointers(parents: pl.Series) -> pl.Series:
-    """Follow chains of row numbers to their ends, all at once: each pass doubles the distance."""
+    """Follow all chains of row numbers to their ends. Each pass doubles the distance that is covered."""
     while not (further := parents.gather(parents)).equals(parents):
         parents = further
     return parents

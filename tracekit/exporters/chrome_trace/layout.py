@@ -22,12 +22,12 @@ _TIMES = ("start_ns", "end_ns", "timestamp_ns")
 
 
 class Layout(NamedTuple):
-    """The lanes of all events, and the conversion of times.
+    """The assignment of all events to lanes, and the conversion of times.
 
     Attributes:
         lanes: The lanes of all tracks.
-        lane_ids: Lane of each event, by kind, in the order of ``read_events``.
-        clock: The conversion of times.
+        lane_ids: Lane id of each event in the order of ``read_events``, by kind.
+        clock: The conversion of times of the capture to times in the file.
     """
 
     lanes: LaneRegistry
@@ -52,7 +52,7 @@ def compute_layout(view: View) -> Layout:
 
 
 def read_events(view: View, kind: EventKind) -> pl.DataFrame:
-    """Read the events of a kind with the columns to draw them; no rows if the table lacks a required column."""
+    """Read the columns that are used to draw the events of a kind, or no rows if a required column is missing."""
     columns = _columns(view, kind)
     if not columns:
         return pl.DataFrame()
@@ -61,13 +61,13 @@ def read_events(view: View, kind: EventKind) -> pl.DataFrame:
 
 
 def _columns(view: View, kind: EventKind) -> list[str]:
-    """Return the columns to draw a kind of event, without those of correlation if there are no API calls."""
+    """Return the columns that are used to draw a kind. Without API calls, the columns of correlation are excluded."""
     schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
     return events.event_columns(kind, schema.names)
 
 
 def _columns_by_table(view: View) -> dict[str, list[str]]:
-    """Return the columns that are needed of each table."""
+    """Return the columns that are used to draw all kinds of events, by table."""
     columns: dict[str, list[str]] = {}
     for kind in (kind for stage in kinds.STAGES for kind in stage):
         columns.setdefault(kind.table, []).extend(_columns(view, kind))
@@ -75,19 +75,19 @@ def _columns_by_table(view: View) -> dict[str, list[str]]:
 
 
 def _read_positions(view: View, kind: EventKind) -> pl.DataFrame:
-    """Read the track keys and times of the events of a kind.
+    """Read the track keys and the times of the events of a kind.
 
-    All their columns are read at once, because the trace caches them until they are written.
+    All columns of the events are read at once, because the trace caches them until the events are written.
     """
     rows = read_events(view, kind)
     return rows.select(events.position_columns(kind)) if rows.width else rows
 
 
 def assign_lane_ids(intervals: pl.DataFrame, placement: Placement, registry: LaneRegistry) -> pl.Series:
-    """Assign events to tracks, and overlapping events to lanes: n rows in, n lane ids out.
+    """Assign events to tracks and overlapping events to lanes, and return the lane id of each event.
 
     Args:
-        intervals: The keys of the placement, ``start``, ``end``.
+        intervals: The keys of the placement, and the columns ``start`` and ``end``, of each event.
         placement: The tracks of the events.
         registry: The registry that numbers lanes.
     """
@@ -105,14 +105,14 @@ def assign_lane_ids(intervals: pl.DataFrame, placement: Placement, registry: Lan
 
 
 def _lanes_of_track(slices: pl.DataFrame, placement: Placement) -> pl.Series:
-    """Assign the slices of a track to lanes: n slices in, n lanes out; an empty series if one lane is enough."""
+    """Return the lane number of each slice of a track, or an empty series if all slices fit on one lane."""
     if not slices.select(lanes.may_overlap(pl.col("start"), pl.col("end"))).item():
         return pl.Series([], dtype=pl.UInt32)
     return lanes.assign_lanes(slices["start"], slices["end"], nests=placement.nests)
 
 
 def _combination_codes(keys: pl.DataFrame) -> pl.Series:
-    """Return an integer code for each combination of values, which takes less memory: n rows in, n codes out."""
+    """Return an integer code for the combination of values in each row, which takes less memory than the values."""
     codes, size = pl.zeros(keys.height, pl.Int32, eager=True), 1
     for key in keys.iter_columns():
         values, low, count = _integer_codes(key.to_physical())
@@ -127,7 +127,7 @@ def _combination_codes(keys: pl.DataFrame) -> pl.Series:
 
 
 def _integer_codes(values: pl.Series) -> tuple[pl.Series, int, int]:
-    """Return integers that identify the values, the lowest of them, and the size of their range, including null."""
+    """Return integers that identify the values, the lowest integer, and the size of their range, including null."""
     if not values.dtype.is_integer():
         return _integer_codes(_dictionary_codes(values))
     low, high = (
@@ -141,7 +141,7 @@ def _integer_codes(values: pl.Series) -> tuple[pl.Series, int, int]:
 
 
 def _dictionary_codes(values: pl.Series) -> pl.Series:
-    """Number the distinct values from 0; null stays null."""
+    """Number the distinct values from 0. Null remains null."""
     distinct = values.drop_nulls().unique()
     return values.replace_strict(distinct, pl.int_range(len(distinct), eager=True), default=None, return_dtype=pl.Int64)
 
@@ -149,7 +149,7 @@ def _dictionary_codes(values: pl.Series) -> pl.Series:
 def _assign_stage(
     tables: dict[EventKind, pl.DataFrame], registry: LaneRegistry, clock: Clock
 ) -> dict[EventKind, pl.Series]:
-    """Assign the events of a stage, whose kinds share tracks, to lanes; return the lane ids by kind."""
+    """Assign the events of a stage, whose kinds share tracks, to lanes, and return the lane ids by kind."""
     if not tables:
         return {}
     intervals = pl.concat([_intervals(kind, rows, clock) for kind, rows in tables.items()], rechunk=False)
@@ -162,7 +162,7 @@ def _assign_stage(
 
 
 def _intervals(kind: EventKind, rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
-    """Return the track keys, start and end of events; events that were never closed end with the capture."""
+    """Return the track keys, start and end of each event. Events that were never closed end with the capture."""
     keys = kind.placement.keys
     if kind.phase != kinds.SLICE:
         return rows.select(*keys, start=kind.start, end=kind.start)
@@ -170,7 +170,7 @@ def _intervals(kind: EventKind, rows: pl.DataFrame, clock: Clock) -> pl.DataFram
 
 
 def _last_time(view: View) -> int:
-    """Return the latest time in any table that is drawn, in ns."""
+    """Return the latest time in all tables that are drawn, in ns."""
     latest: list[int | None] = []
     for name in sorted({kind.table for stage in kinds.STAGES for kind in stage}):
         times = [pl.col(c).max() for c in view.schema(name).names if c in _TIMES]

@@ -1,4 +1,4 @@
-"""Format whole columns as JSON text."""
+"""Format the values of columns as JSON text."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _HEX = pl.Series([f"{n:02X}" for n in range(256)])
 
 
 def quote_strings(text: pl.Expr) -> pl.Expr:
-    """Format strings as JSON strings; null stays null."""
+    """Format strings as JSON strings. Null remains null."""
     escaped = text.cast(pl.String).str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
     return pl.concat_str(pl.lit('"'), escaped, pl.lit('"'))
 
 
 def format_thousandths(number: pl.Expr, after: str = "") -> tuple[pl.Expr, pl.Expr]:
-    """Divide integers by 1000 exactly, and return both parts of the text: 1234567 becomes 1234 and ``.567``.
+    """Divide integers by 1000 exactly, and return the integer part and the decimals: 1234567 becomes 1234 and ``.567``.
 
     Args:
-        number: Integers from 0, such as ns that are written in µs.
-        after: Text to append to the second part, where it costs no time.
+        number: Non-negative integers, such as times in ns that are written in µs.
+        after: String that is appended to the decimals. This is faster than a separate concatenation.
     """
     return number // 1000, pl.lit(_decimal_strings(after)).gather(number % 1000)
 
 
 @functools.cache
 def _decimal_strings(after: str) -> pl.Series:
-    """Return the texts ``.000`` to ``.999``, each followed by ``after``."""
+    """Return the strings ``.000`` to ``.999``, each followed by ``after``."""
     return pl.Series([f".{n:03}{after}" for n in range(1000)])
 
 
 def format_colors(argb: pl.Expr) -> pl.Expr:
-    """Format ARGB colours as ``"#RRGGBB"``, without alpha."""
+    """Format ARGB colors as ``"#RRGGBB"`` without alpha."""
     pairs = [pl.lit(_HEX).gather(argb // weight % 256) for weight in (1 << 16, 1 << 8, 1)]
     return pl.concat_str(pl.lit('"#'), *pairs, pl.lit('"'))
 
 
 def concat_text(parts: Iterable[str | pl.Expr]) -> pl.Expr:
-    """Concatenate literal text and columns for each row; null if any column is null."""
+    """Concatenate literal strings and columns for each row. The result is null where any column is null."""
     merged: list[str | pl.Expr] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):

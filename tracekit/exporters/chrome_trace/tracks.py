@@ -1,25 +1,25 @@
-"""The tracks of a Chrome trace: their names, their order, and which events are on them.
+"""Declare the tracks of a Chrome trace, their names, their order, and the events on them.
 
-A viewer shows processes (``pid``), which contain threads (``tid``). tracekit uses a process of the viewer as a
-``TrackGroup``, and a thread as a lane of a track:
+A viewer shows processes (``pid``), which contain threads (``tid``). tracekit shows each ``TrackGroup`` as a process of
+the viewer, and each lane of a track as a thread:
 
 .. code-block:: text
 
-    python · 1234                      CPU side of a process; pid is that of the system
+    python · 1234                      CPU side of a process, with the pid of the operating system
       NVTX start/end [domain]          ranges that may cross threads, on lanes
       NVTX [domain] · python 1234      then for each thread: ranges and marks,
       CUDA API · python 1234           API calls,
       OS runtime · python 1234         calls of the OS runtime
     GPU 0 NVIDIA H200 · pid 1234       activities of that process on one device
       NVTX · stream 7                  projections of ranges
-      stream 7                         kernels, copies, sets and graphs; overlaps on further lanes
-      stream 7 · sync                  waits
+      stream 7                         kernels, copies, sets and graph launches, on lanes
+      stream 7 · sync                  synchronizations
       stream 7 · CUDA events
     GPU 0 NVIDIA H200 · metrics        counters
     /device:GPU:0 · run                node executions that TensorFlow traced, by thread, on lanes
 
-Thread numbers count the lanes of the whole file from 1 in this order, because Perfetto sorts threads by number and
-ignores the sort index. The thread id of the system is in the name.
+Lanes are numbered from 1 across the whole file in this order. The number is used as ``tid``, because Perfetto sorts
+threads by ``tid`` and ignores the sort index. The thread id of the operating system is part of the name.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from tracekit.interface import View
 
 FIRST_PID = 4_194_305
-"""First pid of a group that is not a process: above the largest process id of Linux (2^22)."""
+"""First pid of groups that are not processes. It is larger than any process id of Linux, which is at most 2^22."""
 AFTER_PROCESSES = 1 << 40
 NO_STREAM = (1 << 32) - 1
-"""Stream id that CUPTI records if a wait is not for a single stream."""
+"""Stream id that CUPTI records for a synchronization that does not wait for a single stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackGroup:
-    """A group of tracks, which is a process of the viewer."""
+    """A group of tracks, which viewers show as a process."""
 
     pid: int
     name: str
@@ -53,13 +53,14 @@ class TrackGroup:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A track of the viewer, which may consist of several lanes.
+    """A track, which consists of one or more lanes. Viewers show each lane as a thread.
 
     Attributes:
         group: The group that contains the track.
-        name: Name of the track; None for counters, which belong to the group itself.
+        name: Name of the track, or None for counters, which belong to the group itself.
         order: Sort key within the group.
-        attributes: Columns and their value for all events of the track, so that the file can be read back.
+        attributes: Names and values of the columns that are equal for all events of the track. They are written to the
+            file so that tracekit can read it back.
     """
 
     group: TrackGroup
@@ -74,8 +75,8 @@ class Placement:
 
     Attributes:
         keys: Columns that identify a track.
-        make_track: Function that returns a track from the names and one value of each key.
-        nests: Whether slices of a lane may be nested; otherwise nested slices are on different lanes.
+        make_track: Function that returns a track, given the ``TrackNames`` and the value of each key.
+        nests: Whether slices on the same lane may be nested. Otherwise, nested slices are on different lanes.
     """
 
     keys: tuple[str, ...]
@@ -85,7 +86,7 @@ class Placement:
 
 @dataclass(slots=True)
 class TrackNames:
-    """The names of processes, threads, devices and streams, and the groups of tracks that were created so far."""
+    """The names of processes, threads, devices and streams, and the groups of tracks that have been created."""
 
     processes: dict[int, str]
     threads: dict[tuple[int, int], str]
@@ -97,7 +98,7 @@ class TrackNames:
 
     @classmethod
     def from_view(cls, view: View) -> TrackNames:
-        """Read the names from the tables of a trace."""
+        """Read the names of processes, threads, devices and streams from the tables of a trace."""
 
         def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
             return view.frame(table).select(pl.col(columns)).collect().rows()
@@ -112,35 +113,35 @@ class TrackNames:
         )
 
     def cpu_group(self, process: int | None) -> TrackGroup:
-        """Return the group of the CPU tracks of a process."""
+        """Return the track group of the CPU side of a process."""
         pid = process or 0
         return TrackGroup(pid, self.processes.get(pid, "process" if pid else "unknown process"), (pid, 0))
 
     def gpu_group(self, process: int | None, device: int) -> TrackGroup:
-        """Return the group of the activities of a process on a device."""
+        """Return the track group of the activities of a process on a device."""
         return self._get_group(f"{self.device_name(device)} · pid {process or 0}", (process or 0, 1, device))
 
     def metrics_group(self, device: int) -> TrackGroup:
-        """Return the group of the counters of a device."""
+        """Return the track group of the counters of a device."""
         return self._get_group(f"{self.device_name(device)} · metrics", (AFTER_PROCESSES, device))
 
     def tensorflow_group(self, run: str, device: str) -> TrackGroup:
-        """Return the group of the executions that TensorFlow traced on a device in a run."""
+        """Return the track group of the node executions that TensorFlow traced on a device in a run."""
         number = self.runs.setdefault((run, device), len(self.runs))
         return self._get_group(f"{device} · {run}", (AFTER_PROCESSES + 1, number))
 
     def device_name(self, device: int) -> str:
-        """Return the name of a device."""
+        """Return the display name of a device."""
         return f"GPU {device} {self.devices.get(device, '')}".rstrip()
 
     def thread_name(self, process: int | None, thread: int | None) -> str:
-        """Return the name of a thread."""
+        """Return the display name of a thread."""
         if thread is None:
             return "unknown thread"
         return f"{self.threads.get((process or 0, thread), 'thread')} {thread}"
 
     def stream_name(self, process: int | None, context: int, stream: int) -> str:
-        """Return the name of a stream, with its context if the process has several."""
+        """Return the display name of a stream, which includes the context if the process has several contexts."""
         pid = process or 0
         parts = ["context" if stream == NO_STREAM else f"stream {stream}", self.streams.get((pid, context, stream))]
         if sum(owner == pid for owner, _ in self.contexts) > 1:
@@ -148,23 +149,23 @@ class TrackNames:
         return " · ".join(filter(None, parts))
 
     def _get_group(self, name: str, order: tuple[int, ...]) -> TrackGroup:
-        """Return the group with a sort key; a new group gets a pid that no process of the system has."""
+        """Return the group with the given sort key. A new group gets a pid that no process can have."""
         return self.groups.setdefault(order, TrackGroup(FIRST_PID + len(self.groups), name, order))
 
 
 class LaneRegistry:
-    """The lanes of all tracks. Lane ids count them as they are created, and ``tid`` in the order of the viewer."""
+    """The lanes of all tracks. A lane id is a number in creation order, a ``tid`` in the order of the viewer."""
 
     def __init__(self, names: TrackNames) -> None:
         self.names = names
         self._lane_ids: dict[tuple[Track, int], int] = {}
 
     def lane_ids(self, track: Track, lanes: int) -> list[int]:
-        """Return the ids of the first lanes of a track; new lanes get the next ids."""
+        """Return the ids of the first lanes of a track. Lanes that do not exist are created."""
         return [self._lane_ids.setdefault((track, lane), len(self._lane_ids)) for lane in range(lanes)]
 
     def json_members(self) -> pl.Series:
-        """Return the JSON members ``"pid":…,"tid":…`` of every lane, by lane id, when all lanes have been created."""
+        """Return the JSON members ``"pid":…,"tid":…`` of every lane, by lane id. All lanes must have been created."""
         members = {lane_id: f'"pid":{track.group.pid},"tid":{tid}' for tid, track, _, lane_id in self._ordered()}
         return pl.Series([members[lane_id] for lane_id in range(len(members))], dtype=pl.String)
 
@@ -189,7 +190,7 @@ class LaneRegistry:
 
 
 def _metadata_event(name: str, pid: int, tid: int, /, **args: str | int) -> str:
-    """Format a metadata event as JSON."""
+    """Return a metadata event as JSON."""
     event = {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
 
@@ -200,23 +201,23 @@ PUSH_POP, PROJECTION = "push_pop", "projection"
 
 
 def _range_label(domain_id: int, domain: str | None) -> str:
-    """Return the label for the ranges of an NVTX domain; the default domain has no name."""
+    """Return the label of the ranges in an NVTX domain. The name of the domain is omitted for the default domain."""
     name = domain or (f"domain {domain_id}" if domain_id else None)
     return "NVTX" if name is None else f"NVTX [{name}]"
 
 
 def _thread_columns(process: int | None, thread: int | None) -> dict[str, int | None]:
-    """Return the columns that identify a thread."""
+    """Return the attributes that identify a thread."""
     return {"process_id": process, "thread_id": thread}
 
 
 def _stream_columns(process: int | None, device: int, context: int, stream: int) -> dict[str, int | None]:
-    """Return the columns that identify a stream."""
+    """Return the attributes that identify a stream."""
     return {"process_id": process, "device_id": device, "context_id": context, "stream_id": stream}
 
 
 def _attributes(columns: dict[str, int | None], kind: str | None = None) -> tuple[tuple[str, int | str | None], ...]:
-    """Return the attributes of a track: some columns, and the kind of its ranges."""
+    """Return the attributes of a track, which are the given columns and the kind of its ranges."""
     return (*columns.items(), ("kind", kind))
 
 
@@ -278,9 +279,9 @@ def _stream_track(names: TrackNames, process: int | None, device: int, context: 
 
 
 def _sync_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
-    """Return the track of waits on a stream.
+    """Return the track of the synchronizations of a stream.
 
-    The device is that of the context, because CUPTI records device 0 even in processes that use another device.
+    The device is taken from the context, because CUPTI records device 0 even in processes that use another device.
     """
     group = names.gpu_group(process, names.contexts.get((process or 0, context)) or device)
     attributes = _attributes(_stream_columns(process, device, context, stream))
@@ -295,12 +296,12 @@ def _event_track(names: TrackNames, process: int | None, device: int, context: i
 
 
 def _metrics_track(names: TrackNames, device: int) -> Track:
-    """Return the track of the counters of a device, which belong to its group."""
+    """Return the unnamed track of the counters of a device."""
     return Track(names.metrics_group(device), None)
 
 
 def _tensorflow_track(names: TrackNames, run: str | None, device: str | None, thread: int | None) -> Track:
-    """Return the track of the executions that TensorFlow traced on a thread of a device."""
+    """Return the track of the node executions that TensorFlow traced on a thread of a device."""
     name = "executor" if thread is None else f"thread {thread}"
     return Track(names.tensorflow_group(run or ".", device or "unknown device"), name, (thread or 0,))
 

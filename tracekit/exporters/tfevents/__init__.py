@@ -1,7 +1,7 @@
-"""Export TensorBoard event files: the ops as a graph, their time per iteration, scalars and tables.
+"""Export TensorBoard event files with a graph of the ops, their time per iteration, scalars and tables.
 
-The data is ``model("graph")`` of the trace. Nodes are ops, named by their paths, so that TensorBoard groups them. The
-file does not contain the user, host or command of the capture.
+The exported data is ``model("graph")`` of the trace. The nodes are ops. Their names are paths, by which TensorBoard
+groups them. The file does not contain the user, host or command of the capture.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
 
 
 def wrote(path: Path) -> bool:
-    """Return whether this exporter wrote a file: its name is that of an event file and ends in ``.tracekit``."""
+    """Return whether the name of a file is that of an event file and ends with ``.tracekit``."""
     return re.fullmatch(r"events\.out\.tfevents\.\d+" + re.escape(_MARK), path.name) is not None
 
 
 def _origin_ns(text: str) -> int:
-    """Parse the trace origin in ns since 1970; 0 if it is missing or not plausible."""
+    """Return the trace origin in ns since 1970, or 0 if it is missing or implausible."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else 0
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:
-    """Return the exporter with some options set.
+    """Return the exporter with the given options set.
 
     Raises:
         UnknownFormatError: The value of an option is invalid.

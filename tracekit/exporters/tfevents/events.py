@@ -1,4 +1,4 @@
-"""Format the records of an event file as messages of TensorFlow: version, graph, step statistics, scalars and text."""
+"""Encode version, graph, step statistics, scalars and texts as the TensorFlow messages of an event file."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _MAX_INT64 = (1 << 63) - 1
 
 
 def format_records(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: str, steps: int) -> list[bytes]:
-    """Return the serialized records of an event file.
+    """Return the encoded records of an event file.
 
     Args:
         tables: ``model("graph")`` of the trace.
         origin_ns: Trace origin in ns since 1970.
-        time: Which time is shown as compute time, ``gpu`` or ``cpu``.
+        time: Whether ``gpu`` or ``cpu`` time is shown as compute time.
         steps: Maximum number of iterations with separate statistics.
     """
     origin = origin_ns / _NS
@@ -63,7 +63,7 @@ def format_records(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: 
 
 
 def graph_record(tables: Mapping[str, pl.DataFrame]) -> bytes:
-    """Return the serialized graph, which has one node per op with attributes."""
+    """Return the encoded record of the graph, which has one node with attributes per op."""
     nodes = tables["nodes"]
     names = nodes["name"].to_list()
     inputs: list[list[bytes]] = [[] for _ in names]
@@ -80,16 +80,16 @@ def graph_record(tables: Mapping[str, pl.DataFrame]) -> bytes:
 
 
 def drawable_op_type(op_type: str | None) -> str:
-    """Change the spelling of an op type if TensorBoard would not draw its nodes.
+    """Return an op type, with changed spelling if TensorBoard would not draw nodes of this type.
 
-    TensorBoard hides types that contain ``Const`` or end in ``Summary`` inside other nodes, together with their times.
+    TensorBoard hides nodes and their times if the op type contains ``Const`` or ends with ``Summary``.
     """
     text = (op_type or "").replace("Const", "const")
     return text.removesuffix("Summary") + "summary" if text.endswith("Summary") else text
 
 
 def device_name(number: int | None) -> str:
-    """Return the TensorFlow name of a GPU; None is the CPU."""
+    """Return the TensorFlow name of a GPU, or of the CPU if the device id is None."""
     return CPU if number is None else f"/device:GPU:{number}"
 
 
@@ -105,14 +105,14 @@ def _add_attributes(attributes: Any, row: Mapping[str, Any]) -> None:
 
 
 def _set_shape(message: Any, shape: list[int]) -> None:
-    """Set the dimensions of a shape; a scalar, which has none, is marked as present."""
+    """Set the dimensions of a shape. The shape of a scalar, which has no dimensions, is marked as present."""
     message.SetInParent()
     for size in shape:
         message.dim.add(size=size)
 
 
 def _run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> bytes:
-    """Return the serialized statistics of one step, by device, from rows of ``layout_steps``."""
+    """Return the encoded statistics of one step by device, given its rows from ``layout_steps``."""
     metadata = _message_type("tensorflow_events", "RunMetadata")()
     facts = nodes.select("name", "op_id", "data_type", "output_shapes", "output_bytes").rows()
     for (number,), device_rows in rows.group_by("device_id", maintain_order=True):
@@ -136,7 +136,7 @@ def _run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> byt
 
 
 def _add_outputs(stats: Any, data_type: str | None, shapes: list[list[int]] | None, size: int | None) -> None:
-    """Add the outputs of a node, if their shapes or total size are known."""
+    """Add the outputs of a node if their shapes or their total size are known."""
     for slot, shape in enumerate(shapes or ()):
         output = stats.output.add(slot=slot)
         output.tensor_description.dtype = _DATA_TYPES.get(data_type or "", 0)
@@ -148,7 +148,7 @@ def _add_outputs(stats: Any, data_type: str | None, shapes: list[list[int]] | No
 
 
 def _scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield the number, end and scalar values of each iteration, as a summary message.
+    """Yield the number and the end of each iteration, and its scalar values as a summary message.
 
     Values have single precision, because TensorBoard ignores scalars of any other type.
     """
@@ -164,23 +164,23 @@ def _scalar_summaries(rows: pl.DataFrame) -> Iterator[tuple[int, int, dict[str, 
 
 
 def _text_summary(tag: str, text: str) -> dict[str, Any]:
-    """Return a summary message with one text."""
+    """Return a summary message that contains one text."""
     tensor = {"dtype": DT_STRING, "tensor_shape": {}, "string_val": [text.encode()]}
     return {"value": [{"tag": tag.encode(), "tensor": tensor, **_plugin_metadata("text", CLASS_TENSOR)}]}
 
 
 def _plugin_metadata(name: str, data_class: int) -> dict[str, Any]:
-    """Return the metadata that assigns a tag to a TensorBoard plug-in, which only its first value needs."""
+    """Return the metadata that assign a tag to a TensorBoard plug-in. Only the first value of a tag needs them."""
     return {"metadata": {"plugin_data": {"plugin_name": name.encode()}, "data_class": data_class}}
 
 
 def _event_record(wall_time: float, **fields: Any) -> bytes:
-    """Return a serialized event."""
+    """Return the encoded record of an event."""
     event = _message_type("tensorflow_events", "Event")(wall_time=wall_time, **fields)
     return bytes(event.SerializeToString(deterministic=True))
 
 
 @functools.cache
 def _message_type(file: str, name: str) -> Any:
-    """Return a protobuf message type of a schema file."""
+    """Return a protobuf message type that is declared in a schema file."""
     return schemas.message(file, name)

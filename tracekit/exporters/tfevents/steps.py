@@ -1,8 +1,8 @@
-"""Place nodes on the time axis of a step, so that TensorBoard computes the right time for groups.
+"""Place nodes on the time axis of a step so that TensorBoard computes the correct time of groups.
 
 TensorBoard computes the time of a group as the time from the first start to the last end of its nodes. With real start
-times, that would include gaps and whatever else ran in between. Nodes are therefore placed end to end in the order of
-the tree: each node has its own duration, and the time of a group is the sum over its nodes.
+times, this would include gaps and the time of other nodes in between. Therefore, nodes are placed end to end in the
+order of the tree. Each node has its own duration, and the time of a group is the sum over its nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROW = ["node", "device_id"]
 def layout_steps(
     tables: Mapping[str, pl.DataFrame], time: str, steps: int
 ) -> Iterator[tuple[str, int, int, pl.DataFrame]]:
-    """Yield the nodes of all iterations together, and of each of the first iterations, placed end to end.
+    """Yield one step with the nodes of all iterations, and one step per iteration for the first iterations.
 
     Args:
         tables: The trace's ``model("graph")``.
@@ -29,7 +29,7 @@ def layout_steps(
         steps: Maximum number of iterations.
 
     Yields:
-        Tag, number and start (ns since the trace origin) of a step, and its rows as returned by ``place_nodes``.
+        The tag, number and start (in ns since the trace origin) of a step, and its rows as returned by ``place_nodes``.
     """
     stats, nodes = tables["stats"], tables["nodes"]
     starts = tables["scalars"].select("iteration", "start_ns").unique(maintain_order=True).sort("iteration")
@@ -40,11 +40,11 @@ def layout_steps(
 
 
 def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time: str) -> pl.DataFrame:
-    """Sum the times of nodes and place them end to end.
+    """Sum the times of each node, and place the nodes end to end.
 
     Returns:
-        One row per device and called node, ordered by device and tree: ``node``, ``device_id`` (null is the CPU),
-        ``start_ns`` (since the start of the step), ``duration_ns``.
+        One row per device and node that was called, ordered by device and position in the tree, with the columns
+        ``node``, ``device_id`` (null for the CPU), ``start_ns`` (since the start of the step) and ``duration_ns``.
     """
     if time == "cpu":
         stats = stats.with_columns(device_id=pl.lit(None, stats.schema["device_id"]), gpu_ns="cpu_ns")
@@ -57,6 +57,6 @@ def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time: str) -> pl.DataF
 
 
 def _drop_idle_cpu_rows(times: pl.DataFrame) -> pl.DataFrame:
-    """Drop the CPU rows of nodes that ran on a GPU in other iterations."""
+    """Drop the CPU rows of nodes that ran on a GPU in another iteration."""
     on_gpu = pl.col("device_id").is_not_null().any().over("node")
     return times.filter(pl.col("device_id").is_not_null() | ~on_gpu)

@@ -1,4 +1,4 @@
-"""Read databases of DLProf (``dlprof_dldb.sqlite``) 1.8, and other versions as far as their tables are the same."""
+"""Read databases of DLProf 1.8 (``dlprof_dldb.sqlite``), and of other versions whose tables are the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DLPROF_TABLES = {"read_only_ops", "read_only_op_instances", "dictionary"}
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file is a SQLite database with the op tables of DLProf; False if its schema is damaged."""
+    """Return whether a file is a SQLite database with the op tables of DLProf and an intact schema."""
     if not source.head.startswith(MAGIC):
         return False
     from tracekit.readers.common.sqlite.catalogue import table_names

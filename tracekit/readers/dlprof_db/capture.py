@@ -1,7 +1,7 @@
 """Build declared tables from a DLProf database.
 
-Columns that DLProf does not record are null, or 0 where a declared column is not nullable (streams, contexts,
-registers, shared memory).
+Columns that DLProf does not record are null, or 0 if the declared column is not nullable, as for streams, contexts,
+registers and shared memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_INT64 = (1 << 63) - 1
 NEWEST_VERSION = (1, 8)
 CALLS, CAPTURE_INFO = "api_calls", "capture_info"
 KEY_TABLES = ("processes", "threads")
-"""Tables of which only the keys are known, from the rows of other tables."""
+"""Tables whose rows contain only keys, which are collected from other tables."""
 _LABEL_ENUMS = {"copy_kind": "ENUM_CUDA_MEMCPY_OPER", "sync_type": "ENUM_CUPTI_SYNC_TYPE"}
 _SYSTEM_FACTS = {
     "dlprof_version": "tool_version",
@@ -63,7 +63,7 @@ _UNKNOWN = (None, "", "UNKNOWN")
 
 
 class DlprofCapture(Capture):
-    """An opened DLProf database. Tables are built on demand, with only the requested columns."""
+    """An opened DLProf database, whose tables are built on demand with only the requested columns."""
 
     def __init__(self, source: Source) -> None:
         self.path = source.path
@@ -71,7 +71,7 @@ class DlprofCapture(Capture):
         self._check_version()
 
     def names(self) -> list[str]:
-        """Return the names of the tables that the database may have rows for."""
+        """Return the names of the declared tables that may have rows."""
         has_rollup = all({*c} <= {*self._database.columns.get(t, ())} for t, c in rollup.REQUIRED_COLUMNS.items())
         return [*TABLES, CALLS, CAPTURE_INFO, *KEY_TABLES, *(rollup.TABLES if has_rollup else ())]
 
@@ -86,11 +86,10 @@ class DlprofCapture(Capture):
         return int(self.read(name, schemas.table(name).key).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table.
+        """Return the requested columns of a table.
 
         Raises:
-            CorruptTraceError: The database is damaged where the table is stored, or has a value that its format does
-                not allow.
+            CorruptTraceError: The database is damaged where the table is stored, or contains an invalid value.
         """
         if name == CAPTURE_INFO:
             table = pa.table({"name": list(self._facts), "value": list(self._facts.values())})
@@ -112,7 +111,7 @@ class DlprofCapture(Capture):
         self._database.close()
 
     def _build_table(self, name: str, mapping: TableMapping, columns: Sequence[str]) -> pa.Table:
-        """Build columns of a declared table from one table of the database: n rows in, n rows out, in order of ids."""
+        """Build columns of a declared table from the rows of one source table, ordered by id."""
         schema = schemas.table(name)
         if mapping.source not in self._database.columns:
             return schemas.empty(schema, columns)
@@ -126,7 +125,7 @@ class DlprofCapture(Capture):
     def _read_source_rows(
         self, mapping: TableMapping, sources: Sequence[ColumnSource], string_columns: Sequence[str]
     ) -> pl.DataFrame:
-        """Read the rows of a source table. ``first`` is the id of the first row of the same API call."""
+        """Read the rows of a source table, and add ``first``, the id of the first row of the same API call."""
         numbers = [o.by if isinstance(o, Lookup) else o for o in sources if not isinstance(o, CallId)]
         needs_first = mapping.only_first or any(isinstance(o, CallId) for o in sources)
         rows = self._database.read_by_id(mapping.source, (*numbers, *(CALL_KEY if needs_first else ())), string_columns)
@@ -136,7 +135,7 @@ class DlprofCapture(Capture):
         return rows.filter(pl.col(ID) == pl.col("first")) if mapping.only_first else rows
 
     def _column_values(self, rows: pl.DataFrame, source: ColumnSource) -> pl.Series:
-        """Return the values of a declared column: n rows in, n values out."""
+        """Return the value of a declared column for each row of its source table."""
         if isinstance(source, str):
             return rows[source]
         if isinstance(source, CallId):
@@ -150,7 +149,7 @@ class DlprofCapture(Capture):
         return joined.select(pl.coalesce("referenced", ID) if source.or_id else "referenced").to_series()
 
     def _build_column(self, field: pa.Field, data: pl.Series | None, rows: int) -> pa.Array:
-        """Convert values to a declared column; without values it is null, or 0 if it is not nullable."""
+        """Convert values to a declared column. Without values, the column is null, or 0 if it is not nullable."""
         if data is None:
             missing = pa.nulls(rows, field.type)
             return missing if field.nullable else missing.fill_null(0)
@@ -161,7 +160,7 @@ class DlprofCapture(Capture):
         return self._database.look_up(data, strings=labels)
 
     def _call_table(self, columns: Sequence[str]) -> pa.Table:
-        """Build the table of CUDA API calls from all tables that record calls, in order of start."""
+        """Build the table of CUDA API calls from all source tables that record calls, ordered by start."""
         needed = list(dict.fromkeys([*columns, "start_ns", "api_call_id"]))
         sources = [s for s in CALL_TABLES if s in self._database.columns]
         if not sources:
@@ -172,12 +171,12 @@ class DlprofCapture(Capture):
         return table.sort_by([("start_ns", "ascending"), ("api_call_id", "ascending")])
 
     def _count_calls(self, source: str) -> int:
-        """Return the number of distinct CUDA API calls in a table of the database."""
+        """Return the number of distinct CUDA API calls in a source table."""
         rows = self._database.rows(source, CALL_KEY)
         return rows.n_unique() if rows.height else 0
 
     def _key_table(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Build the table of processes or threads from the ids in other tables, in order of ids."""
+        """Build the table of processes or threads from the ids in other tables, ordered by id."""
         key = schemas.table(name).key
         keys = pl.concat([self._database.rows(t, key).unique() for t in ("read_only_op_instances", *CALL_TABLES)])
         rows = keys.unique().sort(key)
@@ -187,7 +186,7 @@ class DlprofCapture(Capture):
 
     @functools.cached_property
     def _facts(self) -> dict[str, str]:
-        """Facts about the run that are not private: versions, mode, model settings; no command line, user or host."""
+        """The versions, mode and model settings of the run, without private facts such as the command line."""
         facts = {"tool": "DLProf", "schema_version": self._database_version}
         system, model = (self._first_row(t) for t in ("read_only_system_config", "read_only_model_config"))
         facts |= {name: str(system[c]) for c, name in _SYSTEM_FACTS.items() if system.get(c) not in _UNKNOWN}
@@ -195,7 +194,7 @@ class DlprofCapture(Capture):
         return {k: v for k, v in facts.items() if v is not None}
 
     def _first_row(self, table: str) -> dict[str, object]:
-        """Return the first row of a table, empty if there is none."""
+        """Return the first row of a table as a mapping, which is empty if the table has no rows."""
         columns = sorted(_PUBLIC_COLUMNS[table] & {*self._database.columns.get(table, ())})
         return self._database.first_row(table, columns) if columns else {}
 
@@ -206,7 +205,7 @@ class DlprofCapture(Capture):
         return str(first["current_version"]) if first else None
 
     def _check_version(self) -> None:
-        """Raise an error if the database lacks required columns; warn if it is newer than the supported version."""
+        """Raise an error if the database lacks required columns, and warn if it is newer than the supported version."""
         columns, version = self._database.columns, self._database_version or "unknown"
         missing = [
             f"{t}.{c}"

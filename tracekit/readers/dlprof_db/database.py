@@ -1,7 +1,7 @@
 """Read tables of a DLProf database as frames.
 
-Tables are read one by one and joined in polars. SQLite would join on columns that are not unique, or that only an index
-of a damaged file claims to be, which could turn a small file into any number of rows.
+Tables are read one by one and joined in polars. A join in SQLite could turn a small damaged file into any number of
+rows, because its join columns may not be unique even if an index declares them unique.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class DlprofDatabase(database.Database):
         super().__init__(source, AGAIN)
 
     def rows(self, table: str, numbers: Sequence[str], strings: Sequence[str] = ()) -> pl.DataFrame:
-        """Read columns of a table, without rows if the table is missing.
+        """Read columns of a table. The result has no rows if the table is missing.
 
         Args:
             table: Name of the table.
-            numbers: Columns of integers.
-            strings: Columns of strings.
+            numbers: Names of the integer columns to read.
+            strings: Names of the string columns to read.
 
         Returns:
             One row per row of the table, in stored order.
@@ -52,7 +52,7 @@ class DlprofDatabase(database.Database):
         return pl.DataFrame(pa.table(columns))
 
     def unique(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
-        """Return the rows of a frame whose keys are not null, after a check that the keys are unique.
+        """Check that the keys of a frame are unique, and return the rows whose keys are not null.
 
         Raises:
             CorruptTraceError: Several rows have the same keys.
@@ -65,7 +65,7 @@ class DlprofDatabase(database.Database):
         return with_keys
 
     def read_by_id(self, table: str, numbers: Sequence[str], strings: Sequence[str] = ()) -> pl.DataFrame:
-        """Read columns of a table in the order of its ids, which must be unique.
+        """Read columns of a table, sorted by the id of the row. The ids must be unique.
 
         Raises:
             CorruptTraceError: The table is missing or damaged, or ids are not unique.
@@ -90,12 +90,12 @@ class DlprofDatabase(database.Database):
         transform: Callable[[pl.Series], pl.Series] | None = None,
         strings: col.StringTable | None = None,
     ) -> pa.DictionaryArray:
-        """Look up strings by id: n ids in, n strings out, null where an id is null or unknown.
+        """Return the string with each id, null where the id is null or unknown.
 
         Args:
             ids: The ids.
-            transform: A function to apply to the distinct strings.
-            strings: The strings by id; those of the table ``dictionary`` if None.
+            transform: A function that is applied to the distinct strings.
+            strings: The strings by id. By default, those of the table ``dictionary`` are used.
         """
         names, _ = (strings or self.strings).look_up(pa.chunked_array([ids.to_arrow()]))
         if transform is None:
@@ -103,10 +103,10 @@ class DlprofDatabase(database.Database):
         return col.dictionary_array(names.indices, transform(pl.Series(names.dictionary)).to_arrow().cast(pa.string()))
 
     def decode_dictionary(self, names: pa.DictionaryArray, table: str) -> pa.Array:
-        """Convert a dictionary column to plain strings: n in, n out.
+        """Convert a dictionary-encoded column to plain strings.
 
         Raises:
-            CorruptTraceError: The strings would take far more memory than the size of the file justifies.
+            CorruptTraceError: The strings would take far more memory than the file size justifies.
         """
         try:
             return col.decode_dictionary(names)
@@ -115,5 +115,5 @@ class DlprofDatabase(database.Database):
 
 
 def strings_by_id(rows: pl.DataFrame, column: str) -> col.StringTable:
-    """Return a column of strings by the ids of its rows."""
+    """Return the strings of a column, keyed by the id of the row."""
     return col.StringTable(rows[ID].to_arrow(), rows[column].to_arrow().cast(pa.string()))

@@ -1,6 +1,7 @@
 """Build ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` from the last aggregation in a DLProf database.
 
-A database keeps every aggregation, each over iterations that its user chose. The viewer of DLProf shows one of them.
+A database contains all aggregations that its user requested, each over a selection of iterations. The viewer of DLProf
+shows one of them at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "iteration_key": ("aggr_id", "key_node_id"),
     "group_ops": ("aggr_id", "row_type", "level", "group_op_full_name_id", "group_op_time_metrics_id"),
 }
-"""Columns that are read, in addition to those of the tables of API calls."""
+"""Columns that are read, by table, in addition to those in ``tables.REQUIRED_COLUMNS``."""
 
 _ITERATION_PARTS = ("tc", "non_tc", "memory", "dataloader", "io", "cpu", "other")
 _TIME_IN_PARTS = (
@@ -55,13 +56,13 @@ _TIME_IN_PARTS = (
 _TENSOR_CORE_SUPPORT = {0: "eligible", 3: "not eligible"}
 _GPU_TABLES = ("read_only_kernels", "read_only_memsets", "read_only_memcpys")
 _PREFIX_BOUNDS = (b"\xff", b"")
-"""Suffix that sorts a path after every name that begins with it, and the separator before this suffix."""
+"""The suffix that makes a path sort after every name that begins with it, and the separator before the suffix."""
 
 _INSTANCE_KEY = ["read_only_ops_id", "op_instance"]
 
 
 def build_table(database: DlprofDatabase, name: str) -> pa.Table:
-    """Build one of ``TABLES``, empty if its source table is missing."""
+    """Build one of ``TABLES``. The table is empty if its source table is missing."""
     check_polars()
     return pa.table(_TABLE_BUILDERS[name](database))
 
@@ -127,7 +128,7 @@ def _op_instances_columns(database: DlprofDatabase) -> Columns:
 
 
 def _instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
-    """Return kernel count, GPU time, idle time and API time of each op instance, as DLProf defines them."""
+    """Return the kernel count, GPU time, GPU idle time and API time of each op instance, as DLProf defines them."""
     gpu, calls_mapping = [], []
     for source in (*_GPU_TABLES, "read_only_cuda_syncs", "read_only_cuda_calls"):
         on_gpu = source in _GPU_TABLES
@@ -148,7 +149,7 @@ def _instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
 
 
 def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the duration of the union of each key's intervals, and ``span``, the time from first start to last end."""
+    """Return the duration of each key's union of intervals, and ``span``, the time from first start to last end."""
     ordered = rows.filter(pl.col("end") >= pl.col("start")).sort("start")
     latest_end = pl.col("end").cum_max().shift(1).over(keys)
     added = pl.col("end") - pl.max_horizontal(pl.col("start"), latest_end)
@@ -157,7 +158,7 @@ def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 
 def _iteration_of_ends(database: DlprofDatabase, ends: pl.Series) -> pl.Series:
-    """Return the aggregated iteration in which each op instance ended, null if there is none."""
+    """Return the aggregated iteration in which each op instance ended, null if it did not end in one."""
     iterations = _iteration_rows(database).sort("end_ns")
     positions = iterations["end_ns"].search_sorted(ends, side="left").cast(pl.Int64)
     rows = pl.DataFrame({"at": positions, "end": ends}).with_columns(
@@ -176,7 +177,7 @@ def _iterations_columns(database: DlprofDatabase) -> Columns:
 
 
 def _iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
-    """Return the iterations of the last aggregation in order, with the id of the name of the key op."""
+    """Return the iterations of the last aggregation in ascending order, with the id of the key op's name."""
     parts = dict(zip((f"{p}_duration" for p in _ITERATION_PARTS), _TIME_IN_PARTS, strict=True))
     stats = {
         "total_count": "kernel_count",
@@ -226,7 +227,7 @@ def _group_nodes_columns(database: DlprofDatabase) -> Columns:
 
 
 def _parent_rows(paths: pl.Series) -> pl.Series:
-    """Return the row of the parent of each path, null for the root and where it is missing: n paths in, n rows out."""
+    """Return the row number of each path's parent, null for the root and where the parent is missing."""
     rows = pl.DataFrame({"path": paths}).with_row_index("row").unique("path", keep="last").cast({"row": pl.Int64})
     parent_paths = pl.DataFrame({"path": paths.str.replace(r"[^/]*/\z", "")})
     parents = parent_paths.join(rows, on="path", how="left", maintain_order="left")["row"]
@@ -234,7 +235,7 @@ def _parent_rows(paths: pl.Series) -> pl.Series:
 
 
 def _count_names_below(paths: pl.Series, names: pl.Series) -> pl.Series:
-    """Return the number of names that begin with each path: n paths in, n counts out."""
+    """Return the number of names that begin with each path."""
     lower_bounds = paths.fill_null("").cast(pl.Binary)
     upper_bounds = pl.Series(
         pc.binary_join_element_wise(lower_bounds.to_arrow(), *(pa.scalar(b, pa.large_binary()) for b in _PREFIX_BOUNDS))
@@ -255,7 +256,7 @@ _TABLE_BUILDERS = {
 
 
 def _last_aggregation(database: DlprofDatabase, table: str, columns: tuple[str, ...]) -> pl.DataFrame:
-    """Read columns of those rows of a table that belong to the last aggregation."""
+    """Read columns of a table, restricted to the rows of the last aggregation."""
     last = database.rows("aggregations", (ID,))[ID].max()
     return (
         database.rows(table, ("aggr_id", *columns)).filter(pl.col("aggr_id") == pl.lit(last, pl.Int64)).drop("aggr_id")
@@ -263,7 +264,7 @@ def _last_aggregation(database: DlprofDatabase, table: str, columns: tuple[str, 
 
 
 def _add_time_sums(database: DlprofDatabase, rows: pl.DataFrame, metrics_id: str) -> pl.DataFrame:
-    """Add the sums of the time metrics of each row, and ``count``, the number of values in the sum of the CPU time."""
+    """Add the sum of each time metric to each row, and ``count``, the number of values in the sum of the CPU time."""
     metrics = database.read_by_id("metric", ("count", "sum"))
     sums = database.read_by_id("node_time_metrics", tuple(f"{m}_metric_id" for m in _METRICS))
     for name, metric in _TIMES.items():
@@ -280,7 +281,7 @@ def _empty_to_null(texts: pl.Series) -> pl.Series:
 
 
 def _clean_json(texts: pl.Series) -> pl.Series:
-    """Replace empty strings and ``null`` with null, and strip trailing spaces from others."""
+    """Replace empty strings and the string ``null`` with null, and strip trailing spaces from all other strings."""
     return texts.str.strip_chars_end().replace(["", "null"], None)
 
 

@@ -1,7 +1,7 @@
 """Map the tables and columns of a DLProf database to declared tables.
 
-DLProf stores each CUDA API call once, in the first table that fits: kernels, memsets, memcpys, synchronizations, or
-calls without GPU activity. It stores no correlation ids, so ids are assigned here: a call and its activities share one.
+DLProf stores each CUDA API call in the first suitable table of kernels, memsets, memcpys, synchronizations, and calls
+without GPU activity. It stores no correlation ids. Therefore, a call and its activities get a common id here.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "read_only_op_instances": ("id", "read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id"),
     "read_only_ops": ("id", "op_id_id", "op_name"),
 }
-"""Columns that are read, by table."""
+"""Columns that are read, by source table."""
 
 
 class Lookup(NamedTuple):
-    """A column of the row of another table that is referenced by id.
+    """A value in another table, in the row that is referenced by id.
 
     Attributes:
-        by: The column with the id.
+        by: The column that contains the id.
         table: The other table.
-        column: Its column.
-        or_id: Whether an id without a row is used as the value itself.
+        column: The column of the other table that contains the value.
+        or_id: Whether the id itself is used as the value if the other table has no row with this id.
     """
 
     by: str
@@ -67,27 +67,27 @@ class Lookup(NamedTuple):
 
 
 class CallId(NamedTuple):
-    """The id of the API call that a row belongs to, derived from the source table and the id of its first row."""
+    """The id of the API call of a row, computed from the source table and the id of the first row of the call."""
 
     source: str
 
     def from_first_row(self, first_id: Number) -> Number:
-        """Return the id of the call whose first row has an id."""
+        """Return the id of an API call, given the id of its first row in the source table."""
         return first_id * len(CALL_TABLES) + CALL_TABLES.index(self.source)
 
 
 ColumnSource = str | Lookup | CallId
-"""What a declared column is read from: a column of the same row, or one of these."""
+"""The source of a declared column: a column of the same row, a lookup in another table, or the id of the API call."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableMapping:
-    """The source of a declared table.
+    """The source table and the source columns of a declared table.
 
     Attributes:
-        source: The table of the database.
+        source: The source table in the database.
         columns: The source of each declared column that DLProf records.
-        only_first: Whether only the first row of each call is used.
+        only_first: Whether only the first row of each API call is used.
     """
 
     source: str
@@ -96,7 +96,7 @@ class TableMapping:
 
 
 def _activity_mapping(source: str, columns: Mapping[str, ColumnSource]) -> TableMapping:
-    """Return the mapping of a table of GPU activities. Their devices refer to a table of their own."""
+    """Return the mapping of a table of GPU activities, whose device ids refer to a separate table."""
     common: dict[str, ColumnSource] = {
         "start_ns": "gpu_start",
         "end_ns": "gpu_stop",
@@ -140,11 +140,11 @@ TABLES: Mapping[str, TableMapping] = {
         },
     ),
 }
-"""Declared tables that are read from one table of the database, in the order of its ids."""
+"""Declared tables that are read from a single source table, ordered by its ids."""
 
 
 def call_mapping(source: str) -> TableMapping:
-    """Return the mapping of the API calls in a source table. Rows of kernels do not have the name of the call."""
+    """Return the mapping of the API calls in a source table. Rows of kernels do not contain the name of the call."""
     columns: dict[str, ColumnSource] = {
         "api_call_id": CallId(source),
         "correlation_id": CallId(source),

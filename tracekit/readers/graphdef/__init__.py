@@ -1,4 +1,4 @@
-"""Read graphs of TensorFlow: GraphDef, MetaGraphDef and SavedModel, binary (``.pb``) and text (``.pbtxt``).
+"""Read TensorFlow graphs (GraphDef, MetaGraphDef and SavedModel) in binary (``.pb``) or text format (``.pbtxt``).
 
 Source: the messages of TensorFlow, declared in ``schemas/proto/tensorflow_graph.proto``.
 """
@@ -17,9 +17,9 @@ SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file starts like a graph, or a folder contains a SavedModel.
+    """Return whether a file starts like a TensorFlow graph, or a folder contains a SavedModel.
 
-    Run metadata is accepted, too: opening it raises an error that explains what to open instead.
+    The result is also True for run metadata, because opening it raises an error that explains what to open instead.
     """
     if source.names:
         return any(name in source.names for name in SAVED_MODELS)
@@ -29,7 +29,7 @@ def sniff(source: Source) -> bool:
 
 
 def open_capture(source: Source) -> Capture:
-    """Read a TensorFlow graph or SavedModel."""
+    """Open a TensorFlow graph or SavedModel."""
     from tracekit.readers.graphdef.capture import GraphCapture
 
     return GraphCapture(source)

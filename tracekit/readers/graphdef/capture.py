@@ -26,13 +26,13 @@ _HINT = "copy the file again, or save the graph again"
 
 
 class GraphCapture(Capture):
-    """A TensorFlow graph, or the graphs of a SavedModel, that has been read."""
+    """The tables of a TensorFlow graph or of all graphs in a SavedModel."""
 
     def __init__(self, source: Source) -> None:
-        """Read a file, or the SavedModel in a folder.
+        """Read a graph file, or the SavedModel in a folder.
 
         Raises:
-            UnknownFormatError: The file is not a graph; the message says what it seems to be.
+            UnknownFormatError: The file is not a graph. The message states what the file seems to be.
             CorruptTraceError: The file is truncated or damaged.
             TracekitError: The file cannot be read, or changed while it was read.
         """
@@ -55,7 +55,7 @@ class GraphCapture(Capture):
             warn(what, path=source.path)
 
     def names(self) -> list[str]:
-        """Return the names of the tables that a graph may have rows for."""
+        """Return the names of the declared tables that may have rows."""
         return [graph.NODES, graph.EDGES, CAPTURE_INFO]
 
     def count(self, name: str) -> int:
@@ -63,7 +63,7 @@ class GraphCapture(Capture):
         return int(self._table(name).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table."""
+        """Return the requested columns of a table."""
         return self._table(name).select(list(columns))
 
     def _table(self, name: str) -> pa.Table:
@@ -75,12 +75,12 @@ class GraphCapture(Capture):
 
 
 def _resolve_saved_model(source: Source) -> Source:
-    """Return the SavedModel file in a folder; return a file unchanged."""
+    """Return the SavedModel file in a folder. If the source is a file, it is returned unchanged."""
     return next((Source(source.path / name) for name in SAVED_MODELS if name in source.names), source)
 
 
 def _unsupported_error(source: Source, file_form: FileForm | None) -> UnknownFormatError:
-    """Return the error that says what a file is instead of a graph."""
+    """Return an error that states what kind of file was opened instead of a graph."""
     if file_form is not None:
         hint = "read the event file that it belongs to (events.out.tfevents…), or the graph"
         return UnknownFormatError("run metadata (times of a step), but no graph", path=source.path, hint=hint)

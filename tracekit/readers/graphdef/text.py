@@ -1,4 +1,4 @@
-"""Convert graphs in the text format of protobuf to their binary form, with the parser of the protobuf runtime."""
+"""Convert graphs from the text format of protobuf to its binary format."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from tracekit.readers.common.protobuf import messages
 from tracekit.readers.tensorflow.types import FILE
 
 MAX_TEXT_BYTES = 1 << 28
-"""Maximum size of a text file; one of this size takes some minutes."""
+"""Maximum size of a text file. Parsing a file of this size takes a few minutes."""
 
 
 _LONG_ESCAPES = re.compile(r"\\{1001}")
-"""Consecutive backslashes. The parser of the runtime takes time that is quadratic in their number."""
+"""More than 1000 consecutive backslashes. The time of the protobuf parser is quadratic in their number."""
 
 
 def check_size(size: int) -> None:
-    """Check that a text of some size is supported.
+    """Check that a text file is not too large to be parsed.
 
     Raises:
-        Damage: The size exceeds the limit.
+        Damage: The size exceeds ``MAX_TEXT_BYTES``.
     """
     if size > MAX_TEXT_BYTES:
         raise Damage(f"{size} bytes of text exceed the limit of {MAX_TEXT_BYTES}: write it as binary")
 
 
 def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
-    """Convert a message in text format to its binary form, without undeclared fields.
+    """Convert a message from text format to binary format, without its undeclared fields.
 
     Args:
-        data: The text.
+        data: The message in text format.
         name: Name of the message type.
 
     Raises:
-        Damage: The text is not such a message; the error says where it becomes invalid.
+        Damage: The text is not a message of this type. The error contains the position of the first invalid token.
     """
     from google.protobuf import text_format
 

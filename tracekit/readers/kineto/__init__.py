@@ -2,7 +2,7 @@
 
 ``stream`` decompresses the file, ``document`` locates the events in its JSON, ``parser.wat`` and ``event_sandbox``
 parse them, ``cells`` turns batches of them into Arrow arrays, ``event_tables`` assigns each event to a table, and
-``capture`` builds the declared tables. Source: "Trace Event Format", the Chromium project; and traces of PyTorch 1.8
+``capture`` builds the declared tables. Sources: "Trace Event Format", the Chromium project, and traces of PyTorch 1.8
 (including pre-releases) to 2.10.
 """
 
@@ -31,9 +31,9 @@ _HEAD_BYTES = 1 << 16
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file, decompressed if necessary, starts like a trace of the profiler or of tracekit.
+    """Return whether a file starts like a trace that the PyTorch profiler or tracekit wrote, after decompression.
 
-    Such a trace is a JSON object with a list of events or, if written by the profiler of 2020, a bare array of events.
+    Such a trace is a JSON object with an array of events. The profiler of 2020 wrote a bare array of events instead.
     Other members may precede the events, so a longer head is read if the file starts like JSON.
     """
     head = _decompress_head(source.head)
@@ -70,7 +70,7 @@ def _decompress_head(head: bytes) -> bytes:
 
 
 def open_capture(source: Source) -> KinetoCapture:
-    """Read a PyTorch profiler trace or a Chrome trace of tracekit."""
+    """Open a trace of the PyTorch profiler, or a Chrome trace that tracekit wrote."""
     from tracekit.readers.kineto.capture import read_capture
 
     return read_capture(source)

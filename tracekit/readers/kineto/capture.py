@@ -1,4 +1,4 @@
-"""Build declared tables from a trace. The file is read when it is opened, columns are built on demand."""
+"""Build declared tables from a trace. The file is read when it is opened, and columns are built on demand."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _require_events(path: Path, document: Document, collector: EventCollector) -
 def _warn_of_losses(
     path: Path, document: Document, stream: Stream, collector: EventCollector, repairs: Mapping[str, int]
 ) -> None:
-    """Warn about everything that was skipped or repaired while reading a file."""
+    """Warn about everything that was skipped or repaired while the file was read."""
     if document.truncated:
         reason = stream.damage or "its JSON does not end"
         warn(f"is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
@@ -111,10 +111,10 @@ class KinetoCapture(Capture):
     """A trace of the PyTorch profiler, or a Chrome trace of tracekit, that has been read.
 
     Attributes:
-        undecoded: Number of events that are not rows of any table, by category.
+        undecoded: Number of events that belong to no table, by category.
         facts: Members of the JSON document other than the events.
-        tracks: The tracks that events lie on.
-        origin_ns: The time in the file that becomes 0 in the tables.
+        tracks: The tracks of the events.
+        origin_ns: The time in the file, in ns, that becomes 0 in the tables.
         rows: The event tables, by name.
     """
 
@@ -130,7 +130,7 @@ class KinetoCapture(Capture):
         self.rows = {name: EventRows(name, columns, self.origin_ns, self.tracks) for name, columns in members.items()}
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events that are in no table, by category."""
+        """Return the number of events that belong to no table, by category."""
         return self.undecoded
 
     def names(self) -> list[str]:
@@ -142,7 +142,7 @@ class KinetoCapture(Capture):
         return self.rows[name].count if name in self.rows else int(self._small_table(name).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table."""
+        """Return the requested columns of a table."""
         if name not in self.rows:
             return self._small_table(name).select(list(columns))
         declared = schemas.arrow_schema(schemas.table(name), columns)
@@ -183,6 +183,6 @@ _SMALL_TABLES: dict[str, Callable[[KinetoCapture], list[dict[str, Any]]]] = {
 
 
 def _earliest_start_ns(members: Mapping[str, Mapping[str, pa.Array]]) -> int:
-    """Return the earliest start of any event, 0 if there are no events."""
+    """Return the earliest start of all events in ns, or 0 if there are no events."""
     starts = (pc.min(columns[Slot.START.name]).as_py() for columns in members.values())
     return min((start for start in starts if start is not None), default=0)

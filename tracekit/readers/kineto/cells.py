@@ -1,4 +1,4 @@
-"""Turn the parsed events of one batch into arrays of numbers and strings, one element per event."""
+"""Convert the parsed events of one batch to arrays of numbers and strings with one element per event."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
 class EventCells:
-    """The members of the events in the sandbox. It is valid only until the sandbox parses more events."""
+    """The members of the events in the sandbox, valid until the sandbox parses more events."""
 
     def __init__(self, sandbox: EventSandbox, repairs: Counter[str]) -> None:
         self.rows = sandbox.rows
@@ -38,11 +38,11 @@ class EventCells:
         self._repairs = repairs
 
     def values(self, slot: Slot) -> Int64Array:
-        """Return the raw values of a member in all events: numbers, or dictionary codes of strings."""
+        """Return the raw value of a member in every event, which is a number or the dictionary code of a string."""
         return self._values[slot, : self.rows]
 
     def marks(self, slot: Slot) -> Bytes:
-        """Return the type of a member in all events: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
+        """Return the type of a member in every event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self._marks[slot, : self.rows]
 
     def has(self, slot: Slot) -> bool:
@@ -50,16 +50,22 @@ class EventCells:
         return bool(self.marks(slot).any())
 
     def codes(self, slot: Slot) -> Int64Array:
-        """Return the dictionary code of a string member in all events, -1 where the event has no such string."""
+        """Return the dictionary code of a string member in every event, -1 where it is missing or not a string."""
         return np.where(self.marks(slot) == STRING, self.values(slot), -1)
 
     def index_in(self, slot: Slot, names: pa.Array) -> Int64Array:
-        """Return the position of a string member in a list of names, -1 without a string and -2 for an unlisted one."""
+        """Return the position of a string member in a list of names for every event.
+
+        The position is -1 if the member is missing or not a string, and -2 if the list does not contain the string.
+        """
         positions = pc.index_in(self.names, names).fill_null(-2).to_numpy(zero_copy_only=False)
         return np.append(positions, -1)[self.codes(slot)].astype(np.int64)
 
     def integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
-        """Return a member as integers, null where it is missing or not a number; times are in thousandths."""
+        """Return a member of some events as integers, null where it is missing or not a number.
+
+        Start times and durations are multiplied by 1000, which converts them from microseconds to nanoseconds.
+        """
         marks = self.marks(slot)[rows]
         if not marks.any():
             return pa.nulls(len(rows), pa.int64())
@@ -71,7 +77,7 @@ class EventCells:
         return pa.array(values, pa.int64(), mask=missing if missing.any() else None)
 
     def strings(self, slot: Slot, rows: Int64Array, *, any_type: bool = False) -> pa.DictionaryArray:
-        """Return a member as strings, null where it is missing.
+        """Return a member of some events as strings, null where it is missing.
 
         Args:
             slot: The member.
@@ -86,7 +92,7 @@ class EventCells:
         return col.compact_dictionary(codes, self.names)
 
     def arguments(self, rows: Int64Array) -> pa.Array:
-        """Return the arguments as JSON, an empty object for an event without arguments."""
+        """Return the arguments of some events as JSON. Events without arguments have an empty object."""
         data, ends = self._sandbox.gather(np.where(self.marks(Slot.ARGS)[rows], self.values(Slot.ARGS)[rows], 0))
         return self._decode_strings(data, ends)
 
@@ -118,7 +124,7 @@ class EventCells:
     def _parse_numbers(
         self, slot: Slot, values: Int64Array, marks: Bytes, unparsed: np.ndarray
     ) -> tuple[Int64Array, Bytes]:
-        """Parse numbers from strings, and numbers that the sandbox left as strings."""
+        """Parse the values that the sandbox returned as strings, and return all values with their types."""
         codes, inverse = np.unique(values[unparsed], return_inverse=True)
         unit = 1000 if slot in _THOUSANDTHS else 1
         parsed = [parse_integer(t, unit) for t in self.names.take(pa.array(codes)).to_pylist()]
@@ -129,9 +135,12 @@ class EventCells:
 
 
 def parse_integer(text: str, unit: int = 1) -> int | None:
-    """Return a decimal number times a unit, rounded to an integer; None if it is not a number or exceeds 64 bits.
+    """Parse a decimal number, multiply it by a unit, and round it to an integer.
 
-    Numbers from 2^63 to 2^64 - 1 are read as their two's complement.
+    Without a unit, numbers from 2^63 to 2^64 - 1 become the signed integer with the same 64 bits.
+
+    Returns:
+        The integer, or None if the string is not a number or the result does not fit into 64 bits.
     """
     if len(text) > MAX_DIGITS:
         return None

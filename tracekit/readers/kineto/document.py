@@ -1,9 +1,9 @@
-"""Read the JSON document of a trace: an object that has the events as a member, or a bare array of events.
+"""Read the JSON document of a trace, which is an object with the events as a member or a bare array of events.
 
 Other members of the object, before or after the events, hold facts about the capture.
 
-As little as possible is lost to invalid JSON: an invalid event is skipped up to the next one, and a truncated file is
-read up to its last complete event.
+Invalid JSON costs as few events as possible: reading continues with the event after an invalid one, and a truncated
+file is read up to its last complete event.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_INVALID = 10_000
 MAX_SKIPPED_BYTES = 1 << 28
 MAX_MEMBERS = 10_000
 MAX_FACT_BYTES, MAX_FACTS_BYTES = 1 << 20, 1 << 22
-"""Maximum size of one member other than the events, and of all of them. Python objects take 30 times as much."""
+"""Maximum size in bytes of one stored member, and of all stored members. Python objects take 30 times as much."""
 EVENTS = "traceEvents"
 _AGAIN = "export the trace again"
 _KEY = re.compile(rb'[\s,]*(?:"((?:[^"\\]|\\.){0,200})"\s*:\s*(?=\S)|(\}))', re.DOTALL)
@@ -37,11 +37,11 @@ class Document:
     """The JSON document of a trace, read sequentially.
 
     Attributes:
-        facts: The requested members other than the events, as far as the document has been read.
+        facts: The requested members other than the events, of the document as read so far.
         invalid: Number of events and members that were skipped because they are not valid JSON.
         truncated: Whether the file ends before the document does.
-        has_events: Whether the document has a list of events.
-        oversized: Requested members that exceed the limits and were skipped.
+        has_events: Whether the document contains an array of events.
+        oversized: Keys of the requested members that were skipped because they exceed the size limits.
     """
 
     def __init__(self, path: Path, stream: Stream, sandbox: EventSandbox, fact_names: Collection[str]) -> None:
@@ -56,7 +56,9 @@ class Document:
         self._at_end = self._is_array = False
 
     def batches(self) -> Iterator[None]:
-        """Read to the end; yield whenever the sandbox holds rows, which the caller must use before continuing.
+        """Parse the document to its end, and yield whenever the sandbox holds a batch of rows.
+
+        The caller must use the rows before it resumes the iterator, because they are then replaced.
 
         Raises:
             CorruptTraceError: The file is not a JSON object or array, or too many of its events are invalid.
@@ -88,7 +90,7 @@ class Document:
         return first
 
     def _read_key(self) -> str | None:
-        """Return the next key of the document, None at its end or where the file is truncated."""
+        """Return the next key of the document, or None if the document ends or the file is truncated."""
         sandbox = self._sandbox
         while True:
             match = _KEY.match(self._peek(_MAX_KEY_BYTES))
@@ -100,7 +102,7 @@ class Document:
                 return None
 
     def _read_member(self, key: str) -> None:
-        """Advance past a member, and store it if it was requested."""
+        """Advance past the value of a member, and store the value if the key was requested."""
         sandbox, start = self._sandbox, self._sandbox.offset
         first = self._next_byte()
         if first not in (b"{", b"[", b'"'):
@@ -126,7 +128,7 @@ class Document:
             self._store_fact(key, start)
 
     def _skip_oversized(self, depth: int, *, in_string: bool) -> None:
-        """Advance past the rest of a member that is too large to be stored."""
+        """Advance past the remaining bytes of a member that is too large to be stored."""
         sandbox, unfinished = self._sandbox, True
         while unfinished:
             overshoot = sandbox.offset - sandbox.end
@@ -178,7 +180,7 @@ class Document:
         sandbox.clear_rows()
 
     def _skip_to_next_event(self) -> bool:
-        """Skip an invalid event and advance to what may be the next one; return False if the sandbox has none."""
+        """Skip an invalid event and advance to a possible next event. Return False if the sandbox contains none."""
         sandbox = self._sandbox
         match = _EVENT_BOUNDARY.search(memoryview(sandbox.data.data)[sandbox.offset + 1 : sandbox.end])
         if match is None:
@@ -195,7 +197,7 @@ class Document:
         return True
 
     def _read_until_next_event(self) -> bool:
-        """Read the file until there is what may be the next event; return False if there is none."""
+        """Read the file up to a possible next event. Return False if the file contains none."""
         sandbox = self._sandbox
         while True:
             self._skipped_bytes += sandbox.end - sandbox.offset
@@ -206,7 +208,7 @@ class Document:
                 return True
 
     def _read_more(self) -> bool:
-        """Append the next bytes of the file to the sandbox; return False without space or at the end of the file."""
+        """Append the next bytes of the file to the sandbox. Return False if the sandbox is full or the file ends."""
         if self._at_end or self._sandbox.free_bytes < READ_BYTES:
             return False
         block = self._stream.read()

@@ -1,4 +1,4 @@
-"""Run the JSON parser ``parser.wat`` in a sandbox: bytes in, a number or dictionary code per event and key out."""
+"""Run the JSON parser ``parser.wat`` in a sandbox. It returns a number or dictionary code per event and key."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 SLOTS, ROWS = 64, 1 << 14
 ENDED, NEED_MORE, ROWS_FULL, INVALID = range(4)
 CAPACITY = 1 << 24
-"""Maximum number of bytes of JSON in the sandbox, and so of one event."""
+"""Maximum number of bytes of JSON in the sandbox, and therefore of one event."""
 THOUSANDTHS, AS_STRING = 1 << 8, 1 << 9
-"""Flags of a slot: numbers are parsed in thousandths, or left as strings."""
+"""Flags of a slot whose numbers are multiplied by 1000, and of a slot whose numbers are left as strings."""
 MISSING, NUMBER, STRING, OTHER = range(4)
-"""Marks of a cell: no value, a number, the code of a string, the code of the text of another value."""
+"""Types of a value: no value, a number, the code of a string, or the code of the JSON text of another value."""
 
 _KEY_COUNT = 512
 _KEYS = 1024
-"""Offset of the hash table of keys, 16 bytes each: hash (64 bits), size, slot + 1 with flags."""
+"""Offset of the hash table of keys. An entry has 16 bytes: hash (8), size (4), and slot + 1 with flags (4)."""
 _MAX_CODES = 1 << 16
 _STRING_TABLE = 0x4000
 _STRING_HASHES = _STRING_TABLE + 4 * _MAX_CODES
 _STRING_STARTS = _STRING_HASHES + 8 * _MAX_CODES
 _STRING_SIZES = _STRING_STARTS + 4 * _MAX_CODES
-"""Offsets of the hash table of strings (code + 1), and by code of their hashes (64 bits), start offsets and sizes."""
+"""Offsets of the hash table of strings, whose entries are code + 1, and of the hash, start and size of each code."""
 _CELLS = 0x150000
 _MARKS = _CELLS + 8 * SLOTS * ROWS
-"""Offsets of the cells (64 bits) and their marks (8 bits), by slot and row."""
+"""Offsets of the values (64 bits each) and of their types (8 bits each), both ordered by slot and row."""
 INPUT = 0xC00000
 _SLACK = 64
 _RANGES = INPUT + CAPACITY + _SLACK
 _ENDS = _RANGES + 8 * _MAX_CODES
 _OUT = _ENDS + 4 * _MAX_CODES
-"""Offsets of the ranges to concatenate (64 bits), of their ends in the output, and of the output."""
+"""Offsets of the ranges to concatenate (64 bits each), of their ends in the output, and of the output itself."""
 
 _PROGRAM = Program(
     ((__package__, "parser.wat"), STRINGS),
@@ -89,19 +89,19 @@ class EventSandbox(Sandbox):
     """A sandbox that holds a section of JSON and the events parsed from it.
 
     Attributes:
-        data: The JSON.
-        offset: Offset of the first byte that has not been parsed.
-        end: Offset of the end of the JSON.
+        data: The memory that contains the JSON.
+        offset: Offset of the first byte in ``data`` that has not been parsed.
+        end: Offset of the end of the JSON in ``data``.
         rows: Number of parsed events.
-        scanned: Offset up to which the bytes of an invalid event were examined.
+        scanned: Offset up to which the parser examined an invalid event.
     """
 
     def __init__(self, keys: Mapping[tuple[int, str], int]) -> None:
         """Create the sandbox.
 
         Args:
-            keys: Slot by level (0 for members of the event, 1 for members of its arguments) and key. 256 is added to
-                slots whose numbers are parsed in thousandths, 512 to slots whose numbers are left as strings.
+            keys: Slot of each member, by level and key. The level is 0 for members of the event, and 1 for members of
+                its arguments. Slots may contain the flags ``THOUSANDTHS`` and ``AS_STRING``.
         """
         super().__init__(_PROGRAM, _OUT + CAPACITY, lambda: Damage("an event extends beyond the end of the input"))
         self.data = self.bytes(INPUT, CAPACITY + _SLACK)
@@ -111,16 +111,16 @@ class EventSandbox(Sandbox):
 
     @property
     def values(self) -> Int64Array:
-        """Numbers or dictionary codes, by slot and row."""
+        """Numbers or dictionary codes of all members, by slot and row."""
         return self.array(_CELLS, SLOTS * ROWS, np.int64).reshape(SLOTS, ROWS)
 
     @property
     def marks(self) -> Bytes:
-        """Types of the values, by slot and row: 0 missing, 1 number, 2 string, 3 another JSON value as a string."""
+        """Types of all members, by slot and row: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
         return self.bytes(_MARKS, SLOTS * ROWS).reshape(SLOTS, ROWS)
 
     def append(self, json: bytes) -> None:
-        """Append JSON to the bytes that have not been parsed, which move to the front. There must be no rows."""
+        """Move the bytes that have not been parsed to the front, and append JSON to them. There must be no rows."""
         rest = self.end - self.offset
         self.data[:rest] = self.data[self.offset : self.end].copy()
         self.data[rest : rest + len(json)] = np.frombuffer(json, np.uint8)
@@ -139,7 +139,7 @@ class EventSandbox(Sandbox):
         self.bytes(_MARKS, SLOTS * ROWS)[:] = 0
 
     def parse_events(self) -> int:
-        """Parse all complete events that there is space for; return why parsing stopped."""
+        """Parse complete events until the JSON ends or the rows are full, and return why parsing stopped."""
         bounds = {"offset": INPUT + self.offset, "end": INPUT + self.end}
         result = self.call("events", rows=self.rows, max_rows=ROWS, strings=self._codes, **bounds)
         self.offset = self.parameter("events", "offset") - INPUT
@@ -151,8 +151,8 @@ class EventSandbox(Sandbox):
         """Advance past a nested value or a string.
 
         Returns:
-            Whether the value is unfinished at the end of the JSON, its nesting depth there, and whether that is in a
-            string.
+            Whether the JSON ends before the value does, the nesting depth at this position, and whether the position is
+            inside a string.
         """
         bounds = {"offset": INPUT + self.offset, "end": INPUT + self.end}
         unfinished = bool(self.call("skip", depth=depth, in_string=int(in_string), **bounds))
@@ -160,14 +160,14 @@ class EventSandbox(Sandbox):
         return unfinished, self.parameter("skip", "depth"), bool(self.parameter("skip", "in_string"))
 
     def strings(self) -> tuple[Bytes, npt.NDArray[np.int32]]:
-        """Return the dictionary: the bytes of its strings end to end, and where each ends."""
+        """Return the concatenated bytes of all dictionary strings, and the end of each string in them."""
         starts, sizes = (self.array(offset, self._codes, np.int32) for offset in (_STRING_STARTS, _STRING_SIZES))
         return self.gather(starts.astype(np.int64) | ((starts + sizes).astype(np.int64) << 32))
 
     def gather(self, ranges: Int64Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
-        """Concatenate ranges of bytes: n ranges in, their bytes and n ends out.
+        """Return the concatenated bytes of several ranges, and the end of each range in them.
 
-        A range is one integer, its start in the lower and its end in the upper 32 bits.
+        A range is one integer with its start in the lower 32 bits and its end in the upper 32 bits.
         """
         self.array(_RANGES, len(ranges), np.int64)[:] = ranges
         size = self.call("gather", count=len(ranges), ranges=_RANGES, ends=_ENDS, output=_OUT)

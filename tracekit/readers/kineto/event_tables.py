@@ -32,10 +32,10 @@ class TableMembers(NamedTuple):
     """The members that are collected from the events of one table.
 
     Attributes:
-        is_interval: Whether the events have a duration.
+        is_interval: Whether the events have a duration in addition to a start.
         integers: Members that are read as integers.
         strings: Members that are read as strings.
-        any_types: Members that are read as strings, whatever their type is.
+        any_types: Members that are read as strings. Values of other types become their JSON text.
     """
 
     is_interval: bool
@@ -128,7 +128,7 @@ _CATEGORY_TABLES = {
     **dict.fromkeys(MARKS, "nvtx_marks"),
 }
 LAUNCH_FLOW = "ac2g"
-"""Category of flows from API calls to activities. They are ignored because correlation ids hold the same relation."""
+"""Category of flow events from API calls to activities, which are ignored because correlation ids express the same."""
 
 _TABLES = list(TABLE_MEMBERS)
 _CATEGORIES = pa.array(_CATEGORY_TABLES)
@@ -142,18 +142,18 @@ class EventCollector:
     """The members of the events of all tables, collected batch by batch.
 
     Attributes:
-        undecoded: Number of events that are not rows of any table, by category.
-        untimed: Number of rows without a valid time or duration.
+        undecoded: Number of events that belong to no table, by category.
+        untimed: Number of events that were skipped because their time or duration is missing or invalid.
         unplaced: Number of API calls and ranges whose process or thread id is not a number.
         counts: Number of rows by table.
-        track_names: Events that name processes and threads.
+        track_names: The collector of the events that name processes and threads.
     """
 
     def __init__(self, budget: Budget, *, exported: bool) -> None:
-        """Create a collector without rows.
+        """Create an empty collector.
 
         Args:
-            budget: Memory that the rows may take.
+            budget: The memory budget for the collected rows.
             exported: Whether tracekit wrote the file.
         """
         self._budget = budget
@@ -165,7 +165,7 @@ class EventCollector:
         self.track_names = TableBuilder(_FEW_ROWS)
 
     def add_events(self, cells: EventCells) -> None:
-        """Collect the rows of all tables among one batch of events.
+        """Add the events of one batch to the tables that they belong to.
 
         Raises:
             Damage: The rows exceed the memory budget.
@@ -180,12 +180,12 @@ class EventCollector:
             self.track_names.append(_track_name_members(cells, metadata))
 
     def finish(self) -> dict[str, dict[str, pa.Array]]:
-        """Return the collected members by table and member; tables without rows are left out."""
+        """Return the collected values by table and member. Tables without rows are omitted."""
         tables = {name: joined.finish() for name, joined in self._joined.items()}
         return {name: columns for name, columns in tables.items() if columns}
 
     def _tables_of_profiler(self, cells: EventCells, phases: Int64Array) -> Int64Array:
-        """Return the index of each event's table, -1 for events of no table."""
+        """Return the index of the table that each event belongs to, or -1 if it belongs to none."""
         categories = cells.index_in(Slot.CATEGORY, _CATEGORIES)
         tables = _CATEGORY_TABLE_INDEXES[categories]
         phase = np.where(tables == _MARKS, _INSTANT, _SLICE)
@@ -231,7 +231,7 @@ class EventCollector:
 
 
 def _valid_times(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
-    """Return which rows have a valid time and duration, None if all have."""
+    """Return a mask of the rows with a valid time and duration, or None if all rows are valid."""
     limits = {Slot.START: MAX_TIME_NS, Slot.DURATION: MAX_DURATION_NS} if is_interval else {Slot.START: MAX_TIME_NS}
     masks = [_within_limit(cells, slot, rows, limit) for slot, limit in limits.items()]
     present = [m for m in masks if m is not None]
@@ -239,7 +239,7 @@ def _valid_times(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> n
 
 
 def _within_limit(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
-    """Return which rows have a number whose absolute value is below a limit, None if all have."""
+    """Return a mask of the rows whose number has an absolute value below a limit, or None if all rows do."""
     values = cells.values(slot)[rows]
     if (cells.marks(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:
         return None

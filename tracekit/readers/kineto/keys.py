@@ -1,6 +1,6 @@
-"""The members of events that are read, and the slot that holds each of them.
+"""The members of events that are read, and the slot in which the sandbox stores each of them.
 
-Several keys may share a slot: PyTorch writes ``registers per thread``, tracekit ``registers_per_thread``.
+Several keys may share a slot: PyTorch writes ``registers per thread``, and tracekit writes ``registers_per_thread``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tracekit.readers.kineto.event_sandbox import AS_STRING, THOUSANDTHS
 
 
 class Slot(IntEnum):
-    """Position of a member among the values of a parsed event; 0 holds the offsets of its arguments."""
+    """The position of a member among the values of a parsed event. Slot 0 contains the offsets of the arguments."""
 
     ARGS = 0
     PHASE = 1

@@ -1,4 +1,4 @@
-"""Convert names that the profiler composes into declared values, once per dictionary string."""
+"""Convert the names that the profiler composes to declared values, once per dictionary string."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _THREAD = re.compile(r"(?s)thread -?\d+ \((.*)\)")
 
 
 def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], str | None]) -> pa.DictionaryArray:
-    """Apply a function to each dictionary string: n strings in, n strings out."""
+    """Return a dictionary-encoded column with a function applied to each of its dictionary strings."""
     array = col.single_array(column)
     if not len(array.dictionary):
         return array
@@ -40,53 +40,53 @@ def map_strings(column: pa.Array | pa.ChunkedArray, function: Callable[[str], st
 
 
 def map_to_integers(column: pa.Array | pa.ChunkedArray, function: Callable[[str], int | None]) -> pa.Array:
-    """Convert each dictionary string to an integer: n strings in, n integers out."""
+    """Return the integers that a function returns for the strings of a dictionary-encoded column."""
     array = col.single_array(column)
     return pa.array([function(t) for t in array.dictionary.to_pylist()], pa.int64()).take(array.indices)
 
 
 def copy_kind(name: str) -> str | None:
-    """Return the direction of a memory copy in the terms of nsys, from its name, such as ``Memcpy HtoD``."""
+    """Return the nsys term for the direction of a memory copy, given its name, such as ``Memcpy HtoD``."""
     match = _MEMCPY.match(name)
     direction = _DIRECTION.fullmatch(match[1]) if match else None
     return f"{_ENDS[direction[1]]}-to-{_ENDS[direction[2]]}" if direction else None
 
 
 def source_memory_kind(name: str) -> str | None:
-    """Return the kind of memory that a memory copy reads, from its name."""
+    """Return the kind of memory that a memory copy reads, given its name."""
     match = _MEMCPY.match(name)
     return match[2] if match else None
 
 
 def target_memory_kind(name: str) -> str | None:
-    """Return the kind of memory that a memory copy writes, from its name."""
+    """Return the kind of memory that a memory copy writes, given its name."""
     match = _MEMCPY.match(name)
     return match[3] if match else None
 
 
 def memset_memory_kind(name: str) -> str | None:
-    """Return the kind of memory that a memory set writes, from its name."""
+    """Return the kind of memory that a memory set writes, given its name."""
     match = _MEMSET.match(name)
     return match[1] if match else None
 
 
 def sync_type(kind: str) -> str | None:
-    """Return the type of a synchronization in the terms of nsys."""
+    """Return the nsys term for the type of a synchronization."""
     return _SYNC_TYPES.get(kind, kind)
 
 
 def api_of_category(category: str) -> str | None:
-    """Return the CUDA API that a category of calls belongs to."""
+    """Return the CUDA API, runtime or driver, that a category of calls belongs to."""
     return {"cuda_driver": "CUDA driver"}.get(category, "CUDA runtime")
 
 
 def api_of_function(function: str) -> str:
-    """Return the CUDA API that a function belongs to by its name: ``cuLaunchKernel`` belongs to the driver API."""
+    """Return the CUDA API that a function belongs to. For example, ``cuLaunchKernel`` belongs to the driver API."""
     return "CUDA driver" if function[:2] == "cu" and function[2:3].isupper() else "CUDA runtime"
 
 
 def short_function_name(name: str) -> str:
-    """Return the name of a function without return type, namespaces, template arguments and parameters."""
+    """Return the name of a function without its return type, namespaces, template arguments and parameters."""
     short = (
         name.replace("(anonymous namespace)", "")
         .replace("{lambda", "")
@@ -125,5 +125,5 @@ def strip_thread_number(label: str) -> str:
 
 
 def strip_process_folder(label: str) -> str:
-    """Return the name of a process; of a path only the file name, because the folder may name a user."""
+    """Return the name of a process without folders, because they may identify a user."""
     return re.split(r"[/\\]", label)[-1] if re.match(r"[/.~]|[A-Za-z]:[\\/]|\\\\", label) else label

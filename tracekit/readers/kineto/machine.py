@@ -42,7 +42,7 @@ _SCALAR_FACTS = tuple(sorted(n for n in FACT_NAMES if n.islower()))
 _DISTRIBUTED = ("backend", "rank", "world_size", "pg_count", "nccl_version")
 _EXPORTED_FACTS = ("tool", "tool_version")
 _EARLIEST_UTC_NS = 946_684_800_000_000_000
-"""The year 2000. Smaller times are not dates: some versions of the profiler count from the start of the machine."""
+"""The year 2000. Earlier times are not dates, because some versions of the profiler count from the machine's boot."""
 _INT32 = 1 << 31
 _MAX_FACT_LENGTH = 200
 _NUMBER = re.compile(r"[0-9]{1,18}|[1-8][0-9]{18}")
@@ -55,7 +55,7 @@ def is_exported(facts: Facts) -> bool:
 
 
 def base_ns(facts: Facts) -> int:
-    """Return the time that all times in the file are relative to, in ns since 1970."""
+    """Return the time in ns since 1970 to which all times in the file are relative."""
     value = _as_int63(facts.get("baseTimeNanoseconds"))
     return value if value is not None and value < 1 << 62 else 0
 
@@ -66,7 +66,7 @@ def shift_ns(facts: Facts) -> int:
 
 
 def capture_info(facts: Facts, origin_ns: int, end_ns: int | None) -> dict[str, str]:
-    """Return the facts about the capture by name, without any that may name a host, a user or a folder."""
+    """Return the facts about the capture by name, except those that may identify a host, a user or a folder."""
     if is_exported(facts):
         other = _as_mapping(facts.get("otherData"))
         origin = _parse_digits(other.get("origin_utc_ns"))
@@ -113,7 +113,7 @@ def _device_row(number: int, properties: Facts) -> dict[str, Any]:
 
 
 def exported_device_rows(rows: Iterable[EventRows], tracks: Tracks) -> list[dict[str, Any]]:
-    """Return one row per GPU that has activities, named after its group of tracks."""
+    """Return one row per GPU that has activities. Its name is that of its group of tracks."""
     used = sorted({d for r in rows if r.name not in ON_CPU for d in r.track["device_id"].unique().to_pylist()})
     names = tracks.labels().filter(pl.col("what") == "process_name")["name"].drop_nulls().unique(maintain_order=True)
     named: dict[int, str] = {}
@@ -126,14 +126,14 @@ def exported_device_rows(rows: Iterable[EventRows], tracks: Tracks) -> list[dict
 
 
 def process_rows(tracks: Tracks) -> list[dict[str, Any]]:
-    """Return one row per process, with the last name that the file gives it."""
+    """Return one row per process with the last name that the file gives to the process."""
     labels_ = tracks.labels().filter(pl.col("what") == "process_name").drop_nulls("pid")
     names = dict(labels_.select("pid", "name").iter_rows())
     return [{"process_id": p, "name": _process_name(names.get(p))} for p in sorted(tracks.processes())]
 
 
 def thread_rows(tracks: Tracks) -> list[dict[str, Any]]:
-    """Return one row per thread and name; a thread that was renamed has several."""
+    """Return one row per thread and name, so that a thread that was renamed has several rows."""
     owners = tracks.processes()
     threads = tracks.labels().filter((pl.col("what") == "thread_name") & pl.col("pid").is_in(owners)).drop_nulls("tid")
     names = threads.select("pid", "tid", "name").unique(maintain_order=True).iter_rows()
@@ -196,13 +196,13 @@ def _as_int31(value: Any) -> int | None:
 
 
 def _parse_digits(value: object) -> int | None:
-    """Parse a number that is written as a string, None if it is not."""
+    """Return the number that a string of digits represents, or None for other values."""
     match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     return int(match[0]) if match else None
 
 
 def _fact_text(value: object) -> str | None:
-    """Return a single value of limited length as a string, None for anything else."""
+    """Return a string, integer or boolean as a string, or None for other types and for values that are too long."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, str | int) and len(text := str(value).encode("utf-8", "replace").decode()) <= _MAX_FACT_LENGTH:

@@ -1,4 +1,4 @@
-"""Build the declared columns of event tables from the collected members, on demand."""
+"""Build the declared columns of event tables on demand from the collected members."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class EventRows:
         self._members = members
 
     def column(self, name: str) -> pa.Array | pa.ChunkedArray | None:
-        """Return a declared column, None if events have no member for it."""
+        """Return a declared column, or None if the events have no member that contains it."""
         builders = _COLUMN_BUILDERS[self.name]
         return builders[name](self) if name in builders else None
 
     def member(self, slot: Slot) -> pa.Array:
-        """Return the values of a member, in row order."""
+        """Return the values of a member in row order."""
         return self._in_row_order(self._members[slot.name])
 
     def arguments(self) -> pa.Array | pa.ChunkedArray:
@@ -63,21 +63,21 @@ class EventRows:
 
     @functools.cached_property
     def track(self) -> dict[str, pa.Array]:
-        """Columns of process, thread, device, context and stream, and in files of tracekit the kind of the track."""
+        """The columns that the tracks determine, such as process, thread, device, context and stream."""
         return self._tracks.columns(self.name, self.member)
 
     def start(self) -> pa.Array:
-        """Return the starts in ns since the origin."""
+        """Return the start of each event in ns since the trace origin."""
         return pc.subtract(self.member(Slot.START), self._origin_ns)
 
     def end(self) -> pa.Array:
-        """Return the ends in ns since the origin, null for ranges that were still open."""
+        """Return the end of each event in ns since the trace origin, null for ranges that were never closed."""
         duration = pc.coalesce(self.member(Slot.NEGATIVE), self.member(Slot.DURATION))
         end = pc.add(self.start(), duration)
         return pc.if_else(self._is_open(), pa.scalar(None, pa.int64()), end) if Slot.OPEN.name in self._members else end
 
     def id(self) -> pa.Array:
-        """Return the row ids: the ones that tracekit wrote, or numbers from 1."""
+        """Return the row ids, which are those that tracekit wrote, or numbers from 1."""
         ids = self.member(ROW_IDS[self.name])
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
 
@@ -90,7 +90,7 @@ class EventRows:
 
 
 def _row_order(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
-    """Return the permutation that sorts rows by their ids, None if the ids are missing or not unique."""
+    """Return the permutation that sorts the rows by id, or None if the ids are missing or not unique."""
     ids = col.single_array(ids)
     if ids.null_count or not count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != count:
         return None
@@ -122,7 +122,7 @@ def _string_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
 
 
 def _parsed_name_column(slot: Slot, function: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
-    """Return a builder that reads the string that tracekit wrote, or parses the name that the profiler composed."""
+    """Return a builder of a column that tracekit wrote itself and that is otherwise parsed from the event's name."""
 
     def build(rows: EventRows) -> pa.Array:
         return rows.member(slot) if rows.exported else labels.map_strings(rows.member(Slot.NAME), function)
@@ -158,7 +158,7 @@ def _name_id_column(rows: EventRows) -> pa.Array:
 
 
 def _range_kind_column(rows: EventRows) -> pa.Array:
-    """Return the kind that the track of each range has; ranges of other programs are push/pop ranges."""
+    """Return the kind of each range. Traces that tracekit did not write contain only push/pop ranges."""
     nested = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["push_pop"]))
     if not rows.exported:
         return nested
@@ -195,7 +195,7 @@ def _payload_type_column(rows: EventRows) -> pa.Array:
 
 
 def _payloads_of_types(rows: EventRows, types: tuple[str, ...]) -> pa.Array:
-    """Return the payloads that have one of some types as strings, null elsewhere."""
+    """Return the payloads of the given types as strings, null where a payload has another type."""
     fits = pc.equal(labels.map_to_integers(_payload_type_column(rows), lambda t: int(t in types)).fill_null(0), 1)
     payload = rows.member(Slot.PAYLOAD)
     return pa.DictionaryArray.from_arrays(

@@ -1,4 +1,4 @@
-"""Read the bytes of a trace a few megabytes at a time, decompressed if necessary."""
+"""Read a trace file a few megabytes at a time, and decompress it if necessary."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 22
 COMPRESSED_READ_BYTES = 1 << 18
 MAX_COMPRESSION_RATIO = 250
-"""Maximum ratio of the decompressed to the compressed size; real traces have 10 to 50."""
+"""Maximum ratio of the decompressed to the compressed size. Real traces have ratios from 10 to 50."""
 UNCHECKED_BYTES = 1 << 26
-"""Number of decompressed bytes up to which the ratio is not checked."""
+"""Number of decompressed bytes up to which the compression ratio is not checked."""
 _GZIP = zlib.MAX_WBITS | 16
 
 
@@ -28,7 +28,7 @@ class Stream:
     """An open file, plain or gzipped, read sequentially.
 
     Attributes:
-        damage: What is wrong with the compressed data; None if nothing is. Everything before the damage can be read.
+        damage: Why the compressed data is invalid, or None if it is valid. All preceding bytes can be read.
     """
 
     def __init__(self, file: InputFile, *, compressed: bool) -> None:
@@ -42,16 +42,18 @@ class Stream:
         self._next: Future[bytes] | None = None
 
     def read(self) -> bytes:
-        """Return the next bytes, none at the end. A thread decompresses the bytes after them in advance.
+        """Return the next bytes of the trace, or no bytes at its end.
+
+        A thread decompresses the following bytes in advance.
 
         Raises:
-            CorruptTraceError: The compression ratio is higher than any trace has.
+            CorruptTraceError: The compression ratio is higher than that of any real trace.
             TracekitError: The file cannot be read, or changed since it was opened.
         """
         return self._read_file(READ_BYTES) if self._thread is None else self._decompress_ahead(self._thread)
 
     def _read_file(self, max_bytes: int) -> bytes:
-        """Read the next bytes of the file, none at its end."""
+        """Read the next bytes of the file. At its end, there are none."""
         data = self._file.read(self._offset, min(max_bytes, self._file.size - self._offset))
         self._offset += len(data)
         return data
@@ -73,7 +75,7 @@ class Stream:
         return b"".join(parts)
 
     def _decompress_part(self, free_bytes: int) -> bytes | None:
-        """Decompress some bytes; return None at the end. A file may consist of several gzip members."""
+        """Decompress the next bytes, or return None at the end. A file may consist of several gzip members."""
         if self._decompressor is None:
             return None
         compressed = self._pending or self._read_file(COMPRESSED_READ_BYTES)

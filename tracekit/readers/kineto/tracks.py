@@ -1,8 +1,8 @@
-"""Assign events to tracks: to a thread of a process, or to a stream of a device.
+"""Assign events to tracks, which are the threads of a process and the streams of a device.
 
-The profiler writes the device of a GPU activity as its process and the stream as its thread, and both as arguments. The
-process is that of the API call with the same correlation id. In files of tracekit, the events that name the tracks
-describe them completely.
+For a GPU activity, the profiler writes the device as ``pid`` and the stream as ``tid``, and repeats both as arguments.
+The process of the activity is that of the API call with the same correlation id. In files that tracekit wrote, the
+events that name a track also contain all columns of the track.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _INT32 = 1 << 31
 
 
 class Tracks:
-    """All tracks of a file.
+    """The tracks of all events of a file.
 
     Attributes:
         exported: Whether tracekit wrote the file.
-        members: Collected members of the events, by table and member.
-        track_names: Collected members of the events that name processes and threads.
+        members: Values collected from the events, by table and member.
+        track_names: Values collected from the events that name processes and threads, by member.
     """
 
     def __init__(self, members: Mapping[str, Members], track_names: Members, *, exported: bool) -> None:
@@ -48,7 +48,7 @@ class Tracks:
         self.members = self._drop_projections(members) if exported else members
 
     def columns(self, name: str, member: Member) -> dict[str, pa.Array]:
-        """Return the process, thread, device, context and stream columns of a table, and others of its tracks."""
+        """Return the columns of a table that the tracks determine, such as process, thread, device and stream."""
         if self.exported:
             return self._columns_of_exported(member)
         pid, tid = member(Slot.PID), member(Slot.TID)
@@ -71,7 +71,7 @@ class Tracks:
         return list(processes)
 
     def _drop_projections(self, members: Mapping[str, Members]) -> Mapping[str, Members]:
-        """Drop the copies of ranges that tracekit draws on GPU tracks."""
+        """Drop the projections of NVTX ranges that tracekit draws on GPU tracks in addition to the ranges."""
         ranges = members.get("nvtx_ranges")
         if ranges is None:
             return members
@@ -82,7 +82,10 @@ class Tracks:
         }
 
     def _process_of_activities(self, correlation: pa.Array) -> pa.Array:
-        """Return the process of the API call with each correlation id, null if several processes have such a call."""
+        """Return the process of the API call with each correlation id.
+
+        The process is null if no process or more than one process has an API call with this correlation id.
+        """
         processes = self.processes()
         if len(processes) <= 1 or "api_calls" not in self.members:
             only = processes[0] if len(processes) == 1 else None
@@ -111,12 +114,16 @@ class Tracks:
         return columns
 
     def _track_of_events(self, members: Members) -> pl.DataFrame:
-        """Return the track of each event."""
+        """Return the row of ``thread_tracks`` that belongs to each event."""
         keys = pl.DataFrame({"pid": _to_series(members[Slot.PID.name]), "tid": _to_series(members[Slot.TID.name])})
         return keys.join(self.thread_tracks(), ["pid", "tid"], how="left", maintain_order="left")
 
     def thread_tracks(self) -> pl.DataFrame:
-        """Return the tracks that the file names: pid, tid, and the process, thread or stream that they stand for."""
+        """Return one row per track that the file names.
+
+        Returns:
+            The pid and tid of each track, and the process, thread, device, stream or NVTX domain that it represents.
+        """
         check_polars()
         columns = {"pid": Slot.PID, "tid": Slot.TID, "label": Slot.NAME, **_TRACK}
         if not self.track_names:
@@ -127,7 +134,11 @@ class Tracks:
         return frame.unique(["pid", "tid"], keep="first", maintain_order=True)
 
     def labels(self) -> pl.DataFrame:
-        """Return the names of processes and threads in the file: what is named, pid, tid, name and labels."""
+        """Return the names that the file gives to processes and threads.
+
+        Returns:
+            One row per event that assigns a name. ``what`` is the kind of the event, such as ``thread_name``.
+        """
         columns = {"what": Slot.NAME, "pid": Slot.PID, "tid": Slot.TID, "name": Slot.FULL_NAME, "labels": Slot.LABELS}
         if not self.track_names:
             return pl.DataFrame(schema={n: pl.Int64 if n in ("pid", "tid") else pl.String for n in columns})
@@ -135,7 +146,7 @@ class Tracks:
 
 
 def null_beyond_int32(numbers: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Replace numbers that do not fit into 32 bits with null."""
+    """Replace numbers that do not fit into signed 32-bit integers with null."""
     numbers = col.single_array(numbers)
     fits = pc.and_(pc.greater_equal(numbers, -_INT32), pc.less(numbers, _INT32))
     return pc.if_else(fits, numbers, pa.scalar(None, pa.int64()))

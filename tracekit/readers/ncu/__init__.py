@@ -1,1 +1,1 @@
-"""Facts about Nsight Compute that apply to its reports and its CSV: units, labels, NVTX state and device attributes."""
+"""Decode units, labels, NVTX state and device attributes of Nsight Compute, for both its reports and its CSV output."""

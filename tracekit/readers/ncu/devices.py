@@ -1,4 +1,4 @@
-"""Build the columns of the table ``devices`` from the attributes that Nsight Compute records of each GPU."""
+"""Build the columns of the table ``devices`` from the attributes that Nsight Compute records for each GPU."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def device_columns(attributes: Mapping[str, float | str | None]) -> dict[str, in
     """Return the columns of ``devices`` that the attributes of a device determine.
 
     Args:
-        attributes: Values by name without the prefix ``device__attribute_``, numbers or strings in base units.
+        attributes: Numbers or strings in base units, by attribute name without the prefix ``device__attribute_``.
 
     Returns:
-        Values by column name, without the device id. None where an attribute is missing or not an integer that fits.
+        Values by column name, without the device id. A value is None if its attribute is missing, not an integer, or
+        out of range.
     """
     name = attributes.get("display_name")
     row: dict[str, int | str | None] = {"name": name if isinstance(name, str) else None}

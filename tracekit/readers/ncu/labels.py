@@ -1,4 +1,4 @@
-"""Look up sections and metrics by the display names that Nsight Compute prints instead of their identifiers."""
+"""Look up the identifiers of sections and metrics by the display names that Nsight Compute prints."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _METRIC_NAME = re.compile(r"[\w.:]*[A-Za-z]__\w+[\w.:]*")
 
 
 def metric_and_label(section: str | None, printed: str) -> tuple[str | None, str | None]:
-    """Return the metric and the label that a printed name stands for.
+    """Return the metric and the label that a printed name represents.
 
     Args:
-        section: Display name of the section in which the name is printed; None outside of sections.
+        section: Display name of the section that contains the printed name, or None outside of sections.
         printed: The printed name.
 
     Returns:
-        The metric, None if the label is unknown; and the label, None if the metric itself is printed.
+        The metric, which is None if the label is unknown, and the label, which is None if the metric itself is printed.
     """
     if section in (None, COMMAND_LINE) or _METRIC_NAME.fullmatch(printed):
         return printed, None
@@ -28,12 +28,12 @@ def metric_and_label(section: str | None, printed: str) -> tuple[str | None, str
 
 
 def section_id(section: str | None) -> str | None:
-    """Return the identifier of a section with a display name, None if it is unknown."""
+    """Return the identifier of the section with the given display name, or None if the name is unknown."""
     return next((id_ for id_, name in _section_names() if name == section), None)
 
 
 def section_name(identifier: str | None) -> str | None:
-    """Return the display name that newer versions give the section with an identifier, None if it is unknown."""
+    """Return the display name that newer versions use for the section with the given identifier, or None if unknown."""
     return next((name for id_, name in _section_names() if id_ == identifier), None)
 
 

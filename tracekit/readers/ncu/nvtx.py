@@ -45,16 +45,16 @@ _MESSAGE_TYPES = {"ASCII": "ascii", "UNICODE": "unicode", "REGISTERED": "registe
 
 
 def thread_ids(cells: pl.Expr) -> pl.Expr:
-    """Return the thread id at the beginning of each push/pop cell, null where there is none."""
+    """Return the thread id at the beginning of each push/pop cell, or null if the cell has none."""
     return cells.str.extract(r"^\s*(\d+)(?:\s|$)").cast(pl.Int64, strict=False)
 
 
 def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
-    """Parse NVTX cells into ranges: n cells in, one row per range out, outermost first.
+    """Parse NVTX cells into one row per range, with the outermost range of each cell first.
 
     Args:
-        cells: A column ``text`` and other columns, which are repeated for each range.
-        cell_kind: The column of the CSV that the cells come from.
+        cells: The cells as a column ``text``, and other columns, whose values are repeated for each range of the cell.
+        cell_kind: The CSV column that the cells come from.
 
     Returns:
         The other columns and the columns of ``ncu_nvtx_ranges`` except ``launch_id``.
@@ -72,7 +72,7 @@ def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
 
 
 def _rejoin_names(entries: pl.DataFrame) -> pl.DataFrame:
-    """Rejoin entries that were split at a quote inside the name of a range. A complete entry ends in attributes."""
+    """Rejoin entries that were split at a quote inside the name of a range. A complete entry ends with attributes."""
     ends = (
         pl.col("entry").str.ends_with(_PLAIN) | pl.col("entry").str.contains(_TYPED) | _has_known_types(pl.col("entry"))
     )
@@ -86,7 +86,7 @@ def _rejoin_names(entries: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parse_entries(entries: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
-    """Split entries into name, domain and attributes; an entry without attributes becomes the name."""
+    """Split entries into name, domain and attributes. An entry without attributes consists of a name only."""
     entry = pl.col("entry")
     plain = entry.str.ends_with(_PLAIN)
     typed = pl.when(plain).then(None).otherwise(entry)
@@ -136,7 +136,7 @@ def _split_domain() -> tuple[pl.Expr, pl.Expr]:
 
 
 def _range_name(name: pl.Expr) -> pl.Expr:
-    """Return the name of a range, or its message if the name is empty."""
+    """Return the name of a range, or the message of the range if the name is empty."""
     message = pl.when(pl.col("message") != "none").then(pl.col("message"))
     return pl.when(name.is_in(["", "none"]) & message.is_not_null()).then(message).otherwise(name).alias("name")
 
@@ -160,13 +160,13 @@ def _payload_and_color() -> tuple[pl.Expr, ...]:
 
 
 def range_paths(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the innermost range, the path and the depth of the push/pop ranges around each launch.
+    """Return the name of the innermost push/pop range around each launch, its path and its depth.
 
     Args:
-        ranges: Rows of ``ncu_nvtx_ranges``: launch_id, kind, depth and name.
+        ranges: The columns ``launch_id``, ``kind``, ``depth`` and ``name`` of ``ncu_nvtx_ranges``.
 
     Returns:
-        One row per launch in such ranges: ``launch_id``, ``range_name``, ``range_path`` and ``range_depth``.
+        One row per launch inside a push/pop range: ``launch_id``, ``range_name``, ``range_path`` and ``range_depth``.
     """
     name = pl.col("name").cast(pl.String)
     return (

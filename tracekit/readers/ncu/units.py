@@ -1,8 +1,8 @@
 """Convert the units that Nsight Compute prints into base units, and derive the base unit of a metric from its name.
 
-Base units are ``ns``, ``byte``, ``hz``, ``%`` and counts: ``inst``, ``sector``, ``cycle``, … Rates are per second
-(``byte/s``), cycle, block or thread. Reports hold values in base units and no units at all. A CSV has either base or
-scaled units, and before 2023.2 longer names of time units (``usecond``).
+Base units are ``ns``, ``byte``, ``hz``, ``%`` and counts, such as ``inst``, ``sector`` and ``cycle``. Rates are per
+second (``byte/s``), cycle, block or thread. Reports contain values in base units, but not the names of the units. A CSV
+file has base units or scaled units. Before 2023.2, its time units have longer names (``usecond``).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def parse_unit(unit: str) -> tuple[str | None, int]:
     """Return the base unit of a printed unit and its scale.
 
     Args:
-        unit: As printed, ``Kbyte`` or ``cycle/nsecond``.
+        unit: The unit as printed, such as ``Kbyte`` or ``cycle/nsecond``.
 
     Returns:
-        The base unit, None for a plain number, and n: multiply printed values by 10**n.
+        The base unit, or None for a plain number, and the power of ten by which printed values are multiplied.
     """
     if unit in _TIME_UNITS:
         return "ns", _TIME_UNITS[unit]
@@ -41,7 +41,7 @@ def _strip_prefix(unit: str) -> tuple[str, int]:
 
 
 _SAMPLING_PREFIX = re.compile(r"^.*\.Triage\w+\.")
-"""Prefix of the name of a sampled metric: ``SM.TriageA.``, ``FE_B.TriageCompute.``."""
+"""The prefix of the name of a sampled metric, such as ``SM.TriageA.`` or ``FE_B.TriageCompute.``."""
 _UNIT_EXCEPTIONS = {
     "derived__avg_thread_executed": "thread",
     "derived__avg_thread_executed_true": "thread",
@@ -107,7 +107,10 @@ _COUNTED_UNITS: tuple[tuple[str, str], ...] = (
 
 @functools.cache
 def unit_of_metric(metric: str) -> str | None:
-    """Return the base unit of a metric by its name, such as ``dram__bytes.sum.per_second``; None for a plain number."""
+    """Return the base unit of a metric, given its name, such as ``dram__bytes.sum.per_second``.
+
+    The unit is None for a plain number.
+    """
     name = _SAMPLING_PREFIX.sub("", metric).removeprefix("pmsampling:")
     if name in _UNIT_EXCEPTIONS:
         return _UNIT_EXCEPTIONS[name]

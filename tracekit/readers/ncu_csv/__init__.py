@@ -1,4 +1,4 @@
-"""Read the CSV of Nsight Compute (``ncu --csv``, 2019 to 2025), every page, with other output around it."""
+"""Read all pages of the CSV output of Nsight Compute (``ncu --csv``, 2019 to 2025), even among other output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file has a table or a message of ncu near its beginning, after the output of other programs."""
+    """Return whether a file contains a table or a message of ncu near its beginning. Other output may precede it."""
     if _NCU_OUTPUT.search(_strip_utf16_zeros(source.head)):
         return True
     if len(source.head) < HEAD_BYTES or b"\0" in _strip_utf16_zeros(source.head):
@@ -35,14 +35,14 @@ def sniff(source: Source) -> bool:
 
 
 def open_capture(source: Source) -> dict[str, pa.Table]:
-    """Read the tables of an Nsight Compute CSV file."""
+    """Open a CSV file of Nsight Compute."""
     from tracekit.readers.ncu_csv.capture import read_tables
 
     return read_tables(source)
 
 
 def _strip_utf16_zeros(data: bytes) -> bytes:
-    """Remove the zero bytes of UTF-16, so that ASCII patterns match."""
+    """Remove the zero bytes of UTF-16, so that ASCII patterns match the bytes."""
     return data.replace(b"\0", b"") if data.startswith(_UTF16) else data
 
 

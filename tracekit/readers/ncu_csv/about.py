@@ -1,4 +1,4 @@
-"""Build the tables about the capture and its machine: ``capture_info``, ``devices`` and ``processes``."""
+"""Build the tables ``capture_info``, ``devices`` and ``processes``, which describe the capture and its machine."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ MACHINE_COLUMNS = {
     "process_id": pl.Int64,
     "process_name": pl.String,
 }
-"""Columns of launches that describe the machine."""
+"""The columns of a launch that describe the machine."""
 
 
 def capture_info(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:
-    """Return the facts about the capture: the tool, the facts of the session page, and which pages were read."""
+    """Return the facts about the capture: the tool, the facts of the session page, and the pages that were read."""
     facts = {"tool": TOOL, **session.facts, "pages": ", ".join(pages)}
     rows = [(name, value) for name, value in facts.items() if value is not None]
     return pl.DataFrame(rows, ["name", "value"], orient="row")
 
 
 def devices_table(session: SessionPage, launches: pl.DataFrame, metrics: Metrics | None) -> pl.DataFrame:
-    """Return one row per device, from launches, their metrics and the session page."""
+    """Return one row per device, built from the launches, their metrics and the session page."""
     first_launches = launches.drop_nulls("device_id").unique("device_id", keep="first", maintain_order=True)
     rows_by_device = {
         r["device_id"]: r for r in first_launches.select("device_id", "compute_major", "compute_minor").rows(named=True)
@@ -53,7 +53,7 @@ def devices_table(session: SessionPage, launches: pl.DataFrame, metrics: Metrics
 
 
 def processes_table(session: SessionPage, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the processes that launched kernels and those of the session page."""
+    """Return one row per process that launched a kernel or is listed on the session page."""
     launched = launches.select("process_id", "process_name").drop_nulls("process_id").unique("process_id", keep="first")
     names = {process: re.split(r"[/\\]", path)[-1] for process, path in session.processes.items()} | dict(
         launched.rows()
@@ -62,7 +62,7 @@ def processes_table(session: SessionPage, launches: pl.DataFrame) -> pl.DataFram
 
 
 def _attributes_by_device(first_launches: pl.DataFrame, metrics: Metrics) -> Attributes:
-    """Return the attributes of each device, as recorded with its first launch."""
+    """Return the attributes of each device that were recorded with its first launch."""
     rows = metrics.select(lambda name: name.startswith(ATTRIBUTE_PREFIX)).join(
         first_launches, "launch_id", maintain_order="left"
     )

@@ -1,4 +1,4 @@
-"""Build declared tables from a CSV file of Nsight Compute. It is read at once: all tables come from the same rows."""
+"""Build all declared tables of an Nsight Compute CSV file at once, because they come from the same rows."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
     """Read the tables of a file, by name.
 
     Raises:
-        MissingTableError: The file has no table: nothing was profiled, or ncu or the program failed.
-        UnsupportedVersionError: The file has only a page that is not supported.
+        MissingTableError: The file has no table, because nothing was profiled, or because ncu or the program failed.
+        UnsupportedVersionError: The file has only pages that are not supported.
         CorruptTraceError: No row matches its header.
     """
     check_polars()
@@ -70,7 +70,7 @@ def no_rows_error(path: Path, pages: Collection[str], rows: RowCollector, messag
 
 
 def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[str, str]:
-    """Return why ncu printed no rows, according to its messages, and a hint."""
+    """Return the reason why ncu printed no rows, which its messages contain, and a hint."""
     lines = messages.lines
     if lines[frame.PERMISSION]:
         guide = "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
@@ -117,14 +117,14 @@ def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str
 
 
 def _durations(metrics: Metrics) -> pl.DataFrame:
-    """Return the duration of each launch, the most precise one if several are printed."""
+    """Return the duration of each launch. If several durations are printed, the most precise one is used."""
     durations = metrics.select(lambda name: name == DURATION).filter(pl.col("value").is_between(0, _MAX_DURATION_NS))
     best = durations.sort("resolution", nulls_last=True, maintain_order=True).group_by("launch_id")
     return best.agg(duration_ns=pl.col("value").first().round().cast(pl.Int64))
 
 
 def _add_range_columns(typed: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Add the NVTX ranges around each launch to the launches: n rows in, n rows out."""
+    """Add columns to the launches that describe the NVTX ranges around each of them."""
     return typed.join(nvtx.range_paths(ranges), "launch_id", how="left", maintain_order="left").with_columns(
         launches.strip_range_prefix(pl.col("name"), pl.col("range_name")).alias("name"),
         pl.col("range_depth").fill_null(0),
@@ -149,6 +149,6 @@ def _rules_table(rules: pl.DataFrame, launch_of_run: pl.Series, style: NumberSty
 
 
 def _add_missing_columns(name: str, rows: pl.DataFrame) -> pa.Table:
-    """Add the declared columns that a table lacks, with nulls."""
+    """Add the declared columns that a table lacks, filled with null."""
     declared = schemas.polars_schema(schemas.table(name))
     return rows.with_columns(pl.lit(None, t).alias(c) for c, t in declared.items() if c not in rows.columns).to_arrow()

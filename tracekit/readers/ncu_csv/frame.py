@@ -1,8 +1,8 @@
 """Split a CSV file into its tables, and separate their rows from the other output of ncu and of the profiled program.
 
-The file is read in blocks of complete lines. Headers are searched in the bytes of a block. Between headers, lines that
-are not rows are detected by their first byte and their number of quotes, all lines at once; only these lines are
-examined individually.
+The file is read in blocks of complete lines, and the bytes of each block are searched for headers. Between headers,
+the first byte and the number of quotes of each line show which lines may not be rows. This check is vectorized, and
+only the lines that fail it are examined individually.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HEADER = re.compile(
     rb'|"Device(?: Id)?","|"Kernel Name","|"(?:#",")?Address","'
 )
 _HEADER_INITIALS = np.frombuffer(b"IPDLSKA#", np.uint8)
-"""Second bytes of headers. Rows begin with a number or a domain."""
+"""The bytes that can follow the opening quote of a header. Rows begin with a number or a domain instead."""
 
 _MESSAGE = re.compile(rb"^==(PROF|WARNING|ERROR)==([^\n]*)", re.MULTILINE)
 _PRINTED_PAGE = re.compile(rb"^ {4}Section: \S", re.MULTILINE)
@@ -58,10 +58,10 @@ class Page:
     """One table of a file.
 
     Attributes:
-        layout: ``details``, ``raw``, ``per-kernel``, ``per-nvtx``, ``per-gpu``, ``session`` or ``source``.
+        layout: The layout: ``details``, ``raw``, ``per-kernel``, ``per-nvtx``, ``per-gpu``, ``session`` or ``source``.
         header: Names of the columns.
-        number: Number of preceding tables with the same layout.
-        units: Printed units of the columns of a raw page, once they have been read.
+        number: Number of tables with the same layout that precede this table in the file.
+        units: Printed units of the columns of a raw page, or None before they have been read.
     """
 
     layout: str
@@ -71,16 +71,16 @@ class Page:
 
     @property
     def launches(self) -> bool:
-        """Whether each row belongs to one launch, numbered by ncu."""
+        """Whether each row describes a single launch, which has a number in the column ``ID``."""
         return self.layout in ("details", "raw")
 
 
 @dataclass(slots=True)
 class NcuMessages:
-    """Messages of ncu and other output around the tables of a file.
+    """Statistics of the messages of ncu and of other output around the tables of a file.
 
     Attributes:
-        lines: Number of messages, by kind and by cause.
+        lines: Number of messages, by their kind and cause.
         has_printed_page: Whether the file has a page that ncu printed as text.
         incomplete: Number of incomplete rows.
     """
@@ -90,7 +90,7 @@ class NcuMessages:
     incomplete: int = 0
 
     def add(self, text: bytes) -> None:
-        """Count the messages of ncu among some lines, and detect pages that are printed as text."""
+        """Count the messages of ncu in the given lines, and detect pages that are printed as text."""
         self.has_printed_page = self.has_printed_page or _PRINTED_PAGE.search(text) is not None
         for message in _MESSAGE.finditer(text):
             self.lines[message[1].decode()] += 1
@@ -99,7 +99,7 @@ class NcuMessages:
 
 
 def layout_of_header(header: list[str]) -> str | None:
-    """Return the layout of a table by its header, None if it is not a header of ncu."""
+    """Return the layout of a table, given its header. Return None if the header is not one of ncu."""
     names = set(header)
     if {"Metric Name", "Minimum", "Maximum", "Average"} <= names:
         return "per-nvtx" if header[0] == "Domain" else "per-kernel" if "Kernel Name" in names else "per-gpu"
@@ -124,7 +124,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     """Read a file in blocks of complete lines, converted to UTF-8 with plain newlines.
 
     Raises:
-        CorruptTraceError: A line is longer than any line of ncu.
+        CorruptTraceError: A line is longer than any line that ncu prints.
         TracekitError: The file cannot be read.
     """
     rest = b""
@@ -148,7 +148,10 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _utf8_converter(head: bytes) -> Callable[[bytes], bytes]:
-    """Return a function that converts the bytes of a file with such a head to UTF-8 without a byte order mark."""
+    """Return a function that converts the blocks of a file to UTF-8, given the head of the file.
+
+    The function removes a byte order mark.
+    """
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         decoder = codecs.getincrementaldecoder("utf-16")("replace")
         return lambda data: decoder.decode(data).encode("utf-8", "replace")
@@ -157,7 +160,7 @@ def _utf8_converter(head: bytes) -> Callable[[bytes], bytes]:
 
 
 def _normalize_block(block: bytes) -> bytes:
-    """Return a block as UTF-8 with plain newlines; a block that is not UTF-8 comes from a Windows console."""
+    """Return a block as UTF-8 with plain newlines. Other bytes are decoded in the encoding of a Windows console."""
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
     try:
@@ -168,9 +171,10 @@ def _normalize_block(block: bytes) -> bytes:
 
 
 def rows_with_stray_quotes(text: bytes) -> list[int]:
-    """Return the rows that have quotes inside cells which are not doubled, because ncu prints NVTX names unchanged.
+    """Return the rows with quotes inside a cell that are not doubled.
 
-    A quote delimits a cell, or is doubled, if a comma, a quote or the end of the row is next to it.
+    Such quotes occur because ncu prints NVTX names unchanged. A quote next to a comma, a quote or the end of the row
+    delimits a cell or is doubled.
     """
     data = np.frombuffer(text, np.uint8)
     offsets = np.concatenate(
@@ -192,12 +196,12 @@ def _stray_quote_offsets(data: ByteArray) -> Offsets:
 
 
 def _window_starts(data: ByteArray) -> range:
-    """Return the starts of the parts of some bytes that fit into the cache of the processor."""
+    """Return the offsets at which an array is divided so that each section fits into the cache of the processor."""
     return range(0, len(data), WINDOW)
 
 
 def double_inner_quotes(text: bytes, row_numbers: Iterable[int] | None = None) -> bytes:
-    """Double the quotes inside the cells of some rows, of all rows if None. ``","`` separates cells."""
+    """Double the quotes inside the cells of the given rows, or of all rows if None. Cells are separated by ``","``."""
     rows = text.split(b"\n")
     for row in range(len(rows)) if row_numbers is None else row_numbers:
         complete = rows[row].rstrip(b",")
@@ -208,7 +212,7 @@ def double_inner_quotes(text: bytes, row_numbers: Iterable[int] | None = None) -
 
 
 def iter_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, bytes]]:
-    """Yield the rows of all tables of a file in batches of complete rows, one line per row.
+    """Yield batches of complete rows of all tables of a file with the table they belong to, one line per row.
 
     Args:
         path: The file.
@@ -244,9 +248,9 @@ def iter_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, b
 
 
 def _find_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
-    """Yield the offset, columns and layout of each header in a text; a header may follow other output on the same line.
+    """Yield the offset, columns and layout of each header in a block.
 
-    At most ``MAX_COLUMNS`` + 1 columns are returned.
+    A header may follow other output on the same line. At most ``MAX_COLUMNS`` + 1 of its columns are returned.
     """
     data, starts = line_starts(text)
     starts = starts[np.diff(starts, append=len(data)) > MIN_HEADER_BYTES]
@@ -264,14 +268,14 @@ def _find_headers(text: bytes) -> Iterator[tuple[int, list[str], str]]:
 
 
 def _parse_header(text: bytes, start: int, end: int) -> list[str]:
-    """Split a header into its cells, at most ``MAX_COLUMNS`` + 1."""
+    """Split a header into its cells, and return at most ``MAX_COLUMNS`` + 1 of them."""
     too_many = text.count(b",", start, end) > MAX_COLUMNS
     row = text[start:end].split(b",", MAX_COLUMNS + 1)[:-1] if too_many else [text[start:end]]
     return parse_csv_line(b",".join(row).decode("utf-8", "replace"))
 
 
 def line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
-    """Return the bytes of a text as an array, and the offsets of its lines."""
+    """Return the bytes of a block as an array, and the offset at which each of its lines starts."""
     data = np.frombuffer(text, np.uint8)
     ends = [first + np.flatnonzero(data[first : first + WINDOW] == ord("\n")) for first in _window_starts(data)]
     starts = np.empty(1 + sum(map(len, ends)), np.int32)
@@ -282,7 +286,7 @@ def line_starts(text: bytes) -> tuple[ByteArray, Offsets]:
 
 
 def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, final: bool) -> tuple[bytes, bytes]:
-    """Return the rows of a table among some lines, and the beginning of a row that continues in the next block."""
+    """Return the rows of a table in the given lines, and the beginning of a row that continues in the next block."""
     if page is None:
         messages.add(text)
         return b"", b""
@@ -297,17 +301,17 @@ def _extract_rows(text: bytes, page: Page | None, messages: NcuMessages, *, fina
 
 
 def _min_separators(page: Page) -> int:
-    """Return the minimum number of separators between the cells of a row."""
+    """Return the minimum number of cell separators that a complete row has."""
     return max(len(page.header) // 2, 1) if page.layout != "session" else 1
 
 
 def _is_complete_row(text: bytes, page: Page) -> bool:
-    """Return whether some lines have enough cells for a row and end like one."""
+    """Return whether the given lines contain enough cells for a row and end like a row."""
     return text.rstrip(b"\n").endswith((b'"', b",")) and text.count(b'","') >= _min_separators(page)
 
 
 class _RowExtractor:
-    """Extracts rows from lines of which some are other output, or parts of a row."""
+    """Extracts the rows of a table from lines that also contain other output and rows that span several lines."""
 
     def __init__(self, text: bytes, starts: Offsets, odd: np.ndarray, page: Page, messages: NcuMessages) -> None:
         self._text = text
@@ -323,7 +327,7 @@ class _RowExtractor:
         self._page = page
 
     def extract(self, irregular: np.ndarray, *, final: bool) -> tuple[bytes, bytes]:
-        """Return the rows, and what has to be read together with the next block unless this is the final one."""
+        """Return the rows, and the last lines if they must be read together with the next block."""
         line = 0
         for k in irregular.data:
             if k < line:
@@ -339,10 +343,10 @@ class _RowExtractor:
         return b"".join(self._rows), b""
 
     def _take_row(self, line: int, k: int, *, final: bool) -> tuple[int, bool]:
-        """Append the lines before irregular line ``k``, and the row that this line is part of.
+        """Append the lines before the irregular line ``k``, and the row that contains line ``k``.
 
         Returns:
-            The line after them, and whether that line begins a row that continues in the next block.
+            The next line to process, and whether this line begins a row that continues in the next block.
         """
         after = self._end_of_previous_row(k) if k > line else None
         if after == self._count and not self._may_continue(k - 1, final=final):
@@ -368,18 +372,18 @@ class _RowExtractor:
             self._rows.append(self._text[self._starts[first] : self._ends[end - 1]])
 
     def _append_row(self, first: int, last: int) -> tuple[int, bool]:
-        """Append some lines as one row, unless the last one is in the next block."""
+        """Append consecutive lines as one row, unless the last line is in the next block."""
         if last == self._count:
             return first, True
         self._rows.append(self._join_lines(first, last))
         return last + 1, False
 
     def _may_continue(self, line: int, *, final: bool) -> bool:
-        """Return whether a row that begins with a line may continue in the next block."""
+        """Return whether a row that begins at a line may continue in the next block."""
         return not final and len(self._text) - self._starts[line] <= MAX_LINE_BYTES
 
     def _skip_other_output(self, line: int) -> int:
-        """Add all lines up to the next quote to the messages, and return the line after them."""
+        """Add the lines up to the next quote to the messages, and return the number of the line after them."""
         start = self._starts[line]
         quote = self._text.find(b'"', start)
         after = int(np.searchsorted(self._line_starts, quote, "right")) - 1 if quote >= 0 else self._count
@@ -390,23 +394,23 @@ class _RowExtractor:
         return line + 1
 
     def _starts_row(self, line: int) -> bool:
-        """Return whether a row begins with a line."""
+        """Return whether a line is the first line of a row."""
         return self._row_start.match(self._text, self._starts[line]) is not None
 
     def _join_lines(self, first: int, last: int) -> bytes:
-        """Return some lines as one row, without newlines."""
+        """Join consecutive lines to one row, and replace the newlines between them with ``NEWLINE``."""
         record = self._text[self._starts[first] : self._ends[last] - 1]
         return record.replace(b"\n", NEWLINE.encode()) + b"\n"
 
     def _is_complete(self, first: int, last: int) -> bool:
-        """Return whether some lines have enough cells for a row and end like one."""
+        """Return whether the given lines contain enough cells for a row and end like a row."""
         return _is_complete_row(self._text[self._starts[first] : self._ends[last]], self._page)
 
     def _end_of_previous_row(self, line: int) -> int | None:
         """Return the last line of the row that the previous line begins, if this line continues it.
 
-        A newline and a quote inside a name can leave the previous line with an even number of quotes. Returns None if
-        the line does not continue a row, and the number of lines if the last line may be in the next block.
+        A newline and a quote inside a name can leave the previous line with an even number of quotes. The result is
+        None if the line does not continue a row, and the number of lines if the last line may be in the next block.
         """
         if self._text[self._starts[line]] == ord('"') or self._is_complete(line - 1, line - 1):
             return None
@@ -422,10 +426,10 @@ class _RowExtractor:
         return self._count if line + MAX_RECORD_LINES > self._count else None
 
     def _closing_line(self, line: int) -> int | None:
-        """Return the line with the closing quote of the quote that a line leaves open.
+        """Return the line that contains the closing quote of a cell, given the line that leaves the cell open.
 
-        Returns None if a row begins before it or it is too far away, and the number of lines if it may be in the next
-        block.
+        The result is None if another row begins earlier or the closing quote is too far away. It is the number of lines
+        if the closing quote may be in the next block.
         """
         for k in range(line + 1, min(line + MAX_RECORD_LINES, self._count)):
             if self._row_start.match(self._text, self._starts[k]):
@@ -435,7 +439,7 @@ class _RowExtractor:
         return self._count if line + MAX_RECORD_LINES > self._count else None
 
     def _row_after_output(self, line: int) -> bytes:
-        """Return the row that follows other output on the same line, empty if there is none."""
+        """Return the row that follows other output on the same line, or no bytes if there is no such row."""
         text = self._text[self._starts[line] : self._ends[line]]
         match = self._row_start.search(text)
         row = text[match.start() :] if match is not None and not text.startswith(b"==") else b""

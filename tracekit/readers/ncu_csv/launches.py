@@ -17,13 +17,13 @@ _MONTHS = {name: f"{number:02}" for number, name in enumerate(_MONTH_NAMES, star
 
 
 def number_launches(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """Assign runs of rows to launches: runs with the same identity belong to one launch, or group of launches.
+    """Assign runs of rows to launches. Runs with the same identity belong to one launch or one group of launches.
 
     Args:
         runs: One row per run, in file order.
 
     Returns:
-        One row per launch, from its first run, with ``launch_id``; and the launch of each run.
+        The first run of each launch with its ``launch_id``, and the ``launch_id`` of every run.
     """
     group = pl.col("scope") != "launch"
     keys = runs.select(
@@ -40,7 +40,7 @@ def number_launches(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
 
 
 def typed_launches(launches: pl.DataFrame, style: NumberStyle) -> pl.DataFrame:
-    """Convert the cells of launches to the types of ``ncu_launches``: n launches in, n rows out."""
+    """Convert the cells of launches to columns of ``ncu_launches`` with one row per launch."""
     group = pl.col("scope") != "launch"
     count = pl.col("invocations").str.replace_all(style.thousands, "").cast(pl.Int64, strict=False)
     has_grid = pl.col("grid").str.contains(r"\d")
@@ -65,7 +65,7 @@ def typed_launches(launches: pl.DataFrame, style: NumberStyle) -> pl.DataFrame:
 
 
 def nvtx_ranges(launches: pl.DataFrame) -> pl.DataFrame:
-    """Parse the NVTX cells of launches: n launches in, one row per range out."""
+    """Parse the NVTX cells of launches into rows of ``ncu_nvtx_ranges``."""
     frames = []
     for column, cell_kind in (("push_pop", nvtx.PUSH_POP), ("start_end", nvtx.START_END), ("ranges", nvtx.SUMMARY)):
         cells = launches.select("launch_id", nvtx_domain="domain", text=column).filter(pl.col("text") != "")
@@ -84,7 +84,7 @@ def strip_range_prefix(name: pl.Expr, range_name: pl.Expr) -> pl.Expr:
 
 
 def _dimensions(name: str) -> list[pl.Expr]:
-    """Return the three sizes of ``(128, 1, 1)`` as columns; missing sizes are 1."""
+    """Return the sizes in strings such as ``(128, 1, 1)`` as three columns. Missing sizes are 1."""
     numbers = pl.col(name).str.extract_all(r"\d+")
     sizes = [numbers.list.get(i, null_on_oob=True).cast(pl.Int32, strict=False) for i in range(3)]
     has_any = numbers.list.len() > 0
@@ -102,7 +102,7 @@ def _compute_capability() -> list[pl.Expr]:
 
 
 def iso_timestamp(time: pl.Expr) -> pl.Expr:
-    """Convert ``2020-Apr-07 17:01:05`` to ``2020-04-07T17:01:05``, anything else to null."""
+    """Convert times such as ``2020-Apr-07 17:01:05`` to ``2020-04-07T17:01:05``, and other strings to null."""
     parts = time.str.extract_groups(r"^(\d{4})-([A-Z][a-z]{2})-(\d{2}) (\d{2}:\d{2}:\d{2})$").struct
     month = parts[1].replace_strict(_MONTHS, default=None, return_dtype=pl.String)
     day = pl.concat_str(parts[0], month, parts[2], separator="-")

@@ -1,4 +1,4 @@
-"""Build the table ``ncu_metrics``. Sections, names and units are decoded once per kind of metric."""
+"""Build the table ``ncu_metrics``. Each combination of section, name and unit is decoded only once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MetricKind(NamedTuple):
-    """The section, name and unit that are printed with a value, and what they stand for."""
+    """The section, name and unit that are printed with a value, and the identifiers that they represent."""
 
     metric: str | None
     label: str | None
@@ -38,7 +38,7 @@ class MetricKind(NamedTuple):
 
 
 class Metrics:
-    """The values of a file in batches, and the launch of each run of rows."""
+    """The metric values of a file in batches, and the launch that each run of rows belongs to."""
 
     def __init__(self, rows: RowCollector, launch_of_run: pl.Series) -> None:
         self._batches = rows.metrics or [pl.DataFrame(schema=METRICS)]
@@ -46,7 +46,7 @@ class Metrics:
         self._kinds = [MetricKind.from_printed(*key) for key in rows.kinds]
 
     def select(self, matches: Callable[[str], bool]) -> pl.DataFrame:
-        """Return the values of the metrics whose name matches, with ``launch_id`` and ``metric``."""
+        """Return the values of all metrics whose name matches, with the columns ``launch_id`` and ``metric`` added."""
         names = {n: k.metric for n, k in enumerate(self._kinds) if k.metric is not None and matches(k.metric)}
         matching = pl.col("kind").is_in(list(names))
         values = pl.concat([batch.select(METRICS.names()).filter(matching) for batch in self._batches])
@@ -56,7 +56,7 @@ class Metrics:
         )
 
     def table(self) -> pa.Table:
-        """Return the table. Each batch of values is released once it has been converted."""
+        """Return the table ``ncu_metrics``. Each batch of values is released once it has been converted."""
         tables = []
         while self._batches:
             tables.append(self._build_batch(self._batches.pop(0)))
@@ -73,7 +73,7 @@ class Metrics:
 
 
 def _dictionary_column(values: list[str | None], numbers: np.ndarray) -> pa.DictionaryArray:
-    """Return values by number as a dictionary column: n numbers in, n strings out."""
+    """Return a dictionary-encoded column with the value at each of the given positions in a list."""
     unique: dict[str | None, int] = {v: i for i, v in enumerate(dict.fromkeys(v for v in values if v is not None))}
     codes = np.array([unique.get(v, -1) for v in values], np.int32)[numbers]
     indices = columns.numbers(np.maximum(codes, 0), codes >= 0) if None in values else columns.numbers(codes)

@@ -1,4 +1,4 @@
-"""Parse numbers as Nsight Compute prints them: with the separators of a locale, scaled by their unit.
+"""Parse numbers that Nsight Compute printed with the separators of a locale and in scaled units.
 
 A value is computed from the printed digits and a power of ten, so that ``5.184000`` us is exactly 5184 ns.
 """
@@ -18,14 +18,14 @@ _TENS = np.array([float(f"1e{n}") for n in range(23)])
 
 @dataclass(frozen=True, slots=True)
 class NumberStyle:
-    """How a locale writes numbers: patterns of its thousands separators and of its decimal point."""
+    """How a locale writes numbers, as regular expressions for its thousands separators and its decimal point."""
 
     thousands: str
     decimal_point: str
 
     @property
     def number_pattern(self) -> str:
-        """Pattern of a number, with correctly grouped thousands or without groups."""
+        """Pattern of a number whose thousands are grouped correctly or not at all."""
         return rf"-?(?:\d{{1,3}}(?:{self.thousands}\d{{3}})+|\d+)(?:{self.decimal_point}\d+)?"
 
     @property
@@ -51,7 +51,7 @@ SWISS = NumberStyle(r"['\u2019]", r"\.")
 
 
 def detect_style(cells: pl.Series) -> NumberStyle | None:
-    """Return the style in which numbers are printed, None if no number determines it."""
+    """Return the style in which numbers are printed, or None if no number determines it."""
 
     def count_matches(pattern: str) -> int:
         return int(cells.str.contains(pattern).sum())
@@ -66,16 +66,16 @@ def detect_style(cells: pl.Series) -> NumberStyle | None:
 
 
 def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> pl.DataFrame:
-    """Parse printed numbers: n cells in, n rows out.
+    """Parse cells of printed numbers, and return one row per cell.
 
     Args:
-        cells: As printed.
-        powers: Power of ten per cell that scales it to base units.
+        cells: The cells as printed.
+        powers: The exponent of the power of ten that converts each cell to base units.
         style: The style in which numbers are printed.
 
     Returns:
-        ``value`` in base units; ``text``, the cell if it is not a number; ``resolution``, the value of the last printed
-        digit; ``instances``, the number of instance values that follow in parentheses.
+        The columns ``value`` (in base units), ``text`` (the cell, if it is more than a number), ``resolution`` (the
+        value of the last printed digit) and ``instances`` (the number of instance values in parentheses).
     """
     split = _split_instances(cells, style)
     digits = _normalize_separators(split["number"], style)
@@ -102,7 +102,7 @@ def parse_numbers(cells: pl.Series, powers: np.ndarray, style: NumberStyle) -> p
 
 
 def _split_instances(cells: pl.Series, style: NumberStyle) -> pl.DataFrame:
-    """Split ``12 (3; 4; 5)`` into its ``number`` and the count of its ``instances``."""
+    """Split cells such as ``12 (3; 4; 5)`` into the ``number`` 12 and the count of ``instances``."""
     number = pl.col("cell")
     count = pl.lit(None, pl.Int32)
     if cells.str.contains("(", literal=True).any():
@@ -114,7 +114,7 @@ def _split_instances(cells: pl.Series, style: NumberStyle) -> pl.DataFrame:
 
 
 def _normalize_separators(numbers: pl.Series, style: NumberStyle) -> pl.Series:
-    """Return numbers with a decimal point and without thousands separators, null where separators are misplaced."""
+    """Return numbers with a decimal point and without thousands separators, null where a separator is misplaced."""
     rows = numbers.str.contains(f"{style.thousands}|," if style.decimal_point == "," else style.thousands).arg_true()
     if not len(rows):
         return numbers
@@ -147,7 +147,7 @@ def _multiply_by_powers(digits: pl.Series, value: pl.Series, powers: np.ndarray,
 
 
 def _powers_of_ten(exponents: np.ndarray) -> np.ndarray:
-    """Return 10**n of each exponent, which must be in the range of units and decimals."""
+    """Return 10 to the power of each exponent. Exponents beyond ±22 are clipped."""
     tens = _TENS[np.minimum(np.abs(exponents), len(_TENS) - 1)]
     power: np.ndarray = np.where(exponents < 0, 1 / tens, tens)
     return power

@@ -1,6 +1,6 @@
 """Collect the rows of all tables as strings, and convert them to launches, metrics and rules in batches.
 
-Consecutive rows of one launch form a run. Runs are assigned to launches after the whole file has been read, because
+Consecutive rows of one launch form a *run*. Runs are assigned to launches after the whole file has been read, because
 another page of the same report may contain the same launches again.
 """
 
@@ -43,7 +43,7 @@ IDENTITY = {
     "CC": "cc",
     "Invocations": "invocations",
 }
-"""Columns that identify the launch, or group of launches, of a row."""
+"""Columns that identify the launch or group of launches that a row belongs to."""
 
 _LAUNCH_COLUMNS = ("source_id", "process_id")
 _RULE_COLUMNS = {
@@ -67,13 +67,13 @@ METRICS = pl.Schema(
 RULES = pl.Schema({"run": pl.Int64, "section": pl.String, **dict.fromkeys(_RULE_COLUMNS.values(), pl.String)})
 _IDENTITY_COLUMNS = tuple(dict.fromkeys(IDENTITY.values()))
 STYLE_CELLS = 1 << 16
-"""Number of cells from which the style of numbers is determined, if they determine it."""
+"""Number of cells that are examined first to determine the style of numbers. All cells follow if they are ambiguous."""
 BATCH_BYTES = 1 << 22
 """Rows of consecutive tables with the same columns are parsed together, this many bytes at a time."""
 FREE_BATCHES, BYTES_PER_BATCH = 500, 1 << 12
-"""Number of batches that every file may have, and bytes of rows per additional batch: a batch costs milliseconds."""
+"""Number of batches allowed in every file, and bytes of rows per additional batch. Each batch costs milliseconds."""
 FREE_CELLS, CELLS_PER_BYTE = 1 << 16, 2
-"""Number of cells that every batch may have, and additional cells per byte."""
+"""Number of cells allowed in every batch, and number of additional cells per byte of the batch."""
 _AGAIN = "print it again with ncu"
 _PAGE = "page"
 _NUMERIC_FIRST_COLUMNS = ("ID", "Process ID")
@@ -82,18 +82,18 @@ _FIRST_NUMBER = re.compile(rb'^"?\d+"?(?:,|$)', re.MULTILINE)
 
 @dataclass(slots=True)
 class RowCollector:
-    """The rows of a file, with the run and the kind of metric of each value.
+    """The values and rules in the rows of a file, collected in batches.
 
     Attributes:
         path: The file.
-        runs: Identity of each run of rows, in batches.
-        metrics: Values in batches: run, kind, value, text, resolution, instances; in summaries also minimum and
-            maximum.
+        runs: Columns that identify the launch of each run of rows, in batches.
+        metrics: Batches of values with the columns run, kind, value, text, resolution and instances. Batches of
+            summaries also have the columns minimum and maximum.
         rules: Messages of rules, in batches.
-        kinds: Number of each combination of section, printed name and printed unit.
-        invalid_rows: Number of rows that do not match their header.
+        kinds: Index of each combination of section, printed name and printed unit.
+        invalid_rows: Number of rows that were skipped because they do not match their header.
         has_unitless_page: Whether a raw page had no row of units.
-        number_style: The style in which numbers are printed, once it is determined.
+        number_style: The style in which numbers are printed, or None before it has been determined.
     """
 
     path: Path
@@ -113,7 +113,7 @@ class RowCollector:
     _parsed_bytes: int = 0
 
     def add(self, page: Page, text: bytes) -> None:
-        """Add rows of a table. They are parsed once there are enough, or rows with other columns follow.
+        """Add rows of a table. They are parsed when a batch is full or when rows with other columns follow.
 
         Raises:
             CorruptTraceError: Columns change too often, or rows have far fewer cells than their header.
@@ -130,7 +130,7 @@ class RowCollector:
             self.finish()
 
     def finish(self) -> None:
-        """Parse the rows that are still pending.
+        """Parse the rows that have been added but not parsed.
 
         Raises:
             CorruptTraceError: Columns change too often, or rows have far fewer cells than their header.
@@ -152,12 +152,12 @@ class RowCollector:
             self._read_batch([page], alone, [alone.height])
 
     def _drop_short_rows(self, page: Page, text: bytes) -> bytes:
-        """Drop the rows that have too few cells if there are many, and count those that are not other output.
+        """Drop the rows with too few cells if there are many of them, and count them unless they are other output.
 
-        Parsed, a row without cells would take as much memory as a complete one.
+        Otherwise, a row without cells would take as much memory as a complete row when it is parsed.
 
         Raises:
-            CorruptTraceError: The other rows have far fewer cells than their header, too.
+            CorruptTraceError: Even the remaining rows have far fewer cells than their header.
         """
         max_cells = FREE_CELLS + CELLS_PER_BYTE * len(text)
         width = len(page.header) + 1
@@ -179,11 +179,11 @@ class RowCollector:
         return b"".join(long_runs)
 
     def _read_batch(self, pages: list[Page], table: pl.DataFrame, lines: list[int]) -> None:
-        """Convert the rows of tables with the same columns.
+        """Convert a batch of rows of tables that have the same columns.
 
         Args:
-            pages: The tables.
-            table: Their rows.
+            pages: The tables that the rows belong to.
+            table: The rows of all tables.
             lines: Number of rows of each table.
         """
         table = table.with_columns(pl.Series(_PAGE, np.repeat(np.arange(len(pages), dtype=np.int32), lines)))
@@ -199,12 +199,12 @@ class RowCollector:
             self._add_listed_metrics(pages[0], table, run)
 
     def style(self, cells: pl.Series) -> NumberStyle:
-        """Return the style in which numbers are printed, according to the first numbers that determine it."""
+        """Return the number style of the file, which the first distinctive numbers determine."""
         self.number_style = self.number_style or detect_style(cells.head(STYLE_CELLS)) or detect_style(cells)
         return self.number_style or ENGLISH
 
     def _parse_rows(self, page: Page, text: bytes) -> pl.DataFrame:
-        """Parse rows as strings: one column per cell, and one for superfluous cells."""
+        """Parse rows into one string column per cell, and one more column for superfluous cells."""
         self._parsed_batches += 1
         self._parsed_bytes += len(text)
         if self._parsed_batches > FREE_BATCHES + self._parsed_bytes // BYTES_PER_BATCH:
@@ -225,7 +225,7 @@ class RowCollector:
         return table
 
     def _take_units(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
-        """Remove the row of units, which has no ID, from each raw page, and store it in the page."""
+        """Remove the row of units, which has no ID, from each raw page, and store the units in the page."""
         of_units = pl.col("0") == ""
         first = table.filter(of_units).unique(_PAGE, keep="first", maintain_order=True)
         units = dict(zip(first[_PAGE], first.drop(_PAGE).iter_rows(), strict=True))
@@ -236,7 +236,7 @@ class RowCollector:
         return table.filter(~of_units.fill_null(value=False))
 
     def _matching_rows(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that match the header; count the others unless they look like other output."""
+        """Return the rows that match the header. All other rows are counted unless they look like other output."""
         width = len(page.header)
         fits = pl.col(str(_last_required_cell(page))).is_not_null() & pl.col(str(width)).is_null()
         identified = (
@@ -252,7 +252,7 @@ class RowCollector:
         return table.filter(valid)
 
     def _number_runs(self, pages: list[Page], table: pl.DataFrame) -> pl.Series:
-        """Return the run of each row, and store the identity of each run."""
+        """Return the number of the run that each row belongs to, and store the columns that identify each run."""
         page = pages[0]
         identity = {IDENTITY[h]: str(i) for i, h in enumerate(page.header) if h in IDENTITY}
         keys = [identity[c] for c in _LAUNCH_COLUMNS if c in identity] if page.launches else list(identity.values())
@@ -274,7 +274,7 @@ class RowCollector:
         return run.alias("run")
 
     def _add_raw_metrics(self, pages: list[Page], table: pl.DataFrame, run: pl.Series) -> None:
-        """Add the metrics of raw pages: one column per metric, empty for launches without it."""
+        """Add the metrics of raw pages, which have one column per metric. Empty cells are skipped."""
         header = pages[0].header
         lead = 1 + max(i for i, h in enumerate(header) if h in IDENTITY)
         names = header[lead:]
@@ -313,7 +313,7 @@ class RowCollector:
             self.rules.append(rules.filter(pl.col("rule_id") != "").select(RULES.names()))
 
     def _add_kind_column(self, metrics: pl.DataFrame) -> pl.DataFrame:
-        """Replace section, name and unit with the number of their combination."""
+        """Replace the columns of section, name and unit with the index of their combination in ``kinds``."""
         on = ["section", "metric", "unit"]
         distinct = metrics.select(on).unique(maintain_order=True)
         kinds = distinct.with_columns(
@@ -328,7 +328,7 @@ class RowCollector:
         return kind
 
     def _add_values(self, long: pl.DataFrame) -> None:
-        """Parse the numbers of some cells and add them."""
+        """Parse the numbers in the given cells and add them to the metrics."""
         if not long.height:
             return
         powers = np.array(self._powers)[long["kind"].to_numpy()]

@@ -1,4 +1,4 @@
-"""Read the session page of a report: tool, time and devices. Command lines, hosts and addresses are dropped."""
+"""Read tool, time and devices from the session page. Command lines, hosts and addresses are dropped."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SessionPage:
 
     Attributes:
         attributes: Facts about the session, by name.
-        processes: Paths of programs, by process.
-        devices: Attributes of each device, by device number.
+        processes: Path of the program, by process id.
+        devices: Attributes of each device, by device id.
     """
 
     attributes: dict[str, str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class SessionPage:
     devices: dict[int, dict[str, float | str | None]] = field(default_factory=dict)
 
     def add(self, page: Page, text: bytes) -> None:
-        """Add rows of one of the four tables of the page."""
+        """Add the rows of one of the four tables of the session page."""
         for line in text.split(b"\n", _MAX_ROWS)[:_MAX_ROWS]:
             row = parse_csv_line(line.decode("utf-8", "replace").replace(NEWLINE, "\n"))
             if len(row) < len(page.header):
@@ -46,7 +46,7 @@ class SessionPage:
 
     @property
     def facts(self) -> dict[str, str | None]:
-        """The facts that are not private, by their name in ``capture_info``."""
+        """The facts that are not private, keyed by their name in ``capture_info``."""
         version = self.attributes.get("Nsight Compute Target", "").split(" ")[0]
         return {
             "tool_version": version or None,

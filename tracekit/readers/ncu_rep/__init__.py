@@ -14,12 +14,12 @@ _MAGIC = b"NVR\0"
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file begins like a report."""
+    """Return whether a file begins like an Nsight Compute report."""
     return source.head.startswith(_MAGIC)
 
 
 def open_capture(source: Source) -> Capture:
-    """Open a report."""
+    """Open an Nsight Compute report."""
     from tracekit.readers.ncu_rep.capture import RepCapture
 
     return RepCapture(source)

@@ -1,4 +1,4 @@
-"""Build the declared tables of a report, each when it is requested."""
+"""Build the declared tables of a report on demand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RepCapture(Capture):
         self._report = ReportFile(source)
 
     def names(self) -> list[str]:
-        """Return the names of the tables that a report may have rows for."""
+        """Return the names of the declared tables that may have rows."""
         result_tables = [LAUNCHES, METRICS, INSTANCES, "ncu_nvtx_ranges", "ncu_rules", SOURCES]
         return [*result_tables, "capture_info", "devices", "processes"]
 
@@ -48,10 +48,10 @@ class RepCapture(Capture):
         return int(self.read(name, schemas.table(name).names[:1]).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table.
+        """Return the requested columns of a table.
 
         Raises:
-            CorruptTraceError: The part of the report that holds the table is damaged.
+            CorruptTraceError: The report is damaged where the table is stored.
         """
         with damage_as_error(self._report.path, name, self._report.file):
             if name == METRICS:

@@ -1,7 +1,7 @@
-"""Parse the container format of a report: a magic number, a header, and blocks to the end of the file.
+"""Parse the container format of a report, which consists of a magic number, a header, and blocks.
 
-A block consists of a header that describes the messages after it, and these messages. Only headers are read here; of
-the messages, only their location. Nothing is read before its size is checked against the size of the file.
+A block consists of a header and the messages that the header describes. Only headers are read here, and the locations
+of the messages are recorded. Every size is checked against the size of the file before the bytes are read.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ SIZE = struct.Struct("<I")
 MAX_RESULTS = 1 << 20
 MAX_NAMES = 1 << 20
 UNCHECKED_RESULTS, MIN_MEAN_BYTES = 4096, 64
-"""Number of results from which their mean size in bytes is checked, and its minimum; real results have thousands."""
+"""Number of results above which their mean size is checked, and its minimum in bytes. Real results have thousands."""
 KINDS = {
     "kernels": ("kernel", "KernelResult"),
     "ranges": ("range", "RangeResult"),
     "command_lists": ("cmdlist", "CommandListResult"),
     "graphs": ("graph", "GraphResult"),
 }
-"""Counts in a block header, in the order of the messages: the kind of result, and the name of its message."""
+"""The kind of result and its message type, by the field of the block header with the number of such results."""
 message_class = functools.partial(message, "ncu_report")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageLocation:
-    """The location of a result, or of the code of a module, in the file.
+    """The location in the file of a result, or of the code of a module.
 
     Attributes:
-        kind: What was profiled: kernel, range, cmdlist or graph; source for a module.
-        message: Name of its message type.
-        offset: Offset of its first byte.
-        size: Its size in bytes.
-        process_id: Process that it belongs to, if the block has one.
+        kind: What was profiled: ``kernel``, ``range``, ``cmdlist`` or ``graph``. The kind of a module is ``source``.
+        message: Name of the message type.
+        offset: Offset of the first byte of the message.
+        size: Size of the message in bytes.
+        process_id: Process that the block belongs to, or None if the block has no process.
     """
 
     kind: str
@@ -64,11 +64,11 @@ class SessionInfo:
     """Facts about the capture, collected from all block headers.
 
     Attributes:
-        process_id: The first process, for reports whose blocks have no process.
+        process_id: The first process of the session, which applies to blocks that have no process.
         created_s: Start of the capture, in seconds since 1970.
         devices: Messages that describe GPUs.
         versions: Version of each component of the tool.
-        processes: Path of each process.
+        processes: Path of the executable, by process id.
     """
 
     process_id: int | None = None
@@ -86,7 +86,7 @@ class ReportFile:
         file: The open file.
         results: Location of each result, in file order.
         sources: Location of the code of each module, in file order.
-        names: Names of metrics, dictionary-encoded, by the number that metrics use.
+        names: Dictionary-encoded names of the metrics. Metrics refer to them by position.
         session: Facts about the capture.
     """
 
@@ -109,25 +109,25 @@ class ReportFile:
         self.names: pa.DictionaryArray = pa.array(self._names, pa.string()).dictionary_encode()
 
     def result(self, number: int) -> Any:
-        """Parse one result, given its number in file order.
+        """Parse and return one result, given its position in file order.
 
         Raises:
-            Damage: It is not a valid message.
+            Damage: The message is invalid.
             TracekitError: The report is closed, or changed since it was opened.
         """
         return self._parse_message(self.results[number], f"result {number}")
 
     def source(self, number: int) -> Any:
-        """Parse the message about the code of one module, given its number in file order.
+        """Parse and return the message about the code of one module, given its position in file order.
 
         Raises:
-            Damage: It is not a valid message.
+            Damage: The message is invalid.
             TracekitError: The report is closed, or changed since it was opened.
         """
         return self._parse_message(self.sources[number], f"source {number}")
 
     def process_of(self, location: MessageLocation) -> int | None:
-        """Return the process of a result or module: that of its block, or the first one of the session."""
+        """Return the process id of a result or module: that of its block, or else the first one of the session."""
         return self.session.process_id if location.process_id is None else location.process_id
 
     def close(self) -> None:
@@ -160,12 +160,12 @@ class ReportFile:
             warn(f"{skipped:,} bytes of results of unknown kinds were skipped", path=self.path)
 
     def _read_sized_message(self, offset: int) -> tuple[bytes, int]:
-        """Read a message that is preceded by its size; return it and the offset of its end."""
+        """Read a message that is preceded by its size, and return the message and the offset of its end."""
         start, stop = self._message_span(offset, self.file.size)
         return self.file.read(start, stop - start), stop
 
     def _message_span(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the start and end of the message whose size is at an offset."""
+        """Return the start and end of the message whose size is stored at an offset."""
         start = offset + SIZE.size
         size = SIZE.unpack(self.file.read(offset, SIZE.size))[0] if start <= end else 0
         if start + size > end:
@@ -173,7 +173,7 @@ class ReportFile:
         return start, start + size
 
     def _locate_messages(self, block: Any, offset: int, end: int) -> int:
-        """Record the locations of the messages of a block; return the offset of their end."""
+        """Record the locations of the messages of a block, and return the offset at which the last message ends."""
         process = block.process.process_id if block.HasField("process") else None
         for _ in range(block.sources):
             start, offset = self._next_span(offset, end)
@@ -187,14 +187,14 @@ class ReportFile:
         return offset
 
     def _next_span(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the start and end of the next message of a block, which must not be empty."""
+        """Return the start and end of the next message of a block. The message must not be empty."""
         start, stop = self._message_span(offset, end)
         if start == stop:
             raise Damage(f"an empty message at byte {offset}")
         return start, stop
 
     def _add_header_facts(self, block: Any) -> None:
-        """Add the facts about the capture that a block header has."""
+        """Add the facts about the capture that a block header contains."""
         session, info = block.session, self.session
         self._names += map(
             decode_text, check_count(block.names.texts, MAX_NAMES - len(self._names), "names of metrics")
@@ -210,7 +210,7 @@ class ReportFile:
 
 
 def _check_message_count(number: int, offset: int, label: str) -> None:
-    """Raise an error if there are more messages up to an offset than any real report has."""
+    """Raise an error if more messages precede an offset than in any real report."""
     if number > MAX_RESULTS:
         raise Damage(f"more than {MAX_RESULTS:,} {label}")
     if number > UNCHECKED_RESULTS and number * MIN_MEAN_BYTES > offset:
@@ -218,7 +218,7 @@ def _check_message_count(number: int, offset: int, label: str) -> None:
 
 
 def check_count(items: Sequence[Any], limit: int, label: str) -> Sequence[Any]:
-    """Return the items of a message, or raise an error if there are more than any real report has."""
+    """Return the items of a message, or raise an error if they exceed a limit that no real report reaches."""
     if len(items) > limit:
         raise Damage(f"{len(items):,} {label}; at most {limit:,} are supported")
     return items
@@ -230,5 +230,5 @@ def decode_text(data: bytes) -> str:
 
 
 def iter_results(report: ReportFile) -> Iterator[tuple[int, Any]]:
-    """Yield the number and the message of each result."""
+    """Yield the position in file order and the message of each result."""
     return ((number, report.result(number)) for number in range(len(report.results)))

@@ -1,4 +1,4 @@
-"""Read the instance values of metrics: their values per instruction, opcode or point in time."""
+"""Read the instance values of metrics, which are their values per instruction, opcode or point in time."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def read_instances(report: ReportFile) -> pa.Table:
     """Read the instance values of all metrics of all results.
 
     Returns:
-        The columns of ``ncu_metric_instances``, in file order. If a result has a metric twice, the last one counts, as
-        in ``ncu_metrics``.
+        The columns of ``ncu_metric_instances``, in file order. If a result contains a metric twice, the last one is
+        used, as in ``ncu_metrics``.
 
     Raises:
         Damage: A message is invalid, refers to a missing name, or a result has too many instance values.
@@ -50,7 +50,7 @@ def read_instances(report: ReportFile) -> pa.Table:
 
 
 def _iter_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
-    """Yield batches of instance values: launch, name and count for each metric; and the encoded messages."""
+    """Yield batches of encoded instance values, with the launch, the name and the number of values of each metric."""
     owners: list[tuple[int, int, int]] = []
     messages: list[bytes] = []
     size = 0
@@ -67,7 +67,7 @@ def _iter_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int
 
 
 def _instances_by_metric(report: ReportFile, number: int, result: Any) -> dict[int, list[bytes]]:
-    """Return the encoded instance values of one result by metric."""
+    """Return the encoded instance values of one result, by the dictionary code of the metric."""
     metric_type, names = message_class("Metric"), report.names.indices
     instances: dict[int, list[bytes]] = {}
     try:
@@ -87,7 +87,7 @@ def _instances_by_metric(report: ReportFile, number: int, result: Any) -> dict[i
 
 
 def _decode_batch(owners: list[tuple[int, int, int]], messages: list[bytes]) -> pa.Table:
-    """Decode a batch of instance values: n messages in, n rows out."""
+    """Decode a batch of instance values into one row per value."""
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     stops = np.cumsum(sizes)
     buffer = Buffer(int(stops[-1]))
@@ -110,7 +110,7 @@ def _decode_batch(owners: list[tuple[int, int, int]], messages: list[bytes]) -> 
 
 
 def _decode_integers(buffer: Buffer, field: Field | None, total: int) -> pa.Array:
-    """Decode values that are integers with all their bits, null for values of other types."""
+    """Decode integer values without loss of precision. Values of other types become null."""
     numbers, missing = np.zeros(total, np.uint64), np.ones(total, np.bool_)
     if field is not None:
         inner = decode(buffer, *field.spans(), (INT32, INT64))

@@ -1,6 +1,6 @@
-"""Build the rows of ``ncu_launches`` from results.
+"""Build the rows of ``ncu_launches`` from the results of a report.
 
-The result itself describes the launch. The device, the duration and the grid of a graph are metrics of the result.
+Most columns are fields of the result. The device, the duration and the grid of a graph are metrics of the result.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ METRIC_COLUMNS = {
     "duration_ns": ("gpu__time_duration.sum",),
     **{size: (f"launch__{size.replace('_', '_dim_')}",) for size in SIZES},
 }
-"""Columns that are read from metrics, and the metrics: the first one that a result has is used."""
+"""The metrics from which a column is read, by column. The first of these metrics that a result contains is used."""
 RANGE_COLUMNS = ("range_name", "range_path", "range_depth")
 NS = 1_000_000_000
 
 
 def launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield one row per result.
+    """Yield one row of ``ncu_launches`` per result.
 
     Args:
         report: The report.
-        metrics: Metrics of all results: launch_id, name and value. None if no requested column needs them.
-        columns: The requested columns; others may be missing from the rows.
+        metrics: The columns launch_id, name and value of all metrics, or None if no requested column needs them.
+        columns: The requested columns. All other columns may be missing from the rows.
     """
     metric_values = (
         {} if metrics is None else _values_of_metrics(report, metrics, [c for c in METRIC_COLUMNS if c in columns])
@@ -91,7 +91,7 @@ def _grid_and_block(result: Any) -> Row:
 
 
 def _values_of_metrics(report: ReportFile, metrics: pa.Table, columns: Sequence[str]) -> dict[str, list[float]]:
-    """Return the values of columns that are read from metrics: n values for n results, NaN where there is none."""
+    """Return the values of columns that are read from metrics: one element per result, NaN where it is missing."""
     launches, names, values = (metrics[c].to_numpy() for c in ("launch_id", "name", "value"))
     values_by_column = {column: np.full(len(report.results), math.nan) for column in columns}
     for column, column_values in values_by_column.items():

@@ -30,7 +30,7 @@ def capture_info_rows(session: SessionInfo) -> Iterator[Row]:
 
 
 def device_rows(session: SessionInfo) -> Iterator[Row]:
-    """Yield the rows of ``devices``. If several headers describe a GPU, the last one counts."""
+    """Yield the rows of ``devices``. If several headers describe the same GPU, the last description is used."""
     rows: dict[int, Row] = {}
     for device in session.devices:
         attributes = {

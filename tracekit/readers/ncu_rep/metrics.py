@@ -1,7 +1,8 @@
-"""Read the metrics of all results, decoded as columns in batches of some megabytes.
+"""Read the metrics of all results in batches of a few megabytes, and decode each batch as columns.
 
-A result has hundreds or thousands of metrics. Each is a small message with the number of its name, a value and instance
-values. The protobuf runtime only splits results into metrics; the names and values of a batch are decoded together.
+A result has hundreds or thousands of metrics. Each metric is a small message with the index of its name, a value and
+instance values. The protobuf runtime only splits results into metrics. The names and values of all metrics in a batch
+are decoded together.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ COLUMNS = pa.schema(
 
 @dataclass(slots=True)
 class MetricBatch:
-    """Encoded metrics of some results.
+    """The encoded metrics of consecutive results.
 
     Attributes:
-        results: Numbers of the results.
+        results: Positions of the results in file order.
         counts: Number of metrics of each result.
         messages: The encoded metrics.
-        size: Their size in bytes.
+        size: Size of all messages in bytes.
     """
 
     results: list[int] = field(default_factory=list)
@@ -73,8 +74,8 @@ def read_metrics(report: ReportFile) -> pa.Table:
     """Read the metrics of all results.
 
     Returns:
-        One row per metric, in file order: launch_id, name (as a number), value, text, instances. If a result has a
-        metric twice, the last one counts.
+        One row per metric, in file order, with the columns launch_id, name (a dictionary code), value, text and
+        instances. If a result contains a metric twice, the last one is used.
 
     Raises:
         Damage: A message is invalid, or refers to a missing name.
@@ -85,7 +86,7 @@ def read_metrics(report: ReportFile) -> pa.Table:
 
 
 def metric_columns(metrics: pa.Table, names: pa.Array) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Return columns of ``ncu_metrics`` with the names and base units of metrics: n rows in, n rows out."""
+    """Convert the rows of ``read_metrics`` to columns of ``ncu_metrics``, which include names and base units."""
     units = [unit_of_metric(name) for name in names.to_pylist()]
     distinct_units = sorted({u for u in units if u is not None})
     codes_by_unit = {u: i for i, u in enumerate(distinct_units)}
@@ -103,7 +104,7 @@ def metric_columns(metrics: pa.Table, names: pa.Array) -> dict[str, pa.Array | p
 
 
 def iter_batches(report: ReportFile) -> Iterator[MetricBatch]:
-    """Yield the encoded metrics of all results in batches."""
+    """Yield batches of the encoded metrics of all results."""
     batch = MetricBatch()
     for number, result in iter_results(report):
         batch.add(number, check_count(result.metrics, MAX_METRICS, f"metrics of result {number}"))
@@ -118,11 +119,11 @@ def decode_batch(batch: MetricBatch, names: npt.NDArray[np.int32]) -> pa.Table:
     """Decode a batch of metrics.
 
     Args:
-        batch: n metrics.
-        names: Code of each name in the dictionary of distinct names.
+        batch: The encoded metrics.
+        names: Dictionary code of each name of the report.
 
     Returns:
-        At most n rows, as in ``read_metrics``.
+        One row per metric with the columns of ``read_metrics``, without metrics that occur again in the same result.
     """
     buffer = Buffer(batch.size)
     buffer.data[: batch.size] = np.frombuffer(b"".join(batch.messages), np.uint8)
@@ -157,7 +158,11 @@ def _name_codes(field: Field | None, names: npt.NDArray[np.int32]) -> npt.NDArra
 def decode_metric_values(
     buffer: Buffer, field: Field | None, total: int
 ) -> tuple[Mask, npt.NDArray[np.float64], pa.Array]:
-    """Decode n values; return which are numbers, the numbers, and the strings with nulls."""
+    """Decode the values of metrics.
+
+    Returns:
+        A mask of the values that are numbers, the numbers, and the strings (null where the value is a number).
+    """
     numbers, is_number = np.zeros(total), np.zeros(total, np.bool_)
     if field is None:
         return is_number, numbers, pa.nulls(total, pa.string())
@@ -172,7 +177,7 @@ def decode_metric_values(
 
 
 def _decode_numbers(field: Field, field_number: int) -> tuple[Places, npt.NDArray[np.float64]]:
-    """Return the rows of values that have one numeric type, and these values as doubles."""
+    """Return the rows whose values have the numeric type of a field, and these values as doubles."""
     if field.stops is not None:
         raise Damage("a metric has bytes instead of a number")
     rows = np.arange(len(field.values)) if field.valid is None else np.flatnonzero(field.valid)
@@ -193,7 +198,7 @@ def _decode_strings(buffer: Buffer, field: Field | None, outer: Places, total: i
 
 
 def _may_have_instances(buffer: Buffer, value: Field | None, stops: Places) -> Mask:
-    """Return which of n metrics may have instance values: those with more after the value than a category."""
+    """Return a mask of the metrics that may have instance values, because more than a category follows their value."""
     if value is None or value.stops is None:
         return np.ones(len(stops), np.bool_)
     tail_bytes = stops - value.stops
@@ -203,7 +208,7 @@ def _may_have_instances(buffer: Buffer, value: Field | None, stops: Places) -> M
 
 
 def _count_instances(messages: Sequence[bytes], rows: Places) -> npt.NDArray[np.int32]:
-    """Return the number of instance values of n metrics, of which only some rows may have any."""
+    """Return the number of instance values of each metric. Metrics outside the given rows have none."""
     metric_type, counts = message_class("Metric"), np.zeros(len(messages), np.int32)
     try:
         counts[rows] = [len(metric_type.FromString(messages[row]).instances) for row in rows.tolist()]
@@ -213,7 +218,7 @@ def _count_instances(messages: Sequence[bytes], rows: Places) -> npt.NDArray[np.
 
 
 def _last_row_of_each_key(keys: Places) -> Places | None:
-    """Return the last row of each key, in order; None if no key occurs twice."""
+    """Return the row numbers of the last occurrence of each key, in ascending order, or None if no key occurs twice."""
     if (np.diff(keys) > 0).all():
         return None
     _, first = np.unique(keys[::-1], return_index=True)
@@ -221,5 +226,5 @@ def _last_row_of_each_key(keys: Places) -> Places | None:
 
 
 def _units_of_numbers(texts: pa.ChunkedArray, codes: pa.ChunkedArray, units: pa.Array) -> pa.ChunkedArray:
-    """Return the code of the unit of n metrics, null where the value is a string."""
+    """Return the dictionary code of the unit of each metric, null where the value is a string."""
     return pc.if_else(texts.is_null(), units.take(codes), pa.scalar(None, pa.int32()))

@@ -1,7 +1,7 @@
-"""Read NVTX state: the ranges that were open at each launch.
+"""Read the NVTX state of launches, which consists of the ranges that were open at each launch.
 
-The state has the ranges of all threads. A launch is in the push/pop ranges of its own thread and in all start/end
-ranges.
+The state contains the ranges of all threads. A launch is inside the push/pop ranges of its own thread and inside all
+start/end ranges.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _FLOAT_TYPES = ("double", "float")
 
 
 def range_rows(report: ReportFile) -> Iterator[Row]:
-    """Yield the ranges that were open at each launch, as rows of ``ncu_nvtx_ranges``."""
+    """Yield the ranges that were open at each launch as rows of ``ncu_nvtx_ranges``."""
     return (row for number, result in iter_results(report) for row in launch_ranges(number, result))
 
 
 def launch_ranges(number: int, result: Any) -> Iterator[Row]:
-    """Yield the ranges that were open at one launch: push/pop ranges, outermost first, then start/end ranges."""
+    """Yield the push/pop ranges that were open at one launch, outermost first, and then the open start/end ranges."""
     if not result.HasField("nvtx"):
         return
     state = parse(message_class("NvtxState"), result.nvtx, f"the NVTX state of result {number}")
@@ -60,7 +60,7 @@ def launch_ranges(number: int, result: Any) -> Iterator[Row]:
 
 
 def range_columns(number: int, result: Any) -> Row:
-    """Return the columns of ``ncu_launches`` about the push/pop ranges around a launch."""
+    """Return the columns of ``ncu_launches`` that describe the push/pop ranges around a launch."""
     names = [row["name"] for row in launch_ranges(number, result) if row["kind"] == "push_pop"]
     if not names:
         return {"range_depth": 0}
@@ -68,7 +68,7 @@ def range_columns(number: int, result: Any) -> Row:
 
 
 class _NvtxDomain:
-    """The name of an NVTX domain and of its categories by number. If a category has several names, the first counts."""
+    """The name of an NVTX domain, and the names of its categories by number. Later names of a category are ignored."""
 
     def __init__(self, message: Any) -> None:
         self.name = decode_text(message.name)

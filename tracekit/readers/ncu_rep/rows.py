@@ -1,4 +1,4 @@
-"""Convert rows to declared tables, in batches."""
+"""Convert rows to declared tables in batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_ROWS = 4096
 
 
 def build_table(name: str, rows: Iterable[Row], columns: Sequence[str] | None = None) -> pa.Table:
-    """Convert rows to a declared table: n rows in, n rows out, null where a row lacks a column.
+    """Convert rows to a declared table, with null where a row lacks a column.
 
     Raises:
         Damage: A number does not fit the type of its column.
@@ -38,7 +38,7 @@ def _build_batch(rows: list[Row], schema: pa.Schema, name: str) -> pa.Table:
 
 
 def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Convert values to an array; repeated strings share one entry of the dictionary."""
+    """Convert values to an array. Repeated strings share one dictionary entry."""
     if not pa.types.is_dictionary(kind):
         return pa.array(values, kind)
     numbers: dict[Any, int] = {}

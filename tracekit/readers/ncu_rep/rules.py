@@ -1,4 +1,4 @@
-"""Read the messages of rules about results: optimizations, warnings and information."""
+"""Read the messages of rules about results: optimizations, warnings and notes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINK = re.compile(r"@(section|sass|source|url):([^@]*)@")
 
 
 def rule_rows(report: ReportFile) -> Iterator[Row]:
-    """Yield the messages about all results, as rows of ``ncu_rules``."""
+    """Yield the messages about all results as rows of ``ncu_rules``."""
     total = 0
     for number, result in iter_results(report):
         sections = _section_names(result) if result.rules else {}
@@ -35,7 +35,7 @@ def rule_rows(report: ReportFile) -> Iterator[Row]:
 
 
 def resolve_links(message: str) -> str:
-    """Replace the links in a message with their text, as Nsight Compute prints them; web links keep their address."""
+    """Replace the links in a message with their text, as Nsight Compute prints them. Web links keep their address."""
     return _LINK.sub(_resolve_link, message)
 
 
@@ -46,7 +46,7 @@ def _section_names(result: Any) -> dict[bytes, str]:
 
 
 def _message_rows(rule: Any) -> Iterator[Row]:
-    """Yield the messages of a rule. A speedup belongs to the preceding message."""
+    """Yield one row per message of a rule. A speedup belongs to the message that precedes it."""
     row: Row | None = None
     rule_columns = _rule_columns(rule)
     for item in check_count(rule.body.items, MAX_ITEMS, "items of a rule"):
@@ -62,7 +62,7 @@ def _message_rows(rule: Any) -> Iterator[Row]:
 
 
 def _rule_columns(rule: Any) -> Row:
-    """Return the columns that all messages of a rule share."""
+    """Return the columns whose values are the same for all messages of a rule."""
     return {
         "section_id": decode_text(rule.section_id) if rule.HasField("section_id") else None,
         "rule_id": decode_text(rule.rule_id) if rule.HasField("rule_id") else None,

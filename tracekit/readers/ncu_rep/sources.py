@@ -1,7 +1,7 @@
-"""Read the code of the profiled modules: cubins, PTX and source files, unchanged.
+"""Read the code of the profiled modules as cubins, PTX and source files.
 
-Payloads are kept only if their column is requested. Otherwise messages are parsed one at a time to count them. Every
-message lies within the file, so that memory is limited by the size of the file.
+Payloads stay in memory only if their column is requested. Otherwise, messages are parsed one at a time to count them.
+Every message lies within the file, so memory is limited by the size of the file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MAX_FILES = MAX_MODULES = 1 << 16
 
 
 def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the payloads of all modules, as rows of ``ncu_sources``.
+    """Yield the payloads of all modules as rows of ``ncu_sources``.
 
     Args:
         report: The report.
-        columns: The requested columns; others may be missing from the rows.
+        columns: The requested columns. All other columns may be missing from the rows.
     """
     launches_by_module = _launches_by_module(report) if any(c in columns for c in LAUNCH_COLUMNS) else {}
     total = 0
@@ -52,7 +52,7 @@ def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def _launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
-    """Return the results that refer to each module. The same number in another process is another module."""
+    """Return the results that refer to each module. Modules are keyed by process and number."""
     launches: dict[Module, list[int]] = defaultdict(list)
     for number, result in iter_results(report):
         process = report.process_of(report.results[number])
@@ -68,7 +68,7 @@ def _module_numbers(number: int, result: Any) -> set[int]:
 
 
 def _payloads(source: Any, number: int) -> Iterator[Payload]:
-    """Yield kind, name and bytes of each payload of a module; a file may be named without its content."""
+    """Yield kind, name and bytes of each payload of a module. The bytes of a source file may be missing."""
     for kind in KINDS:
         if data := getattr(source, kind):
             yield kind, None, data
@@ -88,5 +88,5 @@ def _source_files(source: Any, number: int) -> Iterator[Any]:
 
 
 def _file_name(path: bytes) -> str | None:
-    """Return the file name of a Linux or Windows path."""
+    """Return the last component of a Linux or Windows path."""
     return decode_text(path.replace(b"\\", b"/").rpartition(b"/")[2]) or None

@@ -1,4 +1,4 @@
-"""Decode the attributes of nodes: some have columns of their own, others are functions or become JSON."""
+"""Decode the attributes of nodes into declared columns, names of functions, and JSON for all other attributes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.readers.tensorflow.distinct import DistinctValues, Int64Array
 
 DTYPE_ATTRIBUTES = ("dtype", "DstT", "out_type", "T")
-"""Attributes that hold the type of the elements; the first one that a node has is used."""
+"""Attributes that contain the type of the elements. The first one that a node has is used."""
 COLUMN_ATTRIBUTES = {
     "output_shapes": ("_output_shapes", "list"),
     "strides": ("strides", "list"),
@@ -32,21 +32,21 @@ COLUMN_ATTRIBUTES = {
     "dilations": ("dilations", "list"),
     "ksize": ("ksize", "list"),
 }
-"""Columns that are read from one attribute: its name and the kind of its value."""
+"""The name and the kind of value of the attribute from which a column is read, by column."""
 _KEY, _VALUE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAttributes:
-    """The attributes of n nodes, sorted by node and name.
+    """The attributes of all nodes, sorted by node and name.
 
     Attributes:
         rows: Number of nodes.
-        nodes: Node of each attribute.
-        keys: Position of its name in ``names``.
-        codes: Code of its value in ``values``.
-        names: Distinct names.
-        values: Distinct values.
+        nodes: Row number of the node of each attribute.
+        keys: Position in ``names`` of the name of each attribute.
+        codes: Code in ``values`` of the value of each attribute.
+        names: The distinct names of attributes.
+        values: The distinct values of attributes.
     """
 
     rows: int
@@ -57,7 +57,7 @@ class NodeAttributes:
     values: DistinctValues
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the columns that are read from one attribute each, and the type of the elements."""
+        """Return the columns in ``COLUMN_ATTRIBUTES``, and ``dtype``, the type of the elements."""
         strings, json = self.values.strings, self.values.json
         arrays = {
             name: self._build_column([self._select(*attribute)], strings if attribute[1] == "s" else json)
@@ -67,7 +67,7 @@ class NodeAttributes:
         return arrays
 
     def other_attributes(self) -> pa.ChunkedArray:
-        """Return all other attributes as JSON objects, null for nodes without any."""
+        """Return the attributes without a column of their own as a JSON object per node, null where there are none."""
         is_other = np.ones(len(self.nodes), np.bool_)
         for attribute in COLUMN_ATTRIBUTES.values():
             is_other[self._select(*attribute)] = False
@@ -81,11 +81,11 @@ class NodeAttributes:
         return join_by_row(self.rows, self.nodes[rows], members, "{}")
 
     def function_names(self, call_nodes: Places, ops: pa.Array) -> pa.ChunkedArray:
-        """Return the names of called functions as JSON lists, null for nodes that call none.
+        """Return the names of called functions as one JSON array per node, null for nodes that call no function.
 
         Args:
-            call_nodes: Nodes whose operation is a function.
-            ops: Their operations.
+            call_nodes: Row numbers of the nodes whose operation is a function.
+            ops: The operations of these nodes.
         """
         function_lists = self.values.functions
         rows = np.flatnonzero(np.isin(self.codes, list(function_lists)))
@@ -99,14 +99,14 @@ class NodeAttributes:
         return join_by_row(self.rows, nodes[order], names.take(pa.array(order)), "[]")
 
     def _select(self, key: str, kind: str) -> Places:
-        """Return the rows of attributes with a name and a kind of value."""
+        """Return the row numbers of the attributes with the given name and kind of value."""
         if key not in self.names:
             return np.zeros(0, np.int64)
         fitting = self.values.kinds[self.codes] == distinct.KINDS.index(kind)
         return np.flatnonzero((self.keys == self.names.index(key)) & fitting)
 
     def _build_column(self, selections: Iterable[Places], strings: pa.Array) -> pa.Array:
-        """Build a column from some attributes of which later ones take precedence."""
+        """Build a column from one or more attributes. If a node has several of them, the last one is used."""
         codes = np.full(self.rows, -1, np.int64)
         for rows in selections:
             codes[self.nodes[rows]] = self.codes[rows]
@@ -119,7 +119,7 @@ class NodeAttributes:
 
 
 def read_attributes(buffer: Buffer, occurrences: Occurrences, rows: int) -> NodeAttributes:
-    """Decode the attributes of n nodes.
+    """Decode the attributes of nodes. If a node has an attribute twice, the last one is used.
 
     Raises:
         Damage: A value is not a valid message.

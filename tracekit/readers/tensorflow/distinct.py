@@ -1,4 +1,4 @@
-"""Decode the values of many attributes, each distinct value once."""
+"""Decode the values of attributes. Each distinct value is decoded only once."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_DECODED_BYTES = 1 << 16
-"""Maximum size of a value that is decoded; of a longer one, only the size is returned."""
+"""Maximum size in bytes of a value that is decoded. A larger value is replaced by its size."""
 KINDS = ("", "list", "s", "i", "f", "b", "type", "shape", "tensor", "placeholder", "func")
-"""Kinds of values. The position is the number of the field, except for the last two."""
+"""Kinds of attribute values. The position is the number of the protobuf field, except for the last two kinds."""
 _LIST, _STRING, _TENSOR = 1, 2, 8
 _VALUES, _LIST_FIELDS = range(1, 11), range(2, 10)
 _DTYPE, _SHAPE = 1, 2
@@ -37,13 +37,13 @@ _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 @dataclass(slots=True)
 class DistinctValues:
-    """Distinct values of attributes, by code.
+    """The distinct values of attributes. Attributes refer to them by their position, which is called code.
 
     Attributes:
-        kinds: Kind of each, as a position in ``KINDS``.
-        json: JSON of each.
-        strings: String of each that is a string or a type, null for others.
-        functions: Comma-separated JSON strings of function names, for values that refer to functions.
+        kinds: Kind of each value, as a position in ``KINDS``.
+        json: JSON text of each value.
+        strings: The value as a string if it is a string or a type, null for values of other kinds.
+        functions: Comma-separated JSON strings with the names of referenced functions, by code of the value.
     """
 
     kinds: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -64,13 +64,13 @@ class DistinctValues:
         )
 
     def add(self, kinds: Int64Array, json: pa.Array, strings: pa.Array) -> None:
-        """Append columns of values."""
+        """Append values that are given as columns."""
         self.kinds = np.concatenate((self.kinds, kinds))
         self.json, self.strings = pa.concat_arrays([self.json, json]), pa.concat_arrays([self.strings, strings])
 
 
 def decode_attribute_values(buffer: Buffer, starts: Places, stops: Places) -> tuple[Int64Array, DistinctValues]:
-    """Decode n values; return the code of each and the distinct values.
+    """Decode the values of attributes, and return the code of each value and the distinct values.
 
     Raises:
         Damage: A value is not a valid message.
@@ -96,7 +96,7 @@ def decode_attribute_values(buffer: Buffer, starts: Places, stops: Places) -> tu
 
 
 def _decode_short_values(buffer: Buffer, starts: Places, stops: Places, distinct: DistinctValues) -> Int64Array:
-    """Decode values that are neither tensors nor long, append them to the distinct values and return n codes."""
+    """Decode values that are neither tensors nor long, append the distinct ones, and return the code of each value."""
     encoded = slice_bytes_or_empty(buffer, starts, stops).dictionary_encode()
     numbers, distinct_bytes = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
     first_rows = np.zeros(len(distinct_bytes), np.int64)
@@ -116,10 +116,10 @@ def _decode_short_values(buffer: Buffer, starts: Places, stops: Places, distinct
 
 
 def _decode_strings(buffer: Buffer, starts: Places, stops: Places) -> tuple[Places, Int64Array, pa.Array, pa.Array]:
-    """Decode the values that are a string or a list of strings.
+    """Decode the values that are strings or lists of strings.
 
     Returns:
-        Their rows, kinds, JSON and strings.
+        The row numbers, kinds, JSON texts and strings of these values.
     """
     fields = decode(buffer, starts, stops, _VALUES)
     is_short = stops - starts <= values.MAX_LENGTH
@@ -145,7 +145,7 @@ def _decode_strings(buffer: Buffer, starts: Places, stops: Places) -> tuple[Plac
 
 
 def _json_strings(strings: pa.Array) -> pa.Array:
-    """Return strings as JSON strings."""
+    """Format strings as JSON strings."""
     quoted = pc.binary_join_element_wise('"', strings, '"', "")
     needs_escape = pc.match_substring_regex(strings, _NEEDS_ESCAPE)
     if not pc.any(needs_escape).as_py():
@@ -158,7 +158,7 @@ def _json_strings(strings: pa.Array) -> pa.Array:
 
 
 def _has_only_field(fields: dict[int, Field], number: int, rows: int) -> Mask:
-    """Return which messages have one field and none of the others."""
+    """Return a mask of the messages in which, of the given fields, only one specific field is present."""
     mask = _has_field(fields.get(number), rows)
     for other in fields.keys() - {number}:
         mask = mask & ~_has_field(fields[other], rows)
@@ -172,7 +172,7 @@ def _has_field(field: Field | None, rows: int) -> Mask:
 
 
 def _tensor_keys(buffer: Buffer, starts: Places, stops: Places) -> pa.DictionaryArray:
-    """Return type and shape of n tensors, separated by a colon, dictionary-encoded."""
+    """Return the type and the encoded shape of each tensor, joined by a colon and dictionary-encoded."""
     fields = decode(buffer, starts, stops, (_DTYPE, _SHAPE))
     dtype = fields.get(_DTYPE)
     if dtype is not None and dtype.stops is not None:

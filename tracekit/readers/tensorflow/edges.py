@@ -29,13 +29,13 @@ _MAX_PARTS = 3
 def build_edges(
     buffer: Buffer, inputs: Occurrences, owners: Places, nodes: Mapping[str, pa.Array]
 ) -> dict[str, pa.Array]:
-    """Build edges: m inputs of n nodes in, m rows out.
+    """Build one edge per input of a node, as columns of ``graph_edges``.
 
     Args:
-        buffer: Holds the inputs.
-        inputs: Location and node of each input.
-        owners: Number of the graph or function that each node belongs to.
-        nodes: Columns of the nodes: ``name``, ``graph``, ``run``.
+        buffer: The buffer that contains the inputs.
+        inputs: Location of each input in the buffer, and row number of its node.
+        owners: Number of the graph (0) or function (from 1) that each node belongs to.
+        nodes: The columns ``name``, ``graph`` and ``run`` of the nodes.
     """
     target, node_count = pa.array(inputs.rows), len(owners)
     encoded = pa.concat_arrays([nodes["name"], slice_strings(buffer, inputs.starts, inputs.stops)]).dictionary_encode()
@@ -62,13 +62,13 @@ def build_edges(
 
 @dataclass(frozen=True, slots=True)
 class _ParsedInputs:
-    """The components of n distinct inputs.
+    """The components of the distinct inputs.
 
     Attributes:
-        strings: The n inputs, followed by names that occur only in inputs.
-        names: Position in ``strings`` of the name in each input.
-        arguments: The argument in each input, if it has one.
-        outputs: The number of the output in each input.
+        strings: The distinct inputs, followed by names that occur only as a component of an input.
+        names: Position in ``strings`` of the node name in each input.
+        arguments: The argument in each input, null if the input has none.
+        outputs: The output number in each input.
         control: Whether each input is a control dependency.
     """
 
@@ -80,7 +80,7 @@ class _ParsedInputs:
 
 
 def _parse_inputs(distinct: pa.Array) -> _ParsedInputs:
-    """Parse distinct inputs; most consist of just a name."""
+    """Parse distinct inputs, most of which consist of only a name."""
     control = pc.starts_with(distinct, "^")
     rows = np.flatnonzero(pc.or_(control, pc.match_substring(distinct, ":")).to_numpy(zero_copy_only=False))
     without_caret = pc.replace_substring_regex(distinct.take(pa.array(rows)), r"\A\^", "")
@@ -110,14 +110,14 @@ def _parse_inputs(distinct: pa.Array) -> _ParsedInputs:
 
 
 def _parse_int32(strings: pa.Array) -> npt.NDArray[np.int32]:
-    """Parse strings as 32-bit numbers, 0 where they are not."""
+    """Parse strings as 32-bit integers. Strings of any other form become 0."""
     fits = pc.match_substring_regex(strings, r"^[0-9]{1,9}$")
     numbers = pc.if_else(fits, strings, None).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
     return np.asarray(numbers, np.int32)
 
 
 def _find_nodes(nodes: Places, keys: Places) -> pa.Array:
-    """Return the first node with each key, null where there is none: m keys in, m nodes out."""
+    """Return the row number of the first node with each key, null where no node has the key."""
     distinct_keys, first = np.unique(nodes, return_index=True)
     if not len(distinct_keys):
         return pa.nulls(len(keys), pa.int64())
@@ -126,7 +126,7 @@ def _find_nodes(nodes: Places, keys: Places) -> pa.Array:
 
 
 def _input_numbers(rows: Places, control: npt.NDArray[np.bool_]) -> pa.Array:
-    """Number the inputs of each node, without control dependencies."""
+    """Number the inputs of each node from 0. Control dependencies have no number."""
     before: Places = np.cumsum(~control) - ~control
     numbers = before - before[np.searchsorted(rows, rows)] if len(rows) else before
     return pa.array(numbers.astype(np.int32), mask=control)

@@ -1,4 +1,4 @@
-"""Convert fields of many protobuf messages to Arrow arrays."""
+"""Convert a field of many protobuf messages to an Arrow array."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Field, Places
 
 MAX_GRAPH_BYTES = (1 << 31) - (1 << 23)
-"""Maximum size of a graph; protobuf itself allows hardly more."""
+"""Maximum size of a graph in bytes, which is slightly less than the maximum size of a protobuf message."""
 JOIN_BATCH_ROWS = 1 << 16
 
 
@@ -28,7 +28,7 @@ def load_buffer(data: bytes | memoryview) -> Buffer:
 
 
 def slice_bytes(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
-    """Return n byte ranges, which must not overlap, as a binary array."""
+    """Return the bytes of ranges of a buffer as a binary array. The ranges must not overlap."""
     order = None if (starts[1:] >= stops[:-1]).all() else np.argsort(starts, kind="stable")
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = (starts, stops) if order is None else (starts[order], stops[order])
@@ -37,7 +37,7 @@ def slice_bytes(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
 
 
 def slice_bytes_or_empty(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
-    """Return n byte ranges as a binary array. Ranges must not overlap, but empty ones may be anywhere."""
+    """Return the bytes of ranges as a binary array. Non-empty ranges must not overlap. Empty ranges may be anywhere."""
     is_filled = stops > starts
     if is_filled.all():
         return slice_bytes(buffer, starts, stops)
@@ -48,15 +48,15 @@ def slice_bytes_or_empty(buffer: Buffer, starts: Places, stops: Places) -> pa.Ar
 
 
 def slice_strings(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
-    """Return n byte ranges as strings, with invalid UTF-8 replaced."""
+    """Return ranges of a buffer as strings, with invalid UTF-8 replaced."""
     return to_valid_utf8(slice_bytes(buffer, starts, stops))[0]
 
 
 def string_column(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
-    """Return a field of n messages as strings, null where it is missing.
+    """Return a field of each message as a string array, null where the field is missing.
 
     Raises:
-        Damage: The field has numbers instead of strings.
+        Damage: The field contains numbers instead of strings.
     """
     if field is None:
         return pa.nulls(rows, pa.string())
@@ -68,10 +68,10 @@ def string_column(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
 
 
 def field_spans(field: Field | None, rows: int) -> tuple[Places, Places]:
-    """Return the start and end of a field in n messages, equal where it is missing.
+    """Return the start and end of a field in each message. Both are equal where the field is missing.
 
     Raises:
-        Damage: The field has numbers instead of bytes.
+        Damage: The field contains numbers instead of bytes.
     """
     if field is None:
         return np.zeros(rows, np.int64), np.zeros(rows, np.int64)
@@ -81,13 +81,13 @@ def field_spans(field: Field | None, rows: int) -> tuple[Places, Places]:
 
 
 def join_by_row(rows: int, owners: Places, strings: pa.Array, brackets: str) -> pa.ChunkedArray:
-    """Join the strings of each row with commas, between brackets: m strings in, n rows out, null for empty rows.
+    """Join the strings of each row with commas and enclose them in brackets. Rows without strings become null.
 
     Args:
         rows: Number of rows.
-        owners: Row of each string, in ascending order.
-        strings: The strings.
-        brackets: Opening and closing bracket.
+        owners: Row number of each string, in ascending order.
+        strings: The strings to join.
+        brackets: The opening and the closing bracket.
 
     Raises:
         Damage: The result is too large for an Arrow array.

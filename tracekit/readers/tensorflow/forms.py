@@ -1,4 +1,7 @@
-"""Detect what a TensorFlow file contains. Protobuf has no magic number, so its head is parsed as each message."""
+"""Detect which message a TensorFlow file contains.
+
+Protobuf has no magic number. Therefore, the head of the file is parsed as each of the possible messages.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FileMessage(enum.Enum):
-    """Protobuf messages that are stored as files."""
+    """Types of protobuf messages that TensorFlow stores as files."""
 
     GRAPH = "GraphDef"
     META_GRAPH = "MetaGraphDef"
@@ -25,7 +28,7 @@ class FileMessage(enum.Enum):
 
 
 class FileForm(NamedTuple):
-    """The message in a file, and whether it is in text format."""
+    """The type of the message in a file, and whether the file is in text format."""
 
     message: FileMessage
     is_text: bool = False
@@ -35,7 +38,7 @@ _SEPARATOR = rb"(?:\s|#[^\n]*(?:\n|$))*"
 _TEXT = re.compile(
     rb"(?:\xef\xbb\xbf)?" + _SEPARATOR + rb"([a-z_]+)\s*(?::\s*\d|:?\s*[{<])" + _SEPARATOR + rb"([a-z_]*)",
 )
-"""The first field of a file in text format, and the first field inside it."""
+"""The name of the first field of a file in text format, and the name of the first field inside it."""
 _NOT_TEXT = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _NODE = (b"name", b"op", b"input", b"device", b"attr", b"experimental_debug_info", b"")
 _FIRST_TEXT_FIELDS: dict[bytes, tuple[FileMessage, tuple[bytes, ...] | None]] = {
@@ -51,14 +54,14 @@ _FIRST_TEXT_FIELDS: dict[bytes, tuple[FileMessage, tuple[bytes, ...] | None]] = 
     b"partition_graphs": (FileMessage.RUN_METADATA, None),
     b"dev_stats": (FileMessage.RUN_METADATA, None),
 }
-"""First fields of files in text format, and the fields that may come first inside them."""
+"""Type of the message, and the fields that may come first inside the first field, by the name of the first field."""
 
 _OPERATION = re.compile(rb"[A-Za-z_][A-Za-z0-9_.\\/>\-]*\Z")
 _RELEASE = re.compile(rb"\d+\.\d+")
 _DEVICE = re.compile(rb"/(?:job|device|host|gpu|cpu|stream)", re.IGNORECASE)
 _WIDTHS = {FIXED64: 8, FIXED32: 4}
 _MAX_FIELDS = 64
-"""Maximum number of fields that are examined."""
+"""Maximum number of fields that are examined in a message."""
 
 _NAME, _OP, _DEVICE_NAME = 1, 2, 4
 _NODE_FIELDS = dict.fromkeys(range(1, 8), DELIMITED)
@@ -71,7 +74,7 @@ _INFO, _OPERATIONS, _RELEASES = 1, 2, 5
 
 
 def detect_form(head: bytes) -> FileForm | None:
-    """Return what a file contains by its head, None if it is not a supported file of TensorFlow."""
+    """Return the message and format of a file, given its head, or None if it is not a supported TensorFlow file."""
     if not _NOT_TEXT.search(head) and (match := _TEXT.match(head)):
         message, subfields = _FIRST_TEXT_FIELDS.get(match[1], (None, None))
         if message and (subfields is None or match[2] in subfields):
@@ -94,7 +97,7 @@ def _is_meta_graph(data: memoryview) -> bool:
 
 
 def _is_meta_info(data: memoryview) -> bool:
-    """Return whether a message describes a meta graph: it lists operations or has the version of TensorFlow."""
+    """Return whether a message describes a meta graph, because it contains operations or a version of TensorFlow."""
     fields = _leading_fields(data)
     releases = [v for n, v in fields if n == _RELEASES and not isinstance(v, int)]
     operations = [v for n, v in fields if n == _OPERATIONS and not isinstance(v, int)]
@@ -140,7 +143,7 @@ def _is_versions(data: memoryview) -> bool:
 
 
 def _is_run_metadata(data: memoryview) -> bool:
-    """Return whether a message begins with the statistics of a step, and these with those of a device."""
+    """Return whether a message begins with the statistics of a step that begin with the statistics of a device."""
     return bool(_DEVICE.match(_first_submessage(_first_submessage(_first_submessage(data)))))
 
 
@@ -154,7 +157,7 @@ _DETECTORS = {
 
 
 def _first_submessage(data: memoryview) -> memoryview:
-    """Return the first field of a message if it is field 1 and has bytes, otherwise no bytes."""
+    """Return the bytes of the first field of a message if it is field 1 and contains bytes, otherwise no bytes."""
     number, value = next(iter(_leading_fields(data)), (0, 0))
     return value if number == 1 and not isinstance(value, int) else memoryview(b"")
 
@@ -164,7 +167,7 @@ def _submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[m
 
 
 def _expected_fields(data: memoryview, kinds: Mapping[int, int]) -> dict[int, list[FieldValue]]:
-    """Return the leading fields of a message by number; none if it has fields of other numbers or types."""
+    """Return the leading fields of a message by number, or no fields if any field has another number or type."""
     fields: dict[int, list[FieldValue]] = {}
     for number, value in _leading_fields(data):
         if kinds.get(number) != (VARINT if isinstance(value, int) else DELIMITED):
@@ -174,7 +177,7 @@ def _expected_fields(data: memoryview, kinds: Mapping[int, int]) -> dict[int, li
 
 
 def _leading_fields(data: memoryview) -> list[tuple[int, FieldValue]]:
-    """Return the leading fields of a message, of which the last may be truncated; none if it is not a message."""
+    """Return the leading fields of a message, the last of which may be truncated, or no fields of other data."""
     try:
         return list(_iter_fields(data))
     except Damage:

@@ -37,13 +37,13 @@ _TAGS, _VERSION = 4, 5
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The nodes and edges of one or several graphs.
+    """The nodes and edges of one or more graphs.
 
     Attributes:
         nodes: One row per node, with the columns of ``graph_nodes``.
         edges: One row per input of a node, with the columns of ``graph_edges``.
-        versions: Versions of TensorFlow that the file names.
-        dangling: Number of inputs, except in functions, that refer to missing nodes.
+        versions: Versions of TensorFlow that are recorded in the file.
+        dangling: Number of inputs that refer to a missing node, except those inside functions.
     """
 
     nodes: pa.Table
@@ -54,7 +54,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class _NodeLocations:
-    """Locations of the nodes of a graph, followed by those of its functions, which are numbered from 1."""
+    """The locations of the nodes of a graph (owner 0) and of its functions (owners from 1)."""
 
     owners: Places
     starts: Places
@@ -67,13 +67,13 @@ def read_graph(data: bytes | memoryview | InputFile, *, label: str, graph: str =
     """Decode a ``GraphDef``.
 
     Args:
-        data: The message, or the file that holds it.
-        label: Name of the message, for errors.
+        data: The encoded message, or the file that contains it.
+        label: Name of the message in errors.
         graph: Value of the column ``graph``.
         run: Value of the column ``run``.
 
     Raises:
-        Damage: It is not a valid message, or truncated.
+        Damage: The message is invalid or truncated.
     """
     with _prefix_damage(label):
         buffer, size = _load_message(data, MessageKind.GRAPH)
@@ -81,10 +81,10 @@ def read_graph(data: bytes | memoryview | InputFile, *, label: str, graph: str =
 
 
 def read_meta_graph(data: bytes | memoryview | InputFile, *, label: str, run: str | None = None) -> Graph:
-    """Decode a ``MetaGraphDef``. Its tags become the name of the graph.
+    """Decode a ``MetaGraphDef``, whose tags become the name of the graph.
 
     Raises:
-        Damage: It is not a valid message, or truncated.
+        Damage: The message is invalid or truncated.
     """
     with _prefix_damage(label):
         buffer, size = _load_message(data, MessageKind.META_GRAPH)
@@ -95,7 +95,7 @@ def read_saved_model(data: bytes | memoryview | InputFile, *, label: str) -> Gra
     """Decode the graphs of a ``SavedModel`` and concatenate them.
 
     Raises:
-        Damage: It is not a valid message, or truncated.
+        Damage: The message is invalid or truncated.
     """
     with _prefix_damage(label):
         buffer, size = _load_message(data, MessageKind.SAVED_MODEL)
@@ -104,7 +104,7 @@ def read_saved_model(data: bytes | memoryview | InputFile, *, label: str) -> Gra
 
 
 def concat_graphs(graphs: Iterable[Graph]) -> Graph:
-    """Concatenate graphs; nodes and edges are renumbered."""
+    """Concatenate graphs, and renumber their nodes and edges."""
     nodes, edges, versions, first_node, first_edge, dangling = [], [], list[str](), 0, 0, 0
     for graph in graphs:
         nodes.append(_offset_ids(graph.nodes, {"node_id": first_node}))
@@ -138,7 +138,7 @@ def _prefix_damage(label: str) -> Iterator[None]:
 
 
 def _load_message(data: bytes | memoryview | InputFile, message: MessageKind) -> tuple[Buffer, int]:
-    """Copy a message into a buffer, without large payloads; return the buffer and the size of the message in it."""
+    """Copy a message without large payloads into a buffer, and return the buffer and the size of the copied message."""
     if isinstance(data, InputFile):
         size = data.size
         data = (
@@ -154,7 +154,7 @@ def _load_message(data: bytes | memoryview | InputFile, message: MessageKind) ->
 
 
 def _decode_meta_graphs(buffer: Buffer, starts: Places, stops: Places, run: str | None) -> Graph:
-    """Decode the graphs of meta graphs and concatenate them."""
+    """Decode and concatenate the graphs in ``MetaGraphDef`` messages."""
     infos, graphs = find_occurrences(buffer, starts, stops, (_INFO, _GRAPH))
     if len(starts) > MAX_GRAPHS or len(graphs) > MAX_GRAPHS:
         raise Damage(f"{max(len(starts), len(graphs))} meta graphs are more than {MAX_GRAPHS}")
@@ -222,7 +222,7 @@ def _locate_nodes(buffer: Buffer, start: int, stop: int, graph: str) -> _NodeLoc
 
 
 def _function_names(buffer: Buffer, functions: Occurrences) -> pa.Array:
-    """Return the names of functions."""
+    """Return the name in the signature of each function, or an empty string without a signature."""
     (signatures,) = find_occurrences(buffer, functions.starts, functions.stops, (_SIGNATURE,))
     name = decode(buffer, signatures.starts, signatures.stops, (_NAME,)).get(_NAME)
     names = string_column(buffer, name, len(signatures))
@@ -232,13 +232,13 @@ def _function_names(buffer: Buffer, functions: Occurrences) -> pa.Array:
 
 
 def _scopes(names: pa.Array) -> pa.Array:
-    """Return names up to their last slash, null where there is none."""
+    """Return the part of each name before its last slash, null for names without a slash."""
     groups = pc.extract_regex(names, r"(?s)^(?P<scope>.*)/")
     return pc.struct_field(groups, "scope")
 
 
 def _build_table(name: str, columns: dict[str, pa.Array]) -> pa.Table:
-    """Build a declared table from columns, dictionary-encoding the columns that are declared so."""
+    """Build a declared table from columns, and dictionary-encode the columns that are declared as dictionaries."""
     declared = schemas.table(name)
     types = {c.name: c.type for c in declared.columns}
     arrays = {

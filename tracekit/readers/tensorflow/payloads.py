@@ -1,7 +1,7 @@
-"""Remove the values of constants and other unused fields from large graphs.
+"""Remove the values of constants and other large, unused fields from encoded graphs.
 
-The graph is parsed where it is, in memory or in a file, and the fields that are needed are copied, so that no constants
-are held in memory.
+The graph is parsed in place, in memory or in a file, and only the required fields are copied. Therefore, constants in a
+file are never loaded into memory.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LARGE_BYTES = 1 << 28
-"""Size of a graph from which its payloads are removed first."""
+"""Size in bytes above which the payloads of a graph are removed before it is decoded."""
 SMALL_FIELD_BYTES = 1 << 12
-"""Size of fields up to which they are copied unchanged."""
+"""Maximum size in bytes of fields that are always copied unchanged."""
 _WIDTHS = {VARINT: 0, DELIMITED: 0, FIXED64: 8, FIXED32: 4}
 
 
 class MessageKind(enum.Enum):
-    """Messages that may contain constants."""
+    """Types of messages that may contain constants."""
 
     SAVED_MODEL = enum.auto()
     META_GRAPH = enum.auto()
@@ -53,16 +53,16 @@ _NEEDED_FIELDS: dict[MessageKind, dict[int, MessageKind | None]] = {
     MessageKind.LIST: {8: MessageKind.TENSOR, **dict.fromkeys((2, 3, 4, 5, 6, 7, 9))},
     MessageKind.TENSOR: {2: None},
 }
-"""Large fields that are needed, and the message that they contain if it may contain constants."""
+"""The large fields to copy, by type of message and number, and the type of a submessage that may contain constants."""
 
 
 def drop_payloads(data: memoryview | Window, message: MessageKind) -> bytes:
-    """Return a message without the large fields that are not needed.
+    """Return an encoded message without its large, unused fields.
 
-    Of a message in a file, only the fields that are needed are held in memory.
+    If the message is in a file, only the required fields are loaded into memory.
 
     Raises:
-        Damage: A field reaches beyond its message, or has an invalid wire type.
+        Damage: A field extends beyond its message, or has an invalid wire type.
     """
     return b"".join(_needed_parts(data, message))
 
@@ -89,7 +89,7 @@ def _slice(data: memoryview | Window, start: int, stop: int) -> memoryview | Win
 
 
 def _iter_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the number, the start, and the start and end of the value of each field."""
+    """Yield the number of each field, its start offset, and the start and end offset of its value."""
     offset, end = 0, len(data)
     while offset < end:
         field_start = offset
@@ -106,7 +106,7 @@ def _iter_fields(data: memoryview | Window) -> Iterator[tuple[int, int, int, int
 
 
 def _read_varint(data: memoryview | Window, offset: int) -> tuple[int, int]:
-    """Decode a varint; return it and its end. Most have one or two bytes."""
+    """Decode a varint, and return its value and the offset of its end. Most varints have one or two bytes."""
     head = data[offset : offset + 2]
     if len(head) and head[0] < MORE:
         return head[0], offset + 1

@@ -1,4 +1,4 @@
-"""Names of the element types of TensorFlow."""
+"""Return the names of the element types of TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _RENAMED_TYPES = {"float": "float32", "double": "float64", "half": "float16"}
 
 @functools.cache
 def type_names() -> dict[int, str]:
-    """Return the names of the types by number: ``float32``, ``int64``, ``float32_ref``."""
+    """Return the names of all types, such as ``float32`` and ``float32_ref``, by number."""
     enum_values = messages.message(FILE, "TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values
     return {value.number: _display_name(value.name) for value in enum_values if value.number}
 
 
 def type_name(number: int) -> str:
-    """Return the name of a type, or its number if it is unknown."""
+    """Return the name of the type with a number, or the number as a string if the type is unknown."""
     return type_names().get(number, f"type {number}")
 
 

@@ -1,4 +1,4 @@
-"""Convert the values of attributes to JSON."""
+"""Convert the values of node attributes to JSON."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAX_LENGTH = 1 << 12
-"""Maximum length of a string in bytes, and of a list; of longer ones, only the length is returned."""
+"""Maximum number of bytes of a string, and of items of a list. Longer values are replaced by their length."""
 
 
 class AttributeValue(NamedTuple):
-    """The value of an attribute: kind, JSON, string if it is a string or type, and the functions that it refers to."""
+    """The decoded value of a node attribute.
+
+    Attributes:
+        kind: Field of the message ``AttrValue`` that contains the value, or an empty string.
+        json: The value as JSON.
+        text: The value as a string if it is a string or a type, otherwise None.
+        functions: Names of the functions that the value refers to.
+    """
 
     kind: str
     json: str
@@ -28,10 +35,10 @@ class AttributeValue(NamedTuple):
 
 
 def decode_attribute_value(data: bytes) -> AttributeValue:
-    """Decode the value of an attribute.
+    """Decode an encoded ``AttrValue`` message.
 
     Raises:
-        Damage: It is not a valid message.
+        Damage: The message is invalid.
     """
     attribute = messages.parse(messages.message(types.FILE, "AttrValue"), data, "the value of an attribute")
     kind = attribute.WhichOneof("value")
@@ -41,7 +48,7 @@ def decode_attribute_value(data: bytes) -> AttributeValue:
 
 
 def tensor_value(dtype: int, shape: bytes | None) -> AttributeValue:
-    """Return type and shape of a tensor as a value, without its content.
+    """Return an attribute value with the type and the shape of a tensor, but without its content.
 
     Raises:
         Damage: The shape is not a valid message.
@@ -110,7 +117,7 @@ _LIST_FIELDS = ("s", "i", "f", "b", "type", "shape", "tensor", "func")
 
 
 def _referenced_functions(message: Any) -> Iterator[str]:
-    """Yield the functions that a value refers to, and those in their attributes."""
+    """Yield the names of the functions that a value refers to, including those in the attributes of its functions."""
     kind = message.WhichOneof("value")
     for function in [message.func] if kind == "func" else message.list.func if kind == "list" else ():
         yield function.name.decode("utf-8", "replace")

@@ -1,9 +1,9 @@
-"""Read event files of TensorFlow and TensorBoard, one file or a folder of runs.
+"""Read event files of TensorFlow and TensorBoard, which are single files or folders of runs.
 
 ``folders`` finds the files. ``records`` reads their records, which ``records.wat`` and ``record_sandbox`` locate and
-check. ``events`` decodes events, ``values`` and ``tensors`` the values in summaries, ``step_stats`` traced runs.
-``runs`` combines the files of a run, ``exported`` decodes traced runs among their values, ``graphs`` their graphs, and
-``capture`` builds the tables.
+check. ``events`` decodes the events, ``values`` and ``tensors`` decode the values in summaries, and ``step_stats``
+decodes traced runs. ``runs`` combines the files of a run, ``exported`` decodes traced runs that are stored as values,
+``graphs`` decodes graphs, and ``capture`` builds the tables.
 
 Source: the messages of TensorFlow (``event.proto``, ``summary.proto``, ``step_stats.proto``), and its record format.
 """
@@ -25,8 +25,8 @@ _HEADER_BYTES = 12
 def sniff(source: Source) -> bool:
     """Return whether a file begins with a TFRecord header, or a folder contains event files.
 
-    A folder of other captures does not count just because one of its subfolders contains event files. A file that is
-    shorter than a header is detected by its name.
+    A folder that contains other captures is not detected merely because a subfolder contains event files. A file that
+    is shorter than a header is detected by its name.
     """
     from tracekit.readers.tfevents import folders
 
@@ -46,7 +46,7 @@ def _is_record_header(head: bytes) -> bool:
 
 
 def open_capture(source: Source) -> EventsCapture:
-    """Read an event file, or a folder of them."""
+    """Open an event file or a folder of event files."""
     from tracekit.readers.tfevents.capture import read_event_files
 
     return read_event_files(source)

@@ -1,4 +1,4 @@
-"""Build declared tables from event files. The files are read when opened; columns are built on demand."""
+"""Build declared tables from event files. The files are read when they are opened, and columns are built on demand."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def read_event_files(source: Source) -> EventsCapture:
     """Read an event file, or all event files in a folder.
 
     Raises:
-        CorruptTraceError: A file is damaged, or none of them is an event file.
-        MissingTableError: The files only mark a profile of another tool.
-        UnknownFormatError: The records are not events.
+        CorruptTraceError: A file is damaged, or none of the files is an event file.
+        MissingTableError: The files only indicate that the folder contains a profile of another tool.
+        UnknownFormatError: The records of the files are not events.
         TracekitError: A file cannot be read.
     """
     path = source.path
@@ -69,7 +69,7 @@ def read_event_files(source: Source) -> EventsCapture:
 
 
 class SkippedFile(NamedTuple):
-    """Why a file is not an event file: the type of error to raise if it is the only file, with message and hint."""
+    """The reason why a file is not an event file, as the type, message and hint of an error."""
 
     error_type: type[CorruptTraceError | UnknownFormatError]
     message: str
@@ -77,7 +77,7 @@ class SkippedFile(NamedTuple):
 
 
 def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
-    """Read a file if it is an event file."""
+    """Read an event file, or return why the file is not an event file."""
     try:
         with damage_as_error(path):
             file_events = events.read_events(path, pool)
@@ -95,7 +95,7 @@ def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
 
 
 def _warn_of_losses(events: FileEvents) -> None:
-    """Warn about the part of a file that was not read."""
+    """Warn about the bytes at the end of a file that were not read."""
     unread = events.size - events.end
     if events.damage:
         warn(
@@ -112,7 +112,7 @@ def _warn_of_losses(events: FileEvents) -> None:
 
 
 def _require_events(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> None:
-    """Raise an error if the files contain nothing for a known reason."""
+    """Raise an error if the files contain no rows and the reason is known."""
     if not runs:
         message = f"none of the {len(files)} files that are named like event files is one"
         raise CorruptTraceError(message, path=path, hint=_AGAIN)
@@ -126,7 +126,7 @@ def _require_events(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> N
 
 
 class EventsCapture(Capture):
-    """Event files that have been read, by run.
+    """The tables of event files that have been read.
 
     Attributes:
         path: The file or folder.
@@ -138,7 +138,7 @@ class EventsCapture(Capture):
         self.runs = runs
 
     def names(self) -> list[str]:
-        """Return the names of the tables that event files may have rows for."""
+        """Return the names of the declared tables that may have rows."""
         return [SCALARS, TEXTS, STEP_STATS, NODES, EDGES, CAPTURE_INFO]
 
     def count(self, name: str) -> int:
@@ -148,7 +148,7 @@ class EventsCapture(Capture):
         return int(self.read(name, schemas.table(name).names[:1]).num_rows)
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of a table.
+        """Return the requested columns of a table.
 
         Raises:
             CorruptTraceError: A graph is damaged.
@@ -161,12 +161,12 @@ class EventsCapture(Capture):
         return self._event_table(name, columns)
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events and values that are in no table, by name."""
+        """Return the number of events and values that belong to no table, by the name of their kind."""
         return self.undecoded
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of events and values that are in no table, by name."""
+        """Number of events and values that belong to no table, by the name of their kind."""
         counts: Counter[str] = Counter()
         for run in self.runs:
             counts.update(run.undecoded())
@@ -186,7 +186,7 @@ class EventsCapture(Capture):
         return [len(run.scalars if name == SCALARS else run.texts) for run in self.runs]
 
     def _event_table(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Concatenate the rows of all runs, with ids and run names that apply to the whole capture."""
+        """Build an event table from the rows of all runs. Ids are unique in the capture."""
         counts = self._row_counts(name)
         schema = schemas.arrow_schema(schemas.table(name), columns)
         file_columns = [c for c in columns if c not in ("run", _IDS[name])]
@@ -233,7 +233,7 @@ def _run_column(runs: Sequence[Run], counts: Sequence[int]) -> pa.DictionaryArra
 
 
 def _cast_column(batch: Mapping[str, pa.Array], field: pa.Field) -> pa.Array:
-    """Return a column of a batch in its declared type."""
+    """Cast a column of a batch to its declared type."""
     array = batch[field.name]
     if pa.types.is_dictionary(field.type) and pa.types.is_dictionary(array.type):
         return array

@@ -1,4 +1,4 @@
-"""Decode the events of one file in batches: values of summaries, traced runs, and the locations of graphs."""
+"""Decode the summary values, traced runs and locations of graphs in the events of one file, batch by batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 WALL_TIME, STEP, VERSION, GRAPH, SUMMARY, LOG, SESSION, RUN, META_GRAPH, WRITER = range(1, 11)
 NO_TIME = np.iinfo(np.int64).min
 VALUES_PER_BATCH = 1 << 18
-"""Number of values that are decoded at a time."""
+"""Number of summary values that are decoded together."""
 _NS = 1_000_000_000
 _MAX_SECONDS = 9.2e9
 _SUMMARY_VALUE, _WRITER_NAME = 1, 1
@@ -37,16 +37,16 @@ _NUMBER_FIELDS = {WALL_TIME, STEP}
 
 
 class NotAnEventFile(Exception):  # noqa: N818 - never leaves the reader
-    """The records are complete, but they are not events."""
+    """The records of a file are valid, but they are not events."""
 
 
 class SummaryPoints(NamedTuple):
-    """Values of summaries, with the step and the time of their event.
+    """A batch of summary values with the step and the time of their events.
 
     Attributes:
-        values: n values.
-        steps: n steps.
-        times: n times in ns since 1970, or ``NO_TIME``.
+        values: The values.
+        steps: Step of each value.
+        times: Time of each value in ns since 1970, or ``NO_TIME``.
         offset: Offset in the file of the buffer that the values refer to.
     """
 
@@ -57,15 +57,15 @@ class SummaryPoints(NamedTuple):
 
 
 class GraphSpans(NamedTuple):
-    """Locations of graphs in a file.
+    """The locations of graphs in a file.
 
     Attributes:
-        steps: n steps.
-        times: n times in ns since 1970, or ``NO_TIME``.
-        starts: n offsets in the file where graphs start.
-        sizes: n sizes in bytes.
-        checksums: n CRC-32 of these bytes.
-        meta: Whether they are meta graphs.
+        steps: Step of each graph.
+        times: Time of each graph in ns since 1970, or ``NO_TIME``.
+        starts: Offset in the file at which each graph starts.
+        sizes: Size of each graph in bytes.
+        checksums: CRC-32 of the bytes of each graph.
+        meta: Whether the graphs are meta graphs.
     """
 
     steps: Places
@@ -82,18 +82,18 @@ class FileEvents:
 
     Attributes:
         path: The file.
-        size: Its size in bytes.
+        size: Size of the file in bytes.
         records: Number of records that were read.
-        end: Offset of the end of the last record.
-        damage: What is wrong at this offset, None if nothing is.
-        points: Values of summaries.
-        executions: Executions of nodes.
+        end: Offset of the end of the last record that was read.
+        damage: Why the record at the offset ``end`` is invalid, or None if no record is invalid.
+        points: Batches of summary values.
+        executions: Batches of executions of nodes.
         graphs: Locations of graphs.
-        counts: Number of events that are in no table, by kind.
-        version: Version of the format, according to the file.
-        writer: Program that wrote the file.
+        counts: Number of events that belong to no table, by kind.
+        version: Version of the format that the file states.
+        writer: Name of the program that wrote the file.
         first: Earliest time of an event in ns since 1970.
-        last: Latest time.
+        last: Latest time of an event in ns since 1970.
     """
 
     path: Path
@@ -112,7 +112,7 @@ class FileEvents:
 
 
 def read_events(path: Path, pool: BufferPool) -> FileEvents:
-    """Read a file up to its last complete record, or to damage.
+    """Read an event file up to its end or the first incomplete or invalid record.
 
     Raises:
         Damage: The content of a complete record is invalid.
@@ -134,7 +134,7 @@ def read_events(path: Path, pool: BufferPool) -> FileEvents:
 
 
 def to_nanoseconds(seconds: Float64Array) -> Places:
-    """Convert seconds to nanoseconds, rounded to integers; ``NO_TIME`` for NaN and for times after 2261."""
+    """Convert seconds to integer nanoseconds. NaN and times after the year 2261 become ``NO_TIME``."""
     with np.errstate(invalid="ignore"):
         is_valid = np.abs(seconds) < _MAX_SECONDS
     valid_seconds = np.where(is_valid, seconds, 0.0)
@@ -144,13 +144,13 @@ def to_nanoseconds(seconds: Float64Array) -> Places:
 
 
 def checksums(buffer: Buffer, starts: Places, stops: Places) -> list[int]:
-    """Return the CRC-32 of n ranges of bytes."""
+    """Return the CRC-32 of each range of bytes in a buffer."""
     data = buffer.data.data
     return [zlib.crc32(data[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
 def _add_batch(events: FileEvents, batch: BufferedRecords) -> None:
-    """Add the events of a batch to those of the file."""
+    """Decode the events of a batch, and add them to the contents of the file."""
     n = len(batch.starts)
     if not events.records:
         _check_first_record(batch)
@@ -181,7 +181,7 @@ def _check_first_record(batch: BufferedRecords) -> None:
     """Check that the first record is an event.
 
     Raises:
-        NotAnEventFile: It is not.
+        NotAnEventFile: The first record is not an event.
     """
     starts, stops = batch.starts[:1], batch.stops[:1]
     try:
@@ -209,7 +209,7 @@ def _add_points(events: FileEvents, batch: BufferedRecords, field: Field | None,
 
 
 def _add_facts(events: FileEvents, buffer: Buffer, fields: dict[int, Field], times: Places) -> None:
-    """Add the first and last time, the version, the writer, and the number of events that are in no table."""
+    """Update the first and last time, the version, the writer, and the number of events that belong to no table."""
     valid_times = times[times != NO_TIME]
     if len(valid_times):
         first, last = int(valid_times.min()), int(valid_times.max())

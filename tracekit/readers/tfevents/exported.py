@@ -1,4 +1,4 @@
-"""Decode the traced runs that ``tf.summary.trace_export`` of TensorFlow 2 writes as strings of values."""
+"""Decode the run metadata that ``tf.summary.trace_export`` of TensorFlow 2 writes as string values."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FUNCTION_FIELDS = {1: "partition graph of a function", 3: "optimized graph of a
 
 
 def read_exported_runs(run: Run) -> Run:
-    """Decode the run metadata among the values of a run, and add their contents to the files that they come from.
+    """Decode the run metadata among the values of a run, and add their contents to the files that contain them.
 
     Raises:
-        CorruptTraceError: Run metadata are damaged.
+        CorruptTraceError: A run metadata message is damaged.
     """
     first = 0
     for file in run.files:
@@ -43,7 +43,7 @@ def read_exported_runs(run: Run) -> Run:
 def _add_run_metadata(
     file: FileEvents, points: SummaryPoints, rows: Places, tags: pa.DictionaryArray, has_functions: Mask
 ) -> None:
-    """Add the contents of n run metadata of a batch to those of the file."""
+    """Add the contents of the run metadata in the given rows of a batch to the contents of the file."""
     string_rows = np.searchsorted(points.values.owners, rows)
     encoded = points.values.texts.take(pa.array(string_rows))
     buffer, edges = _concatenate(encoded)
@@ -67,7 +67,7 @@ def _add_run_metadata(
 
 
 def _concatenate(encoded: pa.BinaryArray) -> tuple[Buffer, Places]:
-    """Copy n encoded messages into one buffer; return it and their n + 1 boundaries."""
+    """Copy encoded messages into one buffer, and return the buffer and the offsets between which the messages lie."""
     edges = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset :][: len(encoded) + 1].astype(np.int64)
     data = memoryview(encoded.buffers()[2] or b"")[edges[0] : edges[-1]]
     return load_buffer(data), edges - edges[0]
@@ -76,14 +76,14 @@ def _concatenate(encoded: pa.BinaryArray) -> tuple[Buffer, Places]:
 def _add_function_graphs(
     file: FileEvents, buffer: Buffer, traced_runs: step_stats.TracedRuns, times: Places, offsets: Places
 ) -> None:
-    """Add the locations of the graphs of functions, as they were before TensorFlow optimized them; count all others.
+    """Add the locations of the unoptimized graphs of functions to the file, and count all other graphs.
 
     Args:
-        file: The file to add them to.
-        buffer: Holds n run metadata.
-        traced_runs: Their locations in the buffer.
-        times: n times.
-        offsets: n offsets in the file where they start.
+        file: The file to which locations and counts are added.
+        buffer: The buffer that contains the run metadata.
+        traced_runs: Locations of the run metadata in the buffer.
+        times: Time of each run metadata message, in ns since 1970.
+        offsets: Offset in the file of each run metadata message.
     """
     file.counts.update(step_stats.count_fields(buffer, traced_runs.starts, traced_runs.stops, _RUN_FIELDS))
     (functions,) = find_occurrences(buffer, traced_runs.starts, traced_runs.stops, (step_stats.FUNCTIONS,))

@@ -1,4 +1,4 @@
-"""Find the event files in a folder. As in TensorBoard, a run is a folder that directly contains event files."""
+"""Find the event files in a folder. As in TensorBoard, each folder that directly contains event files is a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DETECTION_ENTRIES = 1 << 15
 
 
 def has_event_files(folder: Path) -> bool:
-    """Return whether the first entries of a folder and its subfolders include a file named like an event file."""
+    """Return whether the first entries of a folder and its subfolders include a file with the name of an event file."""
     try:
         return next(_find_event_files(folder, DETECTION_ENTRIES), None) is not None
     except TracekitError:
@@ -29,13 +29,13 @@ def has_event_files(folder: Path) -> bool:
 
 
 def files_by_run(path: Path) -> dict[str, list[Path]]:
-    """Return the event files in a folder by run, both sorted by path.
+    """Return the event files in a folder, by the name of the run. Runs and files are sorted by path.
 
     Args:
-        path: A folder, or an event file, which belongs to the run ".".
+        path: A folder or an event file. An event file belongs to the run ".".
 
     Raises:
-        TracekitError: There are too many files and folders.
+        TracekitError: The folder contains too many files and folders.
     """
     if not path.is_dir():
         return {ROOT_RUN: [path]}
@@ -48,7 +48,7 @@ def files_by_run(path: Path) -> dict[str, list[Path]]:
 def _find_event_files(
     folder: Path, max_entries: int, on_error: Callable[[OSError], None] | None = None
 ) -> Iterator[Path]:
-    """Yield the event files in a folder. Links to folders, and links to files outside of it, are not followed."""
+    """Yield the event files in a folder. Links to folders and links to files outside of the folder are not followed."""
     entry_count, root = 0, folder.resolve()
     for parent, folders, files in os.walk(folder, onerror=on_error):
         entry_count += len(folders) + len(files)
@@ -70,7 +70,7 @@ def _is_inside(file: Path, root: Path) -> bool:
 
 
 def _warn_of_special_file(path: Path) -> None:
-    """Warn about a file that is named like an event file and is a pipe, a socket or a device."""
+    """Warn about a pipe, socket or device that has the name of an event file."""
     kind = None if path.is_symlink() or not path.exists() else special_file_kind(path.stat().st_mode)
     if kind is not None:
         warn(f"is {kind}, not a regular file: skipped", path=path)

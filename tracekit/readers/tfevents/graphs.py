@@ -1,4 +1,4 @@
-"""Decode the graphs in event files on demand; a graph that occurs several times is decoded once."""
+"""Decode the graphs in event files on demand. A graph that occurs several times is decoded only once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GRAPH_FIELD = 2
 
 
 class GraphLocation(NamedTuple):
-    """Location of a graph: file, offset, size, CRC-32, and whether it is a meta graph."""
+    """The location of a graph in a file, its size and CRC-32, and whether it is a meta graph."""
 
     path: Path
     start: int
@@ -32,11 +32,11 @@ class GraphLocation(NamedTuple):
 
 
 def read_graphs(runs: Sequence[Run]) -> graph.Graph:
-    """Decode the graphs of runs.
+    """Decode the graphs of runs, and concatenate them.
 
     Raises:
         CorruptTraceError: A graph is damaged.
-        TracekitError: Its file changed.
+        TracekitError: A file has changed since it was opened.
     """
     return graph.concat_graphs(decoded for run in runs for decoded in _distinct_graphs(run) if decoded.nodes.num_rows)
 
@@ -75,7 +75,7 @@ def _locations(run: Run) -> Iterator[GraphLocation]:
 
 
 def _graph_digest(data: bytes, location: GraphLocation) -> bytes:
-    """Return a digest that identifies a graph; of a meta graph, that of the graph in it."""
+    """Return a digest that identifies a graph. The digest of a meta graph is that of the graph it contains."""
     graph_bytes: bytes | memoryview = data
     if location.meta:
         with damage_as_error(location.path, graph.NODES):

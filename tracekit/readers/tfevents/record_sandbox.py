@@ -1,4 +1,4 @@
-"""Locate the records of a TFRecord file in a sandbox, whose code is ``records.wat``."""
+"""Locate the records of a TFRecord file in a sandbox that runs ``records.wat``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CRC_TABLES = 1024
 _STARTS = 16384
 _SIZES = _STARTS + 4 * MAX_RECORDS
 _BUFFER = 1 << 22
-"""Offsets of the tables of CRC-32C, of the start offsets and sizes of records (32 bits each), and of the input."""
+"""Offsets of the CRC-32C tables, of the starts and sizes of records (32 bits each), and of the section of the file."""
 _SLACK = 64
 
 _PROGRAM = Program(
@@ -41,13 +41,13 @@ _PROGRAM = Program(
 
 
 class RecordBounds(NamedTuple):
-    """The records that were located, and why the search ended.
+    """The locations of records, and why the search for more records ended.
 
     Attributes:
         result: Why the search ended.
-        offset: Where it ended: the start of the bytes that are not part of a located record.
-        starts: n offsets where the data of records starts.
-        stops: n offsets where it ends.
+        offset: Offset at which the search ended, which is the end of the last located record.
+        starts: Offset at which the data of each record starts.
+        stops: Offset at which the data of each record ends.
     """
 
     result: int
@@ -57,19 +57,19 @@ class RecordBounds(NamedTuple):
 
 
 class RecordSandbox(Sandbox):
-    """A sandbox that holds a section of a file and locates the records in it.
+    """A sandbox that contains a section of a file and locates the records in this section.
 
     Attributes:
-        data: The bytes.
+        data: The memory for the section of the file.
     """
 
     def __init__(self, size: int) -> None:
-        """Allocate memory for a number of bytes."""
+        """Allocate memory for a section of the given size in bytes."""
         super().__init__(_PROGRAM, _BUFFER + size + _SLACK, lambda: Damage("a record exceeds the file"))
         self.data: Bytes = self.bytes(_BUFFER, size)
 
     def find_records(self, offset: int, end: int) -> RecordBounds:
-        """Locate the complete records between two offsets, at most ``MAX_RECORDS``."""
+        """Locate up to ``MAX_RECORDS`` complete records between two offsets of the section."""
         result = self.call("records", offset=_BUFFER + offset, end=_BUFFER + end, capacity=MAX_RECORDS)
         count = self.parameter("records", "count")
         starts, sizes = (self.array(array, count, np.uint32).astype(np.int64) for array in (_STARTS, _SIZES))

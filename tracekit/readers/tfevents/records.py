@@ -1,4 +1,4 @@
-"""Read the records of an event file in batches: TFRecord frames whose checksums are verified."""
+"""Read the TFRecord records of an event file in batches, and verify their checksums."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ MAX_RECORD_BYTES = 1 << 30
 
 
 class BufferedRecords(NamedTuple):
-    """Records of a file in memory.
+    """A batch of records in a buffer.
 
     Attributes:
-        buffer: Holds the records, until the next batch replaces them.
-        starts: n offsets where the data of records starts.
-        stops: n offsets where it ends.
+        buffer: The buffer that contains the records until the next batch replaces them.
+        starts: Offset in the buffer at which the data of each record starts.
+        stops: Offset in the buffer at which the data of each record ends.
         offset: Offset of the buffer in the file.
     """
 
@@ -48,10 +48,10 @@ class BufferedRecords(NamedTuple):
 
 
 class ReadBuffers:
-    """Memory for a section of a file: one copy for locating records, one for decoding them.
+    """Memory for two copies of a section of a file, one in which records are located and one in which they are decoded.
 
     Attributes:
-        size: Number of bytes of the file that fit.
+        size: Maximum size of the section in bytes.
     """
 
     def __init__(self, size: int) -> None:
@@ -61,7 +61,7 @@ class ReadBuffers:
 
 
 class BufferPool:
-    """Buffers that several threads share, each used by one thread at a time."""
+    """A pool of buffers that several threads share. Each buffer is used by one thread at a time."""
 
     def __init__(self) -> None:
         self._free: list[ReadBuffers] = []
@@ -69,7 +69,7 @@ class BufferPool:
 
     @contextmanager
     def borrow(self) -> Iterator[ReadBuffers]:
-        """Provide buffers that no other thread uses for the duration of the context."""
+        """Provide buffers that no other thread uses until the context ends."""
         with self._lock:
             buffers = self._free.pop() if self._free else None
         buffers = buffers or ReadBuffers(WINDOW_BYTES)
@@ -86,8 +86,8 @@ class RecordReader:
     Attributes:
         size: Size of the file when it was opened.
         count: Number of records that were read.
-        end: Offset of the end of the last of them.
-        damage: What is wrong at this offset; None if nothing is, or if the file just ends within a record.
+        end: Offset of the end of the last record that was read.
+        damage: Why the record at the offset ``end`` is invalid. None if no record is invalid, or if it is truncated.
     """
 
     def __init__(self, file: InputFile, buffers: ReadBuffers) -> None:
@@ -98,7 +98,7 @@ class RecordReader:
         self._read = self._filled = self._consumed = 0
 
     def batches(self) -> Iterator[BufferedRecords]:
-        """Yield batches of complete records, up to the end of the file or to damage.
+        """Yield batches of complete records up to the end of the file or the first invalid record.
 
         Raises:
             TracekitError: The file cannot be read, or changed other than by appending.
@@ -121,7 +121,7 @@ class RecordReader:
 
     @property
     def remaining(self) -> int:
-        """Number of bytes that are not part of a complete record, once all records have been read."""
+        """Number of bytes after the last complete record. The value is valid once all records have been read."""
         return self.size - self.end
 
     @property
@@ -129,7 +129,7 @@ class RecordReader:
         return self._read - self._filled
 
     def _read_more(self) -> bool:
-        """Move the unused bytes to the front and append the next bytes of the file; return False at its end."""
+        """Move the unused bytes to the front and append the next bytes of the file. Return False at its end."""
         data, remaining = self._buffers.sandbox.data, self._filled - self._consumed
         if self._consumed:
             data[:remaining] = data[self._consumed : self._filled].copy()
@@ -141,7 +141,7 @@ class RecordReader:
         return missing > 0
 
     def _ensure_space(self) -> bool:
-        """Ensure that the next record fits into the buffers; return False if it is incomplete or too large."""
+        """Ensure that the next record fits into the buffers. Return False if the record is incomplete or too large."""
         remaining = self._filled - self._consumed
         if remaining < HEADER_BYTES:
             return True
@@ -164,16 +164,16 @@ class RecordReader:
 
 
 def reread(path: Path, start: int, size: int, checksum: int) -> bytes:
-    """Read a section of a file again.
+    """Read a section of a file again, and check that it has not changed.
 
     Args:
-        path: The file, to which data may have been appended since.
+        path: The file, to which data may have been appended in the meantime.
         start: Offset of the section.
-        size: Its size.
-        checksum: CRC-32 of its previous content.
+        size: Size of the section in bytes.
+        checksum: CRC-32 of the previous content of the section.
 
     Raises:
-        TracekitError: The section changed, or cannot be read any more.
+        TracekitError: The section has changed or can no longer be read.
     """
     try:
         with InputFile(path, may_grow=True) as file:

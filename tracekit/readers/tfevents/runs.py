@@ -1,4 +1,4 @@
-"""Combine the files of one run, and determine which values are scalars, which are texts and which are neither."""
+"""Combine the files of one run, and determine which of their values are scalars and which are texts."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _KIND_NAMES = ("simple_value", "tensor")
 
 
 class Run:
-    """The files of a run, in order.
+    """The files of a run and their values, concatenated in file order.
 
     Attributes:
         name: Name of the run.
-        files: Contents of its files.
-        scalars: Rows of values that are scalars.
-        texts: Rows of strings that are texts.
-        metadata: Whether each value is run metadata.
-        has_functions: Whether each value is run metadata with the graphs of functions.
+        files: Contents of each file of the run.
+        scalars: Row numbers of the values that are scalars.
+        texts: Row numbers of the strings that are texts.
+        metadata: Whether each value is a run metadata message.
+        has_functions: Whether each value is a run metadata message with graphs of functions.
     """
 
     def __init__(self, name: str, files: Sequence[FileEvents]) -> None:
@@ -58,7 +58,7 @@ class Run:
         self.metadata: Mask = self.has_functions | single & self._has_plugin(_METADATA)[self._codes]
 
     def scalar_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return columns of ``scalars`` for this run."""
+        """Return columns of the table ``scalars`` for this run."""
         rows, columns = self.scalars, {}
         for name in names:
             if name == "value":
@@ -71,7 +71,7 @@ class Run:
         return {name: column for name, column in columns.items() if column is not None}
 
     def text_columns(self, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return columns of ``texts`` for this run."""
+        """Return columns of the table ``texts`` for this run."""
         rows, columns = self._owners[self.texts], {}
         for name in names:
             if name == "text":
@@ -84,7 +84,7 @@ class Run:
         return {name: column for name, column in columns.items() if column is not None}
 
     def undecoded(self) -> Counter[str]:
-        """Return the number of events and values that are in no table, by name."""
+        """Return the number of events and values that belong to no table, by the name of their kind."""
         counts: Counter[str] = Counter()
         for file in self.files:
             counts.update(file.counts)
@@ -102,11 +102,11 @@ class Run:
         return counts
 
     def tags(self, rows: Places) -> pa.DictionaryArray:
-        """Return the tags of some values."""
+        """Return the tags of the values with the given row numbers."""
         return compact_dictionary(pa.array(self._codes[rows]), self._tags.dictionary)
 
     def _common_column(self, name: str, rows: Places) -> pa.Array | None:
-        """Return a column that scalars and texts share; None for columns that do not depend on the run."""
+        """Return a column that both scalars and texts have, or None for columns that do not depend on the run."""
         if name == "tag":
             return self.tags(rows)
         if name == "step":
@@ -122,7 +122,7 @@ class Run:
         return np.concatenate([empty, *(getattr(p, name) for p in holders)])
 
     def _tag_metadata(self, parts: Sequence[TagMetadata]) -> tuple[pa.Array, Mask]:
-        """Return the plug-in of each tag, and whether its tensors are scalars; the first metadata of a tag counts."""
+        """Return the plug-in of each tag, and whether its tensors are scalars. The first metadata of a tag are used."""
         names = self._tags.dictionary
         described = pa.chunked_array([m.tags for m in parts], pa.string())
         tags = pc.index_in(described, names).to_numpy() if len(described) else np.zeros(0, np.int64)
@@ -155,7 +155,7 @@ def _unify_tags(batches: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
 
 
 def _concat_strings(files: Sequence[FileEvents]) -> tuple[Places, Places, pa.ChunkedArray]:
-    """Concatenate the strings of files: the row of their value, their position in its tensor, and their bytes."""
+    """Concatenate the strings of files: the row of the value that contains each string, its position, and its bytes."""
     owners, elements, texts, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [], 0
     for values in (p.values for file in files for p in file.points):
         owners.append(values.owners + before)
@@ -166,7 +166,7 @@ def _concat_strings(files: Sequence[FileEvents]) -> tuple[Places, Places, pa.Chu
 
 
 def _kind_name(kind: ValueKind, plugin: str) -> str:
-    """Return the name of a kind of values that are in no table."""
+    """Return the name under which values of a kind and plug-in that belong to no table are counted."""
     if kind in _KINDS:
         return _KINDS[kind]
     if kind == ValueKind.NOTHING and not plugin:

@@ -1,4 +1,4 @@
-"""Decode traced runs of TensorFlow (RunMetadata): executions of nodes on devices, as columns."""
+"""Decode the executions of nodes on devices that TensorFlow records in traced runs (RunMetadata)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STEP_STATS, _DEVICES = 1, 1
 _DEVICE, _NODES = 1, 2
 _NODE_NAME, _MEMORY, _OUTPUT, _LABEL, _THREAD, _MEMORY_STATS = 1, 6, 7, 8, 10, 12
 _TIMES = {"start_ns": (2, 13), "op_start_ns": (3, 14), "op_end_ns": (4, 15), "end_ns": (5, 16), "scheduled_ns": (9, 17)}
-"""Fields that hold a time in us and in ns."""
+"""Numbers of the fields that contain a time in µs and in ns, by column."""
 _AFTER_START = ("op_start_ns", "op_end_ns", "end_ns")
 _LENGTH_DELIMITED_FIELDS = {_NODE_NAME, _MEMORY, _OUTPUT, _LABEL, _THREAD, _MEMORY_STATS}
 _NODE_FIELDS = _LENGTH_DELIMITED_FIELDS | {field for both in _TIMES.values() for field in both}
@@ -35,21 +35,21 @@ _DESCRIPTION, _ALLOCATION_OF_TENSOR, _REQUESTED = 3, 4, 1
 _MAX_MAGNITUDE = 1 << 62
 _THOUSAND = 1000
 EXECUTIONS_PER_BATCH = 1 << 17
-"""Number of executions that are decoded at a time."""
+"""Number of executions that are decoded together."""
 TIMES = tuple(_TIMES)
 FUNCTIONS = 4
 OTHERS = {2: "cost graph", 3: "partition graph", FUNCTIONS: "function graph"}
-"""Fields of run metadata other than step stats."""
+"""Names of the fields of run metadata other than the step statistics, by number."""
 
 
 class TracedRuns(NamedTuple):
-    """Run metadata in a buffer.
+    """The locations of run metadata messages in a buffer.
 
     Attributes:
-        starts: n offsets where they start.
-        stops: n offsets where they end.
-        tags: n tags.
-        steps: n steps.
+        starts: Offset at which each message starts.
+        stops: Offset at which each message ends.
+        tags: Tag of each message.
+        steps: Step of each message.
     """
 
     starts: Places
@@ -59,10 +59,10 @@ class TracedRuns(NamedTuple):
 
 
 class Executions(NamedTuple):
-    """Executions of nodes.
+    """A batch of executions of nodes.
 
     Attributes:
-        columns: Columns of ``step_stats`` by name; missing ones are null. Times are absolute.
+        columns: Columns of ``step_stats`` by name. Omitted columns are null. Times are those of the file, in ns.
         rows: Number of executions.
     """
 
@@ -71,13 +71,13 @@ class Executions(NamedTuple):
 
 
 def tagged_runs(buffer: Buffer, starts: Places, stops: Places, steps: Places) -> TracedRuns:
-    """Return the run metadata in n tagged messages, of which some may have none.
+    """Return the run metadata in tagged messages. Messages without run metadata are skipped.
 
     Args:
-        buffer: Holds the messages.
-        starts: n offsets where they start.
-        stops: n offsets where they end.
-        steps: n steps.
+        buffer: The buffer that contains the tagged messages.
+        starts: Offset at which each tagged message starts.
+        stops: Offset at which each tagged message ends.
+        steps: Step of each tagged message.
 
     Raises:
         Damage: A message is invalid.
@@ -89,7 +89,7 @@ def tagged_runs(buffer: Buffer, starts: Places, stops: Places, steps: Places) ->
 
 
 def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executions]:
-    """Yield the executions in traced runs in batches.
+    """Yield batches of the executions in traced runs.
 
     Raises:
         Damage: A message is invalid, or a time or size is out of range.
@@ -121,7 +121,7 @@ def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executi
 
 
 def count_fields(buffer: Buffer, starts: Places, stops: Places, names: Mapping[int, str] = OTHERS) -> dict[str, int]:
-    """Count the occurrences of some fields in n messages, by name.
+    """Return how often each of the given fields occurs in the messages, by the name of the field.
 
     Raises:
         Damage: A message is invalid.
@@ -131,7 +131,7 @@ def count_fields(buffer: Buffer, starts: Places, stops: Places, names: Mapping[i
 
 
 def descend(buffer: Buffer, rows: Places, starts: Places, stops: Places, number: int) -> tuple[Places, Places, Places]:
-    """Return row, start and end of a submessage of n messages, without the messages that lack it.
+    """Return row, start and end of a submessage of each message. Messages without the submessage are skipped.
 
     Raises:
         Damage: A message is invalid.
@@ -140,7 +140,7 @@ def descend(buffer: Buffer, rows: Places, starts: Places, stops: Places, number:
 
 
 def _rows_and_spans(field: Field | None, rows: Places) -> tuple[Places, Places, Places]:
-    """Return row, start and end of a field of bytes, without the rows that lack it."""
+    """Return row, start and end of each value of a field of bytes. Rows without the field are skipped."""
     if field is None or field.stops is None:
         empty = np.zeros(0, np.int64)
         return empty, empty, empty
@@ -171,7 +171,7 @@ def _node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
 
 
 def _time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
-    """Return the times of executions: in ns where the file has them, otherwise from us."""
+    """Return the times of executions in ns. They are converted from µs where the file has no times in ns."""
     times = {name: _merge_times(fields.get(us), fields.get(ns), name) for name, (us, ns) in _TIMES.items()}
     start = times["start_ns"]
     columns = {}
@@ -198,7 +198,7 @@ def _merge_times(us: Field | None, ns: Field | None, name: str) -> MaskedColumn 
 
 
 def _allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
-    """Sum the bytes of all allocators of each execution."""
+    """Return the sum of the bytes of all allocators of each execution."""
     (allocators,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_MEMORY,))
     allocator_fields = decode(buffer, allocators.starts, allocators.stops, _ALLOCATOR_FIELDS.values())
     return {
@@ -208,7 +208,7 @@ def _allocator_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array
 
 
 def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
-    """Count the outputs of each execution, and sum their sizes."""
+    """Return the number of outputs of each execution, and the sum of their sizes."""
     n = len(nodes.rows)
     (outputs,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_OUTPUT,))
     counts = pa.array(np.bincount(outputs.rows, minlength=n).astype(np.int64))
@@ -221,7 +221,7 @@ def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
 
 
 def _sum_by_row(column: MaskedColumn | None, rows: Places, n: int, name: str) -> pa.Array:
-    """Sum m numbers by row, null for rows without numbers."""
+    """Return the sum of the numbers of each row, null for rows without numbers."""
     total, has_values = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     has_values[rows] = True
     if column is not None:
@@ -237,7 +237,7 @@ def _decode_memory_stats(buffer: Buffer, field: Field, n: int) -> tuple[Places, 
 
 
 def _scatter(column: MaskedColumn, rows: Places, n: int) -> MaskedColumn:
-    """Place m numbers into n rows."""
+    """Return a column with numbers in the given rows, and masked elements in all other rows."""
     numbers, mask = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     numbers[rows] = column[0]
     mask[rows] = True if column[1] is None else column[1]

@@ -1,4 +1,4 @@
-"""Decode tensors in event files: tensors of a single number, and tensors of strings."""
+"""Decode the tensors in event files that consist of a single number, and detect tensors of strings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ _MAX_COUNT = 1 << 31
 
 
 class ElementEncoding(NamedTuple):
-    """How the elements of a type are stored: their bytes, and the field of the tensor that lists them instead."""
+    """How a tensor stores elements of one type.
+
+    Attributes:
+        element: NumPy type of the elements in the raw content of the tensor.
+        field: Number of the field that contains the elements instead of the raw content.
+        fixed: Whether the elements in this field have a fixed size. Otherwise, they are varints.
+    """
 
     element: str
     field: int
@@ -45,17 +51,17 @@ ENCODINGS = {
     22: ElementEncoding("<u4", 16),
     23: ElementEncoding("<u8", 17),
 }
-"""Encodings by number of the type, from DT_FLOAT 1 to DT_UINT64 23."""
+"""The encoding of each element type, by number of the type from DT_FLOAT (1) to DT_UINT64 (23)."""
 _DECODED_FIELDS = {DTYPE, SHAPE, CONTENT, *(kind.field for kind in ENCODINGS.values())}
 
 
 class TensorContents(NamedTuple):
-    """The contents of n tensors.
+    """The contents of several tensors.
 
     Attributes:
-        numbers: Their only element, 0 for other tensors.
-        is_number: Whether a tensor consists of one number.
-        is_string: Whether a tensor consists of strings.
+        numbers: The only element of each tensor, or 0 for tensors that are not a single number.
+        is_number: Whether each tensor consists of a single number.
+        is_string: Whether each tensor consists of strings.
     """
 
     numbers: Float64Array
@@ -64,7 +70,7 @@ class TensorContents(NamedTuple):
 
 
 def read_tensors(buffer: Buffer, starts: Places, stops: Places) -> TensorContents:
-    """Decode n tensors.
+    """Decode several encoded tensors.
 
     Raises:
         Damage: A message is invalid.
@@ -84,7 +90,7 @@ def read_tensors(buffer: Buffer, starts: Places, stops: Places) -> TensorContent
 
 
 def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Places:
-    """Return the number of elements of each tensor, 1 without a shape."""
+    """Return the number of elements of each tensor. A tensor without a shape has one element."""
     product = np.ones(n)
     if shape is not None and shape.stops is not None:
         rows = np.arange(n) if shape.valid is None else np.flatnonzero(shape.valid)
@@ -98,7 +104,7 @@ def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Places:
 def _first_elements(
     buffer: Buffer, fields: dict[int, Field], encoding: ElementEncoding, rows: Places
 ) -> tuple[Words, Mask]:
-    """Return the bits of the first element of some tensors, 0 without any, and whether they are valid."""
+    """Return the bits of the first element of each given tensor, 0 if it is empty, and a mask of valid tensors."""
     width = np.dtype(encoding.element).itemsize
     words, is_valid = np.zeros(len(rows), np.uint64), np.ones(len(rows), np.bool_)
     list_field, content = fields.get(encoding.field), fields.get(CONTENT)
@@ -122,13 +128,13 @@ def _has_field(field: Field, rows: Places) -> Mask:
 
 
 def _field_bytes(field: Field, rows: Places) -> tuple[Places, Places]:
-    """Return the start and size of a field in some messages."""
+    """Return the start and size of a field in the messages with the given row numbers."""
     starts, stops = field.values.view(np.int64)[rows], field.stops
     return starts, np.zeros(len(rows), np.int64) if stops is None else stops[rows] - starts
 
 
 def _to_floats(words: Words, number: int, encoding: ElementEncoding) -> Float64Array:
-    """Convert the low bits of words, which hold elements of a type, to floats."""
+    """Convert words, which contain elements of one type in their low bits, to floats."""
     data = np.ascontiguousarray(words, "<u8").view(np.uint8).reshape(-1, 8)
     element = np.dtype(encoding.element)
     if number == _BFLOAT16:

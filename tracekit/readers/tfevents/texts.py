@@ -1,4 +1,4 @@
-"""Convert strings in encoded messages to Arrow arrays."""
+"""Convert the strings in encoded messages to Arrow arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def slice_strings(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
-    """Return n byte ranges, in ascending order, as strings; invalid UTF-8 is replaced."""
+    """Return ranges of a buffer, which must be in ascending order, as strings. Invalid UTF-8 is replaced."""
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = starts, stops
     strings: pa.Array = to_valid_utf8(extract_strings(buffer.data, edges))[0]
@@ -23,7 +23,7 @@ def slice_strings(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
 
 
 def dictionary_column(buffer: Buffer, field: Field | None, rows: int) -> pa.DictionaryArray:
-    """Return a field of n messages as a dictionary column of strings, null where it is missing."""
+    """Return a field of each message as a dictionary-encoded string, null where the field is missing."""
     if field is None or field.stops is None:
         return pa.nulls(rows, pa.dictionary(pa.int32(), pa.string()))
     strings = slice_strings(buffer, *field.spans()).dictionary_encode()

@@ -1,4 +1,4 @@
-"""Decode the values of summaries: their kind, their number or strings, and the plug-in that shows them."""
+"""Decode the values of summaries, which have a kind, a number or strings, and a TensorBoard plug-in that shows them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KindArray: TypeAlias = npt.NDArray[np.uint8]
 
 
 class ValueKind(IntEnum):
-    """What the value of a summary contains."""
+    """The kind of content of a summary value."""
 
     NOTHING = 0
     SIMPLE = 1
@@ -49,12 +49,12 @@ _BYTES_KINDS = {
 
 
 class TagMetadata(NamedTuple):
-    """Metadata in values that apply to all values with the same tag.
+    """The metadata of tags. Metadata in one value apply to all values with the same tag.
 
     Attributes:
-        tags: Tags.
-        plugins: Plug-ins of TensorBoard that show them.
-        scalar: Whether they are declared as scalars.
+        tags: The tags that have metadata.
+        plugins: TensorBoard plug-in that shows the values of each tag.
+        scalar: Whether the values of each tag are declared as scalars.
     """
 
     tags: pa.Array
@@ -63,17 +63,17 @@ class TagMetadata(NamedTuple):
 
 
 class SummaryValues(NamedTuple):
-    """Values of summaries.
+    """The values of summaries, one row per value, and the strings that they contain.
 
     Attributes:
-        tags: n tags.
-        kinds: n kinds.
-        numbers: n numbers, 0 for values without a number.
-        owners: Rows of the values of m strings.
-        elements: Positions of m strings in their tensors.
-        texts: m strings, as bytes.
-        starts: m offsets where they start.
-        metadata: Metadata of tags, once for each tag.
+        tags: Tag of each value.
+        kinds: Kind of each value.
+        numbers: Number of each value, or 0 for values without a number.
+        owners: Row number of the value that contains each string.
+        elements: Position of each string in its tensor.
+        texts: The strings as bytes.
+        starts: Offset in the buffer at which each string starts.
+        metadata: Metadata of the tags, at most once per tag.
     """
 
     tags: pa.DictionaryArray
@@ -87,7 +87,7 @@ class SummaryValues(NamedTuple):
 
 
 def read_values(buffer: Buffer, starts: Places, stops: Places) -> SummaryValues:
-    """Decode n values.
+    """Decode encoded summary values.
 
     Raises:
         Damage: A message is invalid.
@@ -119,7 +119,7 @@ def read_values(buffer: Buffer, starts: Places, stops: Places) -> SummaryValues:
 
 
 def _rows_with_field(field: Field | None, n: int) -> Places:
-    """Return the rows that have a field of bytes."""
+    """Return the row numbers of the messages in which a field of bytes is present."""
     if field is None or field.stops is None:
         return np.zeros(0, np.int64)
     return np.arange(n) if field.valid is None else np.flatnonzero(field.valid)
@@ -135,7 +135,7 @@ def _no_strings() -> StringColumns:
 
 
 def _read_strings(buffer: Buffer, rows: Places, starts: Places, stops: Places) -> StringColumns:
-    """Return the strings in some tensors: row, position in the tensor, bytes, and offset of each."""
+    """Return the strings in tensors: the row of each string, its position in the tensor, its bytes and its offset."""
     if not len(rows):
         return _no_strings()
     (strings,) = find_occurrences(buffer, starts, stops, (tensors.STRINGS,))
@@ -166,7 +166,7 @@ def _is_scalar(field: Field | None, n: int) -> Mask:
 
 
 def _plugin_names(buffer: Buffer, field: Field | None, n: int) -> pa.Array:
-    """Return the names of the plug-ins of n values, empty where there is none."""
+    """Return the plug-in name in each metadata message, or an empty string if the name is missing."""
     rows = _rows_with_field(field, n)
     if field is None or not len(rows):
         return pa.array([""] * n, pa.string())
