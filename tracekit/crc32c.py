@@ -1,8 +1,6 @@
 """Compute CRC-32C (Castagnoli), the checksum that TFRecord files use.
 
 The checksum is computed by the same WebAssembly functions that check the records of event files while they are read.
-
-It is computed by the WebAssembly functions with which the records of event files are checked while they are read.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ def masked_crc32c(data: bytes) -> int:
 def _sandbox() -> Sandbox:
     from tracekit.sandbox import Sandbox
 
-    atexit.register(_sandbox.cache_clear)  # at exit wasmtime's modules go before objects that are still cached
+    atexit.register(_sandbox.cache_clear)  # at exit, wasmtime is unloaded before cached objects
     return Sandbox(_program(), _BUFFER + _WINDOW_BYTES, lambda: MemoryError("bytes outside of the sandbox"))
 
 

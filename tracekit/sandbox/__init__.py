@@ -122,7 +122,7 @@ def _allocate(program: Program, pages: int) -> tuple[_Code, wasmtime.Store, wasm
 @functools.cache
 def _compile(program: Program, *, guarded: bool) -> _Code:
     config = wasmtime.Config()
-    config.parallel_compilation = False  # a forked process would wait for threads that it does not have
+    config.parallel_compilation = False  # a forked process would wait for compiler threads that it lacks
     if not guarded:
         config.memory_reservation = 0
         config.memory_reservation_for_growth = 0

@@ -35,7 +35,7 @@ _OF_FOOTER_DICTIONARIES, _OF_FOOTER_BATCHES = 2, 3
 
 
 class IpcMessage(NamedTuple):
-    """A message of an Arrow file: its offset, the sizes of its metadata and body in bytes, and its metadata."""
+    """The location of a message in an Arrow file: its offset, its metadata size, its body size, and its metadata."""
 
     at: int
     head: int
@@ -52,7 +52,7 @@ class IpcFile:
     """
 
     def __init__(self, file: InputFile) -> None:
-        """Read the metadata of all messages, but no values.
+        """Read the metadata of all messages without reading any values.
 
         Raises:
             Damage: The metadata of a message is invalid.

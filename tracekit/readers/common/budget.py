@@ -1,8 +1,8 @@
 """Limit the memory for reading a file in proportion to its size, so that a small file cannot become a huge table.
 
 Compressed and repeated values take almost no space in a file: a kilobyte can declare a billion rows. So the memory of
-rows is counted before it is allocated, against a fixed amount plus a multiple of the file size. The largest
-multiple seen in real files is 22; ``docs/errors.md`` lists what the worst files cost.
+rows is counted before it is allocated, against a fixed amount plus a multiple of the file size. The largest multiple
+that real files need is 22. ``docs/errors.md`` lists what the worst files cost.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Budget:
         return self.most - self.taken
 
     def take(self, rows: int, row_bytes: int, what: str) -> None:
-        """Count memory that is about to be allocated and kept.
+        """Count memory that is about to be allocated and that stays allocated.
 
         Args:
             rows: Number of rows.

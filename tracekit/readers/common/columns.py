@@ -189,7 +189,7 @@ def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:
 
 
 def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Return the first value of each row that is not null among several dictionary columns."""
+    """Return the first value that is not null in each row of several dictionary columns."""
     filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
     if len(filled) == 1:
         return filled[0]
@@ -199,7 +199,7 @@ def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def coalesce(*columns: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return the first value of each row that is not null among several columns. Columns without values are skipped."""
+    """Return the first value that is not null in each row of several columns. Columns without values are skipped."""
     filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
     return filled[0] if len(filled) == 1 else pc.coalesce(*filled)
 

@@ -44,7 +44,7 @@ class PageTotals(NamedTuple):
 
     Attributes:
         size: Uncompressed size of all pages in bytes.
-        spread: Upper bound for the size of the dictionary-encoded values after decoding, in bytes.
+        spread: Maximum size of the dictionary-encoded values after decoding, in bytes.
         encodings: Encodings of the values.
     """
 

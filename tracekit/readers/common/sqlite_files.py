@@ -70,7 +70,7 @@ def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
         hint: Hint of the error for a truncated file.
 
     Raises:
-        CorruptTraceError: The file is not SQLite or truncated, or a journal beside it shows an unfinished export.
+        CorruptTraceError: The file is truncated or not a SQLite file, or a journal shows that its export is unfinished.
         TracekitError: The file cannot be read, or its path is too long for SQLite.
     """
     if not source.head.startswith(MAGIC):

@@ -91,7 +91,7 @@ class TableFiles(Capture):
         """Read some columns of a table.
 
         Raises:
-            CorruptTraceError: The file is damaged, or its columns differ from the declared ones.
+            CorruptTraceError: The file is damaged, or its columns differ from the declared columns.
             TracekitError: The file cannot be read, or changed.
         """
         path, state = self._files[name]

@@ -54,10 +54,10 @@ class NsysCapture(Lookups, Capture):
         return small | dict(zip(events, tables, strict=True))
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Read some columns of a table, with rows in the order of the file.
+        """Read some columns of a table, with the rows in file order.
 
         Raises:
-            CorruptTraceError: The file is damaged, or holds a value that its format does not allow.
+            CorruptTraceError: The file is damaged, or it holds a value that its format does not allow.
         """
         return self.read_many({name: columns})[name]
 

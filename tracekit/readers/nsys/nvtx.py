@@ -115,7 +115,7 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 
 class NameDefinition(NamedTuple):
-    """The events that define the names of a column.
+    """A description of the events that define the names in one declared column.
 
     Attributes:
         column: Declared column that holds the defined names.

@@ -78,8 +78,8 @@ class Tables(Protocol):
         """Read columns of several tables in batches.
 
         Yields:
-            The index of a request, and what its ``work`` returned for a batch. The batches of one request come in
-            order; there is at least one, which may have no rows.
+            The index of a request, and the result of its ``work`` for a batch. The batches of one request are in order.
+            Each request has at least one batch, which may have no rows.
 
         Raises:
             CorruptTraceError: The file is damaged.

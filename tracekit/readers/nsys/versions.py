@@ -153,8 +153,11 @@ ADDED = (
     AddedColumn("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.greenContextId", "3.6.0", "3.7.2"),
     AddedColumn("NVTX_EVENTS.binaryData", "3.6.0", "3.16.1"),
 )
-"""Source columns of declared columns that older schemas lack. Two more, MEMCPY.migrationCause and RUNTIME.callchainId,
-were added in 2020.5 without a schema version."""
+"""Source columns that declared columns need and that older schemas lack.
+
+The columns MEMCPY.migrationCause and RUNTIME.callchainId are not listed, because nsys 2020.5 added them without a
+schema version.
+"""
 
 MEMORY_KINDS = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
 COPY_KINDS = (
@@ -194,7 +197,7 @@ LABELS: dict[str, Mapping[int, str]] = {
     **{name: dict(enumerate(listed)) for name, listed in _ORDERED_LABELS.items()},
     "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
 }
-"""Labels of enums, as nsys 2025.3 writes them, for exports without ``ENUM_*`` tables (before schema 3.0 of 2022.4).
+"""Enum labels of nsys 2025.3, for exports without ``ENUM_*`` tables (before schema 3.0 of nsys 2022.4).
 
 The ``ENUM_*`` tables of an export take precedence."""
 

@@ -164,7 +164,7 @@ class FolderTables:
             yield {c: pa.nulls(0) for c in (*have, ROWID)}
 
     def _batches(self, table: str, columns: Sequence[str], budget: Budget) -> Iterator[list[pa.Array]]:
-        """Yield batches of some columns with validated values."""
+        """Yield batches of some columns of a table after validating their values."""
         if not columns:
             return
         rows, described = self.max_rows(table), self.file(table)

@@ -38,7 +38,7 @@ def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa
     """Convert n values to a type, and count the strings that were repaired because they are not valid UTF-8.
 
     Args:
-        array: The values, as ``sqlite_values`` returns them.
+        array: Values to convert, in the format that ``sqlite_values`` returns.
         kind: Arrow type to convert the values to.
         budget: Memory budget for strings that many rows share in the file.
 

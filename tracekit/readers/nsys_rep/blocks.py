@@ -90,8 +90,8 @@ class RawData:
     def decompress(self, block: Block) -> memoryview:
         """Decompress a block and return the message in it.
 
-        The decompressor does not return how much it wrote. But an LZ4 block always ends in literal bytes: if they are
-        at the end of the result, the result is complete.
+        The decompressor does not return how many bytes it wrote. But an LZ4 block always ends in literal bytes. If
+        these bytes are at the end of the result, the result is complete.
 
         Raises:
             Damage: The block cannot be decompressed, or its size differs from the declared size.

@@ -53,8 +53,8 @@ class Metric:
     def values(self, words: Words) -> Places:
         """Return the integer in the first bytes of each of n words.
 
-        All values are declared as unsigned. But nsys exports values of 3 bytes, and presumably all values whose size is
-        not one of C, as signed.
+        Reports declare all values as unsigned. But nsys exports values of 3 bytes as signed, and presumably does so for
+        all sizes that no C integer has.
         """
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)

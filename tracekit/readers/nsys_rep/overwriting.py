@@ -1,6 +1,7 @@
-"""Overwrite names in the messages of a report, visiting only fields in which private values may be.
+"""Overwrite private values in the messages of a report, visiting only fields that may hold such values.
 
-The cost is limited by the size of the file, because a few bytes of LZ4 can become a million fields.
+The cost is limited in proportion to the size of the file, because a few bytes compressed with LZ4 can become a million
+fields.
 """
 
 from __future__ import annotations
@@ -34,27 +35,27 @@ if TYPE_CHECKING:
 
 LEAST_STEPS, STEPS_PER_BYTE = 1 << 18, 1
 BYTES_PER_STEP = 16
-"""Bytes of a string that may be searched per step."""
+"""Number of bytes of a string that may be searched per step."""
 MAX_ENTRIES = 1 << 21
 DEEPEST = 24
 _ENTRY_FIELDS = (fields_of("EventBlock").events, fields_of("EventBlock").generic_events)
 _KEY_AND_LENGTH = 5
-"""Largest number of bytes of the key and length of an entry."""
+"""Maximum number of bytes of the key and the length of an entry."""
 
 
 class StepBudget:
-    """A budget of steps: fields and intervals of a file that are visited one by one.
+    """A limit on the number of fields and intervals of a file that are visited one by one.
 
     Attributes:
-        left: Number of steps that are left.
+        left: Number of steps that may still be spent.
     """
 
     def __init__(self, size: int) -> None:
-        """Set the budget of a file with a size in bytes."""
+        """Create a budget for a file with a size in bytes."""
         self._most = self.left = LEAST_STEPS + STEPS_PER_BYTE * size
 
     def spend(self, steps: int = 1) -> None:
-        """Spend steps.
+        """Count steps that are about to be taken.
 
         Raises:
             Damage: Not enough steps are left.
@@ -64,7 +65,7 @@ class StepBudget:
             raise self.exceeded_error()
 
     def spend_bytes(self, size: int) -> None:
-        """Spend the steps for a string with a size in bytes.
+        """Count the steps for processing a string with a size in bytes.
 
         Raises:
             Damage: Not enough steps are left.
@@ -72,19 +73,19 @@ class StepBudget:
         self.spend(1 + size // BYTES_PER_STEP)
 
     def exceeded_error(self) -> Damage:
-        """Return the error of a budget that is exceeded."""
+        """Return the error for a budget that is exceeded."""
         return Damage(f"redacting it would take more than {self._most} steps")
 
 
 @dataclass(frozen=True, slots=True)
 class BlockEntries:
-    """The entries of a block of events or strings.
+    """The entries of a block of events or of strings.
 
     Attributes:
-        body: The decompressed block.
-        starts: Offsets of the n entries, ascending.
-        stops: Offsets of their ends.
-        numbers: Field number of each entry. ``EventBlock`` and ``StringBlock`` have the same numbers.
+        body: Bytes of the decompressed block.
+        starts: Start offset of each of the n entries, ascending.
+        stops: End offset of each of the n entries.
+        numbers: Field number of each entry. The messages ``EventBlock`` and ``StringBlock`` use the same field numbers.
     """
 
     body: bytes
@@ -94,10 +95,10 @@ class BlockEntries:
 
     @classmethod
     def parse(cls, body: bytes) -> BlockEntries:
-        """Find the entries of a block.
+        """Find the entries of a decompressed block.
 
         Raises:
-            Damage: A field ends after the block, or there are too many entries.
+            Damage: A field extends beyond the end of the block, or there are too many entries.
         """
         buffer = Buffer(len(body))
         buffer.data[: len(body)] = np.frombuffer(body, np.uint8)
@@ -108,7 +109,7 @@ class BlockEntries:
         return cls(body, starts[order], stops[order], numbers[order])
 
     def containing(self, places: Iterable[int]) -> list[int]:
-        """Return the ascending numbers of the entries that contain any of some offsets in the block."""
+        """Return the indices of the entries that contain any of some offsets in the block, in ascending order."""
         at = np.fromiter(places, np.int64)
         nth = np.searchsorted(self.starts, at, side="right") - 1
         inside = (nth >= 0) & (at < self.stops[nth]) if len(self.stops) else np.zeros(len(at), np.bool_)
@@ -118,13 +119,13 @@ class BlockEntries:
         return self.body[self.starts[nth] : self.stops[nth]]
 
     def spans(self, nth: int, spans: Spans) -> list[Span]:
-        """Return the intervals that start in an entry, relative to its start."""
+        """Return the intervals that start in an entry, relative to the start of the entry."""
         start, stop = int(self.starts[nth]), int(self.stops[nth])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
         return [(a - start, b - start, bits) for a, b, bits in spans[first:last]]
 
     def unknown_fields(self, budget: StepBudget) -> Iterator[tuple[int, int]]:
-        """Yield start and end of the fields with other numbers, which no known release has."""
+        """Yield the start and end offset of fields with unknown numbers, which no known release writes."""
         view, befores = memoryview(self.body), np.concatenate(([0], self.stops))
         afters = np.concatenate((self.starts, [len(self.body)]))
         room = np.append(np.full(len(self.starts), _KEY_AND_LENGTH), 0)
@@ -138,7 +139,7 @@ class BlockEntries:
                 at = part.end
 
     def with_values(self, values: dict[int, bytes], budget: StepBudget) -> bytes:
-        """Return the block with new values of some entries; all other bytes are unchanged."""
+        """Return a copy of the block with new values of some entries. All other bytes are unchanged."""
         out: list[bytes] = []
         kept = 0
         for nth, value in sorted(values.items()):
@@ -151,7 +152,7 @@ class BlockEntries:
         return b"".join((*out, self.body[kept:]))
 
     def _field_offset(self, after: int, start: int, budget: StepBudget) -> int:
-        """Return the offset of the field whose value starts at ``start``, searching from ``after``."""
+        """Return the offset of the field whose value starts at ``start``, searching from the offset ``after``."""
         view = memoryview(self.body)
         while (part := field_span_at(self.body, view, after)).start < start:
             budget.spend()
@@ -160,7 +161,7 @@ class BlockEntries:
 
 
 class Overwriter:
-    """Overwrites names, and values of a recognisable form, in messages, strings and other bytes of a report."""
+    """Overwrites names, and values with a private format, in messages, strings and other bytes of a report."""
 
     def __init__(self, redaction: Redaction, budget: StepBudget, names: Names) -> None:
         self.redaction = redaction
@@ -168,10 +169,10 @@ class Overwriter:
         self.names = names
 
     def candidates(self, data: bytes) -> list[Span]:
-        """Return the intervals of data in which private values may be.
+        """Return the intervals of data that may hold private values.
 
         Raises:
-            Damage: There are more of them than the budget allows.
+            Damage: There are more intervals than the budget allows.
         """
         before = self.names.examined
         try:
@@ -182,7 +183,10 @@ class Overwriter:
         return spans
 
     def overwrite(self, value: bytes, spans: Spans | None = None) -> bytes:
-        """Return a message, string or other bytes with overwritten private values; ``spans`` may be known already."""
+        """Return a message, string or other bytes with overwritten private values.
+
+        The argument ``spans`` avoids a repeated search if the intervals are already known.
+        """
         spans = self.candidates(value) if spans is None else spans
         out = bytearray(value)
         for start, end, bits in innermost_fields(value, spans, self.budget):
@@ -195,7 +199,7 @@ class Overwriter:
         return self.redaction.overwrite(self.names, text, bits)
 
     def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
-        """Return the entries of a block with overwritten private values outside of the entries."""
+        """Return the entries of a block after overwriting private values outside the entries."""
         out = bytearray(entries.body)
         for start, end in entries.unknown_fields(self.budget):
             inside = [(a - start, b - start, bits) for a, b, bits in spans if start <= a < end]
@@ -204,7 +208,7 @@ class Overwriter:
 
 
 def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator[Span]:
-    """Yield the innermost fields of a message in which intervals start, with the union of the bit masks of these.
+    """Yield the innermost fields of a message in which intervals start. The bit masks of the intervals are combined.
 
     Bytes are treated as a message if they can be parsed as one, and if every interval is within one of its fields.
     """
@@ -222,7 +226,10 @@ def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator
 
 
 def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> list[tuple[FieldSpan, Spans]] | None:
-    """Return the fields of a message with the intervals in them; None if it is not a message of such fields."""
+    """Return the fields of a message that contain intervals, with these intervals.
+
+    The result is None if the bytes are not a message, or if an interval is not within one of its fields.
+    """
     try:
         budget.spend(len(spans))
         fields = list(_delimited_fields(value, budget))
@@ -240,7 +247,7 @@ def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> li
 
 
 class _NotAMessageError(Exception):
-    """Bytes are not a message."""
+    """Bytes cannot be parsed as a message."""
 
 
 def _delimited_fields(value: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
@@ -260,7 +267,7 @@ def _delimited_fields(value: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
 def edit_entries(
     entries: BlockEntries, chosen: Iterable[int], edit: Callable[[int, bytes], bytes], budget: StepBudget
 ) -> bytes:
-    """Return a block with some entries edited; entries that do not change are not encoded again."""
+    """Return a block in which some entries are edited. Entries that do not change keep their bytes."""
     values: dict[int, bytes] = {}
     for nth in chosen:
         budget.spend()

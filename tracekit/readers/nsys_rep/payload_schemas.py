@@ -1,8 +1,8 @@
-"""Plan the JSON text of NVTX payloads from the schemas that a program registered for them.
+"""Determine how to format NVTX payloads as JSON from the schemas that a program registered for them.
 
-A schema lists entries like a struct in C, with types, names and offsets; an entry may hold another schema, an enum, or
-an array of fixed length. The plan of a schema is the JSON text that nsys writes for its payloads: constant strings, and
-values between them. Schemas whose layout depends on the values themselves have no plan.
+A schema lists entries like a struct in C, with types, names and offsets. An entry may hold another schema, an enum, or
+an array of fixed length. The plan of a schema describes the JSON text that nsys writes for a payload, as constant
+strings and values between them. A schema whose layout depends on the values themselves has no plan.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ STATIC, UNION, UNION_WITH_SELECTOR = 1, 3, 4
 POINTER, FIXED_ARRAY, ARRAYS, OFFSETS = 1 << 1, 1 << 4, 7 << 4, 3 << 2
 MAX_DEPTH, MAX_NESTED, MAX_VALUES, MAX_WIDTH = 8, 64, 4096, 1 << 20
 MAX_PLANNED = 1 << 16
-"""Largest number of values in the plans of a report: an array of thousands takes a few bytes in its schema."""
+"""Maximum number of values in all plans of a report.
+
+An array of thousands of values takes a few bytes in its schema.
+"""
 POINTER_SIZE = 8
 NUMBER_WIDTH, ESCAPED = 48, 6
 _U64 = (1 << 64) - 1
@@ -35,7 +38,7 @@ _ESCAPES = {n: f"\\u{n:04X}" for n in range(32)} | {
 
 
 class ValueFormat(Enum):
-    """How the bytes of a value are formatted."""
+    """Ways in which the bytes of a value are formatted."""
 
     SIGNED = "signed integer"
     UNSIGNED = "unsigned integer"
@@ -49,13 +52,13 @@ class ValueFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value of a payload.
+    """How to decode and format one value of a payload: its offset, size and format.
 
     Attributes:
-        form: How it is formatted.
-        at: Offset of its bytes in the payload.
-        size: Number of its bytes; 0 for all bytes from the offset on.
-        labels: Names of the numbers of an enum.
+        form: Way in which the value is formatted.
+        at: Offset of the value in the payload.
+        size: Size of the value in bytes, or 0 if it extends to the end of the payload.
+        labels: Names of the numbers of an enum, or None if the value is not an enum.
     """
 
     form: ValueFormat
@@ -65,7 +68,7 @@ class Value:
 
     @property
     def width(self) -> int:
-        """Largest number of characters of the formatted value."""
+        """Maximum number of characters of the formatted value."""
         return NUMBER_WIDTH + ESCAPED * self.size if self.labels is None else self.labels.width
 
 
@@ -75,11 +78,11 @@ Key: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Plan:
-    """The format of the JSON text of payloads.
+    """How to format the payloads of one schema as JSON text.
 
     Attributes:
-        pieces: Constant strings, and values between them.
-        size: Required size of payloads; None if larger ones are allowed.
+        pieces: Constant strings, and the values between them.
+        size: Required size of a payload in bytes, or None if a payload may be larger than its values require.
     """
 
     pieces: Pieces
@@ -87,18 +90,18 @@ class Plan:
 
     @property
     def min_size(self) -> int:
-        """Smallest size of payloads that have all values."""
+        """Minimum size in bytes of a payload that contains all values."""
         return max((p.at + p.size for p in self.pieces if not isinstance(p, str)), default=0)
 
     @functools.cached_property
     def width(self) -> int:
-        """Largest number of characters of one formatted payload, not counting strings of unlimited length."""
+        """Maximum number of characters of one formatted payload, not counting strings of unlimited length."""
         return sum(len(p) if isinstance(p, str) else p.width for p in self.pieces)
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The names of the numbers of an enum; flags may be combined."""
+    """The names of the numbers of an enum. Numbers that are flags may be combined."""
 
     size: int
     names: Mapping[int, str]
@@ -106,11 +109,11 @@ class Labels:
 
     @functools.cached_property
     def width(self) -> int:
-        """Largest number of characters of a name."""
+        """Maximum number of characters of a name."""
         return NUMBER_WIDTH + ESCAPED * sum(map(len, (*self.names.values(), *self.flags.values())))
 
     def name_of(self, number: int) -> str:
-        """Return the name of a number, as nsys writes it."""
+        """Return the name of an enum value as nsys writes it."""
         if number in self.names:
             return self.names[number]
         return ", ".join(n for bit, n in self.flags.items() if number & bit) or f"{number} - not registered"
@@ -118,7 +121,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEntry:
-    """One entry of a payload schema."""
+    """One entry of a payload schema, as stored in a report."""
 
     type: int
     flags: int
@@ -129,7 +132,7 @@ class SchemaEntry:
 
 @dataclass(frozen=True, slots=True)
 class PayloadSchema:
-    """One payload schema; its size is 0 if it is unknown."""
+    """One payload schema as stored in a report. Its size is 0 if the size is unknown."""
 
     kind: int
     name: str
@@ -157,7 +160,7 @@ SIZES = dict(enumerate(_C_TYPE_SIZES, 1)) | {
 
 
 class NoPlan(Exception):  # noqa: N818 - never leaves this module
-    """The layout of a schema is unknown, or depends on values."""
+    """The layout of a schema is unknown, or it depends on values."""
 
 
 @dataclass
@@ -172,7 +175,7 @@ class Schemas:
 
     @classmethod
     def parse(cls, block: Message) -> Schemas:
-        """Parse the block of payload schemas of a report."""
+        """Parse the message with the payload schemas of a report."""
         parsed = cls()
         types, schema, enum = fields_of("PredefinedType"), fields_of("PayloadSchema"), fields_of("PayloadEnum")
         listed = enumerate(block.messages(fields_of("PayloadSchemas").types), 1)
@@ -191,10 +194,10 @@ class Schemas:
         return parsed
 
     def plan(self, process: int, domain: int, number: int) -> Plan | None:
-        """Return the plan of the payloads of one schema; None if its layout is unknown, or depends on values.
+        """Return how to format the payloads of a schema, or None if its layout is unknown or depends on values.
 
         Raises:
-            Damage: All plans together have more values than is supported.
+            Damage: All schemas together have more values than supported.
         """
         if number < FIRST_SCHEMA:
             return Plan(self._predefined_plan(number))
@@ -222,7 +225,10 @@ class Schemas:
         return plan if values <= plan.min_size and plan.width <= MAX_WIDTH else None
 
     def _predefined_plan(self, number: int) -> Pieces:
-        """Return the plan of a payload of a predefined type, which is one value (of several, the first)."""
+        """Return how to format a payload of a predefined type as one value.
+
+        Only the first of several values is formatted.
+        """
         if STRINGS.get(number) == 1:
             return [Value(ValueFormat.TEXT, 0, 0)]
         form, size = FORMS.get(number, ValueFormat.BLANK), self.sizes.get(number, 0)
@@ -230,7 +236,7 @@ class Schemas:
 
 
 class _Planner:
-    """Planner of the schemas of one domain of one process."""
+    """Determines how to format the payloads of the schemas in one domain of one process."""
 
     def __init__(self, report: Schemas, process: int, domain: int) -> None:
         self.report = report
@@ -239,7 +245,7 @@ class _Planner:
         self.values = 0
 
     def plan_struct(self, schema: PayloadSchema, at: int, depth: int) -> Pieces:
-        """Return the plan of a struct at an offset."""
+        """Return the constant strings and values that format a struct at an offset."""
         if schema.kind != STATIC or depth > MAX_DEPTH:
             raise NoPlan
         pieces: Pieces = []
@@ -257,7 +263,10 @@ class _Planner:
         return ["{", *pieces, "}"]
 
     def plan_entry(self, entry: SchemaEntry, at: int, size: int, depth: int) -> Pieces:
-        """Return the plan of the name and value of an entry; empty for a union, which nsys omits."""
+        """Return the constant strings and values that format the name and value of an entry.
+
+        The result is empty for a union, which nsys omits.
+        """
         inner = self.report.schemas.get((*self.key, entry.type))
         if inner is not None and inner.kind in (UNION, UNION_WITH_SELECTOR):
             return []
@@ -272,7 +281,7 @@ class _Planner:
         ]
 
     def plan_value(self, entry: SchemaEntry, inner: PayloadSchema | None, at: int, size: int, depth: int) -> Pieces:
-        """Return the plan of one value."""
+        """Return the constant strings and values that format one value of an entry."""
         if entry.flags & POINTER:
             return ['""']
         if inner is not None:
@@ -288,7 +297,7 @@ class _Planner:
         return ['""'] if form is ValueFormat.BLANK else [Value(form, at, size)]
 
     def size_and_alignment(self, entry: SchemaEntry) -> tuple[int, int]:
-        """Return the size and alignment of one value of an entry, in bytes."""
+        """Return the size and the alignment of one value of an entry, in bytes."""
         if entry.flags & OFFSETS or entry.flags & ARRAYS not in (0, FIXED_ARRAY):
             raise NoPlan
         if entry.flags & POINTER:
@@ -310,10 +319,10 @@ class _Planner:
         return size, size
 
     def alignment(self, number: int, schema: PayloadSchema) -> int:
-        """Return the alignment of a struct, which is that of its widest entry.
+        """Return the alignment of a struct in bytes, which is that of its most strictly aligned entry.
 
         Raises:
-            NoPlan: The struct contains itself, or has no size.
+            NoPlan: The struct contains itself, or its size is unknown.
         """
         if number not in self.alignments:
             if len(self.alignments) == MAX_NESTED:
@@ -332,7 +341,7 @@ class _Planner:
 
 
 def _unsigned_number(m: Message, field: int) -> int:
-    """Return the unsigned value of a field; 0 if it is absent."""
+    """Return the unsigned integer value of a field, or 0 if the field is absent."""
     return (m.number(field) or 0) & _U64
 
 
@@ -370,7 +379,7 @@ def _value_count(entry: SchemaEntry) -> int:
 
 
 def _is_supported_size(form: ValueFormat, size: int) -> bool:
-    """Return whether values of a size in bytes can be formatted."""
+    """Return whether values with a size in bytes can be formatted in a given way."""
     return (
         size in {ValueFormat.REAL: (4, 8), ValueFormat.TEXT: (1,), ValueFormat.BYTE: (1,)}.get(form, (1, 2, 4, 8))
         or form is ValueFormat.BLANK
@@ -382,18 +391,18 @@ def _align_up(at: int, align: int) -> int:
 
 
 def _entry_name(entry: SchemaEntry, inner: PayloadSchema | None) -> str:
-    """Return the name of an entry; for a struct, the name of its schema is put before it."""
+    """Return the name of an entry. The name of a nested struct is preceded by the name of its schema."""
     schema = "" if inner is None else inner.name
     return f"{schema}:{entry.name}" if schema and entry.name else schema or entry.name
 
 
 def json_string(text: str) -> str:
-    """Return a string in JSON as nsys writes it: with escaped slashes, and without escaping letters beyond ASCII."""
+    """Return a JSON string as nsys writes it. Slashes are escaped, but letters beyond ASCII are not."""
     return f'"{text.translate(_ESCAPES)}"'
 
 
 def _merge_constants(pieces: Pieces) -> Iterator[str | Value]:
-    """Concatenate adjacent constant strings."""
+    """Yield the constant strings and values of a plan, with adjacent constant strings concatenated."""
     constant = ""
     for piece in pieces:
         if isinstance(piece, str):

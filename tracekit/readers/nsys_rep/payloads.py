@@ -1,8 +1,8 @@
 """Format extended NVTX payloads as the JSON text that nsys writes when it exports with ``--include-json``.
 
-Payloads of one schema have their values at the same offsets. So they are formatted together, one value of all payloads
-at a time. Payloads whose layout depends on their values, or whose schema is missing, are formatted as hexadecimal
-digits instead.
+All payloads of one schema have their values at the same offsets. Therefore they are formatted together, one value of
+all payloads at a time. Payloads whose layout depends on their values, or whose schema is missing, are formatted as
+hexadecimal digits instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STRING_COLUMNS = ("jsonText", "binaryData")
 NEEDED = (*STRING_COLUMNS, "globalTid", "domainId")
 MAX_ITEMS, MAX_TEXT = 4096, 1 << 28
 PAYLOAD_BYTES = 16
-"""Bytes of memory per byte of a payload while it is formatted."""
+"""Bytes of memory per byte of a payload while the payload is formatted."""
 _EXTENDED = fields_of("ExtendedPayload")
 PROCESS = ~np.int64((1 << 24) - 1)
 _ITEM_KEY = np.uint8(fields_of("NvtxPayload").extended << 3 | DELIMITED)
@@ -44,10 +44,10 @@ _KINDS = {ValueFormat.SIGNED: "i", ValueFormat.UNSIGNED: "u", ValueFormat.ENUM: 
 
 
 def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budget) -> dict[str, pa.Array]:
-    """Return the columns ``STRING_COLUMNS`` of n events as an export has them, from the columns ``NEEDED``.
+    """Return the columns ``STRING_COLUMNS`` of n events as exports contain them, given the columns ``NEEDED``.
 
     Raises:
-        Damage: A message is damaged, or the strings would take more memory than the budget allows.
+        Damage: A message is invalid, or the strings exceed the memory budget.
     """
     payloads = columns["binaryData"]
     budget.check(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
@@ -61,17 +61,19 @@ def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budg
 def format_payloads(
     schemas: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Array, max_chars: int | None = None
 ) -> tuple[pa.Array, pa.Array]:
-    """Format the extended payloads of n events as n JSON and n hexadecimal strings, of which at most one is not null.
+    """Format the extended payloads of n events as JSON strings or as hexadecimal strings.
+
+    Of the two strings of an event, at most one is not null.
 
     Args:
-        schemas: The schemas of the report.
-        payloads: Payload message of each event; null where it has none.
-        threads: Global id of the thread of each event.
+        schemas: Payload schemas of the report.
+        payloads: Payload message of each event, which is null for an event without payloads.
+        threads: Global thread id of each event.
         domains: Domain id of each event.
-        max_chars: Largest number of characters of all strings; ``MAX_TEXT`` if None.
+        max_chars: Maximum number of characters of all strings together. None stands for ``MAX_TEXT``.
 
     Raises:
-        Damage: A message is damaged, or the strings may have more characters.
+        Damage: A message is invalid, or the strings may exceed the maximum number of characters.
     """
     if payloads.null_count == len(payloads):
         return payloads, payloads
@@ -95,14 +97,14 @@ def format_payloads(
 
 
 class _Items:
-    """The extended payloads of n events, in order; an event may have several.
+    """The extended payloads of n events, in order. An event may have several extended payloads.
 
     Attributes:
-        octets: The buffer that holds their bytes.
-        rows: Row number of the event of each payload.
-        schemas: Schema id of each payload.
-        starts: Offset of the bytes of each payload.
-        stops: Offset of their end.
+        octets: Buffer that holds the bytes of the payloads.
+        rows: Index of the event of each payload.
+        schemas: Id of the schema of each payload.
+        starts: Start offset of each payload in the buffer.
+        stops: End offset of each payload in the buffer.
     """
 
     def __init__(self, payloads: pa.Array) -> None:
@@ -126,7 +128,7 @@ class _Items:
             self.stops = np.where(there, content.stops, 0)
 
     def format_hexadecimal(self) -> pa.Array:
-        """Format each payload as its schema id and its bytes as hexadecimal digits."""
+        """Format each payload as its schema id, followed by its bytes as hexadecimal digits."""
         sizes = self.stops - self.starts
         octets = extract_strings(self.octets, np.stack((self.starts, self.stops), axis=1).reshape(-1)).buffers()[2]
         digits = _DIGITS[np.frombuffer(octets or b"", np.uint8)[: int(sizes.sum())]].reshape(-1)
@@ -134,7 +136,10 @@ class _Items:
 
 
 def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
-    """Copy the messages of extended payloads to a buffer; return it with row number, start and end of each."""
+    """Copy the messages of extended payloads to a buffer.
+
+    Return the buffer, and the event index, start offset and end offset of each payload.
+    """
     octets = np.frombuffer(payloads.buffers()[2], np.uint8)
     edges = np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset :][: len(payloads) + 1].astype(np.int64)
     sizes = np.where(payloads.is_valid().to_numpy(zero_copy_only=False), np.diff(edges), 0)
@@ -149,7 +154,7 @@ def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
 
 
 def _split_items(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Places, Places, Places]:
-    """Return row number, start and end of the items of messages, in order."""
+    """Return the event index, start offset and end offset of each payload in some messages, in order."""
     found: list[tuple[Places, Places, Places]] = []
     while len(rows):
         if len(found) == MAX_ITEMS:
@@ -171,7 +176,10 @@ def _split_items(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tup
 
 
 def _format_items(schemas: Schemas, items: _Items, keys: npt.NDArray[np.int64], max_chars: int) -> pa.Array:
-    """Format n items by the plans of their process, domain and schema; null where there is no plan."""
+    """Format payloads by the schema of their process, domain and id.
+
+    A payload that cannot be formatted becomes null.
+    """
     distinct, of = np.unique(keys, axis=0, return_inverse=True)
     order = np.argsort(of.reshape(-1), kind="stable")
     bounds = np.searchsorted(of.reshape(-1)[order], np.arange(len(distinct) + 1))
@@ -197,13 +205,13 @@ def _format_items(schemas: Schemas, items: _Items, keys: npt.NDArray[np.int64], 
 
 
 def _format_by_plan(octets: Bytes, starts: Places, stops: Places, plan: Plan) -> pa.Array:
-    """Format n payloads by a plan."""
+    """Format n payloads of one schema."""
     parts = [p.encode() if isinstance(p, str) else _format_value(octets, starts, stops, p) for p in plan.pieces]
     return _concatenate(pa.array([b""] * len(starts), _BYTES), *parts)
 
 
 def _format_value(octets: Bytes, starts: Places, stops: Places, value: Value) -> pa.Array:
-    """Format one value of n payloads."""
+    """Format one value in each of n payloads."""
     begin = starts + value.at
     if value.form is ValueFormat.TEXT and not value.size:
         return _quote(_split_bytes(octets[_interval_offsets(begin, stops - begin)], stops - begin))
@@ -222,13 +230,13 @@ def _format_value(octets: Bytes, starts: Places, stops: Places, value: Value) ->
 
 
 def _trimmed_sizes(raw: Bytes) -> Places:
-    """Return the number of bytes of each row without trailing zeros."""
+    """Return the number of bytes in each row, not counting trailing zeros."""
     written = raw[:, ::-1] != 0
     return np.where(written.any(axis=1), raw.shape[1] - written.argmax(axis=1), 0)
 
 
 def _enum_names(numbers: Ints, labels: Labels) -> pa.Array:
-    """Return the quoted names of n numbers of an enum."""
+    """Return the name of each of n enum values as a JSON string."""
     distinct, of = np.unique(numbers, return_inverse=True)
     return pa.array([json_string(labels.name_of(n)).encode() for n in distinct.tolist()], _BYTES).take(pa.array(of))
 
@@ -238,7 +246,7 @@ def _format_integers(numbers: Ints) -> pa.Array:
 
 
 def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
-    """Format n floats with the fewest digits that identify them; those with an exponent are quoted, as by nsys."""
+    """Format n floats with the fewest digits that identify them. Floats with an exponent are quoted, as nsys does."""
     if numbers.dtype.itemsize == np.dtype(np.float32).itemsize:
         numbers = numbers.astype("U").astype(np.float64)
     shortest = pc.replace_substring_regex(pa.array(numbers.astype("U")), r"\.0$", "")
@@ -247,7 +255,7 @@ def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
 
 
 def _quote(column: pa.Array) -> pa.Array:
-    """Quote n strings of any bytes as JSON."""
+    """Quote n strings, which may contain any bytes, as JSON strings."""
     octets = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     for special in _SPECIAL[np.isin(_SPECIAL, octets)].tolist():
         column = pc.replace_substring(
@@ -257,17 +265,17 @@ def _quote(column: pa.Array) -> pa.Array:
 
 
 def _concatenate(*parts: bytes | pa.Array) -> pa.Array:
-    """Concatenate columns of n strings and constants; null where one of them is null."""
+    """Concatenate constants and columns of n strings row by row. The result is null where any string is null."""
     return pc.binary_join_element_wise(*(pa.scalar(p, _BYTES) if isinstance(p, bytes) else p for p in parts), b"")
 
 
 def _join_lists(edges: Places, column: pa.Array) -> pa.Array:
-    """Join the strings of each of n lists with commas; null where one of them is null."""
+    """Join the strings in each of n lists with commas. The result is null where any string of the list is null."""
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(edges, pa.int32()), column), b",")
 
 
 def _split_bytes(octets: Bytes, sizes: Places) -> pa.Array:
-    """Split bytes into n strings of given sizes."""
+    """Split bytes into n strings with given sizes."""
     edges = np.append(0, np.cumsum(sizes)).astype(np.int32)
     return pa.Array.from_buffers(
         _BYTES, len(sizes), [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(octets))]

@@ -1,6 +1,6 @@
 """Edit the fields of a report that hold private values.
 
-Each function returns an edit: a function from the bytes of a message to its redacted bytes.
+Each function returns an edit, which is a function that takes the bytes of a message and returns the redacted bytes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 OPTIONS, AGENTS = "Analysis Options Data", "Agent activity list"
 PROCESS_MARK = encode_varint(fields_of("Event").process << 3 | DELIMITED)
-"""The bytes before the length of a process in an event."""
+"""Bytes that precede the length of a process message in an event."""
 
 _PROCESS, _LAUNCH, _VARIABLE = fields_of("Process"), fields_of("LaunchOptions"), fields_of("Variable")
 _ENVIRONMENT, _HOST, _NETWORK, _FOLDERS = 610, 619, 910, (170, 173)
 
 
 def section_edits(redaction: Redaction) -> dict[str, Edit]:
-    """Return the edits of the sections that hold private values, by name of the section."""
+    """Return the edit of each section that holds private values, by section name."""
     command, host, device = (
         _replacement_edit(redaction, COMMAND),
         _replacement_edit(redaction, HOST),
@@ -76,7 +76,7 @@ def section_edits(redaction: Redaction) -> dict[str, Edit]:
 
 
 def trailer_edit(redaction: Redaction) -> Edit:
-    """Return the edit of the messages after the strings: it replaces the UUIDs of GPUs that are stored as 16 bytes."""
+    """Return the edit of a message after the strings. It replaces the UUIDs of GPUs that are stored as 16 bytes."""
 
     def uuid(value: bytes) -> bytes:
         return value if is_text(value) else redaction.identifier(value)
@@ -87,13 +87,13 @@ def trailer_edit(redaction: Redaction) -> Edit:
 
 
 def fields_edit(message: str, **edits: Edit) -> Edit:
-    """Return the edit of a message that edits some of its fields, by name."""
+    """Return the edit of a message that applies an edit to each of some fields, which are given by name."""
     fields = fields_of(message)
     return message_edit({getattr(fields, name): edit for name, edit in edits.items()})
 
 
 def optional_message_edit(message: str, **edits: Edit) -> Edit:
-    """Return the edit of bytes that may be a message; other bytes are not changed."""
+    """Return the edit of bytes that may be a message. Bytes that are not a message are unchanged."""
     edit = fields_edit(message, **edits)
 
     def edited_if_message(data: bytes) -> bytes:
@@ -114,7 +114,7 @@ def _device_name_edit(redaction: Redaction) -> Edit:
 
 
 def _variable_edit(redaction: Redaction) -> Edit:
-    """Return the edit of an environment variable, which empties its name and value."""
+    """Return the edit of an environment variable. It removes the name and the value."""
 
     def edit(data: bytes) -> bytes:
         name, value = (bytes(Message(memoryview(data)).part(n)) for n in (_VARIABLE.name, _VARIABLE.value))
@@ -126,7 +126,7 @@ def _variable_edit(redaction: Redaction) -> Edit:
 
 
 def _launch_options_edit(redaction: Redaction) -> Edit:
-    """Return the edit of the launch options of a process; all their strings are treated like the command line."""
+    """Return the edit of the launch options of a process. All of their strings are treated like the command line."""
     variable = _variable_edit(redaction)
 
     def edit(part: FieldSpan, value: bytes) -> bytes:
@@ -141,7 +141,7 @@ def _launch_options_edit(redaction: Redaction) -> Edit:
 
 
 def target_edit(redaction: Redaction) -> Edit:
-    """Return the edit of the description of a target machine."""
+    """Return the edit of the message that describes a target machine."""
     network = fields_edit("NetworkDevices", devices=lambda data: edit_message(data, _network_device_edit(redaction)))
     field = fields_of("Property")
     edits: dict[int, Edit] = {
@@ -160,7 +160,7 @@ def target_edit(redaction: Redaction) -> Edit:
 
 
 def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
-    """Return the edit of a network device, which sets its address to 0."""
+    """Return the edit of a network device. It sets the hardware address to 0."""
 
     def edit(part: FieldSpan, value: bytes) -> bytes:
         if part.number != fields_of("NetworkDevice").address or not value.strip(b"\0"):
@@ -172,7 +172,7 @@ def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], b
 
 
 def process_edit(redaction: Redaction) -> Edit:
-    """Return the edit of a process, which keeps its name, without folder and arguments."""
+    """Return the edit of a process. It keeps the name of the process without folder and arguments."""
 
     def edit(data: bytes) -> bytes:
         replaced = _redacted_strings(data, list(field_spans(data)))
@@ -189,11 +189,11 @@ def process_edit(redaction: Redaction) -> Edit:
 
 
 class ProcessesOfEvent(NamedTuple):
-    """The processes that an event describes.
+    """The properties of the processes in an event that redaction needs.
 
     Attributes:
-        environments: Ids of the strings that are their environments.
-        change: Whether redaction changes any of them.
+        environments: Ids of the strings that hold the environments of the processes.
+        change: Whether redaction changes any of the processes.
     """
 
     environments: list[int]
@@ -201,7 +201,7 @@ class ProcessesOfEvent(NamedTuple):
 
     @classmethod
     def parse(cls, event: bytes) -> ProcessesOfEvent:
-        """Parse the processes of an event."""
+        """Parse the processes in an encoded event."""
         environments: list[int] = []
         change = False
         for outer in field_spans(event):
@@ -215,7 +215,7 @@ class ProcessesOfEvent(NamedTuple):
 
 
 def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
-    """Return the new values of the strings of a process that redaction changes, by their offset."""
+    """Return the new values of those strings of a process that redaction changes, by offset of the string."""
     texts = [(p.start, p.number, data[p.start : p.end]) for p in fields if p.kind == DELIMITED]
     named = next((value for _, number, value in texts if number == _PROCESS.name), b"")
     replaced: dict[int, bytes] = {}
@@ -234,7 +234,7 @@ def _empty(_: bytes) -> bytes:
 
 
 def _is_only_text(value: bytes) -> bool:
-    """Return whether bytes are a string and cannot be parsed as a message."""
+    """Return whether bytes are a string that cannot be parsed as a message."""
     if not value or not is_text(value):
         return False
     try:

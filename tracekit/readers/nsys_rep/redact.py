@@ -1,7 +1,7 @@
-"""Write a copy of a report without values that identify people and machines; all other values are unchanged.
+"""Write a copy of a report without values that identify people and machines. All other values are unchanged.
 
-Sections are copied in order, the raw data block by block. Only blocks that change are compressed again, and only the
-lengths and offsets that this moves are updated.
+Sections are copied in order, and the raw data is copied block by block. Only blocks that change are compressed again.
+Only the lengths and offsets that depend on changed blocks are updated.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ STRING, STREAM = fields_of("StringBlock").strings, fields_of("StringBlock").proc
 _STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
 _CONTENT = fields_of("ProcessStream").content_text_id
 BATCH = 4 << 20
-"""Bytes of the blocks that are searched together."""
+"""Number of bytes of blocks that are searched together."""
 LEAST_STRINGS = 1 << 20
-"""Number of strings that any report may have; larger reports may have one more per byte."""
+"""Number of strings that any report may have. A report may have one additional string per byte."""
 UNPACKED_PER_STEP = 128
-"""Bytes of blocks that may be decompressed per step of the budget; each block is decompressed twice."""
+"""Number of bytes of blocks that may be decompressed per step of the budget. Each block is decompressed twice."""
 MESSAGES = 4
-"""Cost of a byte of a message, relative to a byte of a string."""
+"""Cost of processing a byte of a message, relative to a byte of a string."""
 
 
 def write_redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
     """Write a copy of a report without values that identify people and machines.
 
     Args:
-        source: The report.
+        source: Report to copy.
         target: Path of the copy, which must not exist.
-        key: Determines the pseudonyms; None for a random key.
+        key: Key that determines the pseudonyms, or None for a random key.
 
     Returns:
         The number of replaced values by kind.
@@ -80,7 +80,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
 
 
 def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values that ``write_redacted`` would replace by kind, without writing anything.
+    """Return the number of values that ``write_redacted`` would replace, by kind, without writing a file.
 
     Raises:
         CorruptTraceError: The report is damaged, or searching it costs more than is allowed for its size.
@@ -103,7 +103,7 @@ def _redact(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
 
 
 class _NullFile(io.RawIOBase):
-    """A file that discards what is written, except for its length."""
+    """A file that discards everything that is written and remembers only the length."""
 
     def __init__(self) -> None:
         self._length = 0
@@ -120,12 +120,12 @@ class _NullFile(io.RawIOBase):
         return size
 
     def seek(self, _: int, __: int = io.SEEK_SET) -> int:
-        """Return the length: the only supported position is the end."""
+        """Seek to the end and return the size of the file. No other position is supported."""
         return self._length
 
 
 class _SearchedBlock(NamedTuple):
-    """A block, its decompressed bytes, and the intervals in which private values may be."""
+    """A block, its decompressed bytes, and the intervals that may hold private values."""
 
     block: Block
     body: bytes
@@ -133,7 +133,10 @@ class _SearchedBlock(NamedTuple):
 
 
 class _RedactedReport:
-    """A report that is being redacted: small sections are edited at once, blocks when they are written."""
+    """A report that is being redacted.
+
+    Small sections are edited at once, and blocks are edited when they are written.
+    """
 
     def __init__(self, container: Container, source: Source, key: bytes | None) -> None:
         self.container = container
@@ -160,7 +163,7 @@ class _RedactedReport:
         self.overwriter = Overwriter(self.redaction, self.budget, self.redaction.names())
 
     def write(self, out: BinaryIO) -> None:
-        """Write the whole file. The offsets of the raw data are known after it is written."""
+        """Write the whole redacted file. The offsets in the raw data are known only after it is written."""
         out.write(self.lead)
         contents: list[bytes] = []
         offsets = b""
@@ -176,10 +179,10 @@ class _RedactedReport:
         out.write(TAIL.pack(at, END))
 
     def _check_counts(self, size: int) -> None:
-        """Check that the file does not announce more strings than a file of its size can hold.
+        """Check that the file does not declare more strings than a file of its size can hold.
 
         Raises:
-            Damage: It announces more.
+            Damage: The file declares more strings.
         """
         announced = self.raw.stream.number(_STREAM.string_count) or 0
         if announced > LEAST_STRINGS + size:
@@ -188,7 +191,7 @@ class _RedactedReport:
             )
 
     def _section_names(self) -> list[str]:
-        """Return the names of the sections in file order, which nsys requires of the table of contents."""
+        """Return the names of the sections in file order. nsys requires this order in the table of contents."""
         names = sorted(self.container.sections, key=lambda name: self.container.offsets[name])
         if OFFSETS in names[: names.index(RAW)]:
             names.remove(OFFSETS)
@@ -196,7 +199,7 @@ class _RedactedReport:
         return names
 
     def _write_raw(self, out: BinaryIO) -> bytes:
-        """Write the raw data, and return the section with its offsets."""
+        """Write the raw data, and return the bytes of the section that holds its offsets."""
         raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite
         out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
         events = self._search_blocks(raw.blocks, self.overwriter.candidates)
@@ -226,21 +229,21 @@ class _RedactedReport:
         )
 
     def _compressed(self, block: Block, body: bytes, after: bytes) -> bytes:
-        """Return the compressed block of a new message, or the original block if the message is unchanged."""
+        """Return the compressed block of a redacted message, or the original block if the message is unchanged."""
         if after != body:
             return compress_block(after)
         head = encode_varint(block.packed) + encode_varint(block.size)
         return head + bytes(self.raw.data[block.offset : block.offset + block.packed])
 
     def _decompress(self, block: Block) -> bytes:
-        """Return the decompressed bytes of a block."""
+        """Return the decompressed bytes of a block, and count the steps for decompressing it."""
         self.budget.spend(block.size // UNPACKED_PER_STEP)
         return bytes(self.raw.decompress(block))
 
     def _search_blocks(
         self, blocks: Iterable[Block], candidates: Callable[[bytes], list[Span]]
     ) -> Iterator[_SearchedBlock]:
-        """Yield blocks with the intervals in which private values may be, searching some megabytes at a time."""
+        """Yield blocks with the intervals that may hold private values, searching some megabytes at a time."""
         batch: list[tuple[Block, bytes]] = []
         size = 0
         for block in blocks:
@@ -253,9 +256,9 @@ class _RedactedReport:
         yield from _search_batch(batch, candidates)
 
     def _learn_from_events(self) -> set[int]:
-        """Learn names from the environments in events; return the ids of strings that are environments of processes.
+        """Learn names from the environments in events. Return the ids of strings that are environments of processes.
 
-        The events with processes that redaction changes are stored in ``processes``.
+        The attribute ``processes`` records the events with processes that redaction changes.
         """
         environments: set[int] = set()
         for block, body, spans in self._search_blocks(self.raw.blocks, self._environment_spans):
@@ -277,13 +280,13 @@ class _RedactedReport:
         return environments
 
     def _entry(self, entries: BlockEntries, nth: int) -> bytes:
-        """Return an entry whose fields are going to be parsed, charging the budget for it."""
+        """Return an entry whose fields are about to be parsed, and count the steps for parsing it."""
         event = entries[nth]
         self.budget.spend_bytes(MESSAGES * len(event))
         return event
 
     def _learn_environment(self, text: bytes) -> bool:
-        """Learn names from a string that contains an environment; return whether it is nothing else."""
+        """Learn names from the environment in a string. Return whether the string is an environment as a whole."""
         start = environment_start(text)
         if start is not None:
             self.redaction.learn(ENVIRONMENT, text[start:])
@@ -298,7 +301,7 @@ class _RedactedReport:
         return [(start, start + 1, 0) for start in starts]
 
     def _learn_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
-        """Learn names from the environments in strings, and the ids of strings that are output of programs.
+        """Learn names from the environments in strings, and learn which strings are output of programs.
 
         Returns:
             The blocks of strings, each with the id of its first string, and the offset of the end of the last block.
@@ -317,7 +320,10 @@ class _RedactedReport:
         return found, at
 
     def _learn_from_block(self, entries: BlockEntries, ids: Places) -> None:
-        """Learn names from a block of strings; ``ids`` are the ids of its entries that are strings."""
+        """Learn names from a block of strings.
+
+        The argument ``ids`` has the string id of each entry that is a string.
+        """
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
             self.outputs.update(Message(memoryview(self._entry(entries, nth))).numbers(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
@@ -335,7 +341,7 @@ class _RedactedReport:
                 self.redaction.learn(ENVIRONMENT, text)
 
     def _entries_with_ids(self, entries: BlockEntries, ids: Places, string_ids: set[int]) -> set[int]:
-        """Return the numbers of the entries of a block that are strings with some ids."""
+        """Return the indices of the entries of a block that are strings with any of some ids."""
         if not len(ids) or not string_ids:
             return set()
         first, last = int(ids[0]), int(ids[-1])
@@ -348,7 +354,7 @@ class _RedactedReport:
         }
 
     def _without_private_strings(self, unpacked: _SearchedBlock, first: int) -> bytes:
-        """Return a block of strings without private values; ``first`` is the id of its first string."""
+        """Return a block of strings without private values. ``first`` is the id of the first string in the block."""
         _, body, spans = unpacked
         if not spans and not self.outputs and not self.environments:
             return body
@@ -394,7 +400,7 @@ class _RedactedReport:
 
 
 def _section_entry(name: str, offset: int, size: int) -> bytes:
-    """Return the entry of a section in the table of contents."""
+    """Return the encoded entry of a section in the table of contents."""
     fields = fields_of("Section")
     entry = (
         encode_field(fields.name, name.encode()) + encode_field(fields.offset, offset) + encode_field(fields.size, size)
@@ -405,7 +411,7 @@ def _section_entry(name: str, offset: int, size: int) -> bytes:
 def _search_batch(
     batch: list[tuple[Block, bytes]], candidates: Callable[[bytes], list[Span]]
 ) -> Iterator[_SearchedBlock]:
-    """Search blocks together, and yield each block with its intervals."""
+    """Search several blocks together, and yield each block with the intervals in it."""
     spans = candidates(b"\0".join(body for _, body in batch)) if batch else []
     start = 0
     for block, body in batch:
@@ -416,7 +422,7 @@ def _search_batch(
 
 
 def _find_all(data: bytes, mark: bytes) -> Iterator[int]:
-    """Yield the offsets of a byte sequence in data."""
+    """Yield every offset at which a byte sequence occurs in data."""
     at = data.find(mark)
     while at >= 0:
         yield at

@@ -1,4 +1,4 @@
-"""Read the source tables of a report, with the names, rows and order that an export of nsys would have."""
+"""Read the source tables of a report, with the same names, rows and order as in an export of the report."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ STRINGS, SAMPLES = "StringIds", "GPU_METRICS"
 
 
 class Report:
-    """The source tables of an opened report.
+    """The source tables of an open report.
 
     Attributes:
-        path: The file.
-        columns: Columns of each source table, including tables without rows.
-        hint: Hint of errors about a damaged report.
+        path: Path of the file.
+        columns: Column names of each source table, including tables without rows.
+        hint: Hint for errors about a damaged report.
     """
 
     hint = COPY_AGAIN
@@ -60,9 +60,9 @@ class Report:
         self._warned: Counter[tuple[int, str]] = Counter()
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of rows of each table that meet a condition; 0 if there is no such table.
+        """Return the number of rows of each table that match its filter. The number is 0 if the table is missing.
 
-        All tables of events are counted in one pass.
+        All tables of events are counted in one pass over the report.
         """
         asked = [nth for nth, (table, _) in enumerate(conditions) if table in self.columns]
         counts = [0] * len(conditions)
@@ -71,16 +71,16 @@ class Report:
         return counts
 
     def max_rows(self, table: str) -> int:
-        """Return an upper bound of the number of rows of a table: the number of events of the report."""
+        """Return an upper limit for the number of rows of a table, derived from the number of events in the report."""
         if table == SAMPLES:
             return self.raw.events * max((len(listed) for listed in self.metrics.values()), default=0)
         return self.raw.events if table in layout.TABLES else 0
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
-        """Read columns of several tables in batches; all tables of events in one pass over the blocks.
+        """Read columns of several tables in batches. All tables of events are read in one pass over the blocks.
 
-        A pass reads some megabytes of the report at a time, on several threads. A column that the report lacks is null;
-        ``rowid`` counts rows from 1.
+        A pass reads some megabytes of the report at a time, in several threads. A column that the report lacks is null.
+        The column ``rowid`` numbers the rows from 1.
 
         Raises:
             CorruptTraceError: The report is damaged.
@@ -110,7 +110,7 @@ class Report:
         repaired: Counter[tuple[str, str]],
         skipped: Counter[tuple[int, str]],
     ) -> Iterator[list[Result]]:
-        """Yield what the ``work`` of each request returns for each batch of events."""
+        """Yield the results of the ``work`` of all requests for each batch of events."""
         lock = threading.Lock()
 
         def work(batch: list[SelectedEvents]) -> list[Result]:
@@ -134,7 +134,7 @@ class Report:
             skipped |= Counter({(_payload_of(request.table), name): n for name, n in total.items()})
 
     def _warn_skipped(self, skipped: Counter[tuple[int, str]], payloads: Collection[int]) -> None:
-        """Warn of events of unknown types that may be rows of the tables that were read, once per type."""
+        """Warn about events of unknown types that may be rows of the tables that were read, once per type."""
         known = left_out.unknown_types(self.events.counts())
         found = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payloads})
         for (payload, name), number in (found - self._warned).items():
@@ -145,7 +145,7 @@ class Report:
     def _apply_work(
         self, request: Request[Result], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
     ) -> Result:
-        """Call the ``work`` of a request with the rows of a batch that meet its condition, in the requested types."""
+        """Call the ``work`` of a request with the rows of a batch that match its filter, in the requested types."""
         kept = _filter(made, request.where)
         rows = len(next(iter(kept.values())))
         budget.take(rows, request.row_bytes, "events")
@@ -158,7 +158,10 @@ class Report:
         return request.work(pa.table(columns))
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
-        """Return the row number of the row at ``index`` of those that meet a condition; None if there is none."""
+        """Return the row number of the row at ``index`` among the rows that match a filter.
+
+        The result is None if there are too few rows.
+        """
         for _, rows in self.batches([Request(table, {ROWID: pa.int64()}, where, lambda batch: batch[ROWID])]):
             if index < len(rows):
                 return int(rows[index].as_py())
@@ -167,7 +170,7 @@ class Report:
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of recorded events that are in no declared table by name, the most frequent first."""
+        """Number of recorded events that no declared table contains, keyed by event name, most frequent first."""
         with damage_as_error(self.path, file=self.container.file):
             found: Counter[str] = Counter()
             for kind, number in self.events.counts().items():
@@ -184,18 +187,18 @@ class Report:
 
     @functools.cached_property
     def payload_schemas(self) -> Schemas:
-        """The schemas of NVTX payloads."""
+        """The schemas of NVTX payloads in the report."""
         return Schemas.parse(self.raw.schemas)
 
     @functools.cached_property
     def mpi(self) -> mpi.MpiDomains:
-        """The NVTX domains whose ranges are MPI calls."""
+        """The NVTX domains of the MPI wrapper of nsys, whose ranges are MPI calls."""
         with self._ledger.reading(("MPI",), BYTES_PER_BYTE) as budget:
             return mpi.find_domains(self.payload_schemas, self.events, self.raw.strings, budget)
 
     @functools.cached_property
     def metrics(self) -> dict[int, list[Metric]]:
-        """The GPU metrics of each type of sample."""
+        """The GPU metrics in each type of sample."""
         with damage_as_error(self.path, file=self.container.file):
             return metrics.metrics_by_type(self.raw)
 
@@ -213,12 +216,18 @@ class Report:
         return {**known, **small, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
 
     def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
-        """Return the memory budget of a table: twice as much for samples, as equal ones take few bytes in a report."""
+        """Return the memory budget of a table.
+
+        GPU metric samples have twice the budget, because equal samples compress well.
+        """
         per_byte = (2 if request.table == SAMPLES else 1) * BYTES_PER_BYTE
         return self._ledger.reading((request.table, *request.types, request.where), per_byte)
 
     def _selection(self, request: Request[Result]) -> Selection:
-        """Return the selection of the events that a request needs, which may exclude some that fail its condition."""
+        """Return the selection of the events that a request needs.
+
+        It may exclude events that do not match the filter.
+        """
         if request.table == SAMPLES:
             return Selection(entries.GENERIC)
         table, where = layout.TABLES[request.table], request.where
@@ -231,7 +240,7 @@ class Report:
     def _decode(
         self, request: Request[Result], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
     ) -> dict[str, pa.Array]:
-        """Decode the columns that a request needs from a batch of events."""
+        """Decode the columns that a request needs from the selected events of a batch."""
         if request.table == SAMPLES:
             return metrics.decode_samples(self.metrics, chosen, budget, skipped)
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
@@ -245,7 +254,7 @@ class Report:
         return made | payloads.payload_columns(self.payload_schemas, made, budget)
 
     def _small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
-        """Return all columns of a table that is not made of events."""
+        """Return all columns of a table that does not consist of events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
             return {ROWID: pa.array(ids + 1), "id": pa.array(ids), "value": self.raw.strings}
@@ -256,7 +265,7 @@ class Report:
         return {ROWID: pa.array(np.arange(1, len(rows) + 1)), **listed}
 
     def _count_undecoded(self) -> Counter[str]:
-        """Return the number of calls and generic events that are in no table, by name."""
+        """Return the number of calls and generic events that no declared table contains, by name."""
         found: Counter[str] = Counter()
         calls = (layout.CALL, layout.CALL_MARK)
         wanted = [Selection(entries.GENERIC), *(Selection(layout.API, (event_type,)) for event_type in calls)]
@@ -274,7 +283,7 @@ class Report:
 
 
 def _value_counts(chosen: SelectedEvents, field: int) -> dict[int | None, int]:
-    """Return the number of messages with each value of a field; None is the key of messages without it."""
+    """Return the number of messages with each value of a field. The key None counts messages without the field."""
     found = decode(chosen.buffer, chosen.starts, chosen.stops, (field,)).get(field)
     if found is None:
         return {None: len(chosen.starts)}
@@ -296,7 +305,7 @@ def _value_array(values: list[int | str | None]) -> pa.Array:
 
 
 def _filter(made: dict[str, pa.Array], where: Where | None) -> dict[str, pa.Array]:
-    """Return the rows of some columns that meet a condition."""
+    """Return the rows of some columns that match a filter."""
     if where is None:
         return made
     column = made[where.column]

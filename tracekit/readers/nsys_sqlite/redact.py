@@ -108,9 +108,9 @@ def _private_copy(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
     SQLite stores the database in its cache, and the rest in a file that it unlinks right after opening the file.
 
     Yields:
-        The connection, and the schema version of the original, which copying changes.
+        The connection, and the schema version of the original database, because copying changes the version.
     """
-    Database(source).close()  # checks what SQLite would read with its first statement
+    Database(source).close()  # checks everything that SQLite reads at its first statement
     with source.open() as file, _writable_database("") as db:
         with contextlib.closing(sqlite3.connect(read_only_uri(source.path), uri=True)) as original:
             version = int(original.execute("PRAGMA schema_version").fetchone()[0])
@@ -254,7 +254,7 @@ class _RedactedExport:
         return self.redaction.take(ENVIRONMENT, text) if is_environment(text) else text
 
     def _redact_outputs(self) -> None:
-        """Replace the output of the captured programs."""
+        """Replace the recorded output of the profiled programs."""
         for table in ("ProcessStreams", "ANALYSIS_FILE"):
             if self._has_columns(table, "contentId") and self._has_columns("StringIds", "id", "value"):
                 self._redact(OUTPUT, "StringIds", "value", f"id IN (SELECT contentId FROM {table})")  # noqa: S608

@@ -203,7 +203,7 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     Generated columns and indexes with short expressions are allowed if they call only functions without long results.
 
     Raises:
-        TracekitError: The file has such SQL.
+        TracekitError: The database has SQL that is not allowed.
     """
     generated = """SELECT DISTINCT m.sql FROM sqlite_schema m, pragma_table_xinfo(m.name) c
                    WHERE m.type = 'table' AND c.hidden > 1"""

@@ -26,9 +26,9 @@ SLACK = 32
 MAX_SLOTS, FIELDS = 255, 2048
 
 OVERRUN, FIELD_NUMBER, WIRE_TYPE, BROKEN_CHAIN, EVENT_OVERRUN, TOO_MANY, FULL = range(1, 8)
-"""Error codes that the functions return; 0 is success. ``FULL`` means that the output is full and the call has to be
+"""Error codes that the functions return. The code 0 means success, and ``FULL`` means that the output is full.
 
-repeated.
+If the output is full, the call has to be repeated.
 """
 
 EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08

@@ -52,7 +52,7 @@ def encode_field(number: int, value: int | bytes) -> bytes:
 
 
 def field_spans(data: bytes) -> Iterator[FieldSpan]:
-    """Yield the location of each field of an encoded message, in order.
+    """Yield the location of each field in an encoded message, in order.
 
     Raises:
         Damage: The bytes are not a valid message.

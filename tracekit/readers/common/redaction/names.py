@@ -48,9 +48,9 @@ _AFTER_DRIVE = b":\\"
 _MANY_STARTS = 1 << 12
 """Number of matches of the first two bytes of names above which the whole names are searched for instead."""
 _AROUND, _MANY_ESCAPES = 300, 1000
-"""Number of bytes to decode around an escaped character, and number of escaped characters above which no bytes are
+"""Number of bytes to decode around an escaped character.
 
-decoded.
+If data has more escaped characters than the second number, nothing is decoded around them.
 """
 
 

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     Value = int | float | bytes | None
 
 MAX_BYTES, MAX_STATEMENT_BYTES, MAX_ENTRIES = 1 << 18, 1 << 14, 10_000
-"""Limits for the size, statement size and number of entries of a schema. The largest schema of a real file has 46 kB in
+"""Limits for the size, the statement size and the number of entries of a schema.
 
-111 entries of at most 4.4 kB. SQLite compares each UNIQUE constraint of a statement with all earlier constraints.
+The largest schema of a real file has 46 kB in 111 entries of at most 4.4 kB. The statement size is limited because
+SQLite compares each UNIQUE constraint of a statement with all earlier constraints.
 """
 
 MAX_STATISTICS_BYTES = 1 << 20

@@ -158,7 +158,7 @@ class Database:
             where: Filter applied to the rows.
 
         Returns:
-            The columns, and per column the number of strings with invalid UTF-8, which were repaired.
+            The columns by name, and the number of repaired strings with invalid UTF-8 by column name.
 
         Raises:
             CorruptTraceError: The table is damaged, or a value does not have the requested type.
@@ -219,7 +219,7 @@ class Database:
             return len(opened.runs) > LARGE_RUNS and (column == ROWID or column in opened.decodable)
 
     def max_rows(self, table: str) -> int:
-        """Return an upper bound for the number of rows of a table."""
+        """Return an upper limit for the number of rows of a table."""
         with self._checked_reading(table):
             return self._table(table).max_rows()
 
@@ -279,7 +279,7 @@ class Database:
             Damage,
             sqlite3.Error,
             UnicodeError,
-        ) as e:  # errors of SQLite about a damaged schema may quote bytes of it
+        ) as e:  # SQLite quotes bytes of a damaged schema in its errors
             self._file.check()
             raise self._corrupt(e, table) from e
         self._file.check()

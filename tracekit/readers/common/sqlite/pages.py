@@ -114,7 +114,7 @@ class PageFile:
 class PageBlock:
     """Pages in memory, followed by zeros. A position is an offset from the start of the first page.
 
-    Reading at a position outside the block returns an arbitrary byte of it, so results have to be checked.
+    Reading at a position outside the block returns an arbitrary byte of the block, so that callers must check results.
 
     Attributes:
         numbers: Number of each page [n].

@@ -62,8 +62,9 @@ def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]
         columns: All columns of the table.
 
     Returns:
-        The column numbers by name, with :data:`ROWID` for an alias of the rowid; nothing for a table without rowids or
-        with generated columns. Columns of real affinity, in which SQLite converts integers to doubles, are missing.
+        The column numbers by name, with :data:`ROWID` for an alias of the rowid. Columns of real affinity are missing,
+        because SQLite converts their integers to doubles. The mapping is empty for a table without rowids or with
+        generated columns.
     """
     if re.search(r"\bwithout\b", sql, re.IGNORECASE) or any(c.hidden for c in columns):
         return {}
@@ -71,7 +72,7 @@ def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]
     decodable = {c.name: c.cid for c in columns if not _has_real_affinity(c.type)}
     if len(keys) == 1 and keys[0].type.upper() == "INTEGER":
         decodable[keys[0].name] = ROWID
-        if re.search(r"\bdesc\b", sql, re.IGNORECASE):  # by an old quirk such a key is not an alias of the rowid
+        if re.search(r"\bdesc\b", sql, re.IGNORECASE):  # such a key is not an alias of the rowid, due to an old quirk
             del decodable[keys[0].name]
     return decodable
 
@@ -85,7 +86,7 @@ def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> l
         columns: Column numbers, counted from 0. :data:`ROWID` stands for the rowid.
 
     Returns:
-        For each column, values [n] and their validity [n]; None if only SQLite can read these rows.
+        The values [n] and their validity [n] of each column, or None if only SQLite can read these rows.
     """
     wanted = {c for c in columns if c != ROWID}
     try:
@@ -224,7 +225,7 @@ def _combine_rows(rows: Bytes, operation: np.ufunc) -> Bytes:
     """Combine all rows [n, width] into one row [width] with a bitwise operation, halving the rows in each step."""
     words = rows.view(np.uint64)
     while len(words) > 1:
-        half = (len(words) + 1) // 2  # of an odd number, the middle row goes into both halves
+        half = (len(words) + 1) // 2  # the middle row of an odd number is in both halves
         words = operation(words[:half], words[-half:])
     folded: Bytes = words.view(np.uint8)[0]
     return folded

@@ -91,7 +91,7 @@ class SqliteTable:
         return name
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Check that the values of columns are stored in the rows.
+        """Check that columns exist and that their values are stored in the rows.
 
         Raises:
             Damage: A column is missing, generated, or has a long default, which a small file could repeat on any number
@@ -144,7 +144,7 @@ class SqliteTable:
         return self._matches.get((nth, condition))
 
     def max_rows(self) -> int:
-        """Return an upper bound for the number of rows, reading only the first and the last page."""
+        """Return an upper limit for the number of rows, reading only the first and the last page of the table."""
         if len(self.runs) == 1:
             return self.summary(0).rows
         first, last = self.runs[0], self.runs[-1]

@@ -47,7 +47,7 @@ class Tree(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Consecutive leaf pages in rowid order that are read at a time.
+    """Consecutive leaf pages in rowid order that are read together.
 
     Attributes:
         pages: Number of each page [n].
@@ -164,7 +164,7 @@ def summarize(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSu
     """Return the totals of a run of pages.
 
     Raises:
-        Damage: The declared size of the records exceeds the file.
+        Damage: The declared size of the records exceeds the size of the file.
     """
     total = int(cells.payload.sum())
     if total > file.count * file.page_size:
@@ -253,7 +253,7 @@ def _check_extents(file: PageFile, block: PageBlock, at: Ints, cells: Cells) -> 
         ends = ends + _PAGE_NUMBER_BYTES * (cells.payload > cells.on_leaf)
     _reject_cells(block, ends > (at & -file.page_size) + file.usable, "holds a row that does not fit")
     overlapping = ends[1:] > at[:-1]  # rows are written from the end of a page towards its beginning
-    overlapping[np.cumsum(block.counts)[:-1] - 1] = False  # the next page
+    overlapping[np.cumsum(block.counts)[:-1] - 1] = False  # the following row is on the next page
     if overlapping.any():
         order = np.argsort(at, kind="stable")
         _reject_cells(block, np.append(ends[order][:-1] > at[order][1:], False), "holds rows that overlap")
