@@ -20,7 +20,7 @@ _SUMMARY_NAMES = {"dlprof-version": "DLProf Version", "dlprof-build": "DLProf Bu
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
-    """Write the reports of a trace to a new folder."""
+    """Write all reports of DLProf for a trace to a new folder."""
     path.mkdir()
     for number, name in enumerate(REPORTS, 1):
         report = view.report(name)

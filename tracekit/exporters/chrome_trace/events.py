@@ -64,7 +64,7 @@ def start_time(kind: EventKind, clock: Clock) -> pl.Expr:
 
 
 def slice_duration(kind: EventKind, clock: Clock) -> pl.Expr:
-    """Return the duration of a slice in ns.
+    """Return the duration of a slice in ns, as written to the file.
 
     A slice that was never closed ends with the capture. The duration is 0 for a slice that ends before it starts.
     """

@@ -30,13 +30,13 @@ _TIMELESS = {
 
 
 def write(view: View, path: Path, progress: Progress) -> None:
-    """Write a trace as a Chrome trace.
+    """Write all events of a trace to a Chrome trace file.
 
     Times are relative to the trace origin. If an event starts before the origin, all times are shifted so that the
     first event starts at 0, because viewers cannot show negative times.
 
     Raises:
-        ExportError: The trace has no events with timestamps: results of Nsight Compute, or a graph.
+        ExportError: The trace has no events with timestamps, such as a graph or results of Nsight Compute.
     """
     layout = compute_layout(view)
     reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and view.count(name)]

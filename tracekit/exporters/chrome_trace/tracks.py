@@ -6,15 +6,15 @@ the viewer, and each lane of a track as a thread:
 .. code-block:: text
 
     python · 1234                      CPU side of a process, with the pid of the operating system
-      NVTX start/end [domain]          ranges that may cross threads, on lanes
-      NVTX [domain] · python 1234      then for each thread: ranges and marks,
-      CUDA API · python 1234           API calls,
-      OS runtime · python 1234         calls of the OS runtime
+      NVTX start/end [domain]          start/end ranges, on lanes
+      NVTX [domain] · python 1234      push/pop ranges and marks of each thread
+      CUDA API · python 1234           API calls of each thread
+      OS runtime · python 1234         calls of the OS runtime of each thread
     GPU 0 NVIDIA H200 · pid 1234       activities of that process on one device
       NVTX · stream 7                  projections of ranges
       stream 7                         kernels, copies, sets and graph launches, on lanes
       stream 7 · sync                  synchronizations
-      stream 7 · CUDA events
+      stream 7 · CUDA events           CUDA events
     GPU 0 NVIDIA H200 · metrics        counters
     /device:GPU:0 · run                node executions that TensorFlow traced, by thread, on lanes
 
@@ -71,7 +71,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The rule that assigns events to tracks.
+    """The rule by which events are assigned to tracks.
 
     Attributes:
         keys: Columns that identify a track.

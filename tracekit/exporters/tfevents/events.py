@@ -94,7 +94,7 @@ def device_name(number: int | None) -> str:
 
 
 def _add_attributes(attributes: Any, row: Mapping[str, Any]) -> None:
-    """Add the known attributes of an op to its node."""
+    """Add the attributes of an op that are not null to its node."""
     for name in _STRING_ATTRIBUTES:
         if row[name]:
             attributes[name].s = str(row[name]).encode()

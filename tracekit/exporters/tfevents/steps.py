@@ -25,8 +25,8 @@ def layout_steps(
 
     Args:
         tables: The trace's ``model("graph")``.
-        time: ``gpu`` or ``cpu``.
-        steps: Maximum number of iterations.
+        time: Whether ``gpu`` or ``cpu`` time determines the duration of nodes.
+        steps: Maximum number of iterations that have a step of their own.
 
     Yields:
         The tag, number and start (in ns since the trace origin) of a step, and its rows as returned by ``place_nodes``.

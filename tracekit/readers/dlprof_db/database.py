@@ -40,7 +40,7 @@ class DlprofDatabase(database.Database):
             strings: Names of the string columns to read.
 
         Returns:
-            One row per row of the table, in stored order.
+            All rows of the table, in the order in which they are stored.
 
         Raises:
             CorruptTraceError: The table is damaged, or a column has values of another type.
@@ -93,7 +93,7 @@ class DlprofDatabase(database.Database):
         """Return the string with each id, null where the id is null or unknown.
 
         Args:
-            ids: The ids.
+            ids: The ids of the strings, which may be null.
             transform: A function that is applied to the distinct strings.
             strings: The strings by id. By default, those of the table ``dictionary`` are used.
         """

@@ -1,4 +1,4 @@
-"""Read traces of the PyTorch profiler (Kineto) and Chrome traces that tracekit wrote: JSON, plain or gzipped.
+"""Read traces of the PyTorch profiler (Kineto) and Chrome traces that tracekit wrote, as plain or gzipped JSON.
 
 ``stream`` decompresses the file, ``document`` locates the events in its JSON, ``parser.wat`` and ``event_sandbox``
 parse them, ``cells`` turns batches of them into Arrow arrays, ``event_tables`` assigns each event to a table, and

@@ -36,7 +36,7 @@ _AGAIN = "export the trace again"
 
 
 def read_capture(source: Source) -> KinetoCapture:
-    """Read a trace file.
+    """Read a trace file and collect the members of its events.
 
     Raises:
         CorruptTraceError: The file is not JSON with trace events, or is truncated before the end of the first event.
@@ -108,7 +108,7 @@ def _warn_of_losses(
 
 
 class KinetoCapture(Capture):
-    """A trace of the PyTorch profiler, or a Chrome trace of tracekit, that has been read.
+    """A trace of the PyTorch profiler, or a Chrome trace that tracekit wrote, after it has been read.
 
     Attributes:
         undecoded: Number of events that belong to no table, by category.

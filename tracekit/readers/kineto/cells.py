@@ -98,7 +98,7 @@ class EventCells:
 
     @functools.cached_property
     def names(self) -> pa.Array:
-        """The dictionary of all strings in the sandbox, with JSON escapes decoded."""
+        """All dictionary strings of the sandbox, by code, with JSON escapes decoded."""
         data, ends = self._sandbox.strings()
         names = self._decode_strings(data, ends)
         if not (data == ord("\\")).any():

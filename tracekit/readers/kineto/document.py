@@ -1,6 +1,6 @@
 """Read the JSON document of a trace, which is an object with the events as a member or a bare array of events.
 
-Other members of the object, before or after the events, hold facts about the capture.
+The other members of the object, which may precede or follow the events, contain facts about the capture.
 
 Invalid JSON costs as few events as possible: reading continues with the event after an invalid one, and a truncated
 file is read up to its last complete event.
@@ -34,12 +34,12 @@ _EVENT_BOUNDARY = re.compile(rb"\}\s{0,200},\s{0,200}(?=\{)")
 
 
 class Document:
-    """The JSON document of a trace, read sequentially.
+    """The JSON document of a trace, which is read sequentially.
 
     Attributes:
         facts: The requested members other than the events, of the document as read so far.
         invalid: Number of events and members that were skipped because they are not valid JSON.
-        truncated: Whether the file ends before the document does.
+        truncated: Whether the file ends before the end of the document.
         has_events: Whether the document contains an array of events.
         oversized: Keys of the requested members that were skipped because they exceed the size limits.
     """
@@ -79,7 +79,7 @@ class Document:
                 self._read_member(key)
 
     def _read_opening_bracket(self) -> bytes:
-        """Return the bracket that opens the document, and advance past it."""
+        """Return the opening bracket of the document, and advance past it."""
         sandbox = self._sandbox
         self._read_more()
         head = bytes(sandbox.data[: min(sandbox.end, 4096)])

@@ -86,7 +86,7 @@ _PROGRAM = Program(
 
 
 class EventSandbox(Sandbox):
-    """A sandbox that holds a section of JSON and the events parsed from it.
+    """A sandbox that contains a section of JSON and the events that were parsed from it.
 
     Attributes:
         data: The memory that contains the JSON.
@@ -97,7 +97,7 @@ class EventSandbox(Sandbox):
     """
 
     def __init__(self, keys: Mapping[tuple[int, str], int]) -> None:
-        """Create the sandbox.
+        """Create a sandbox without JSON.
 
         Args:
             keys: Slot of each member, by level and key. The level is 0 for members of the event, and 1 for members of
@@ -148,7 +148,7 @@ class EventSandbox(Sandbox):
         return result
 
     def skip_value(self, depth: int = 0, *, in_string: bool = False) -> tuple[bool, int, bool]:
-        """Advance past a nested value or a string.
+        """Advance past the rest of a nested value or a string.
 
         Returns:
             Whether the JSON ends before the value does, the nesting depth at this position, and whether the position is

@@ -139,7 +139,7 @@ _MARKS = _TABLES.index("nvtx_marks")
 
 
 class EventCollector:
-    """The members of the events of all tables, collected batch by batch.
+    """Collects the members of the events of all tables, batch by batch.
 
     Attributes:
         undecoded: Number of events that belong to no table, by category.

@@ -156,7 +156,7 @@ def stream_rows(rows: Iterable[EventRows]) -> list[dict[str, Any]]:
 
 
 def build_table(name: str, rows: list[dict[str, Any]]) -> Any:
-    """Build a declared table from rows."""
+    """Convert rows to a declared table. Columns that a row lacks are null."""
     declared = schemas.table(name)
     frame = pl.DataFrame(
         {c: [r.get(c) for r in rows] for c in declared.names}, schema=schemas.polars_schema(declared), strict=False

@@ -25,7 +25,7 @@ _GZIP = zlib.MAX_WBITS | 16
 
 
 class Stream:
-    """An open file, plain or gzipped, read sequentially.
+    """An open plain or gzipped file, which is read sequentially.
 
     Attributes:
         damage: Why the compressed data is invalid, or None if it is valid. All preceding bytes can be read.

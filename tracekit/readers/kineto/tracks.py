@@ -62,7 +62,7 @@ class Tracks:
         return {"process_id": owner, "device_id": device, "context_id": context, "stream_id": stream}
 
     def processes(self) -> list[int]:
-        """Return the ids of the processes that have CPU events, those with API calls first."""
+        """Return the ids of the processes that have CPU events. Processes with API calls come first."""
         processes: dict[int, None] = {}
         for name in ON_CPU:
             if name in self.members:

@@ -23,7 +23,7 @@ _INTEGER_COLUMNS = {
 
 
 def device_columns(attributes: Mapping[str, float | str | None]) -> dict[str, int | str | None]:
-    """Return the columns of ``devices`` that the attributes of a device determine.
+    """Return the values of the columns of ``devices`` that are derived from the attributes of a device.
 
     Args:
         attributes: Numbers or strings in base units, by attribute name without the prefix ``device__attribute_``.

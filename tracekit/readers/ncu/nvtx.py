@@ -1,4 +1,4 @@
-"""Parse NVTX state as Nsight Compute prints it: the ranges that were open when a kernel was launched.
+"""Parse the NVTX state that Nsight Compute prints, which consists of the ranges that were open at a launch.
 
 A cell holds quoted entries separated by blanks. A push/pop cell begins with the thread::
 

@@ -17,13 +17,13 @@ _TIME_UNITS = {"ns": 0, "us": 3, "ms": 6, "s": 9, "nsecond": 0, "usecond": 3, "m
 
 @functools.cache
 def parse_unit(unit: str) -> tuple[str | None, int]:
-    """Return the base unit of a printed unit and its scale.
+    """Return the base unit of a printed unit, and the power of ten that converts values to it.
 
     Args:
         unit: The unit as printed, such as ``Kbyte`` or ``cycle/nsecond``.
 
     Returns:
-        The base unit, or None for a plain number, and the power of ten by which printed values are multiplied.
+        The base unit, or None for a plain number, and the exponent of the power of ten.
     """
     if unit in _TIME_UNITS:
         return "ns", _TIME_UNITS[unit]

@@ -32,7 +32,7 @@ _PRINT_RAW_PAGE = "print it with ncu --import REPORT --page raw --csv --print-un
 
 
 def read_tables(source: Source) -> dict[str, pa.Table]:
-    """Read the tables of a file, by name.
+    """Read a CSV file of Nsight Compute, and return its declared tables by name.
 
     Raises:
         MissingTableError: The file has no table, because nothing was profiled, or because ncu or the program failed.

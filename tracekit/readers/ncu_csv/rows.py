@@ -1,4 +1,4 @@
-"""Collect the rows of all tables as strings, and convert them to launches, metrics and rules in batches.
+"""Collect the rows of all tables as strings, and convert batches of them to launches, metrics and rules.
 
 Consecutive rows of one launch form a *run*. Runs are assigned to launches after the whole file has been read, because
 another page of the same report may contain the same launches again.
@@ -86,10 +86,10 @@ class RowCollector:
 
     Attributes:
         path: The file.
-        runs: Columns that identify the launch of each run of rows, in batches.
+        runs: Batches of the columns that identify the launch of each run of rows.
         metrics: Batches of values with the columns run, kind, value, text, resolution and instances. Batches of
             summaries also have the columns minimum and maximum.
-        rules: Messages of rules, in batches.
+        rules: Batches of messages of rules.
         kinds: Index of each combination of section, printed name and printed unit.
         invalid_rows: Number of rows that were skipped because they do not match their header.
         has_unitless_page: Whether a raw page had no row of units.

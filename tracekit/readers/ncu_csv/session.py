@@ -22,7 +22,7 @@ class SessionPage:
     """The contents of a session page.
 
     Attributes:
-        attributes: Facts about the session, by name.
+        attributes: Attributes of the session, by printed name.
         processes: Path of the program, by process id.
         devices: Attributes of each device, by device id.
     """

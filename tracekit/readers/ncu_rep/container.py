@@ -61,13 +61,13 @@ class MessageLocation:
 
 @dataclass(slots=True)
 class SessionInfo:
-    """Facts about the capture, collected from all block headers.
+    """Facts about the capture that are collected from all block headers.
 
     Attributes:
         process_id: The first process of the session, which applies to blocks that have no process.
         created_s: Start of the capture, in seconds since 1970.
         devices: Messages that describe GPUs.
-        versions: Version of each component of the tool.
+        versions: Version of each component of Nsight Compute, by name.
         processes: Path of the executable, by process id.
     """
 

@@ -52,7 +52,7 @@ class DistinctValues:
     functions: dict[int, str] = field(default_factory=dict)
 
     def extend(self, decoded: list[AttributeValue]) -> None:
-        """Append decoded values."""
+        """Append values that are given as a list."""
         first = len(self.kinds)
         functions = {
             first + i: ",".join(map(values.dump_json, v.functions)) for i, v in enumerate(decoded) if v.functions

@@ -1,4 +1,4 @@
-"""Build edges from the inputs of nodes.
+"""Build the edges of a graph from the inputs of its nodes.
 
 An input is written as ``NAME`` (output 0), ``NAME:OUTPUT`` or ``^NAME`` (control dependency). In the body of a
 function, it is ``NAME:ARGUMENT:OUTPUT`` or the name of an argument of the function.

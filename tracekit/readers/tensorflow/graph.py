@@ -64,13 +64,13 @@ class _NodeLocations:
 
 
 def read_graph(data: bytes | memoryview | InputFile, *, label: str, graph: str = "", run: str | None = None) -> Graph:
-    """Decode a ``GraphDef``.
+    """Decode a ``GraphDef`` message into nodes and edges.
 
     Args:
         data: The encoded message, or the file that contains it.
         label: Name of the message in errors.
-        graph: Value of the column ``graph``.
-        run: Value of the column ``run``.
+        graph: Name of the graph, for the column ``graph``.
+        run: Name of the run, for the column ``run``.
 
     Raises:
         Damage: The message is invalid or truncated.
@@ -92,7 +92,7 @@ def read_meta_graph(data: bytes | memoryview | InputFile, *, label: str, run: st
 
 
 def read_saved_model(data: bytes | memoryview | InputFile, *, label: str) -> Graph:
-    """Decode the graphs of a ``SavedModel`` and concatenate them.
+    """Decode and concatenate the graphs of a ``SavedModel`` message.
 
     Raises:
         Damage: The message is invalid or truncated.

@@ -42,7 +42,7 @@ def read_graphs(runs: Sequence[Run]) -> graph.Graph:
 
 
 def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
-    """Yield the distinct graphs of a run, graphs before meta graphs."""
+    """Yield the distinct graphs of a run. Graphs precede meta graphs."""
     locations = sorted(_locations(run), key=lambda location: location.meta)
     if len(locations) > MAX_GRAPHS:
         warn(f"contains {len(locations)} graphs, of which the first {MAX_GRAPHS} are read", path=locations[0].path)
