@@ -137,7 +137,7 @@ class EventCells:
 def parse_integer(text: str, unit: int = 1) -> int | None:
     """Parse a decimal number, multiply it by a unit, and round it to an integer.
 
-    Without a unit, numbers from 2^63 to 2^64 - 1 become the signed integer with the same 64 bits.
+    If the unit is 1, numbers from 2^63 to 2^64 - 1 become the signed integer with the same 64 bits.
 
     Returns:
         The integer, or None if the string is not a number or the result does not fit into 64 bits.

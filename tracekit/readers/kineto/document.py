@@ -37,7 +37,7 @@ class Document:
     """The JSON document of a trace, which is read sequentially.
 
     Attributes:
-        facts: The requested members other than the events, of the document as read so far.
+        facts: The requested members other than the events that have been read so far.
         invalid: Number of events and members that were skipped because they are not valid JSON.
         truncated: Whether the file ends before the end of the document.
         has_events: Whether the document contains an array of events.
@@ -56,9 +56,9 @@ class Document:
         self._at_end = self._is_array = False
 
     def batches(self) -> Iterator[None]:
-        """Parse the document to its end, and yield whenever the sandbox holds a batch of rows.
+        """Parse the document to its end, and yield whenever the sandbox contains a batch of rows.
 
-        The caller must use the rows before it resumes the iterator, because they are then replaced.
+        The caller must use the rows before it resumes the iterator, because the next batch replaces them.
 
         Raises:
             CorruptTraceError: The file is not a JSON object or array, or too many of its events are invalid.

@@ -53,7 +53,7 @@ class Stream:
         return self._read_file(READ_BYTES) if self._thread is None else self._decompress_ahead(self._thread)
 
     def _read_file(self, max_bytes: int) -> bytes:
-        """Read the next bytes of the file. At its end, there are none."""
+        """Return the next bytes of the file, or no bytes at its end."""
         data = self._file.read(self._offset, min(max_bytes, self._file.size - self._offset))
         self._offset += len(data)
         return data
