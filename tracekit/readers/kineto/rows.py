@@ -122,7 +122,7 @@ def _string_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
 
 
 def _parsed_name_column(slot: Slot, function: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
-    """Return a builder that reads the member that tracekit wrote, or else parses the name that the profiler composed."""
+    """Return a builder that reads the member that tracekit wrote, or else parses the name of the event."""
 
     def build(rows: EventRows) -> pa.Array:
         return rows.member(slot) if rows.exported else labels.map_strings(rows.member(Slot.NAME), function)

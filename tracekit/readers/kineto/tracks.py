@@ -84,8 +84,8 @@ class Tracks:
     def _process_of_activities(self, correlation: pa.Array) -> pa.Array:
         """Return the process of the API call with each correlation id.
 
-        If the file has a single process, it is returned for all activities. Otherwise, the process is null unless exactly
-        one process has an API call with this correlation id.
+        If the file has a single process, it is returned for all activities. Otherwise, the process is null unless
+        exactly one process has an API call with this correlation id.
         """
         processes = self.processes()
         if len(processes) <= 1 or "api_calls" not in self.members:
