@@ -1,4 +1,4 @@
-"""The command line: one module per command, imported only when the command runs, so that ``--help`` is fast."""
+"""The command line of tracekit. Each command is a module that is imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CommandGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the module of a command and return the command; None if there is no such command."""
+        """Import the module of a command and return the command. Return None if the command does not exist."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"tracekit.cli.{cmd_name}").command
@@ -46,7 +46,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; report an unknown name with the closest known one."""
+        """Return the command that the arguments name, or exit with a message that suggests the closest command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"unknown command {args[0]!r}; {choices_hint('commands', COMMANDS, args[0])}")
         return super().resolve_command(ctx, args)
@@ -64,7 +64,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit: with status 1 and a message after an error, with 2 after wrong usage."""
+    """Run the command line and exit. The exit status is 1 after an error and 2 after wrong usage."""
     with warnings.catch_warnings():
         warnings.showwarning = _print_warning
         warnings.simplefilter("always", TracekitWarning)
@@ -100,7 +100,10 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 
 def _is_broken_pipe(error: OSError) -> bool:
-    """Return whether an error means that standard output was closed by its reader; polars reports that only in text."""
+    """Return whether an error means that the reader of standard output has closed it.
+
+    polars raises an ``OSError`` without an error number, so its message is searched.
+    """
     return isinstance(error, BrokenPipeError) or os.strerror(errno.EPIPE) in str(error)
 
 

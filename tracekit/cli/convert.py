@@ -97,9 +97,10 @@ def command(
 
 
 def _tables_to_export(trace: Trace) -> tuple[str, ...]:
-    """Return the tables that have rows and are not optional.
+    """Return the names of the tables to export: those that have rows and are not declared as optional.
 
-    If there are fewer than two, the tables of ``ALWAYS`` are added, because a single table would be written to a file.
+    If there are fewer than two such tables, the tables in ``ALWAYS`` are added, because a single table would be written
+    to a file and not to a folder.
     """
     counts = trace.counts()
     nonempty = tuple(t for t in trace.tables if counts[t] and not trace.schema(t).optional)
@@ -107,7 +108,7 @@ def _tables_to_export(trace: Trace) -> tuple[str, ...]:
 
 
 def _choose_exporter(out: Path | None, to: str | None) -> Exporter:
-    """Return the exporter that ``--to`` names, or else the one for the suffix of the output."""
+    """Return the exporter that ``--to`` names or, without ``--to``, the exporter for the suffix of the output."""
     from tracekit import registry
 
     if to is not None:
@@ -118,7 +119,7 @@ def _choose_exporter(out: Path | None, to: str | None) -> Exporter:
 
 
 def _default_output(path: Path, exporter: Exporter, tables: tuple[str, ...]) -> Path:
-    """Return the path next to the input that is written if the output is not named."""
+    """Return the default path of the output, which is next to the input."""
     source = path if path.name.strip(".") else path.resolve()
     if exporter.write is None and len(tables) != 1:
         return source.with_name(f"{source.stem}_{exporter.format}")

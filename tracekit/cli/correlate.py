@@ -98,14 +98,14 @@ def command(
 
 
 def _load_ncu(path: Path) -> Trace:
-    """Load a report or CSV of Nsight Compute."""
+    """Load a report or CSV output of Nsight Compute."""
     from tracekit.trace import load as load_trace
 
     return load_trace(path)
 
 
 def _ncu_match_summary(trace: Trace) -> str:
-    """Describe how many kernels have metrics of Nsight Compute, by kind of match."""
+    """Return a message with the number of kernels that have metrics of Nsight Compute, by kind of match."""
     matches = {row["match"]: row for row in trace.ncu_matches().iter_rows(named=True)}
     unmatched = matches.pop(None, {"launches": 0})["launches"]
     total, matched = trace.count("kernels"), sum(row["kernels"] for row in matches.values())
@@ -118,7 +118,7 @@ def _ncu_match_summary(trace: Trace) -> str:
 
 
 def _correlation_summary(trace: Trace) -> str:
-    """Describe how many kernels have an API call and a range."""
+    """Return a message with the number of kernels, and of kernels with an API call and with a range."""
     rows = trace.count("kernels")
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))
     return f"{rows:,} kernels, {calls:,} with API call, {ranges:,} in a range"

@@ -49,7 +49,7 @@ def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> Non
 
 
 def collect_facts(trace: Trace) -> dict[str, Any]:
-    """Return the facts about a trace that ``tracekit info`` shows, as JSON values by name."""
+    """Return the facts about a trace that ``tracekit info`` prints, as JSON values keyed by name."""
     devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
     span = trace.span()
     counts = {name: n for name, n in trace.counts().items() if n}
@@ -66,7 +66,10 @@ def collect_facts(trace: Trace) -> dict[str, Any]:
 
 
 def _ncu_facts(trace: Trace) -> dict[str, Any]:
-    """Return facts about Nsight Compute results: numbers by kind, launches, metrics and results in NVTX ranges."""
+    """Return facts about Nsight Compute results.
+
+    They are the number of results by kind, and the numbers of launches, metrics and results in NVTX ranges.
+    """
     import polars as pl
 
     if not trace.count("ncu_launches"):
@@ -84,7 +87,7 @@ def _ncu_facts(trace: Trace) -> dict[str, Any]:
 
 
 def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the facts of ``collect_facts`` as lines of text."""
+    """Yield the facts that ``collect_facts`` returns as lines of text."""
     yield facts["path"]
     version = f"{facts.get('tool', '')} {facts.get('tool_version', '')}".strip()
     named = {"format": facts["format"], "written by": version, "schema": facts.get("schema_version")}
@@ -108,7 +111,7 @@ def fact_lines(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _ncu_results_text(facts: dict[str, Any]) -> str:
-    """Describe the results of Nsight Compute in one line."""
+    """Return a summary of the Nsight Compute results in one line."""
     kinds = [f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in facts["results"].items()]
     launches = f" of {facts['launches']:,} launches" if "group" in facts["results"] else ""
     inside = facts["results_in_ranges"]
@@ -122,7 +125,7 @@ def _ncu_results_text(facts: dict[str, Any]) -> str:
 
 
 def _undecoded_lines(counts: dict[str, int]) -> Iterator[str]:
-    """Yield lines that count the recorded events that no table holds."""
+    """Yield lines with the numbers of recorded events that are in no table, by event name."""
     yield "  recorded, but not decoded:"
     width = max(map(len, counts))
     digits = max(len(f"{n:,}") for n in counts.values())
@@ -144,7 +147,7 @@ def _ms_text(ns: int) -> str:
 
 
 def _device_text(d: dict[str, Any]) -> str:
-    """Describe a GPU in one line."""
+    """Return the name, compute capability, number of SMs and memory of a GPU in one line."""
     capability = "" if d["compute_major"] is None else f", compute capability {d['compute_major']}.{d['compute_minor']}"
     sms = "" if d["sm_count"] is None else f", {d['sm_count']} SMs"
     memory = f", {d['memory_bytes'] // (1 << 20):,} MiB" if d["memory_bytes"] else ""  # nsys of 2020 writes 0

@@ -1,4 +1,4 @@
-"""Lay out a frame as text: as a grid if it fits the terminal, otherwise with fewer columns or as one block per row."""
+"""Lay out a frame as lines of text, as a grid or as one block per row."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class TextColumn:
     Attributes:
         title: The heading.
         cells: The values as strings.
-        is_number: Whether the column is aligned to the right and never cut.
-        is_prose: Whether the values are wrapped between words instead of cut in the middle.
+        is_number: Whether the values are numbers, which are aligned to the right and never shortened.
+        is_prose: Whether the values are sentences, which are wrapped between words instead of shortened.
     """
 
     title: str
@@ -45,21 +45,21 @@ class TextColumn:
 
     @property
     def width(self) -> int:
-        """Width of the widest value or the title, in terminal cells."""
+        """Width of the title or of the widest value, whichever is greater, in terminal cells."""
         return max(cell_len(self.title), max(map(cell_len, self.cells), default=0))
 
     def fit_lines(self, text: str, width: int) -> list[str]:
-        """Return a string as lines of a grid cell: wrapped if it is prose, otherwise shortened to one line."""
+        """Return the lines of a grid cell. Prose is wrapped, and other strings are shortened to one line."""
         return (textwrap.wrap(text, width) or [""]) if self.is_prose else [shorten(text, width)]
 
     def block_lines(self, text: str, width: int) -> list[str]:
-        """Return a string as lines of a block: at most ``MOST_LINES`` unless it is prose."""
+        """Return the lines of a value in a block. Values that are not prose are shortened to ``MOST_LINES`` lines."""
         if self.is_prose:
             return self.fit_lines(text, width)
         return chop_cells(shorten(text, MOST_LINES * width), width) or [""]
 
     def pad(self, text: str, width: int) -> str:
-        """Pad a string to a width, on the left for numbers."""
+        """Pad a string with spaces to a width. Numbers are padded on the left."""
         space = " " * (width - cell_len(text))
         return space + text if self.is_number else text + space
 
@@ -67,12 +67,12 @@ class TextColumn:
 def layout_lines(
     frame: pl.DataFrame, width: int | None, *, prose: Collection[str] = (), bold: bool = False
 ) -> Iterator[str]:
-    """Lay out a frame as a grid with one line per row, or as blocks with one line per value if the grid does not fit.
+    """Lay out a frame as a grid with one line per row, or as one block per row if the grid does not fit.
 
     Args:
-        frame: The rows.
-        width: Width of the terminal in cells; None has no limit, and nothing is cut.
-        prose: Names of columns with sentences, which are wrapped between words and never cut.
+        frame: The frame to lay out.
+        width: Width of the terminal in cells. None is unlimited, so that no value is shortened.
+        prose: Names of columns that contain sentences, which are wrapped between words and never shortened.
         bold: Whether to print headings in bold.
     """
     columns = _text_columns(frame, prose)
@@ -81,10 +81,12 @@ def layout_lines(
 
 
 def layout_rows(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple[Iterator[str], list[str]]:
-    """Lay out a frame with one line per row, leaving out columns that do not fit, starting with the last number.
+    """Lay out a frame with one line per row, without the columns that do not fit.
+
+    The last columns of numbers are left out first.
 
     Args:
-        frame: The rows.
+        frame: The frame to lay out.
         width: Width of the terminal in cells.
         bold: Whether to print the heading in bold.
 
@@ -101,8 +103,8 @@ def layout_rows(frame: pl.DataFrame, width: int, *, bold: bool = False) -> tuple
 def shorten(text: str, width: int) -> str:
     """Shorten a string to a width in terminal cells.
 
-    The arguments of C++ templates are removed first, starting with the innermost, then those of functions. If the
-    string is still too long, it is cut in the middle, or at the end if the width is small.
+    The arguments of C++ templates are removed first, starting with the innermost arguments. Then the arguments of
+    functions are removed. If the string is still too long, its middle is removed, or its end if the width is small.
     """
     if cell_len(text) <= width:
         return text
@@ -115,7 +117,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def _text_columns(frame: pl.DataFrame, prose: Collection[str]) -> list[TextColumn]:
-    """Convert the columns of a frame to strings."""
+    """Return the columns of a frame with their values as strings."""
     return [
         TextColumn(printable(c.name), _cell_texts(c), c.dtype.is_numeric(), c.name in prose)
         for c in frame.iter_columns()
@@ -123,7 +125,7 @@ def _text_columns(frame: pl.DataFrame, prose: Collection[str]) -> list[TextColum
 
 
 def _collapse_arguments(text: str, width: int) -> str:
-    """Replace template and function arguments by … until a string fits, or none are left."""
+    """Replace template and function arguments by … until the string fits the width or has no more arguments."""
     for opening, closing in ("<>", "()"):
         for level in range(_bracket_depth(text, opening, closing), 0, -1):
             text = _collapse_brackets(text, opening, closing, level)
@@ -133,7 +135,10 @@ def _collapse_arguments(text: str, width: int) -> str:
 
 
 def _bracket_levels(text: str, opening: str, closing: str) -> Iterator[tuple[str, int]]:
-    """Yield each character and its bracket level; a bracket belongs to its own level, and ``->`` is not a bracket."""
+    """Yield each character and its bracket level. Brackets have the level that they enclose.
+
+    The ``>`` of ``->`` is not a bracket.
+    """
     level, before = 0, ""
     for character in text:
         level += character == opening
@@ -148,7 +153,7 @@ def _bracket_depth(text: str, opening: str, closing: str) -> int:
 
 
 def _collapse_brackets(text: str, opening: str, closing: str, deepest: int) -> str:
-    """Replace everything at bracket level ``deepest`` and beyond by an ellipsis, but keep the brackets themselves."""
+    """Replace everything inside brackets of level ``deepest`` by an ellipsis, but keep the brackets themselves."""
     characters, inside = [], False
     for character, level in _bracket_levels(text, opening, closing):
         if level < deepest or (level == deepest and character in (opening, closing)):
@@ -161,7 +166,10 @@ def _collapse_brackets(text: str, opening: str, closing: str, deepest: int) -> s
 
 
 def _fit_widths(columns: Sequence[TextColumn], width: int | None, narrowest: int = NARROWEST_TEXT) -> list[int] | None:
-    """Return a width for each column so that all fit, with one limit for string columns; None if it is too small."""
+    """Return a width for each column so that the grid fits a total width.
+
+    All string columns have the same maximum width. Return None if the width is too small for this.
+    """
     widths = [c.width for c in columns]
     if width is None:
         return widths
@@ -174,7 +182,7 @@ def _fit_widths(columns: Sequence[TextColumn], width: int | None, narrowest: int
 
 
 def _max_width(widths: Sequence[int], room: int) -> int:
-    """Return the greatest limit on some widths for which their sum fits a total width."""
+    """Return the greatest maximum width with which the sum of the limited widths does not exceed ``room``."""
     for i, width in enumerate(sorted(widths)):
         share = room // (len(widths) - i)
         if width > share:
@@ -184,7 +192,7 @@ def _max_width(widths: Sequence[int], room: int) -> int:
 
 
 def _grid_lines(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: bool) -> Iterator[str]:
-    """Yield a heading and the rows, each cell padded or shortened to the width of its column."""
+    """Yield the heading and the rows of a grid. Each cell is padded or shortened to the width of its column."""
 
     def line(texts: Sequence[str]) -> str:
         return GAP.join(c.pad(t, w) for c, t, w in zip(columns, texts, widths, strict=True)).rstrip()
@@ -197,7 +205,7 @@ def _grid_lines(columns: Sequence[TextColumn], widths: Sequence[int], *, bold: b
 
 
 def _block_lines(columns: Sequence[TextColumn], width: int, *, bold: bool) -> Iterator[str]:
-    """Yield one block per row: a numbered rule, then the title and value of each column."""
+    """Yield the lines of one block per row. A block is a numbered rule, and the title and value of each column."""
     margin = max(cell_len(c.title) for c in columns)
     room = max(width - margin - len(GAP), NARROWEST_TEXT)
     for i, row in enumerate(zip(*(c.cells for c in columns), strict=True), start=1):
@@ -211,7 +219,7 @@ def _block_lines(columns: Sequence[TextColumn], width: int, *, bold: bool) -> It
 
 
 def _cell_texts(column: pl.Series) -> list[str]:
-    """Format the values of a column: numbers with separators and equal decimals, ids without."""
+    """Format the values of a column. Numbers, except ids, have thousands separators and equally many decimals."""
     if not column.dtype.is_numeric():
         return [_cell_text(v) for v in column]
     values = column.to_list()
@@ -223,5 +231,5 @@ def _cell_texts(column: pl.Series) -> list[str]:
 
 
 def _cell_text(value: Any) -> str:
-    """Format a value that is not a number; null is an empty string."""
+    """Format a value that is not a number. Null becomes an empty string."""
     return "" if value is None else printable(str(value))

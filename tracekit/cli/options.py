@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and the functions that parse them."""
+"""Arguments and options that several commands share, and functions that parse their values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VIA = "tracekit.via"
 
 
 def parse_time_window(text: str) -> tuple[int | None, int | None]:
-    """Parse a time window ``A:B`` into nanoseconds; an end that is left out is None.
+    """Parse a time window ``A:B`` into a start and an end in nanoseconds. An omitted start or end is None.
 
     Raises:
         click.BadParameter: The text is not a time window, or its end is not after its start.
@@ -63,7 +63,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_nanoseconds(text: str) -> int:
-    """Parse a number of nanoseconds, or a number with a time unit such as ``1.5s``.
+    """Parse a number of nanoseconds, or a number with a time unit such as ``1.5s``, into nanoseconds.
 
     Raises:
         ValueError: The text is not a time, or the time is longer than a century.
@@ -91,7 +91,7 @@ def parse_names(text: str) -> list[str]:
 
 
 def complete_names(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
-    """Return a function for shell completion of a name, or of the last name in a comma-separated list."""
+    """Return a function that completes a name, or the last name in a comma-separated list, in a shell."""
 
     def complete(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
         before, comma, last = typed.rpartition(",")
@@ -101,14 +101,14 @@ def complete_names(names: Callable[[], Iterable[str]]) -> Callable[..., list[Com
 
 
 def _reader_names() -> Iterable[str]:
-    """Return the formats that can be read, without importing readers before they are needed."""
+    """Return the names of the formats that can be read. Readers are imported only when this is called."""
     from tracekit import registry
 
     return registry.readers()
 
 
 def _exporter_names() -> Iterable[str]:
-    """Return the formats that can be written, without importing exporters before they are needed."""
+    """Return the names of the formats that can be written. Exporters are imported only when this is called."""
     from tracekit import registry
 
     return registry.exporters()
@@ -130,12 +130,12 @@ correlated_option = click.option("--correlated", is_flag=True, help="Include the
 
 
 def limit_option(text: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds ``-n`` with a help text to a command."""
+    """Return a decorator that adds the option ``-n`` to a command, with its own help text."""
     return click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), help=text)
 
 
 def from_option(command: Command) -> Command:
-    """Add ``--from`` and ``--via`` to a command.
+    """Add the options ``--from`` and ``--via`` to a command.
 
     The command receives the format as ``from_``. The value of ``--via`` is stored in the context for ``load_input``.
     """
@@ -164,7 +164,7 @@ def _store_via(context: click.Context, _: click.Parameter, via: str | None) -> N
 
 
 def to_option(text: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds ``--to`` with a help text to a command."""
+    """Return a decorator that adds the option ``--to`` to a command, with its own help text."""
     return click.option("--to", metavar="FORMAT", shell_complete=complete_names(_exporter_names), help=text)
 
 
@@ -174,7 +174,7 @@ ops_option = click.option(
 
 
 def selection_options(command: Command) -> Command:
-    """Add ``--time``, ``--device``, ``--domain`` and ``--min-dur`` to a command.
+    """Add the options ``--time``, ``--device``, ``--domain`` and ``--min-dur`` to a command.
 
     The command receives ``select``, a function that applies these options to a trace.
     """
@@ -227,11 +227,11 @@ EXTENDED = "extended"
 
 
 def rollup_options(command: Command) -> Command:
-    """Add ``--key-op``, ``--iterations``, ``--dialect`` and ``--tensor-cores`` to a command.
+    """Add the options ``--key-op``, ``--iterations``, ``--dialect`` and ``--tensor-cores`` to a command.
 
     The command receives ``roll_up``, a function that rolls up a trace with these options. Because a roll-up takes time,
-    the function returns the trace unchanged unless an option has a value, a named table is missing from the file and
-    computed by a roll-up, or ``required`` is true.
+    the function returns the trace unchanged unless one of these options is used, ``required`` is true, or one of the
+    given tables is computed by a roll-up and is missing from the file.
     """
     modes = click.Choice([EXTENDED, "dlprof"])
     options = (
@@ -277,10 +277,10 @@ def rollup_options(command: Command) -> Command:
 
 
 def parse_iterations(text: str) -> tuple[int | None, int | None]:
-    """Parse iterations ``A:B`` or a single iteration; an end that is left out is None.
+    """Parse a range of iterations ``A:B``, or a single iteration. An omitted first or last iteration is None.
 
     Raises:
-        click.BadParameter: The text is neither.
+        click.BadParameter: The text is neither a range of iterations nor a single iteration.
     """
     low, colon, high = (part.strip() for part in text.partition(":"))
     if not all((part.isdecimal() and len(part) < _DIGITS) or not part for part in (low, high)) or not (low or high):
@@ -290,10 +290,10 @@ def parse_iterations(text: str) -> tuple[int | None, int | None]:
 
 
 def parse_name_value(text: str) -> tuple[str, str]:
-    """Parse ``NAME=VALUE`` into a pair.
+    """Parse ``NAME=VALUE`` into a name and a value.
 
     Raises:
-        click.BadParameter: The text has another form.
+        click.BadParameter: The text has no name or no equals sign.
     """
     name, equals, value = text.partition("=")
     if not (name and equals):
@@ -302,7 +302,7 @@ def parse_name_value(text: str) -> tuple[str, str]:
 
 
 def _dialect_names() -> Iterable[str]:
-    """Return the dialects, without importing the core before it is needed."""
+    """Return the names of the dialects. The core is imported only when this is called."""
     from tracekit.core.ops import DIALECTS
 
     return DIALECTS
@@ -319,13 +319,13 @@ _STYLE_BY_SUFFIX = {
 
 @dataclass(frozen=True, slots=True)
 class Printing:
-    """The settings of ``--format``, ``--spreadsheet``, ``-o`` and ``-f``: how and where a command prints.
+    """How and where a command prints, according to ``--format``, ``--spreadsheet``, ``-o`` and ``-f``.
 
     Attributes:
-        style: One of ``STYLES``.
-        out: File to write; None or ``-`` is standard output.
+        style: Output format, one of ``STYLES``.
+        out: File to write. None or ``-`` is standard output.
         force: Whether to replace the file if it exists.
-        spreadsheet: Whether to put an apostrophe before text in CSV that looks like a formula.
+        spreadsheet: Whether to put an apostrophe before strings in CSV that look like a formula.
     """
 
     style: str
@@ -335,7 +335,7 @@ class Printing:
 
     @property
     def is_terminal_table(self) -> bool:
-        """Whether the output is a table on a terminal, where only a screen or two of rows are useful."""
+        """Whether the output is a table on a terminal, where the number of rows is limited by default."""
         from tracekit.cli.output import STDOUT
 
         return self.style == "table" and self.out in (None, STDOUT) and sys.stdout is not None and sys.stdout.isatty()
@@ -344,20 +344,23 @@ class Printing:
         """Open the page to print on.
 
         Args:
-            trace: The trace that is read, whose files the output may not replace.
-            limit: Value of ``--limit``. 0 prints all rows, with a pager on a terminal.
+            trace: The trace that is being read. The output may not replace its files.
+            limit: Value of ``--limit``. 0 prints all rows, with a pager if the output is a terminal.
         """
         from tracekit.cli.output import open_page
 
         return open_page(self.out, overwrite=self.force, trace=trace, paged=self.is_terminal_table and limit == 0)
 
     def print_frame(self, page: Page, frame: pl.DataFrame, *, prose: Collection[str] = ()) -> None:
-        """Print a frame on a page; ``prose`` names columns of sentences, which are wrapped."""
+        """Print a frame on a page. In a table, columns in ``prose`` contain sentences and are wrapped."""
         page.print_frame(frame, self.style, prose=prose, spreadsheet=self.spreadsheet)
 
 
 def printing_options(command: Command) -> Command:
-    """Add ``--format``, ``--spreadsheet``, ``-o`` and ``-f`` to a command, which receives them as ``printing``."""
+    """Add the options ``--format``, ``--spreadsheet``, ``-o`` and ``-f`` to a command.
+
+    The command receives their values as ``printing``.
+    """
     options = (
         click.option(
             "--format",
@@ -383,13 +386,13 @@ def printing_options(command: Command) -> Command:
 
 
 def _apply_options(options: Iterable[Callable[[Command], Command]], command: Callable[..., Any]) -> Command:
-    """Decorate a command with several options, which ``--help`` lists in this order."""
+    """Add several options to a command. ``--help`` lists them in the given order."""
     decorated: Command = functools.reduce(lambda c, option: option(c), reversed(tuple(options)), command)  # type: ignore[assignment]
     return decorated
 
 
 def load_input(path: Path, from_: str | None) -> Trace:
-    """Load the input file of a command, with the options ``--from`` and ``--via``."""
+    """Load the input of a command according to the options ``--from`` and ``--via``."""
     from tracekit import no_pandas
     from tracekit.trace import load as load_trace
 

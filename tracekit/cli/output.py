@@ -1,4 +1,4 @@
-"""Print data on standard output or in a file, and messages and progress on standard error."""
+"""Print data to standard output or a file, and messages and progress to standard error."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ _SAMPLE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The output of a command; strings from captures never act on a terminal.
+    """The output of a command.
 
-    Control characters are escaped in tables, and in everything that goes to a terminal. JSON uses its own escapes.
+    Control characters are escaped in tables, and in all output to a terminal, so that strings of a capture cannot
+    control the terminal. In JSON they are escaped as JSON requires.
 
     Attributes:
-        data: The stream for CSV and other bytes.
-        width: Width of the terminal in cells; None if the output is not a terminal.
-        bold: Whether to print headings in bold.
+        data: The stream to which CSV and binary formats are written.
+        width: Width of the terminal in cells. None if the output is not a terminal.
+        bold: Whether headings are printed in bold.
     """
 
     data: BinaryIO
@@ -51,7 +52,7 @@ class Page:
     bold: bool = False
 
     def print_line(self, text: str = "") -> None:
-        """Print a line of text; bytes of a path that are not UTF-8 are escaped on a terminal only."""
+        """Print a line of text. Bytes of a path that are not UTF-8 are escaped only on a terminal."""
         self._write(printable(text, keep="" if self._terminal else UNDECODED))
 
     def print_json(self, value: Any, *, indent: int | None = None) -> None:
@@ -61,13 +62,13 @@ class Page:
     def print_frame(
         self, frame: pl.DataFrame, style: str, *, prose: Collection[str] = (), spreadsheet: bool = False
     ) -> None:
-        """Print a frame as a table or in a format for programs; binary columns become hexadecimal in text formats.
+        """Print a frame in an output format. Binary columns are printed as hexadecimal digits in text formats.
 
         Args:
-            frame: The rows.
-            style: One of ``options.STYLES``.
-            prose: Names of columns with sentences, which a table wraps.
-            spreadsheet: Whether to put an apostrophe before text in CSV that looks like a formula.
+            frame: The frame to print.
+            style: Output format, one of ``options.STYLES``.
+            prose: Names of columns that contain sentences, which are wrapped in a table.
+            spreadsheet: Whether to put an apostrophe before strings in CSV that look like a formula.
         """
         import polars as pl
 
@@ -98,7 +99,7 @@ class Page:
         return omitted
 
     def _write_binary(self, frame: pl.DataFrame, style: str) -> None:
-        """Write a frame as Parquet or as an Arrow file."""
+        """Write a frame as a Parquet file or an Arrow file."""
         if self._terminal is not None:
             raise click.UsageError(f"{style} is binary and cannot be printed on a terminal: name a file with -o")
         content = io.BytesIO()
@@ -106,12 +107,12 @@ class Page:
         self.data.write(content.getbuffer())
 
     def _write(self, text: str, end: bytes = b"\n") -> None:
-        """Write a string that needs no escaping; lone surrogates become the bytes that they stand for."""
+        """Write a string that needs no escaping. Surrogates are written as the bytes of a path that they represent."""
         (self._terminal or self.data).write(text.encode("utf-8", "surrogateescape") + end)
 
     @property
     def _terminal(self) -> BinaryIO | None:
-        """The terminal behind the stream; None if the output is not a terminal."""
+        """The stream of the terminal, without escaping. None if the output is not a terminal."""
         return self.data.terminal if isinstance(self.data, EscapingStream) else None
 
 
@@ -124,11 +125,11 @@ class EscapingStream(io.RawIOBase):
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def writable(self) -> bool:
-        """Return True: the stream can be written to."""
+        """Return True, because the stream can be written to."""
         return True
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
-        """Write bytes; a character may be split between two calls."""
+        """Write bytes and return their number. A character may be split between two calls."""
         content = bytes(data)
         self.terminal.write(printable(self._decoder.decode(content), keep="\n").encode())
         return len(content)
@@ -138,13 +139,13 @@ class EscapingStream(io.RawIOBase):
 def open_page(
     out: Path | None = None, *, overwrite: bool = False, trace: Trace | None = None, paged: bool = False
 ) -> Iterator[Page]:
-    """Open the page to print on: standard output, or a file that is written atomically.
+    """Open the page to print on, which is standard output or a file that is written atomically.
 
     Args:
-        out: File to write; None or ``-`` is standard output.
+        out: File to write. None or ``-`` is standard output.
         overwrite: Whether to replace the file if it exists.
-        trace: The trace that is read, whose files the output may not replace.
-        paged: Whether to show output that is longer than the terminal in a pager.
+        trace: The trace that is being read. The output may not replace its files.
+        paged: Whether to show the output in a pager if it has more lines than the terminal.
 
     Raises:
         ExportError: The file exists, or cannot be written.
@@ -189,13 +190,16 @@ def _print_paged(text: str) -> None:
 
 
 def _terminal_page(stream: BinaryIO) -> Page:
-    """Return a page for a terminal, with its width and escaped control characters."""
+    """Return a page for a terminal, which has the width of the terminal and escapes control characters."""
     return Page(EscapingStream(stream), shutil.get_terminal_size().columns, bold=not os.environ.get("NO_COLOR"))  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
 def output_file(out: Path, suffix: str) -> Iterator[Path]:
-    """Yield the path of a file to write: ``out``, or for ``-`` a temporary file that is copied to standard output."""
+    """Yield the path of a file to write.
+
+    If ``out`` is ``-``, the path is that of a temporary file, which is then copied to standard output.
+    """
     if out != STDOUT:
         yield out
         return
@@ -210,7 +214,7 @@ def output_file(out: Path, suffix: str) -> Iterator[Path]:
 
 
 def _copy_to_stdout(content: BinaryIO, stream: BinaryIO) -> None:
-    """Copy a file to standard output; for a terminal, it must be text and control characters are escaped."""
+    """Copy a file to standard output. If this is a terminal, escape control characters, and reject binary files."""
     if sys.stdout.isatty():
         sample = content.read(_SAMPLE_BYTES)
         if b"\0" in sample or not _is_utf8(sample):
@@ -222,7 +226,7 @@ def _copy_to_stdout(content: BinaryIO, stream: BinaryIO) -> None:
 
 
 def _is_utf8(sample: bytes) -> bool:
-    """Return whether bytes are UTF-8; their last character may be incomplete."""
+    """Return whether bytes are valid UTF-8. Their last character may be incomplete."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample)
     except UnicodeDecodeError:
@@ -231,7 +235,7 @@ def _is_utf8(sample: bytes) -> bool:
 
 
 def print_error(error: Exception) -> None:
-    """Print the message of an error on standard error, without a traceback."""
+    """Print the message of an error to standard error, without a traceback."""
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, TracekitError) and error.strerror:
         text = f"{printable_path(error.filename)}: {error.strerror}" if error.filename else error.strerror
@@ -239,14 +243,17 @@ def print_error(error: Exception) -> None:
 
 
 def print_message(text: str, *, quiet: bool = False) -> None:
-    """Print a message on standard error, unless quiet."""
+    """Print a message to standard error, unless ``quiet`` is true."""
     if not quiet:
         click.echo(printable(text, keep="\n"), err=True)
 
 
 @contextlib.contextmanager
 def progress_bar(title: str, *, quiet: bool) -> Iterator[Progress]:
-    """Show a progress bar, and yield the callback that updates it; do nothing if quiet or not on a terminal."""
+    """Show a progress bar, and yield the callback that updates it.
+
+    No bar is shown if ``quiet`` is true or standard error is not a terminal.
+    """
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _, __: None
         return

@@ -29,20 +29,21 @@ def query(
     sort: Sequence[str] | None = None,
     wide: bool = False,
 ) -> pl.DataFrame:
-    """Return the rows of a table that meet a condition, sorted, with some of its columns.
+    """Return selected columns of the rows of a table that match a condition, sorted.
 
     Args:
         trace: The trace.
-        table: Name of a table.
-        columns: Columns to return; all columns of the table if None. Tables with a start and an end also have
-            ``duration_ns``.
-        where: Condition as an SQL expression; rows for which it is true are returned.
-        sort: Columns to sort by, with ``-`` before a name for descending order. Nulls are last, and the sort is stable.
+        table: Name of the table.
+        columns: Names of the columns to return. None returns all columns of the table. If the table has a start and an
+            end, ``duration_ns`` can also be used.
+        where: An SQL expression. Rows for which it is true are returned. None returns all rows.
+        sort: Names of the columns to sort by, with ``-`` before a name for descending order. Nulls are last, and the
+            sort is stable.
         wide: Whether to return one row per Nsight Compute launch, with one column per metric.
 
     Raises:
         SchemaError: The table or a column does not exist.
-        click.BadParameter: ``where`` is not a condition.
+        click.BadParameter: ``where`` is not a valid condition.
     """
     import polars as pl
 
@@ -64,7 +65,7 @@ def query(
 
 
 def _filter_rows(rows: pl.LazyFrame, condition: pl.Expr, encoded: Sequence[str]) -> pl.LazyFrame:
-    """Return the rows that meet a condition, which sees dictionary-encoded columns as plain strings."""
+    """Return the rows that match a condition, in which dictionary-encoded columns are compared as plain strings."""
     import polars as pl
 
     named = [name for name in condition.meta.root_names() if name in encoded]
@@ -76,7 +77,7 @@ def _filter_rows(rows: pl.LazyFrame, condition: pl.Expr, encoded: Sequence[str])
 
 
 def _add_duration(rows: pl.LazyFrame, names: Sequence[str]) -> pl.LazyFrame:
-    """Add the column ``duration_ns`` to rows that have a start and an end."""
+    """Add the column ``duration_ns`` to rows with a start and an end. Other rows are returned unchanged."""
     import polars as pl
 
     if DURATION in names or not set(_TIMES) <= set(names):

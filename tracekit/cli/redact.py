@@ -10,7 +10,7 @@ from tracekit.cli.options import force_option, input_argument, quiet_option
 from tracekit.cli.output import STDOUT, open_page, output_file, print_message
 
 PRIVATE_VALUES_REMAIN = 3
-"""Exit status of ``--check`` for a file with private values."""
+"""Exit status of ``--check`` if the file contains private values."""
 
 
 @click.command("redact")
@@ -64,7 +64,7 @@ def command(
 
 
 def _print_counts(counts: dict[str, int], title: str, *, as_json: bool) -> None:
-    """Print numbers of private values by kind, under a title."""
+    """Print the number of private values of each kind, under a title."""
     import polars as pl
 
     with open_page() as page:

@@ -92,5 +92,5 @@ def command(
 
 
 def _row_limit(limit: int | None, printing: Printing) -> int:
-    """Return how many rows to print; 0 for all."""
+    """Return the maximum number of rows to print. 0 prints all rows."""
     return limit if limit is not None else ROWS_ON_A_TERMINAL if printing.is_terminal_table else 0

@@ -45,7 +45,7 @@ def command(*, table: str | None, correlated: bool, ops: bool, printing: Printin
 
 
 def _json_schemas(lookup: SchemaLookup) -> dict[str, Any]:
-    """Return one JSON Schema document with all tables under ``$defs``."""
+    """Return one JSON Schema document that defines the rows of all tables under ``$defs``."""
     from tracekit import schemas
 
     definitions = {name: schemas.json_schema(lookup(name)) for name in schemas.tables()}
@@ -54,7 +54,7 @@ def _json_schemas(lookup: SchemaLookup) -> dict[str, Any]:
 
 
 def _column_rows(schema: TableSchema) -> pl.DataFrame:
-    """Return a frame with one row per column of a table."""
+    """Return a frame with one row per column of a table: name, type, unit, nullability and description."""
     import polars as pl
 
     rows = [(c.name, c.type, c.unit or "", "yes" if c.nullable else "", c.doc) for c in schema.columns]

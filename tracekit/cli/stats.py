@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
 PROSE = ("advise", "expert-systems")
-"""Reports that contain sentences, which are wrapped and never shortened."""
+"""Reports whose cells contain sentences, which are wrapped and not shortened."""
 ROWS_OF_ONE, ROWS_OF_SEVERAL = 30, 10
-"""Default number of rows per report on a terminal, for one report and for several."""
+"""Default number of rows per report on a terminal, if one report is printed and if several are printed."""
 
 
 def report_names() -> Iterable[str]:
@@ -47,7 +47,7 @@ def report_names() -> Iterable[str]:
 
 
 def report_descriptions() -> dict[str, str]:
-    """Return a one-line description of each report, by name."""
+    """Return a one-line description of each report, by report name."""
     from tracekit.core import reports
     from tracekit.core.dlprof.reports import DOCS, REPORTS
 
@@ -56,7 +56,7 @@ def report_descriptions() -> dict[str, str]:
 
 
 def _list_reports(context: click.Context, _: click.Parameter, enabled: bool) -> None:  # noqa: FBT001 - click's signature
-    """Print the list of reports and exit, if ``--list`` is set."""
+    """Print the list of reports and exit if ``--list`` is set."""
     if not enabled or context.resilient_parsing:
         return
     import polars as pl
@@ -148,14 +148,14 @@ def command(
 
 
 def _missing_data_reason(trace: Trace, selected: Trace) -> str:
-    """Return why a report may have no rows."""
+    """Return the reason why a report has no rows, for a message."""
     if selected is trace:
         return "the capture recorded nothing for it"
     return "the selection excludes it or the capture recorded nothing for it"
 
 
 def _graph_match_summary(joined: Trace) -> str:
-    """Describe how many ops the graph contains, by kind of match."""
+    """Return a message with the number of ops that the graph contains, by kind of match."""
     matches = {row["match"]: row for row in joined.graph_matches().iter_rows(named=True)}
     unmatched = matches.pop(None, {"ops": 0})["ops"]
     ops, share = (sum(row[c] for row in matches.values()) for c in ("ops", "share"))
@@ -164,14 +164,14 @@ def _graph_match_summary(joined: Trace) -> str:
 
 
 def _rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
-    """Return how many rows of each report to print; 0 for all."""
+    """Return the maximum number of rows to print for each report. 0 prints all rows."""
     if limit is not None:
         return limit
     return 0 if not printing.is_terminal_table else ROWS_OF_ONE if reports == 1 else ROWS_OF_SEVERAL
 
 
 def _limit_rows(report: Report, rows: int) -> Report:
-    """Return a report with its first rows only; with all rows if the number is 0."""
+    """Return a report with only its first rows. If ``rows`` is 0, the report has all its rows."""
     return dataclasses.replace(report, data=report.data.head(rows)) if rows else report
 
 
@@ -199,7 +199,7 @@ def _print_tables(page: Page, reports: Reports, _: Printing) -> None:
 
 
 def _print_row_counts(page: Page, limited: Reports, rows: int) -> None:
-    """Print the total number of rows of each report that has more rows than were printed."""
+    """Print the total number of rows of each report of which only the first rows were printed."""
     listed = ", ".join(f"{name} has {report.rows:,}" for name, report in limited)
     if listed:
         page.print_line()
