@@ -5,7 +5,7 @@ that swallows it, or between two steps that belong together. The handler itself 
 functions, prints "interrupted" and ends the process with exit status 128 plus the signal number, as shells expect. From
 the moment at which a complete output is moved to its target, signals are ignored, because the program is about to end.
 
-Only the program ``tracekit`` calls ``install_handlers``; a process that imports tracekit as a library keeps its own
+Only the program ``tracekit`` calls ``install_handlers``. A process that imports tracekit as a library keeps its own
 handlers.
 """
 

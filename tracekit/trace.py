@@ -383,7 +383,7 @@ class Trace:
         Returns:
             One row per kind of match (``match``), with the number of ``kernels``, their ``share`` of all kernels, and
             the number of different results (``launches``). The row in which ``match`` is null counts kernels without a
-            result and results without a kernel. There are no rows if the trace was not returned by ``join_ncu``.
+            result and results without a kernel. There are no rows without a call of ``join_ncu``.
 
         Examples:
             >>> import tracekit as tk
@@ -437,7 +437,7 @@ class Trace:
         Returns:
             One row per kind of match (``match``), with the number of ``ops``, their GPU time (``gpu_time_ns``), and its
             ``share`` of the GPU time of all ops. The row in which ``match`` is null counts ops that are not in the
-            graph. There are no rows if the trace was not returned by ``join_graph``.
+            graph. There are no rows without a call of ``join_graph``.
         """
         from tracekit.core.graph import join
 

@@ -50,7 +50,7 @@ class TraceView:
         """Return the schema of a table.
 
         Raises:
-            SchemaError: There is no such table.
+            SchemaError: The table does not exist.
         """
         return self._tables.schema(name)
 
@@ -58,7 +58,7 @@ class TraceView:
         """Return the number of rows of a table.
 
         Raises:
-            SchemaError: There is no such table.
+            SchemaError: The table does not exist.
         """
         self.schema(name)
         return self._tables.count(name)

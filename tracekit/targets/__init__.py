@@ -39,7 +39,7 @@ def atomic_output(
 
     Args:
         path: The target. A symbolic link is followed.
-        is_ours: Function that returns whether tracekit wrote a file in a folder; None if the output is a file.
+        is_ours: Function that returns whether tracekit wrote a file in a folder. None if the output is a file.
         overwrite: Whether to replace an existing file, or a folder that contains only files that tracekit wrote.
         inputs: The files and folders that are being read. They are never replaced.
 
