@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,17 @@ def test_a_full_disk_behind_standard_output(command: list[str], tmp_path: Path) 
     assert done.returncode == 1
     talk = (tmp_path / "stderr").read_text()
     assert re.fullmatch(r"tracekit: No space left on device( \(os error \d+\))?\n", talk)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
+def test_buffered_output_to_a_full_disk_fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of its own, as the interpreter writes what is buffered when it exits."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    with FULL.open("wb") as full:
+        done = subprocess.run(
+            [*MODULE, "info", TRAIN], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "tracekit: No space left on device\n")
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,9 @@ def _run() -> int:
     """Run the command line and return its exit status."""
     interrupts.reset()
     try:
-        return int(cli.main(standalone_mode=False) or 0)
+        status = int(cli.main(standalone_mode=False) or 0)
+        sys.stdout.flush()
+        return status  # noqa: TRY300 - flushing may fail, too
     except click.ClickException as e:
         _print_usage_error(e)
         return e.exit_code
@@ -85,10 +87,9 @@ def _run() -> int:
         print_message("tracekit: interrupted")
         return interrupts.INTERRUPTED
     except (TracekitError, OSError) as e:
-        if isinstance(e, OSError) and _is_broken_pipe(e):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        else:
+        if not (isinstance(e, OSError) and _is_broken_pipe(e)):
             print_error(e)
+        _discard_unwritten_output()
         return 1
 
 
@@ -97,6 +98,14 @@ def _print_usage_error(error: click.ClickException) -> None:
     text = io.StringIO()
     error.show(text)
     print_message(text.getvalue().rstrip("\n"))
+
+
+def _discard_unwritten_output() -> None:
+    """Discard output that cannot be written: the interpreter would try again at exit, and report another error."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_broken_pipe(error: OSError) -> bool:
