@@ -277,7 +277,7 @@ class TestClosedStreams:
     def test_standard_output(self, command: list[str | Path]) -> None:
         done = closed(*command)
         assert done.returncode == 1
-        assert done.stderr == "tracekit: standard output is closed\nHint: write to a file: -o FILE, or > FILE\n"
+        assert done.stderr == "tracekit: standard output is closed\nHint: write to a file with -o FILE\n"
 
     def test_help(self) -> None:
         assert closed("--help").stderr == ""

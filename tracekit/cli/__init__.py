@@ -76,7 +76,8 @@ def _run() -> int:
     interrupts.reset()
     try:
         status = int(cli.main(standalone_mode=False) or 0)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return status  # noqa: TRY300 - flushing may fail, too
     except click.ClickException as e:
         _print_usage_error(e)
@@ -102,6 +103,8 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 def _discard_unwritten_output() -> None:
     """Discard output that cannot be written: the interpreter would try again at exit, and report another error."""
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.flush()
     except OSError:
