@@ -37,7 +37,7 @@ def _no_leftovers(tmp_path: Path) -> Iterator[None]:
 def swap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a folder is replaced: in one step, or in two where the system cannot exchange paths."""
     if request.param == "two steps":
-        monkeypatch.setattr(rename, "_system_call", lambda: None)
+        monkeypatch.setattr(rename, "_rename_function", lambda: None)
     return str(request.param)
 
 
@@ -346,7 +346,7 @@ class TestFolders:
 
     def test_many_other_files_are_named_in_short(self, tmp_path: Path) -> None:
         folder = old_folder(tmp_path / "d", *(f"{n}.txt" for n in range(200)))
-        with pytest.raises(ExportError, match=r"more than tracekit wrote: [^,]+, [^,]+, [^,]+, …"):
+        with pytest.raises(ExportError, match=r"files that tracekit did not write: [^,]+, [^,]+, [^,]+, …"):
             write_folder(folder, overwrite=True)
 
     def test_a_file_is_not_replaced_by_a_folder(self, tmp_path: Path) -> None:
@@ -367,13 +367,13 @@ class TestFolders:
     @pytest.mark.usefixtures("swap")
     def test_a_file_put_into_the_folder_meanwhile_is_not_lost(self, tmp_path: Path) -> None:
         folder = old_folder(tmp_path / "d", "kernels.csv")
-        with pytest.raises(ExportError, match="more than tracekit wrote: notes"):
+        with pytest.raises(ExportError, match="files that tracekit did not write: notes"):
             write_while(folder, lambda _: (folder / "notes").write_text("precious"), folder=True, overwrite=True)
         assert contents(folder) == {"kernels.csv": "old", "notes": "precious"}
 
     def test_an_interruption_between_the_two_steps(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = old_folder(tmp_path / "d", "kernels.csv")
-        monkeypatch.setattr(rename, "_system_call", lambda: None)
+        monkeypatch.setattr(rename, "_rename_function", lambda: None)
         real = Path.rename
 
         def interrupted(self: Path, other: Path) -> Path:
@@ -396,7 +396,7 @@ class TestFolders:
             rename.ctypes.set_errno(number)
             return -1
 
-        monkeypatch.setattr(rename, "_system_call", lambda: fail)
+        monkeypatch.setattr(rename, "_rename_function", lambda: fail)
         with pytest.raises(ExportError, match=f"cannot be written: {os.strerror(number)}"):
             write_folder(folder, overwrite=True)
         assert contents(tmp_path) == {"d/kernels.csv": "old"}
@@ -406,7 +406,7 @@ class TestFolders:
             rename.ctypes.set_errno(errno.EINVAL)
             return -1
 
-        monkeypatch.setattr(rename, "_system_call", lambda: unsupported)
+        monkeypatch.setattr(rename, "_rename_function", lambda: unsupported)
         folder = old_folder(tmp_path / "d", "kernels.csv")
         write_folder(folder, overwrite=True)
         write_file(tmp_path / "f")
@@ -430,7 +430,7 @@ class TestRenaming:
 
     def test_a_c_library_without_the_functions(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rename.ctypes, "CDLL", lambda *_, **__: object())
-        assert rename._system_call.__wrapped__() is None
+        assert rename._rename_function.__wrapped__() is None
 
     def test_macos_has_another_function(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls = []
@@ -443,7 +443,7 @@ class TestRenaming:
 
         monkeypatch.setattr(rename.ctypes, "CDLL", lambda *_, **__: Library)
         monkeypatch.setattr(rename.sys, "platform", "darwin")
-        call = rename._system_call.__wrapped__()
+        call = rename._rename_function.__wrapped__()
         assert call is not None
         assert (call(b"a", b"b", "exchange"), call(b"a", b"b", "noreplace")) == (0, 0)
         assert calls == [(b"a", b"b", 2), (b"a", b"b", 4)]
@@ -454,7 +454,7 @@ import os, signal, sys
 from pathlib import Path
 from tracekit import interrupts, targets
 from tracekit.targets import rename
-if "two steps" in sys.argv: rename._system_call = lambda: None
+if "two steps" in sys.argv: rename._rename_function = lambda: None
 if "watch" in sys.argv: interrupts.install_handlers()
 with targets.atomic_output(Path(sys.argv[1]), is_ours=lambda p: True, overwrite=True) as new:
     new.mkdir()

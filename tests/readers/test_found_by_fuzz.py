@@ -34,7 +34,7 @@ def test_an_empty_event_may_end_a_block(blocks: list[bytes], tmp_path: Path) -> 
 @pytest.mark.parametrize("what", ["events", "strings"])
 def test_damage_is_looked_for_once(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "damaged.nsys-rep"
-    many = {"events": (EMPTY * 140_000, strings("a")), "strings": (EMPTY, b"\x0a\x01a" * 100_000 + b"\x09")}
+    many = {"events": (EMPTY * 400_000, strings("a")), "strings": (EMPTY, b"\x0a\x01a" * 100_000 + b"\x09")}
     block, texts = many[what]
     path.write_bytes(
         Parts(blocks=[block], strings=[texts], stream=message((1, 1 << 40), (3, 200_000), (9, "lz4"))).pack()
@@ -78,7 +78,7 @@ def test_a_misfit_without_a_source_table_names_no_row() -> None:
 
     capture = NsysCapture.__new__(NsysCapture)
     capture.tables, capture.path = Tables(), Tables.path  # type: ignore[assignment]
-    error = capture._misfit("contexts", pa.table({"context_id": pa.array([None], pa.int64())}), "otherwise")
+    error = capture._misfit_error("contexts", pa.table({"context_id": pa.array([None], pa.int64())}), "otherwise")
     assert error.row is None
     assert "context_id is null" in str(error)
 

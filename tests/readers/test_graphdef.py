@@ -27,7 +27,10 @@ from tracekit.readers.tensorflow import payloads
 from tracekit.readers.tensorflow.payloads import MessageKind
 
 OWN = sorted(FIXTURES.glob("network.*")) + sorted(FIXTURES.glob("*.pb"))
-REFUSED = {"run_metadata_run_step99_tag_train.pbtxt": "run metadata", "graph_run_run2.pbtxt": "no graph of TensorFlow"}
+REFUSED = {
+    "run_metadata_run_step99_tag_train.pbtxt": "run metadata",
+    "graph_run_run2.pbtxt": "neither a TensorFlow graph",
+}
 REFUSED |= {"localhost.overview_page.pb": r"profiler \(overview_page\)", "localhost.input_pipeline.pb": "profiler"}
 PUBLIC = sorted(p for p in (CORPUS / "graphdef").rglob("*.pb*") if p.name not in REFUSED)
 

@@ -133,8 +133,8 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
         ("host.xplane.pb", message((1, b"\x08\x01")), "a page of TensorFlow's profiler (xplane)"),
         ("a.pb", metadata().SerializeToString(), "run metadata (times of a step), but no graph"),
         ("a.pbtxt", text_format.MessageToString(metadata()).encode(), "run metadata (times of a step), but no graph"),
-        ("labels.pbtxt", b"item {\n  id: 1\n}\n", "no graph of TensorFlow"),
-        ("a.pb", b"\x07\x07", "no graph of TensorFlow"),
+        ("labels.pbtxt", b"item {\n  id: 1\n}\n", "neither a TensorFlow graph"),
+        ("a.pb", b"\x07\x07", "neither a TensorFlow graph"),
     ],
 )
 def test_what_is_no_graph_is_refused(tmp_path: Path, name: str, octets: bytes, said: str, format: str | None) -> None:

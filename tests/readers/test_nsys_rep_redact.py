@@ -564,8 +564,8 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of processor time")
 @pytest.mark.parametrize(("parts", "said"), [b[1:] for b in bombs()], ids=[b[0] for b in bombs()])
-def test_what_a_small_report_may_cost_is_bounded(field_spans: Parts, said: str, tmp_path: Path) -> None:
-    path = written(tmp_path, field_spans.pack())
+def test_what_a_small_report_may_cost_is_bounded(parts: Parts, said: str, tmp_path: Path) -> None:
+    path = written(tmp_path, parts.pack())
     assert path.stat().st_size < 1_500_000
     command = [sys.executable, "-c", LIMITED, path, tmp_path / "out.nsys-rep"]
     done = fork_server.run(command, cwd=CAPTURES.parent, capture_output=True, text=True, timeout=300, check=False)

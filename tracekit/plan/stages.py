@@ -283,6 +283,7 @@ class SharedRollup:
 
     def rollup(self) -> Rollup:
         """Return the roll-up. It is computed when the method is first called."""
+        check_polars()
         with self._lock:
             if self._rollup is None:
                 self._rollup = self._computed()
@@ -296,7 +297,6 @@ class SharedRollup:
     def _computed(self) -> Rollup:
         from tracekit.core.rollup import Rollup, tables
 
-        check_polars()
         a = self.aggregation
         if self._same_ops is not None:
             return self._same_ops.rollup().with_iterations(key_op=a.key_op, span=a.iterations)
