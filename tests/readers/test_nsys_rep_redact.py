@@ -519,7 +519,11 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     many = message((3, 21 << 20), (9, "lz4"))
     yield "strings", Parts(strings=[empty] * 21, stream=many), "announces 22020096 strings; at most "
     few = message((3, 1 << 20), (9, "lz4"))
-    yield "more", Parts(strings=[b"\x0a\x00" * (3 << 20)], stream=few), "1 messages hold more than 2097152 repeated fields\n"
+    yield (
+        "more",
+        Parts(strings=[b"\x0a\x00" * (3 << 20)], stream=few),
+        "1 messages hold more than 2097152 repeated fields\n",
+    )
     yield "events", Parts(blocks=[b"\x0a\x00" * (1 << 23)], stream=message((1, 1 << 23), (3, 0))), ""
     marked = [message((1, message((102, b"\x08\x00" * 300_000 + mark))))] * 40
     yield (
