@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING
 
 from polars.io.plugins import register_io_source
@@ -10,7 +11,7 @@ from polars.io.plugins import register_io_source
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import polars as pl
 
@@ -19,32 +20,49 @@ if TYPE_CHECKING:
 
 
 def reads_of(compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame]) -> Reads:
-    """Return the columns that a computation reads, keyed by table.
+    """Return the columns that a computation reads, by table.
 
     Args:
-        compute: The computation. It takes a function that returns a table by name, and collects the tables that it
-            reads. It must read the same columns whatever the rows are. If it raises a TracekitError, the columns that
-            it has read until then count.
-        example: Returns a table with one row. One row is needed because polars does not read what would be joined with
-            an empty frame.
+        compute: The computation. It gets tables by name and collects what it reads. It has to read the same columns
+            whatever the rows are. If it raises a TracekitError, the columns that it has read until then count.
+        example: Returns a table with one row, because polars does not read a table that is joined with an empty one.
 
     Returns:
-        The columns of each table, in the order of the table. The tables are in the order of their first use.
+        Columns in the order of the table, by table in the order of their first use.
     """
-    reads: dict[str, dict[str, None]] = {}
-
-    def frame(table: str) -> pl.LazyFrame:
-        data = example(table)
-
-        def read(columns: list[str] | None, where: pl.Expr | None, rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
-            used = data.columns if columns is None else columns
-            reads.setdefault(table, {}).update(dict.fromkeys(used))
-            chosen = data.select(used or data.columns[:1])
-            chosen = chosen if rows is None else chosen.head(rows)
-            yield chosen if where is None else chosen.filter(where)
-
-        return register_io_source(read, schema=data.schema)
-
+    recorder = ReadRecorder(example)
     with contextlib.suppress(TracekitError):
-        compute(frame)
-    return {table: [c for c in example(table).columns if c in columns] for table, columns in reads.items() if columns}
+        compute(recorder.frame)
+    return {table: [c for c in example(table).columns if c in columns] for table, columns in recorder.columns.items()}
+
+
+class ReadRecorder:
+    """Tables with one row that record which of their columns are read.
+
+    Attributes:
+        columns: The columns that were read, by table.
+    """
+
+    def __init__(self, example: Callable[[str], pl.DataFrame]) -> None:
+        self.columns: dict[str, set[str]] = {}
+        self._example = example
+
+    def frame(self, table: str) -> pl.LazyFrame:
+        """Return a table as a LazyFrame."""
+        return register_io_source(functools.partial(self.read, table), schema=self._example(table).schema)
+
+    def read(
+        self,
+        table: str,
+        columns: list[str] | None,
+        predicate: pl.Expr | None,
+        limit: int | None,
+        _batch_rows: int | None = None,
+    ) -> Iterator[pl.DataFrame]:
+        """Record and yield some columns of a table, as polars asks an IO source for them; None is all columns."""
+        data = self._example(table)
+        used = data.columns if columns is None else columns
+        if used:
+            self.columns.setdefault(table, set()).update(used)
+        selected = data.select(used or data.columns[:1]).head(1 if limit is None else limit)
+        yield selected if predicate is None else selected.filter(predicate)
