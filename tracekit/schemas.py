@@ -109,7 +109,6 @@ def correlated(name: str) -> TableSchema:
     return dataclasses.replace(base, columns=(*base.columns, *_columns(added)))
 
 
-@functools.lru_cache(maxsize=1 << 8)
 def table_of(schema: pa.Schema) -> str | None:
     """Return the table name in the metadata of an Arrow schema. Return None if the metadata has no table name."""
     name = (schema.metadata or {}).get(b"tracekit.table")
