@@ -124,10 +124,10 @@ def test_the_roofline_as_csv(run: Run) -> None:
 def test_a_roofline_without_its_metrics(run: Run) -> None:
     failed = run("stats", "fixtures/ncu/ncu_stdout.csv", "-r", "ncu_roofline", status=1)
     assert failed.text == ""
-    assert "tracekit: 12 launches have no metric for a roofline\nHint: " in failed.stderr
+    assert "tracekit: 12 launches have none of the metrics that a roofline needs\nHint: " in failed.stderr
     assert "--set roofline" in failed.stderr
     both = run("stats", BY_RANGE, "-r", "ncu_roofline:launch:range", status=1)
-    assert "options 'launch' and 'range' exclude each other\nHint: choose one of them" in both.stderr
+    assert "options 'launch' and 'range' are mutually exclusive\nHint: choose one of them" in both.stderr
     nothing = run("stats", "fixtures/empty.sqlite", "-r", "ncu_roofline")
     assert (nothing.text, nothing.stderr) == ("", "ncu_roofline: no data, the capture recorded nothing for it\n")
 

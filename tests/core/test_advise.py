@@ -14,7 +14,7 @@ import tracekit as tk
 from tests.conftest import FIXTURES
 from tests.core.scenes import declared
 from tracekit.core.advise import advise
-from tracekit.core.advise.scene import as_text
+from tracekit.core.advise.iteration_activity import format_duration
 from tracekit.core.reports import run
 from tracekit.core.rollup import Rollup
 
@@ -171,7 +171,7 @@ def test_late_launches_and_idle_time() -> None:
     assert "ops ran on the CPU" in str(found["idle_by_cause"]["evidence"])
     assert set(found) == {"late_launches", "idle_by_cause"}
     assert "CUDA graphs" in str(found["late_launches"]["advice"])
-    assert "Launch less" in str(found["idle_by_cause"]["advice"])
+    assert "Reduce the number of launches" in str(found["idle_by_cause"]["advice"])
 
 
 def test_an_idle_gpu_of_a_cpu_that_launches_little_is_not_the_launches_fault() -> None:
@@ -180,7 +180,7 @@ def test_an_idle_gpu_of_a_cpu_that_launches_little_is_not_the_launches_fault() -
         start = program.step(number)
         program.kernel(start, start + 5000, start + 45_000)
     advice = str(program.found()["idle_by_cause"]["advice"])
-    assert "Launch less" not in advice
+    assert "Reduce the number of launches" not in advice
     assert "Find what the ops do on the CPU" in advice
 
 
@@ -390,7 +390,7 @@ def test_steps_of_different_length() -> None:
     found = program.found()["variation"]
     assert (found["count"], found["time_ns"]) == (1, 5 * STEP)
     assert (found["start_ns"], found["end_ns"]) == (3 * STEP, 9 * STEP)
-    assert "number 3 took 6 ms" in str(found["evidence"])
+    assert "step 3 took 6 ms" in str(found["evidence"])
 
 
 def test_a_short_step_is_no_slow_step() -> None:
@@ -437,4 +437,4 @@ def test_the_iterations_that_were_asked_for() -> None:
 
 @pytest.mark.parametrize(("time", "text"), [(3, "3 ns"), (1500, "1.5 µs"), (2_000_000, "2 ms"), (3.25e9, "3.25 s")])
 def test_times_as_people_read_them(time: float, text: str) -> None:
-    assert as_text(time) == text
+    assert format_duration(time) == text

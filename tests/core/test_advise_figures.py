@@ -12,8 +12,8 @@ import tracekit as tk
 from tests.conftest import FIXTURES
 from tracekit.core import tensor_cores
 from tracekit.core.advise import RULES
-from tracekit.core.advise.kernels import GENERATED, MULTIPLIES
-from tracekit.core.rollup.breakdown import LOADER
+from tracekit.core.advise.kernels import GENERATED_PATTERN, PRODUCT_PATTERN
+from tracekit.core.rollup.breakdown import LOADER_NAME_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,7 +96,7 @@ class Tables:
 
 
 def data_loading(t: Tables, figures: Row) -> Row:
-    loads = [i for i in t.rows["op_instances"] if re.search(LOADER, i["op_name"].rsplit("/", 1)[-1])]
+    loads = [i for i in t.rows["op_instances"] if re.search(LOADER_NAME_PATTERN, i["op_name"].rsplit("/", 1)[-1])]
     merged = union(i for i, _ in t.clipped(loads))
     return {"loading_ns": total(merged), "idle_loading_ns": total(both(merged, t.idle())), "steps": t.steps}
 
@@ -166,8 +166,8 @@ def precision(t: Tables, figures: Row) -> Row:
         for i, r in every
         if r["op_id"] in eligible
         and not r["uses"]
-        and re.search(MULTIPLIES, r["short_name"])
-        and not re.search(GENERATED, r["short_name"])
+        and re.search(PRODUCT_PATTERN, r["short_name"])
+        and not re.search(GENERATED_PATTERN, r["short_name"])
     ]
     return {"kernels": len(without), "without_ns": total(without), "kernel_ns": total(i for i, _ in every)}
 
@@ -217,7 +217,6 @@ QUERIES = {
         *(precision, imbalance, communication, variation),
     )
 }
-NAMES = {"devices": "imbalance", "steps": "variation"}
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: p.stem)
@@ -234,7 +233,7 @@ def test_figures_follow_from_the_tables(path: Path) -> None:
 
 
 def test_every_rule_has_a_query() -> None:
-    assert {NAMES.get(r.__name__, r.__name__) for r in RULES} == set(QUERIES)
+    assert {r.__name__ for r in RULES} == set(QUERIES)
 
 
 def test_most_rules_are_heard_in_real_captures() -> None:

@@ -59,7 +59,7 @@ def test_an_instant_is_inside_the_intervals_that_enclose_it(drawn) -> None:
     rows = ranges.rows()
     keep = [i for i, (*_, s, e) in enumerate(rows) if None not in rows[i][:-1] and (e is None or s < e)]
     assert spans["row"].to_list() == keep
-    for (*track, t, _), at in zip(points.rows(), axis.instants(points, "start_ns"), strict=True):
+    for (*track, t, _), at in zip(points.rows(), axis.point_positions(points, "start_ns"), strict=True):
         around = [i for i in keep if [*rows[i][:-2]] == track and encloses(rows[i][-2], rows[i][-1], t)]
         inside = [] if at is None else spans.filter((pl.col("start") <= at) & (at < pl.col("end")))["row"].to_list()
         assert inside == around

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit import schemas
-from tracekit.core.correlate import ACTIVITIES, DEEPEST_PATH, Correlation, first_rows, paths
+from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, find_first_rows, paths
 from tracekit.plan.stages import correlation_reads
 
 ADDED = [c for c in schemas.correlated("kernels").names if c not in schemas.table("kernels").names]
@@ -163,16 +163,16 @@ def test_first_rows_finds_the_first_row_of_a_key(table, wanted, spread) -> None:
     schema = {"process_id": pl.Int32, "correlation_id": pl.Int64}
     table = [(p, None if c is None else c * spread) for p, c in table]
     wanted = [(p, None if c is None else c * spread) for p, c in wanted]
-    found = first_rows(pl.DataFrame(table, schema, orient="row"), pl.DataFrame(wanted, schema, orient="row"))
+    found = find_first_rows(pl.DataFrame(table, schema, orient="row"), pl.DataFrame(wanted, schema, orient="row"))
     assert found.to_list() == [table.index(k) if None not in k and k in table else None for k in wanted]
 
 
 def test_paths_below_the_deepest_level_end_in_an_ellipsis() -> None:
-    n = DEEPEST_PATH + 5
+    n = MAX_PATH_LEVELS + 5
     parent = pl.Series([None, *range(n - 1)], dtype=pl.Int64)
     made = paths(parent, pl.Series(range(1, n + 1)), pl.Series(["x"] * n, dtype=pl.Categorical)).to_list()
-    assert made[DEEPEST_PATH - 1] == "/".join("x" * DEEPEST_PATH)
-    assert set(made[DEEPEST_PATH:]) == {made[DEEPEST_PATH - 1] + "/…"}
+    assert made[MAX_PATH_LEVELS - 1] == "/".join("x" * MAX_PATH_LEVELS)
+    assert set(made[MAX_PATH_LEVELS:]) == {made[MAX_PATH_LEVELS - 1] + "/…"}
 
 
 def test_every_row_keeps_its_place(capture) -> None:

@@ -33,7 +33,7 @@ def test_values_of_ancestors(parents: list[int | None], data: st.DataObject) -> 
     assert forests.depths(parent).to_list() == [None if w is None else len(w) for w in ways]
     sums = forests.ancestor_sums(parent, pl.Series(numbers, dtype=pl.Int64))
     assert sums.to_list() == [None if w is None else sum(numbers[i] for i in w) for w in ways]
-    strings = forests.ancestor_strings(parent, pl.Series([f":{n}" for n in numbers], dtype=pl.String))
+    strings = forests.concat_ancestor_strings(parent, pl.Series([f":{n}" for n in numbers], dtype=pl.String))
     assert strings.to_list() == [None if w is None else "".join(f":{numbers[i]}" for i in w[::-1]) for w in ways]
     flagged = forests.any_ancestor(parent, pl.Series(flags, dtype=pl.Boolean))
     assert flagged.to_list() == [None if w is None else any(flags[i] for i in w) for w in ways]
@@ -55,7 +55,7 @@ def test_nearest_matching_ancestor(parents: list[int | None], data: st.DataObjec
 def test_a_string_that_is_missing_makes_the_strings_below_it_missing() -> None:
     parent = pl.Series([None, 0, 1, 2], dtype=pl.Int64)
     strings = pl.Series(["a", None, "b", "c"], dtype=pl.String)
-    assert forests.ancestor_strings(parent, strings).to_list() == ["a", None, None, None]
+    assert forests.concat_ancestor_strings(parent, strings).to_list() == ["a", None, None, None]
 
 
 def test_a_chain_of_many_rows() -> None:

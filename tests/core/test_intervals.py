@@ -84,7 +84,7 @@ def innermost_by_hand(rows, track, t) -> int | None:
 @given(st.one_of(nested(), crossed(), tangled()), points_of)
 def test_every_range_around_a_point_is_found_from_the_innermost_outwards(rows, points) -> None:
     asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
-    nest = intervals.Nest.from_intervals(frame(rows), ["thread"])
+    nest = intervals.NestingIndex.from_intervals(frame(rows), ["thread"])
     around = [enclosing_by_hand(rows, *p) for p in points]
     assert nest.enclosing_counts(asked, "at").to_list() == [len(a) for a in around]
     row, step = nest.innermost(asked, "at"), 1
@@ -97,7 +97,7 @@ def test_every_range_around_a_point_is_found_from_the_innermost_outwards(rows, p
 @given(st.one_of(nested(), crossed(), tangled()), points_of)
 def test_innermost_is_the_enclosing_range_that_started_last(rows, points) -> None:
     asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
-    found = intervals.Nest.from_intervals(frame(rows), ["thread"]).innermost(asked, "at")
+    found = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).innermost(asked, "at")
     assert found.to_list() == [innermost_by_hand(rows, *p) for p in points]
 
 
@@ -106,7 +106,7 @@ def test_times_too_far_apart_for_one_number_are_ranked(rows, points) -> None:
     far = [(t, d, start * FAR // 8, None if end is None else end * FAR // 8) for t, d, start, end in rows]
     points = [(track, min(t, 14) * FAR // 8) for track, t in points]
     asked = pl.DataFrame(points, schema={"thread": pl.Int32, "at": pl.Int64}, orient="row")
-    nest = intervals.Nest.from_intervals(frame(far), ["thread"])
+    nest = intervals.NestingIndex.from_intervals(frame(far), ["thread"])
     assert nest.innermost(asked, "at").to_list() == [innermost_by_hand(far, *p) for p in points]
 
 
@@ -127,7 +127,7 @@ def parent_by_hand(rows, i) -> int | None:
 
 @given(st.one_of(nested(), crossed(), tangled()))
 def test_parents_and_depths(rows) -> None:
-    parents = intervals.Nest.from_intervals(frame(rows), ["thread"]).parents()
+    parents = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).parents()
     assert parents.to_list() == [parent_by_hand(rows, i) for i in range(len(rows))]
     depth = depths(parents).to_list()
     assert depth == [1 if p is None else depth[p] + 1 for p in parents]
@@ -135,7 +135,7 @@ def test_parents_and_depths(rows) -> None:
 
 @given(tangled())
 def test_parents_of_crossing_ranges_contain_their_children_and_have_no_cycle(rows) -> None:
-    parents = intervals.Nest.from_intervals(frame(rows), ["thread"]).parents()
+    parents = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).parents()
     for i, p in enumerate(parents):
         if p is None:
             continue
@@ -148,7 +148,7 @@ def test_parents_of_crossing_ranges_contain_their_children_and_have_no_cycle(row
 
 def test_ranges_that_cross_take_no_ancestor_from_others() -> None:
     rows = [(0, 1, 0, 100), (0, 2, 5, 15), (0, 1, 10, 90), (0, 2, 20, 80), (0, 1, 70, 85), (0, 2, 72, 79)]
-    parents = intervals.Nest.from_intervals(frame(rows), ["thread"]).parents()
+    parents = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).parents()
     assert parents.to_list() == [None, 0, 0, 2, 2, 4]
 
 
@@ -199,7 +199,7 @@ def test_overlap_is_where_both_are_open(left, right) -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_no_points_and_no_ranges(count: int) -> None:
-    nest = intervals.Nest.from_intervals(frame([(0, 0, 0, 5)] * count), ["thread"])
+    nest = intervals.NestingIndex.from_intervals(frame([(0, 0, 0, 5)] * count), ["thread"])
     asked = pl.DataFrame(schema={"thread": pl.Int32, "at": pl.Int64})
     assert nest.innermost(asked, "at").to_list() == []
     assert nest.parents().to_list() == [None] * count
@@ -209,11 +209,11 @@ def test_many_values_are_sought_in_parts() -> None:
     ordered = pl.int_range(0, 1000, eager=True) * 3
     wanted = pl.int_range(0, 300_000, eager=True) % 3100
     for side in ("left", "right"):
-        assert intervals.search(ordered, wanted, side).equals(ordered.search_sorted(wanted, side).cast(pl.Int64))
+        assert intervals.search_sorted(ordered, wanted, side).equals(ordered.search_sorted(wanted, side).cast(pl.Int64))
 
 
 def test_an_ancestor_many_levels_up_is_found() -> None:
     rows = [(0, 0, 0, 1000), *((0, 0, i, 200 - i) for i in range(1, 60))]
     asked = pl.DataFrame({"thread": [0, 0], "at": [500, 150]}, schema={"thread": pl.Int32, "at": pl.Int64})
-    found = intervals.Nest.from_intervals(frame(rows), ["thread"]).innermost(asked, "at").to_list()
+    found = intervals.NestingIndex.from_intervals(frame(rows), ["thread"]).innermost(asked, "at").to_list()
     assert found == [innermost_by_hand(rows, 0, 500), innermost_by_hand(rows, 0, 150)]

@@ -268,7 +268,7 @@ def test_nothing_to_tell_is_an_error_that_says_what_to_collect() -> None:
     with pytest.raises(MissingTableError) as e:
         roofline.kernel_roofline(launches({}, {}), metrics({TIME: 5.0}, {"launch__grid_size": 1.0}))
     assert str(e.value).startswith(
-        "2 launches have no metric for a roofline\nHint: collect them with ncu --set roofline"
+        "2 launches have none of the metrics that a roofline needs\nHint: collect them with ncu --set roofline"
     )
     assert "--section SpeedOfLight" in str(e.value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import polars as pl
-from tracekit.core.reads import ReadRecorder, reads_of
+from tracekit.core.reads import ReadRecorder, find_read_columns
 from tracekit.errors import TracekitError
 
 TABLES = {
@@ -20,18 +20,18 @@ def test_columns_that_are_collected_are_read() -> None:
         frames("b").select("w").collect()
         frames("a").filter(pl.col("z") == "kernel").select("y").collect()
 
-    assert reads_of(compute, TABLES.__getitem__) == {"b": ["w"], "a": ["y", "z"]}
+    assert find_read_columns(compute, TABLES.__getitem__) == {"b": ["w"], "a": ["y", "z"]}
 
 
 def test_both_sides_of_a_join_are_read() -> None:
     def compute(frames: Frames) -> None:
         frames("a").join(frames("b"), on="x").select("y").collect()
 
-    assert reads_of(compute, TABLES.__getitem__) == {"a": ["x", "y"], "b": ["x"]}
+    assert find_read_columns(compute, TABLES.__getitem__) == {"a": ["x", "y"], "b": ["x"]}
 
 
 def test_a_frame_that_is_not_collected_is_not_read() -> None:
-    assert reads_of(lambda frames: frames("a").select("x"), TABLES.__getitem__) == {}
+    assert find_read_columns(lambda frames: frames("a").select("x"), TABLES.__getitem__) == {}
 
 
 def test_what_was_read_before_an_error_counts() -> None:
@@ -39,7 +39,7 @@ def test_what_was_read_before_an_error_counts() -> None:
         frames("a").select("x").collect()
         raise TracekitError("there is nothing to compute")
 
-    assert reads_of(compute, TABLES.__getitem__) == {"a": ["x"]}
+    assert find_read_columns(compute, TABLES.__getitem__) == {"a": ["x"]}
 
 
 def test_a_recorder_answers_as_an_io_source() -> None:

@@ -50,9 +50,9 @@ def test_names_grow_below_nodes_that_are_there(drawn, added) -> None:
 
 
 def test_paths_are_neither_too_deep_nor_too_long() -> None:
-    count, size = trees.DEEPEST + 40, 100
+    count, size = trees.MAX_LEVELS + 40, 100
     parents = pl.Series([None, *range(count - 1)], dtype=pl.Int64)
-    for name, levels in (("x", trees.DEEPEST), ("y" * (size - 1), trees.LONGEST_BYTES // size)):
+    for name, levels in (("x", trees.MAX_LEVELS), ("y" * (size - 1), trees.MAX_PATH_BYTES // size)):
         tree, nodes = trees.range_tree(parents, depths(parents), pl.Series([name] * count, dtype=pl.Categorical))
         assert tree.nodes["level"].gather(nodes).to_list() == [min(n, levels + 1) for n in range(1, count + 1)]
         assert nodes.slice(levels).n_unique() == 1
@@ -60,7 +60,7 @@ def test_paths_are_neither_too_deep_nor_too_long() -> None:
 
 
 def test_one_long_name_stays() -> None:
-    name = "x" * 3 * trees.LONGEST_BYTES
+    name = "x" * 3 * trees.MAX_PATH_BYTES
     parents = pl.Series([None, 0], dtype=pl.Int64)
     tree, nodes = trees.range_tree(parents, depths(parents), pl.Series([name, "a"], dtype=pl.Categorical))
     assert tree.paths().gather(nodes).to_list() == [name, f"{name}/…"]

@@ -199,7 +199,7 @@ def test_other_iterations_read_nothing_again(monkeypatch: pytest.MonkeyPatch) ->
 def test_iterations_that_are_none_are_refused() -> None:
     with (
         tk.load(FIXTURES / "train_amp.sqlite") as trace,
-        pytest.raises(tk.TracekitError, match="iterations 3:1: the range is invalid"),
+        pytest.raises(tk.TracekitError, match="the range of iterations 3:1 is invalid"),
     ):
         trace.rollup(iterations=(3, 1)).count("iterations")
 

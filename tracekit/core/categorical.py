@@ -1,4 +1,4 @@
-"""Process each distinct string of a Categorical column once, however many rows contain it."""
+"""Compute on the distinct strings of a Categorical column, so that each string is processed only once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 
 def map_categories(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """Apply a function to the distinct strings of a Categorical column, and return the result of each row.
+    """Replace each string of a Categorical column by the result of a function.
 
-    The result is a Categorical column of the same length. Nulls stay null.
+    The function is applied once to each distinct string. The result is a Categorical column of the same length. Nulls
+    stay null.
 
     Args:
         column: A Categorical column.
@@ -29,10 +30,10 @@ def map_categories(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> p
 
 
 def string_ranks(column: pl.Expr) -> pl.Expr:
-    """Return the rank of each string of a column as an integer, so that sorting by ranks sorts by the strings.
+    """Return the rank of each string among the distinct strings of a column.
 
-    The column may be Categorical or String, and the ranks are UInt32. Nulls stay null. Sorting by ranks is cheaper than
-    sorting by several columns of strings, which copies every string.
+    The column may be Categorical or String, and the ranks are UInt32. Nulls stay null. Sorting by ranks gives the same
+    order as sorting by the strings, but does not copy every string.
     """
 
     def ranks(values: pl.Series) -> pl.Series:

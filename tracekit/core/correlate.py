@@ -11,7 +11,7 @@ the call.
 Ranges of one thread may cross if their times come from the clocks of two recorders. The path of a range is the path of
 its parent, which contains the whole range, followed by its own name. A range that crosses it is not in its path.
 
-Start/end ranges may overlap and may end on another thread. Of those of its process that are open when a call starts,
+Start/end ranges may overlap and may end on another thread. If several of them are open in a process when a call starts,
 the call is attributed to the one that started last. The id of this range is in a separate column.
 """
 
@@ -35,11 +35,11 @@ ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
 THREAD = ("process_id", "thread_id")
 CALL = ("process_id", "correlation_id")
 STREAM = ("device_id", "context_id", "stream_id")
-DEEPEST_PATH = trees.DEEPEST
+MAX_PATH_LEVELS = trees.MAX_LEVELS
 _SLOTS_PER_ROW, _BATCH_ROWS = 8, 1 << 16
-_LENGTH = pl.col("end_ns") - pl.col("start_ns")
-_OF_RANGE = {"range_id": "range_id", "range_name": "name", "range_path": "path", "range_depth": "depth"}
-_OF_CALL = {
+_DURATION = pl.col("end_ns") - pl.col("start_ns")
+_RANGE_PROPERTIES = {"range_id": "range_id", "range_name": "name", "range_path": "path", "range_depth": "depth"}
+_API_CALL_COLUMNS = {
     "api_call_id": ("api_call_id",),
     "api_start_ns": ("start_ns",),
     "api_end_ns": ("end_ns",),
@@ -52,7 +52,7 @@ class Correlation:
     """Correlates the tables of one trace, and caches intermediate results that several tables need.
 
     Attributes:
-        frames: Returns the table with a given name.
+        frames: Function that returns the table with a given name.
     """
 
     frames: Frames
@@ -73,8 +73,10 @@ class Correlation:
         The result has the rows of the table ``nvtx_projections``.
         """
         launches = pl.concat([self.activities(t).launches_by_stream() for t in ACTIVITIES])
-        on_streams = pl.concat([self.ranges.push_pop_on_streams(launches), self.ranges.start_end_on_streams(launches)])
-        ordered = on_streams.sort("row", *STREAM)
+        totals = pl.concat(
+            [self.ranges.push_pop_stream_totals(launches), self.ranges.start_end_stream_totals(launches)]
+        )
+        ordered = totals.sort("row", *STREAM)
         columns = ["range_id", "process_id", "kind", "thread_id", "domain_id", "domain", "name"]
         described = self.frames("nvtx_ranges").select(columns).collect().with_columns(depth=self.ranges.column("depth"))
         return ordered.drop("row").hstack(described.select(pl.all().gather(ordered["row"])))
@@ -94,7 +96,7 @@ class Ranges:
     """The NVTX ranges of a trace: the nesting of push/pop ranges, and the GPU projection of all ranges.
 
     Attributes:
-        frames: Returns the table with a given name.
+        frames: Function that returns the table with a given name.
     """
 
     frames: Frames
@@ -103,10 +105,10 @@ class Ranges:
         """Compute one of the columns that correlation adds to ``nvtx_ranges``."""
         if name.startswith("gpu_"):
             return self.projected[name]
-        return _scattered(self.push_pop_column(name), self.push_pop["row"], self.count)
+        return _scattered(self.push_pop_column(name), self.push_pop_ranges["row"], self.count)
 
     def push_pop_column(self, name: str) -> pl.Series:
-        """Return a property of the push/pop ranges by name, such as ``range_id``, ``depth`` or ``path``."""
+        """Return the property of the push/pop ranges with a given name, such as ``range_id``, ``depth`` or ``path``."""
         column: pl.Series = getattr(self, name)
         return column
 
@@ -116,29 +118,29 @@ class Ranges:
         return int(self.frames("nvtx_ranges").select(pl.len()).collect().item())
 
     @functools.cached_property
-    def push_pop(self) -> pl.DataFrame:
+    def push_pop_ranges(self) -> pl.DataFrame:
         """The push/pop ranges, in file order."""
-        return self._of_kind("push_pop")
+        return self._ranges_of_kind("push_pop")
 
     @functools.cached_property
-    def start_end(self) -> pl.DataFrame:
+    def start_end_ranges(self) -> pl.DataFrame:
         """The start/end ranges, in file order."""
-        return self._of_kind("start_end")
+        return self._ranges_of_kind("start_end")
 
     @functools.cached_property
-    def nest(self) -> intervals.Nest:
+    def nesting(self) -> intervals.NestingIndex:
         """The push/pop ranges, nested within each thread across all domains."""
-        return intervals.Nest.from_intervals(self.push_pop, THREAD)
+        return intervals.NestingIndex.from_intervals(self.push_pop_ranges, THREAD)
 
     @functools.cached_property
     def parent(self) -> pl.Series:
-        """Row number, in ``push_pop``, of the parent of each push/pop range."""
-        return self.nest.parents()
+        """Row number, in ``push_pop_ranges``, of the parent of each push/pop range, null for an outermost range."""
+        return self.nesting.parents()
 
     @property
     def range_id(self) -> pl.Series:
         """Id of each push/pop range."""
-        return self.push_pop["range_id"]
+        return self.push_pop_ranges["range_id"]
 
     @property
     def parent_id(self) -> pl.Series:
@@ -170,9 +172,10 @@ class Ranges:
     def nodes_of_crossed_calls(self, tree: trees.Tree, calls: pl.DataFrame) -> tuple[trees.Tree, pl.Series]:
         """Add to the tree the paths of calls for which an open range crosses the innermost one.
 
-        For such a call, the open ranges are not all ancestors of the innermost one, so the path of the innermost range
-        is not the path of the call. Open ranges are followed outwards until the remaining ones are exactly a range and
-        its ancestors, whose path is already in the tree.
+        Some ranges that are open at such a call are not ancestors of the innermost range, so the path of the innermost
+        range is not the path of the call. The open ranges are visited from the innermost one outwards, until all
+        remaining open ranges are ancestors of the visited range. The path of this range is already in the tree, and the
+        ranges visited before it are added below.
 
         Args:
             tree: The tree of range names.
@@ -189,7 +192,7 @@ class Ranges:
             complete, pending = pending.filter(is_complete), pending.filter(~is_complete)
             nodes = nodes.scatter(complete["call"], self.tree_and_nodes[1].gather(complete["row"]))
             inner_ranges.append(pending.select("call", "row"))
-            outer = self.nest.next_enclosing(pending, "api_start_ns", pending["row"])
+            outer = self.nesting.next_enclosing(pending, "api_start_ns", pending["row"])
             pending = pending.with_columns(row=outer, count=pl.col("count") - 1).filter(outer.is_not_null())
         for step in reversed(inner_ranges):
             part = self.name.gather(step["row"]).cast(pl.String).fill_null("")
@@ -199,17 +202,20 @@ class Ranges:
 
     @functools.cached_property
     def projected(self) -> pl.DataFrame:
-        """The ``gpu_`` columns of ``nvtx_ranges``: the projection of each range, of either kind, onto the GPU."""
+        """The ``gpu_`` columns of ``nvtx_ranges``: the projection of all push/pop and start/end ranges onto the GPU."""
         launches = pl.concat([Activities(self.frames, t, self).launches() for t in ACTIVITIES])
-        kinds = [project(launches, self.push_pop, THREAD), project(launches, self.start_end, THREAD[:1])]
-        both = pl.concat(kinds).with_columns(row=pl.concat([self.push_pop["row"], self.start_end["row"]]))
+        kinds = [
+            project_onto_gpu(launches, self.push_pop_ranges, THREAD),
+            project_onto_gpu(launches, self.start_end_ranges, THREAD[:1]),
+        ]
+        both = pl.concat(kinds).with_columns(row=pl.concat([self.push_pop_ranges["row"], self.start_end_ranges["row"]]))
         return both.sort("row").with_columns(pl.col("gpu_op_count", "gpu_time_ns").fill_null(0))
 
-    def push_pop_on_streams(self, launches: pl.DataFrame) -> pl.DataFrame:
-        """Sum launches by push/pop range and stream.
+    def push_pop_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
+        """Return the totals of the activities that each push/pop range launched on each stream.
 
-        The sums are computed level by level, from the innermost ranges outwards. Launches in ranges below the deepest
-        level count for the ancestor at that level.
+        The sums are computed level by level, from the innermost ranges outwards. Launches in ranges deeper than
+        ``MAX_PATH_LEVELS`` count for their ancestor at that depth.
 
         Args:
             launches: Rows of ``Activities.launches_by_stream``.
@@ -218,9 +224,9 @@ class Ranges:
             One row per range and stream: ``row`` (row number in ``nvtx_ranges``), the columns of ``STREAM``,
             ``start_ns``, ``end_ns``, ``gpu_op_count``, ``gpu_time_ns``.
         """
-        nearest = forests.nearest_ancestors(self.parent, self.depth <= DEEPEST_PATH)
+        nearest = forests.nearest_ancestors(self.parent, self.depth <= MAX_PATH_LEVELS)
         inside = launches.drop_nulls("range_row").with_columns(row=nearest.gather(launches["range_row"].drop_nulls()))
-        direct = _by_stream(inside.with_columns(gpu_op_count=pl.lit(1, pl.Int64), gpu_time_ns=_LENGTH))
+        direct = _by_stream(inside.with_columns(gpu_op_count=pl.lit(1, pl.Int64), gpu_time_ns=_DURATION))
         levels = direct.with_columns(depth=self.depth.gather(direct["row"])).partition_by("depth", as_dict=True)
         by_level = [direct.clear()]
         for level in range(_deepest_level(self.depth), 0, -1):
@@ -229,17 +235,20 @@ class Ranges:
             here = levels.get((level,), direct.clear().with_columns(depth=pl.lit(0, pl.Int32))).drop("depth")
             by_level.append(_by_stream(pl.concat([here, below])))
         summed = pl.concat(by_level)
-        return summed.with_columns(row=self.push_pop["row"].gather(summed["row"]))
+        return summed.with_columns(row=self.push_pop_ranges["row"].gather(summed["row"]))
 
-    def start_end_on_streams(self, launches: pl.DataFrame) -> pl.DataFrame:
-        """Sum launches by start/end range and stream of its process, with the columns of ``push_pop_on_streams``."""
+    def start_end_stream_totals(self, launches: pl.DataFrame) -> pl.DataFrame:
+        """Return the totals of the activities launched in each start/end range on each stream of its process.
+
+        The columns are those of ``push_pop_stream_totals``.
+        """
         streams = launches.select("process_id", *STREAM).unique(maintain_order=True).drop_nulls()
-        pairs = self.start_end.join(streams, on="process_id", maintain_order="left")
-        projected = project(launches, pairs, ["process_id", *STREAM])
+        pairs = self.start_end_ranges.join(streams, on="process_id", maintain_order="left")
+        projected = project_onto_gpu(launches, pairs, ["process_id", *STREAM])
         projected = projected.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"})
         return pairs.select("row", *STREAM).hstack(projected).drop_nulls("start_ns")
 
-    def _of_kind(self, kind: str) -> pl.DataFrame:
+    def _ranges_of_kind(self, kind: str) -> pl.DataFrame:
         """Return the ranges of one kind, with their row number in ``nvtx_ranges`` as ``row``."""
         columns = ["row", "range_id", *THREAD, "domain_id", "start_ns", "end_ns"]
         return self.frames("nvtx_ranges").with_row_index("row").filter(pl.col("kind") == kind).select(columns).collect()
@@ -250,7 +259,7 @@ class Activities:
     """The activities of one table, each with the API call that launched it and the ranges that were open at that call.
 
     Attributes:
-        frames: Returns the table with a given name.
+        frames: Function that returns the table with a given name.
         table: Name of the table, such as ``kernels``.
         ranges: The NVTX ranges of the trace.
     """
@@ -261,20 +270,20 @@ class Activities:
 
     def column(self, name: str) -> pl.Series:
         """Compute one of the columns that correlation adds to the table."""
-        if name in _OF_CALL:
+        if name in _API_CALL_COLUMNS:
             return self.call_column(name)
         if name == "start_end_range_id":
             return self.start_end_range_id()
-        if self.ranges.nest.has_crossings and name in ("range_depth", "range_path"):
+        if self.ranges.nesting.has_crossings and name in ("range_depth", "range_path"):
             return self.open_count.cast(pl.Int32) if name == "range_depth" else self.open_path()
-        column = self.ranges.push_pop_column(_OF_RANGE[name]).gather(self.range_row)
+        column = self.ranges.push_pop_column(_RANGE_PROPERTIES[name]).gather(self.range_row)
         return column.fill_null(0) if name == "range_depth" else column
 
     @functools.cached_property
     def call_row(self) -> pl.Series:
-        """Row number of the API call that launched each activity, or null if the capture does not have it."""
+        """Row number of the API call that launched each activity, or null if the capture lacks the call."""
         calls, owners = (self.frames(t).select(CALL).collect() for t in ("api_calls", self.table))
-        return first_rows(calls, owners)
+        return find_first_rows(calls, owners)
 
     @functools.cached_property
     def calls(self) -> pl.DataFrame:
@@ -287,18 +296,18 @@ class Activities:
 
     def call_column(self, name: str) -> pl.Series:
         """Return a column copied from the API call of each activity, such as ``api_start_ns``."""
-        (column,) = _OF_CALL[name]
+        (column,) = _API_CALL_COLUMNS[name]
         return self.frames("api_calls").select(column).collect().to_series().gather(self.call_row)
 
     @functools.cached_property
     def range_row(self) -> pl.Series:
         """Row number of the innermost push/pop range that was open when each activity was launched, or null."""
-        return self.ranges.nest.innermost(self.calls, "api_start_ns")
+        return self.ranges.nesting.innermost(self.calls, "api_start_ns")
 
     @functools.cached_property
     def open_count(self) -> pl.Series:
         """Number of push/pop ranges that were open when each activity was launched."""
-        return self.ranges.nest.enclosing_counts(self.calls, "api_start_ns")
+        return self.ranges.nesting.enclosing_counts(self.calls, "api_start_ns")
 
     def open_path(self) -> pl.Series:
         """Return the path of all push/pop ranges that were open when each activity was launched, even if they cross."""
@@ -306,19 +315,19 @@ class Activities:
         call_nodes = nodes.gather(self.range_row)
         incomplete = self.open_count != self.ranges.depth.gather(self.range_row).fill_null(0)
         calls = self.calls.with_columns(row=self.range_row, count=self.open_count).with_row_index("row_of_call")
-        for batch in calls.filter(incomplete & (self.open_count <= DEEPEST_PATH)).iter_slices(_BATCH_ROWS):
+        for batch in calls.filter(incomplete & (self.open_count <= MAX_PATH_LEVELS)).iter_slices(_BATCH_ROWS):
             tree, batch_nodes = self.ranges.nodes_of_crossed_calls(tree, batch)
             call_nodes = call_nodes.scatter(batch["row_of_call"], batch_nodes)
         return tree.paths(nodes=call_nodes.drop_nulls()).cast(pl.Categorical).gather(call_nodes)
 
     def start_end_range_id(self) -> pl.Series:
-        """Return the id of the start/end range that each activity was launched in.
+        """Return the id of the start/end range in which each activity was launched.
 
-        Of the start/end ranges of the process that are open at the launch, it is the one that started last.
+        If several start/end ranges of the process are open at the launch, it is the one that started last.
         """
-        if not self.ranges.start_end.height:
+        if not self.ranges.start_end_ranges.height:
             return pl.repeat(None, self.calls.height, dtype=pl.Int64, eager=True)
-        points, ranges = self.calls.lazy(), self.ranges.start_end.lazy()
+        points, ranges = self.calls.lazy(), self.ranges.start_end_ranges.lazy()
         return latest_enclosing(points, ranges, time="api_start_ns", by=THREAD[:1]).collect()["range_id"]
 
     def launches_by_stream(self) -> pl.DataFrame:
@@ -332,7 +341,7 @@ class Activities:
         return self.calls.hstack(ran)
 
 
-def first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
+def find_first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
     """Look up the first row of a table for each pair of process id and correlation id.
 
     Args:
@@ -340,7 +349,7 @@ def first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
         keys: The same columns, with the pairs to look up.
 
     Returns:
-        One row number of ``table`` per row of ``keys``. It is null if the table does not have the pair or a value is
+        One row number of ``table`` per row of ``keys``. It is null if the table lacks the pair, or if one of its ids is
         null.
     """
     if not table.height:
@@ -360,7 +369,7 @@ def first_rows(table: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
 
 
 def paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
-    """Return the path of each range: the names from the outermost range down to it, joined by "/".
+    """Return the path of each range: the names of its ancestors, outermost first, and its own name, joined by "/".
 
     Args:
         parent: Row number of the parent of each range, null for an outermost range.
@@ -368,16 +377,17 @@ def paths(parent: pl.Series, depth: pl.Series, name: pl.Series) -> pl.Series:
         name: Name of each range (Categorical).
 
     Returns:
-        One path per range (Categorical). A path ends in "/…" below depth 256 and beyond 16 KiB.
+        One path per range (Categorical). If a path would have more than 256 levels or 16 KiB, it is cut and ends in
+        "/…".
     """
     tree, nodes = trees.range_tree(parent, depth, name)
     return tree.paths().cast(pl.Categorical).gather(nodes)
 
 
-def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Sum the activities that were launched inside each range.
+def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Project ranges onto the GPU: sum the activities that were launched inside each range.
 
-    The launches inside a range are a contiguous slice of the launches of its track in order of time.
+    In order of time, the launches inside a range are a contiguous slice of the launches on the track of the range.
 
     Args:
         launches: The columns ``by``, ``api_start_ns`` (time of the launch), ``start_ns`` and ``end_ns`` (of the
@@ -390,12 +400,12 @@ def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> 
         ``gpu_op_count``, ``gpu_time_ns`` (sum of durations). All are null if nothing was launched inside the range.
     """
     axis = intervals.Axis.from_intervals(ranges, by=by)
-    ordered = launches.with_columns(at=axis.instants(launches, "api_start_ns")).drop_nulls("at").sort("at")
+    ordered = launches.with_columns(at=axis.point_positions(launches, "api_start_ns")).drop_nulls("at").sort("at")
     positions = axis.nonempty_positions(ranges)
     slices = positions.select(
         "row",
-        first=intervals.search(ordered["at"], positions["start"], "left"),
-        stop=intervals.search(ordered["at"], positions["end"], "left"),
+        first=intervals.search_sorted(ordered["at"], positions["start"], "left"),
+        stop=intervals.search_sorted(ordered["at"], positions["end"], "left"),
     ).filter(pl.col("first") < pl.col("stop"))
     projected = slices.select(
         gpu_start_ns=slice_minima(ordered["start_ns"], slices),
@@ -407,10 +417,10 @@ def project(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[str]) -> 
 
 
 def _slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
-    """Return the slot of each correlation id as the column ``slot``.
+    """Return the index of each correlation id in a lookup array that has one slot per possible id: the column ``slot``.
 
-    The correlation ids of each process occupy consecutive slots. A correlation id outside the slots of its process
-    gives null.
+    The ids of a process, from the smallest to the largest, have consecutive slots. The slot is null if the id is
+    outside these bounds or the process is unknown.
     """
     process, number = CALL
     joined = keys.join(lows, on=process, how="left", maintain_order="left")
@@ -438,5 +448,5 @@ def _scattered(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
 
 
 def _deepest_level(depth: pl.Series) -> int:
-    """Return the largest depth, but at most ``DEEPEST_PATH``. It is 0 if there are no ranges."""
-    return min(int(pl.Series([depth.max()], dtype=pl.Int64).fill_null(0).item()), DEEPEST_PATH)
+    """Return the largest depth, limited to ``MAX_PATH_LEVELS``. It is 0 if there are no ranges."""
+    return min(int(pl.Series([depth.max()], dtype=pl.Int64).fill_null(0).item()), MAX_PATH_LEVELS)

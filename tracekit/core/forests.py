@@ -1,8 +1,8 @@
 """Follow the parents of all rows of a forest at once.
 
-A forest is a column that has the row number of each row's parent, and null for a root. Every function doubles pointers:
-each round looks twice as far up as the previous one, so that a forest of depth d takes log2(d) rounds over whole
-columns.
+A forest is a column that has the row number of each row's parent, and null for a root. The functions use pointer
+jumping: in each round, every row refers to an ancestor twice as far up as in the previous round. A forest of depth d
+therefore takes about log2(d) rounds, each of which computes on whole columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def combine_ancestors(parent: pl.Series, values: pl.Series, combine: Combine) ->
     Args:
         parent: Row number of the parent of each row, null for a root.
         values: One value per row.
-        combine: Associative function of two columns, the values of upper rows and the values of the rows below them.
+        combine: Associative function that combines two columns: the values of ancestors, and the values of the rows
+            below them.
 
     Returns:
         One combined value per row, null on and below a cycle.
@@ -47,13 +48,13 @@ def ancestor_sums(parent: pl.Series, values: pl.Series) -> pl.Series:
     return combine_ancestors(parent, values, lambda upper, lower: upper + lower)
 
 
-def ancestor_strings(parent: pl.Series, strings: pl.Series) -> pl.Series:
-    """Concatenate the strings of the ancestors of each row, outermost first, and the string of the row itself.
+def concat_ancestor_strings(parent: pl.Series, strings: pl.Series) -> pl.Series:
+    """Concatenate the strings of the ancestors of each row, from the root downwards, and the string of the row itself.
 
     Returns:
         One string per row, null on and below a cycle.
     """
-    # Strings on a cycle would double in every round.
+    # The length of strings on a cycle would double in every round.
     on_cycle = depths(parent).is_null()
     roots_only = parent.zip_with(~on_cycle, pl.repeat(None, len(parent), dtype=parent.dtype, eager=True))
     acyclic = strings.zip_with(~on_cycle, pl.repeat(None, len(strings), dtype=strings.dtype, eager=True))
@@ -71,7 +72,7 @@ def roots(parent: pl.Series) -> pl.Series:
 
 
 def nearest_ancestors(parent: pl.Series, matches: pl.Series) -> pl.Series:
-    """Return the nearest matching row among each row and its ancestors.
+    """Return the nearest row that matches, searching from each row itself upwards through its ancestors.
 
     Args:
         parent: Row number of the parent of each row, null for a root.

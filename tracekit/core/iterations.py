@@ -2,8 +2,8 @@
 
 A *key op* delimits iterations. In a dialect whose key op is the backward pass, a key op ends an iteration, whichever op
 the user chooses as key op. In all other dialects, the key op is a range that repeats, and it begins an iteration. Each
-process is divided by its own key ops. Activities and ops outside every pass of the loop have no iteration (see
-``passes``).
+process is divided by its own key ops. Activities and ops outside the iterations that ``loop_iterations`` finds belong
+to no iteration.
 
 DLProf divided all processes at the same times and left nothing out: its first iteration begins at 0, and the time after
 the last key op is one more iteration. The mode ``dlprof`` does the same.
@@ -21,14 +21,14 @@ import polars as pl
 
 from tracekit.core import intervals
 from tracekit.core.intervals.axis import where
+from tracekit.core.loop_iterations import BOUNDS, find_loop_iterations
 from tracekit.core.ops.calls import ON_GPU
-from tracekit.core.passes import BOUNDS, passes
 from tracekit.core.trees import ELLIPSIS
 from tracekit.errors import TracekitError, choices_hint
 
 if TYPE_CHECKING:
+    from tracekit.core.loop_iterations import KeyPosition
     from tracekit.core.ops import Ops
-    from tracekit.core.passes import Delimits
     from tracekit.core.tensor_cores import Mode
 
     Span = tuple[int | None, int | None]
@@ -46,7 +46,8 @@ class Iterations:
             that several processes run extends from the first start to the last end, so iterations may overlap.
         key: Name of the key op, either requested or chosen by default. It is "" if no name was requested and no op is
             suitable.
-        has_key_op: Whether the capture has an op with the name ``key``.
+        has_key_op: Whether the capture has the key op. It is false if no op is suitable and, in DLProf's mode, if no op
+            has the requested name.
         by_process: The bounds of iterations in each process with key ops: ``process_id``, ``iteration``, ``start_ns``,
             ``end_ns``. In processes without key ops, the bounds of ``frame`` apply.
     """
@@ -91,9 +92,10 @@ class Iterations:
 
 
 def _iteration_at(bounds: pl.DataFrame, ends: pl.Series) -> pl.Series:
-    """Return the last iteration that starts before a given time and does not end before it.
+    """Return the number of the iteration that contains each of the given times.
 
-    There is one result per time. It is null if there is no such iteration.
+    If several iterations start before a time, only the one that starts last is considered. The result is null if no
+    iteration starts before the time, or if that iteration ends before it.
     """
     ordered = bounds.sort("start_ns", maintain_order=True)
     row = ordered["start_ns"].search_sorted(ends, side="left").cast(pl.Int64) - 1
@@ -114,15 +116,17 @@ def find_iterations(
             exist, and replaces iterations beyond the last one by the last one.
 
     Raises:
-        TracekitError: No op has the name of the key op, the span ends before it begins, or the capture does not have
-            the iterations of the span.
+        TracekitError: No op has the requested id or name, the span is negative or ends before it begins, or the capture
+            does not have the first iteration of the span.
     """
     row = _key_row(ops, key_op)
     if row is None and key_op and mode == "extended":
-        raise TracekitError(f"key op {key_op!r}: the capture has no such op", hint=_op_choices(ops, key_op))
+        raise TracekitError(
+            f"the capture has no op {key_op!r}, which was given as key op", hint=_op_choices(ops, key_op)
+        )
     by_process = pl.DataFrame(schema=BOUNDS)
     if row is not None and mode == "extended":
-        by_process = passes(_instances_with_work(ops), row, _delimits(ops))
+        by_process = find_loop_iterations(_instances_of_loop(ops), row, _key_position(ops))
         frame = by_process.group_by("iteration").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("iteration")
     else:
         frame = _contiguous(ops, row, mode)
@@ -132,9 +136,9 @@ def find_iterations(
     return Iterations(frame, key, row is not None, by_process)
 
 
-def _delimits(ops: Ops) -> Delimits:
-    """Return whether key ops end or begin iterations in the dialect of the capture."""
-    return "ends" if ops.dialect.key_op == "backward" else "begins"
+def _key_position(ops: Ops) -> KeyPosition:
+    """Return whether key ops are at the start or at the end of iterations in the dialect of the capture."""
+    return "end" if ops.dialect.key_op == "backward" else "start"
 
 
 def _op_choices(ops: Ops, name: str) -> str:
@@ -146,11 +150,14 @@ def _op_choices(ops: Ops, name: str) -> str:
     return choices_hint("ops", listed[:_SHOWN], name) + (", …" if len(listed) > _SHOWN else "")
 
 
-def _instances_with_work(ops: Ops) -> pl.DataFrame:
-    """Return the op instances with ``has_work``, which says whether each one is a range or has GPU activities."""
+def _instances_of_loop(ops: Ops) -> pl.DataFrame:
+    """Return the op instances with the columns that ``find_loop_iterations`` needs.
+
+    An instance can end an iteration early (``ends_loop``) if it is a range or has GPU activities.
+    """
     active = ops.calls.filter(pl.col("kind").is_in(ON_GPU))["instance"].unique()
-    has_work = pl.col("associated") | pl.int_range(pl.len()).is_in(active.implode())
-    return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", has_work=has_work)
+    ends_loop = pl.col("associated") | pl.int_range(pl.len()).is_in(active.implode())
+    return ops.instances.select("process_id", "thread_id", *_TIMES, "op", "parent", ends_loop=ends_loop)
 
 
 def _contiguous(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
@@ -165,8 +172,8 @@ def _contiguous(ops: Ops, row: int | None, mode: Mode) -> pl.DataFrame:
         bounds = [0, last]
     else:
         keys = ops.instances.filter(pl.col("op") == row)
-        ends = _delimits(ops) == "ends"
-        bounds = _bounds_at_ends(keys, last) if ends else _bounds_at_starts(keys, ops.instances, last)
+        at_end = _key_position(ops) == "end"
+        bounds = _bounds_at_ends(keys, last) if at_end else _bounds_at_starts(keys, ops.instances, last)
     frame = pl.DataFrame({"start_ns": bounds[:-1], "end_ns": bounds[1:]}, schema=dict.fromkeys(_TIMES, pl.Int64))
     return frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("iteration"), *_TIMES)
 
@@ -187,12 +194,15 @@ def _aggregated_range(span: Span | None, last: int, mode: Mode) -> tuple[int, in
     first, stop = low or 0, last if high is None else high
     if (first > stop and not (high is None and first > last)) or first < 0:
         raise TracekitError(
-            f"iterations {first}:{stop}: the range is invalid", hint=f"give A:B with 0 <= A <= B <= {last}"
+            f"the range of iterations {first}:{stop} is invalid", hint=f"give A:B with 0 <= A <= B <= {last}"
         )
     if first > last and mode == "extended":
         requested = f"{first} and later" if high is None else f"{first}:{stop}"
-        existing = f"iterations 0 to {last}" if last else "one iteration, 0"
-        raise TracekitError(f"iterations {requested}: the capture has {existing}", hint="count iterations from 0")
+        existing = f"only iterations 0 to {last}" if last else "only iteration 0"
+        raise TracekitError(
+            f"iterations {requested} were requested, but the capture has {existing}",
+            hint="choose iterations within this range",
+        )
     return min(first, last), min(stop, last)
 
 
@@ -203,7 +213,7 @@ def _key_row(ops: Ops, key_op: str | None) -> int | None:
         matches = [rows.filter(pl.col(c).cast(pl.String) == key_op)["row"] for c in ("op_id", "op_name")]
         return next((int(m[0]) for m in matches if len(m)), None)
     if ops.dialect.key_op == "backward":
-        ending = rows.filter(pl.col("ends_pass") & (pl.col("op_type").cast(pl.String) == "backward"))
+        ending = rows.filter(pl.col("ends_iteration") & (pl.col("op_type").cast(pl.String) == "backward"))
         ending = ending.sort("instance_count", "op_id", descending=[True, False])
         return int(ending["row"][0]) if ending.height else None
     return _longest_repeated(ops, rows)
@@ -233,7 +243,12 @@ def _longest_repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
 
 
 def _bounds_at_ends(keys: pl.DataFrame, last: int) -> list[int]:
-    """Return 0, the times at which key ops end, and the end of the capture if it is later than the last key op."""
+    """Return the bounds of iterations that end with key ops.
+
+    The bounds are 0, the ends of the key ops, and the end of the capture if it is later than the last key op. If all
+    processes have the same number of key ops, the n-th key ops of all processes give one bound, at which the last of
+    them ends. The same applies if one process has more key ops than the others (see ``_paired_ends``).
+    """
     counts = keys.group_by("process_id").len()["len"]
     sizes = counts.unique().sort().to_list()
     if len(counts) > 1 and len(sizes) == 1:
@@ -249,7 +264,9 @@ def _bounds_at_ends(keys: pl.DataFrame, last: int) -> list[int]:
 def _bounds_at_starts(keys: pl.DataFrame, instances: pl.DataFrame, last: int) -> list[int]:
     """Return the bounds of iterations that begin with key ops.
 
-    The bounds are the start of the first op, the start of each key op except the first one, and the end of the capture.
+    The bounds are the start of the first op, the starts of all key ops except the first one, and the end of the
+    capture. If all processes have the same number of key ops, the n-th key ops of all processes give one bound, at
+    which the first of them starts.
     """
     counts = keys.group_by("process_id").len()["len"]
     same = len(counts) > 1 and counts.n_unique() == 1
@@ -266,10 +283,14 @@ def _numbered_keys(keys: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def _paired_ends(keys: pl.DataFrame, most: int) -> pl.Series:
-    """Return the times at which all processes have ended their n-th key op, if one process has additional key ops.
+    """Return, for each n, the time at which all processes have ended their n-th key op.
 
-    In the process with additional key ops, the key op that ends nearest to the n-th key op of the other processes is
-    used.
+    One process has more key ops than the others. Its key op that ends nearest to the n-th key ops of the other
+    processes is regarded as its n-th key op.
+
+    Args:
+        keys: The instances of the key op.
+        most: Number of key ops of the process with additional key ops.
     """
     ends = _numbered_keys(keys, "end_ns").with_columns(count=pl.len().over("process_id"))
     late = ends.filter(pl.col("count") != most).group_by("nth").agg(pl.col("end_ns").max()).sort("end_ns")

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     Reads = dict[str, list[str]]
 
 
-def reads_of(compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame]) -> Reads:
+def find_read_columns(compute: Callable[[Frames], object], example: Callable[[str], pl.DataFrame]) -> Reads:
     """Return the columns that a computation reads, by table.
 
     Args:
-        compute: The computation. It gets tables by name and collects what it reads. It has to read the same columns
-            whatever the rows are. If it raises a TracekitError, the columns that it has read until then count.
-        example: Returns a table with one row, because polars does not read a table that is joined with an empty one.
+        compute: The computation. It gets tables by name and collects what it reads. The columns that it reads must not
+            depend on the rows. If it raises a TracekitError, the columns that it read before are returned.
+        example: Function that returns a table with one row, given the name of the table. Empty tables would not do,
+            because polars does not read a table that is joined with an empty one.
 
     Returns:
-        Columns in the order of the table, by table in the order of their first use.
+        The names of the columns, in the order of the table, keyed by table. The tables are in the order of their first
+        use.
     """
     recorder = ReadRecorder(example)
     with contextlib.suppress(TracekitError):
@@ -59,7 +61,7 @@ class ReadRecorder:
         limit: int | None,
         _batch_rows: int | None = None,
     ) -> Iterator[pl.DataFrame]:
-        """Record and yield some columns of a table, as polars asks an IO source for them; None is all columns."""
+        """Record and yield the columns of a table that polars requests. None requests all columns."""
         data = self._example(table)
         used = data.columns if columns is None else columns
         if used:

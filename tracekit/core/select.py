@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 LAUNCH = "launch_id"
-"""Column that identifies a result of Nsight Compute, which has no start time."""
+"""Column with the id of a result of Nsight Compute. Tables with this column have no start times."""
 
 
 def row_condition(
@@ -28,8 +28,8 @@ def row_condition(
 
     Args:
         columns: Columns of the table. A filter without a corresponding column does not apply.
-        time: A window ``[a, b)`` in ns that rows must overlap. The time of a mark must lie in the window. Rows without
-            an end never end.
+        time: A window ``[a, b)`` in ns that rows must overlap. Either bound may be None. The time of a mark must lie in
+            the window. A row without an end is open until the end of the capture.
         devices: Allowed values of ``device_id``.
         domains: Allowed values of ``domain``. "" is the default domain.
         min_duration_ns: Minimum of ``end_ns - start_ns``, or of ``duration_ns`` for results of Nsight Compute. Rows
@@ -44,9 +44,11 @@ def row_condition(
 
 
 def launch_condition(launches: pa.ChunkedArray, other: pl.Expr | None) -> pl.Expr:
-    """Return the condition that rows are part of the given results of Nsight Compute.
+    """Return the condition that the launch id of a row is one of the given ids.
 
-    If ``other`` is given, the rows must meet this condition as well.
+    Args:
+        launches: Ids of results of Nsight Compute.
+        other: A further condition that rows must meet, or None.
     """
     in_launches = pl.col(LAUNCH).is_in(pl.Series("", launches).implode())
     return in_launches if other is None else in_launches & other

@@ -1,7 +1,7 @@
-"""Determine which kernels run on Tensor Cores, and which ops could, from their names.
+"""Determine from names which kernels run on Tensor Cores, and from op types which ops could run on them.
 
-Most captures record nothing else about a kernel than its name. The rules and the evidence for them are in
-``schemas/tensor_cores.toml``. They include DLProf's own rules, so that its statistics can be reproduced exactly.
+Most captures do not record whether a kernel used Tensor Cores, so its name is the only evidence. The rules are in
+``schemas/tensor_cores.toml``. They include the rules of DLProf, so that its statistics can be reproduced exactly.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _DECORATION = r"^(?:autograd::engine::evaluate_function: )?(?:aten::|torch::)?|b
 
 
 def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
-    """Return whether each kernel runs on Tensor Cores, as far as its name tells.
+    """Return whether each kernel runs on Tensor Cores, according to its name.
 
     Args:
         name: Demangled kernel names, as strings or dictionary-encoded. Each distinct name is examined once.
         mode: ``extended`` covers the libraries from Volta to Blackwell. ``dlprof`` uses the rules of DLProf 1.8.0.
 
     Returns:
-        Booleans. They are null for missing names. In ``extended`` mode they are also null for names that kernels both
-        with and without matrix instructions have: matrix products that XLA and Inductor write in Triton, and kernels
-        that a program names after a product. The ``dlprof`` mode never returns null for a name.
+        Booleans. They are null for missing names. In ``extended`` mode they are also null if the name does not show
+        whether the kernel uses matrix instructions. Examples are matrix products that XLA or Inductor generates in
+        Triton, and kernels of the program itself whose names mention a matrix product.
 
     Raises:
         ValueError: The mode is unknown.
@@ -70,8 +70,8 @@ def support(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = 
 def eligible(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
     """Return whether each op type is eligible for Tensor Cores. Nulls stay null.
 
-    The arguments are those of ``support``. An op with a Tensor Core kernel is eligible whatever its type is, but this
-    function does not know the kernels.
+    The arguments are those of ``support``. This function does not consider kernels. An op with a Tensor Core kernel is
+    always eligible, whatever its type is.
     """
     return support(op_type, framework=framework, mode=mode) == ELIGIBLE
 
@@ -81,7 +81,7 @@ def patterns() -> list[dict[str, str]]:
 
     Each rule has the entries ``regex``, ``doc``, ``since`` and ``evidence``.
     """
-    return [dict(p) for p in _declared()["uses"]]
+    return [dict(p) for p in _load_declarations()["uses"]]
 
 
 def _map_distinct(names: pl.Series, rules: Callable[[pl.Series], pl.Series]) -> pl.Series:
@@ -94,47 +94,60 @@ def _map_distinct(names: pl.Series, rules: Callable[[pl.Series], pl.Series]) -> 
 
 
 def _extended_rules(names: pl.Series) -> pl.Series:
-    """Return whether kernels use Tensor Cores by the extended rules. It is null where the name does not tell."""
-    never, uses, unknown = (pl.any_horizontal(map(_matches, _declared()[k])) for k in ("never", "uses", "unknown"))
+    """Return whether each kernel uses Tensor Cores by the extended rules, or null if its name does not show it."""
+    never, uses, unknown = (
+        pl.any_horizontal(map(_matches, _load_declarations()[k])) for k in ("never", "uses", "unknown")
+    )
     uses_or_null = pl.when(never).then(pl.lit(value=False)).when(uses).then(pl.lit(value=True))
     return names.to_frame("name").select(uses_or_null.when(~unknown).then(pl.lit(value=False))).to_series()
 
 
 def _matches(rule: Mapping[str, str]) -> pl.Expr:
-    """Return an expression for whether ``name`` matches the pattern of a rule but not its exception."""
+    """Return an expression for whether ``name`` matches the ``regex`` of a rule but not its optional ``unless``."""
     matches = pl.col("name").str.contains(rule["regex"])
     return matches & ~pl.col("name").str.contains(rule["unless"]) if "unless" in rule else matches
 
 
 def _dlprof_rules(names: pl.Series) -> pl.Series:
     """Return whether kernels use Tensor Cores by the rules of DLProf 1.8.0."""
-    rules: Mapping[str, Any] = _declared()["dlprof"]
+    rules: Mapping[str, Any] = _load_declarations()["dlprof"]
     instead: Mapping[str, Any] = rules["instead"]
     is_exception = names.str.contains(instead["when"], literal=True)
     return _contains_substrings(names, instead).zip_with(is_exception, _contains_substrings(names, rules))
 
 
 def _contains_substrings(names: pl.Series, rules: Mapping[str, Any]) -> pl.Series:
-    """Return whether each name contains a substring of ``any`` or ``sizes``, but no substring of ``none``."""
+    """Return whether each name contains one of the required substrings and none of the excluded ones.
+
+    Args:
+        names: Kernel names (String).
+        rules: ``any`` lists required substrings, ``sizes`` lists groups of required substrings for ``_expanded_sizes``,
+            and ``none`` lists excluded substrings.
+    """
     contains_any = pl.col("name").str.contains_any([*rules["any"], *_expanded_sizes(rules["sizes"])])
     return names.to_frame("name").select(contains_any & ~pl.col("name").str.contains_any(rules["none"])).to_series()
 
 
 def _expanded_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the substrings of all groups, with each number of the group in place of ``{n}``."""
+    """Return the substrings of all groups, with ``{n}`` replaced by each number of the group.
+
+    Args:
+        groups: Each group has ``any``, a list of substrings, and ``n``, a list of numbers.
+    """
     return [s.replace("{n}", str(n)) for g in groups for s, n in itertools.product(g["any"], g["n"])]
 
 
 def _op_types(framework: str) -> Mapping[str, list[str]]:
-    """Return the op types of a framework that are eligible for Tensor Cores, and those that may be.
+    """Return lists of op types of a framework.
 
-    The keys are ``eligible`` and ``maybe``.
+    The keys are ``eligible``, for op types that can run on Tensor Cores, and ``maybe``, for op types for which this
+    depends on the ops inside.
     """
-    types: Mapping[str, Mapping[str, list[str]]] = _declared()["ops"]
+    types: Mapping[str, Mapping[str, list[str]]] = _load_declarations()["ops"]
     return types[framework]
 
 
 @functools.cache
-def _declared() -> dict[str, Any]:
+def _load_declarations() -> dict[str, Any]:
     """Return the content of ``schemas/tensor_cores.toml``."""
     return tomllib.loads((schemas.FOLDER / "tensor_cores.toml").read_text("utf-8"))

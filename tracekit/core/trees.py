@@ -1,8 +1,8 @@
-"""Build trees of names in which each node refers to its parent, so that paths need not be parsed or stored.
+"""Build trees of names, in which each node refers to its parent instead of storing its path.
 
-A node has a parent and a part, which is the name of the node itself and may contain any character. Node 0 is the root
-and has the part "". The path of a node consists of the parts from the node below the root down to the node itself,
-joined by "/".
+A node has a parent and a *part*, which is the last part of its path and may contain any character. Node 0 is the root
+and has the part "". The path of a node consists of the parts of its ancestors below the root, in order, and its own
+part, joined by "/".
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tracekit.core.forests import ancestor_sums, nearest_ancestors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DEEPEST = 256
-LONGEST_BYTES = 1 << 14
+MAX_LEVELS = 256
+MAX_PATH_BYTES = 1 << 14
 ELLIPSIS = "…"
 _KEY = ["up", "part"]
 _ROOT = {"up": [None], "part": [""], "level": [0]}
@@ -46,13 +46,13 @@ class Tree:
 
         Args:
             base: Node below which each name is added.
-            names: Names (String). Parts beyond the deepest level are ignored.
+            names: Names (String). If a name has more than 256 parts, the remaining parts are ignored.
 
         Returns:
             The tree with the added nodes, and the node of each name.
         """
         distinct = pl.DataFrame({"base": base, "name": names}).unique(maintain_order=True)
-        parts = distinct["name"].fill_null("").str.split("/").list.head(DEEPEST)
+        parts = distinct["name"].fill_null("").str.split("/").list.head(MAX_LEVELS)
         rows = pl.DataFrame({"node": distinct["base"].cast(pl.Int64), "parts": parts, "size": parts.list.len()})
         tree, pending = self, rows.with_row_index("row")
         nodes = rows["node"]
@@ -83,7 +83,7 @@ class Tree:
         nodes = children.join(pl.concat([existing, added]), on=_KEY, how="left", maintain_order="left")
         return tree, nodes["node"]
 
-    def by_level(self) -> Iterator[pl.Series]:
+    def nodes_by_level(self) -> Iterator[pl.Series]:
         """Yield the nodes of each level, from the root downwards."""
         order = self.nodes["level"].arg_sort().cast(pl.Int64)
         sizes = self.nodes.group_by("level").len().sort("level")["len"]
@@ -101,12 +101,12 @@ class Tree:
         Returns:
             One string per node of the tree.
         """
-        needed = self.nodes_on_paths(nodes) if nodes is not None else pl.repeat(True, self.nodes.height, eager=True)  # noqa: FBT003
+        needed = self.is_on_path(nodes) if nodes is not None else pl.repeat(True, self.nodes.height, eager=True)  # noqa: FBT003
         index = pl.repeat(None, self.nodes.height, dtype=pl.Int64, eager=True)  # of each node in the paths so far
         by_level, count = [], 0
         upper = pl.Series([], dtype=pl.String)
         start = 0
-        for level, at_level in enumerate(self.by_level()):
+        for level, at_level in enumerate(self.nodes_by_level()):
             here = at_level.filter(needed.gather(at_level))
             paths = self.nodes["part"].gather(here)
             if level > 1:
@@ -117,11 +117,11 @@ class Tree:
             count += len(paths)
         return pl.concat(by_level).gather(index).alias("path")
 
-    def nodes_on_paths(self, nodes: pl.Series) -> pl.Series:
-        """Return, for each node of the tree, whether it is in ``nodes`` or an ancestor of such a node."""
+    def is_on_path(self, nodes: pl.Series) -> pl.Series:
+        """Return whether each node of the tree is in ``nodes`` or is an ancestor of a node in ``nodes``."""
         marked = pl.repeat(False, self.nodes.height, eager=True)  # noqa: FBT003
         marked = marked.scatter(nodes.unique(), True)  # noqa: FBT003
-        for at_level in reversed(list(self.by_level())):
+        for at_level in reversed(list(self.nodes_by_level())):
             parents = self.nodes["up"].gather(at_level.filter(marked.gather(at_level))).drop_nulls().unique()
             marked = marked.scatter(parents, True)  # noqa: FBT003
         return marked
@@ -130,8 +130,8 @@ class Tree:
 def range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tree, pl.Series]:
     """Build the tree of the names of nested ranges.
 
-    A path has at most 256 levels and, from the second level on, 16 KiB. Ranges beyond these limits share one node, "…",
-    below their last ancestor within the limits.
+    A path has at most 256 levels and at most 16 KiB, except that the name of an outermost range may be longer. Ranges
+    whose paths would exceed these limits share one node, "…", below their nearest ancestor within the limits.
 
     Args:
         parent: Row number of the parent of each range, null for an outermost range.
@@ -143,7 +143,7 @@ def range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tr
     """
     rows = pl.DataFrame({"up": parent, "depth": depth, "name": name}).with_row_index("row")
     rows = rows.with_columns(pl.col("name").fill_null(pl.lit("", pl.Categorical)))
-    too_deep = _too_deep_or_long(rows)
+    too_deep = _exceeds_limits(rows)
     within_limits = rows.filter(~too_deep).sort("depth", maintain_order=True)
     nodes = pl.zeros(rows.height, pl.Int64, eager=True)
     by_level, count = [pl.DataFrame(_ROOT, schema=_NODE)], 1
@@ -161,13 +161,13 @@ def range_tree(parent: pl.Series, depth: pl.Series, name: pl.Series) -> tuple[Tr
     return tree, nodes.scatter(too_deep.arg_true(), ellipses)
 
 
-def _too_deep_or_long(rows: pl.DataFrame) -> pl.Series:
-    """Return whether each range lies below the deepest level or has a path that is too long."""
+def _exceeds_limits(rows: pl.DataFrame) -> pl.Series:
+    """Return whether the path of each range has more than ``MAX_LEVELS`` levels or ``MAX_PATH_BYTES`` bytes."""
     size = rows["name"].cat.len_bytes().cast(pl.Int64) + 1
-    too_deep = rows["depth"] > DEEPEST
-    if _largest(rows["depth"]) * _largest(size) <= LONGEST_BYTES:
+    too_deep = rows["depth"] > MAX_LEVELS
+    if _largest(rows["depth"]) * _largest(size) <= MAX_PATH_BYTES:
         return too_deep
-    return too_deep | ((rows["depth"] > 1) & (ancestor_sums(rows["up"], size) > LONGEST_BYTES))
+    return too_deep | ((rows["depth"] > 1) & (ancestor_sums(rows["up"], size) > MAX_PATH_BYTES))
 
 
 def _largest(numbers: pl.Series) -> int:

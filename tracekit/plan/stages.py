@@ -180,7 +180,7 @@ class Correlated(Stage):
 def correlation_reads(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
     """Return the columns that correlation reads to compute columns of a table or the projections, by table."""
     from tracekit.core.correlate import Correlation
-    from tracekit.core.reads import reads_of
+    from tracekit.core.reads import find_read_columns
 
     def compute(frames: Callable[[str], pl.LazyFrame]) -> None:
         correlation = Correlation(frames)
@@ -189,7 +189,7 @@ def correlation_reads(name: str, columns: tuple[str, ...]) -> Mapping[str, Seque
         else:
             correlation.columns(name, columns)
 
-    return reads_of(compute, lambda table: schemas.example(schemas.table(table)))
+    return find_read_columns(compute, lambda table: schemas.example(schemas.table(table)))
 
 
 class NcuJoined(Stage):
@@ -300,7 +300,7 @@ class SharedRollup:
         a = self.aggregation
         if self._same_ops is not None:
             return self._same_ops.rollup().with_iterations(key_op=a.key_op, span=a.iterations)
-        self._events.prefetch({name: list(columns) for name, columns in tables.NEEDS.items()})
+        self._events.prefetch({name: list(columns) for name, columns in tables.READ_COLUMNS.items()})
         return Rollup.from_frames(
             lambda name: to_frame(self._events, name),
             key_op=a.key_op,
@@ -335,7 +335,7 @@ class RolledUp(Stage):
         """Return the columns that a roll-up reads, by table. They are the same for all results."""
         from tracekit.core.rollup import tables
 
-        return tables.NEEDS
+        return tables.READ_COLUMNS
 
     def release(self) -> None:
         """Free the roll-up and its tables."""

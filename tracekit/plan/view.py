@@ -143,9 +143,9 @@ class TraceView:
 
     def _prefetch_for(self, compute: Callable[[Callable[[str], pl.LazyFrame]], object]) -> None:
         """Read the columns that a computation will read, in one pass over the file."""
-        from tracekit.core.reads import reads_of
+        from tracekit.core.reads import find_read_columns
 
-        self.prefetch(reads_of(compute, lambda table: schemas.example(self.schema(table))))
+        self.prefetch(find_read_columns(compute, lambda table: schemas.example(self.schema(table))))
 
     def _names(self, name: str, columns: Sequence[str] | None) -> list[str]:
         schema = self.schema(name)

@@ -191,7 +191,7 @@ def test_ops_are_not_to_move_to_a_gpu_that_waits_for_launches() -> None:
     calls = launches(*[(1, s + 10, s + 60, 0) for _, _, s, _ in ranges])
     device = pl.DataFrame({"device_id": [0], "name": ["GPU"]})
     frames = declared(nvtx_ranges=nvtx(*ranges), devices=device, **calls)
-    for mode, told in (("extended", "Launch less and more at once"), ("dlprof", "Move ops that run on the CPU")):
+    for mode, told in (("extended", "Reduce the number of launches"), ("dlprof", "Move ops that run on the CPU")):
         found = tables(Rollup.from_frames(frames, tensor_cores=mode))["expert_systems_feedback"]
         (advice,) = found.filter(pl.col("exp_sys_id") == "underutilized_gpu_detector")["recommendation"]
         assert told in advice

@@ -13,7 +13,7 @@ from tracekit.core.dlprof.metrics import round_to_six_decimals
 from tracekit.core.dlprof.shapes import format_shapes
 from tracekit.core.ops.shapes import format_and_result, formats_and_results
 from tracekit.core.rollup import Rollup
-from tracekit.core.trees import DEEPEST, Tree
+from tracekit.core.trees import MAX_LEVELS, Tree
 
 
 def groups_of(names: list[str]) -> list[list[str]]:
@@ -33,7 +33,7 @@ def test_groups_are_the_prefixes_that_end_in_a_slash() -> None:
 
 def test_groups_are_not_endlessly_deep() -> None:
     (found,) = groups_of(["/" * 100_000])
-    assert len(found) == DEEPEST
+    assert len(found) == MAX_LEVELS
 
 
 def test_averages_are_rounded_as_python_does() -> None:

@@ -1,7 +1,8 @@
-"""Advise what could be faster in a program: findings with their evidence and a recommendation.
+"""Find what makes a program slow. Each finding has its evidence and a recommendation.
 
-``scene`` provides the data that the rules examine: the GPU activities and ops of the aggregated iterations. A rule is a
-function that takes a scene and yields findings. All rules are listed in ``RULES``.
+``iteration_activity`` provides the data that the rules examine: the GPU activities and ops of the aggregated
+iterations. A rule is a function that takes an ``IterationActivity`` and yields findings. All rules are listed in
+``RULES``.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.advise import balance, host, kernels
-from tracekit.core.advise.scene import Finding, Scene
+from tracekit.core.advise.iteration_activity import Finding, IterationActivity
 
 if TYPE_CHECKING:
     from tracekit.core.rollup import Rollup
 
-__all__ = ["RULES", "Finding", "Scene", "advise"]
+__all__ = ["RULES", "Finding", "IterationActivity", "advise"]
 
 RULES = (
     host.data_loading,
@@ -29,9 +30,9 @@ RULES = (
     host.copies,
     kernels.small_kernels,
     kernels.precision,
-    balance.devices,
+    balance.imbalance,
     balance.communication,
-    balance.steps,
+    balance.variation,
 )
 SCHEMA = {
     "rule": pl.String,
@@ -51,12 +52,16 @@ def advise(rollup: Rollup) -> pl.DataFrame:
     """Return findings about the aggregated iterations, the most expensive ones first.
 
     Returns:
-        One row per finding: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns`` (the most time that could be
-        saved), ``share`` (``time_ns`` as a percentage of the duration of the iterations), ``count`` (number of
+        One row per finding: ``rule``, ``problem``, ``evidence``, ``advice``, ``time_ns`` (upper bound of the time that
+        could be saved), ``share`` (``time_ns`` as a percentage of the duration of the iterations), ``count`` (number of
         occurrences), ``start_ns`` and ``end_ns`` of the longest occurrence, and ``figures`` (the numbers in the
         evidence, as a JSON object).
     """
-    scene = Scene(rollup)
-    findings = [f for rule in RULES for f in rule(scene)] if scene.length_ns > 0 and scene.gpu.height else []
+    activity = IterationActivity(rollup)
+    findings = (
+        [f for rule in RULES for f in rule(activity)]
+        if activity.length_ns > 0 and activity.gpu_activities.height
+        else []
+    )
     rows = [(*astuple(f)[:-1], json.dumps(f.figures)) for f in findings]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("time_ns", descending=True, maintain_order=True)

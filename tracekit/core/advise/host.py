@@ -1,4 +1,4 @@
-"""Find time that GPUs lose while the CPU loads data, launches activities, waits for a GPU, or copies memory."""
+"""Find time that GPUs lose while the CPU loads data, launches activities, synchronizes, or copies memory."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.advise.scene import DURATION, Finding, as_text, longest, total_duration
+from tracekit.core.advise.iteration_activity import DURATION, Finding, format_duration, longest_interval, total_duration
 from tracekit.core.rollup import breakdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.core.advise.scene import Scene
+    from tracekit.core.advise.iteration_activity import IterationActivity
 
-WAITS = r"Synchronize|cuEventQuery|cudaEventQuery"
-LOADS_MODULES = r"^cu(?:da)?(?:Library|Module)Load"
-LOADING, IDLE, LATE, WAITING, COPYING, MODULES = 5, 20, 10, 5, 2, 5
-"""Smallest percentage of the time of the iterations for which each rule reports a finding."""
+WAIT_PATTERN = r"Synchronize|cuEventQuery|cudaEventQuery"
+MODULE_LOAD_PATTERN = r"^cu(?:da)?(?:Library|Module)Load"
+MIN_LOADING, MIN_IDLE, MIN_LATE, MIN_WAITING, MIN_COPYING, MIN_MODULE_LOADING = 5, 20, 10, 5, 2, 5
+"""For each rule, the smallest percentage of the time of the iterations at which it reports a finding."""
 
-LAUNCHING_NS = 100_000
-"""Largest CPU time per launch, in ns, for which launching itself is regarded as the cause of idle time."""
+MAX_LAUNCHING_NS = 100_000
+"""Largest CPU time per launch, in ns, at which launching is regarded as the cause of idle time."""
 
 _CAUSES = {
     "dataloader": "a data loader ran",
@@ -32,176 +32,196 @@ _CAUSES = {
 _ADVICE = {
     "dataloader": "Give the loader more workers, prefetch, or decode on the GPU.",
     "io": "Read ahead in another thread, or keep the data in memory.",
-    "other": "Put ranges around what the program does there, and record again.",
+    "other": "Add ranges to the code that runs in this time, and record again.",
 }
 _GRAPHS = "CUDA graphs, "
 
 
-def launch_advice(scene: Scene) -> str:
+def launch_advice(activity: IterationActivity) -> str:
     """Return advice on how to launch fewer activities. It mentions CUDA graphs unless the program already uses them."""
-    return f"{'' if scene.graphs else _GRAPHS}torch.compile, larger batches, fewer and fused ops"
+    return f"{'' if activity.has_cuda_graphs else _GRAPHS}torch.compile, larger batches, fewer and fused ops"
 
 
-def data_loading(scene: Scene) -> Iterator[Finding]:
+def data_loading(activity: IterationActivity) -> Iterator[Finding]:
     """Report the time in which data is loaded while no GPU is busy."""
-    measures = scene.rollup.measures
-    loads = scene.clipped(measures.instances.filter(breakdown.loads_data(measures).gather(measures.instances["op"])))
+    measures = activity.rollup.measures
+    loads = activity.clip(measures.instances.filter(breakdown.loads_data(measures).gather(measures.instances["op"])))
     merged = intervals.merge(loads, by=[])
     if not merged.height:
         return
-    lost = intervals.overlap(merged, scene.idle, by=[])
+    lost = intervals.overlap(merged, activity.idle_times, by=[])
     time = total_duration(lost)
-    if scene.share(time) < LOADING:
+    if activity.share(time) < MIN_LOADING:
         return
-    step_ns, steps = scene.length_ns / scene.iterations, scene.iterations
-    summary = f"loading data takes {as_text(total_duration(merged) / steps)} per step of {as_text(step_ns)}"
+    step_ns, steps = activity.length_ns / activity.iteration_count, activity.iteration_count
+    summary = (
+        f"loading data takes {format_duration(total_duration(merged) / steps)} per step of {format_duration(step_ns)}"
+    )
     evidence = (
-        f"{summary}, {as_text(time / steps)} of it with idle GPUs; {1e9 / step_ns:.3g} steps/s; "
-        f"{scene.largest_ops(loads, DURATION)}"
+        f"{summary}, {format_duration(time / steps)} of it with idle GPUs; {1e9 / step_ns:.3g} steps/s; "
+        f"{activity.largest_ops(loads, DURATION)}"
     )
-    advice = (
-        "Load in other processes and ahead of time: num_workers, prefetch_factor, pin_memory; cache or decode less."
-    )
+    advice = "Load data in other processes, in advance: num_workers, prefetch_factor, pin_memory; cache decoded data."
     figures = {
         "loading_ns": total_duration(merged),
         "idle_loading_ns": time,
         "steps": steps,
-        "length_ns": scene.length_ns,
+        "length_ns": activity.length_ns,
     }
-    problem, where = "The GPUs wait for data", longest(lost)
-    yield Finding("data_loading", problem, evidence, advice, time, scene.share(time), loads.height, *where, figures)
+    problem, where = "The GPUs wait for data", longest_interval(lost)
+    yield Finding("data_loading", problem, evidence, advice, time, activity.share(time), loads.height, *where, figures)
 
 
-def idle_by_cause(scene: Scene) -> Iterator[Finding]:
-    """Report the idle time of each device, divided by what the CPU does in the meantime."""
-    for row in scene.spent.iter_rows(named=True):
-        yield from _idle(scene, row["device_id"], {c: row[c] for c in _CAUSES})
+def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
+    """Report the idle time of each device, divided by what the CPU does during this time."""
+    for row in activity.time_by_part.iter_rows(named=True):
+        yield from _idle(activity, row["device_id"], {c: row[c] for c in _CAUSES})
 
 
-def _idle(scene: Scene, device: int, causes: dict[str, int]) -> Iterator[Finding]:
-    """Report the idle time of one device. ``causes`` maps what the CPU did meanwhile to a duration in ns."""
-    busy = scene.busy.filter(pl.col("device_id") == device)
-    gaps = scene.windows_without(busy)
+def _idle(activity: IterationActivity, device: int, causes: dict[str, int]) -> Iterator[Finding]:
+    """Report the idle time of one device. ``causes`` maps each cause, a key of ``_CAUSES``, to a duration in ns."""
+    busy = activity.busy_times.filter(pl.col("device_id") == device)
+    gaps = activity.windows_without(busy)
     time = total_duration(gaps)
-    if scene.share(time) < IDLE or not busy.height:
+    if activity.share(time) < MIN_IDLE or not busy.height:
         return
-    launches = scene.launches.filter((pl.col("device_id") == device) & pl.col("kind").is_in(breakdown.KERNELS)).height
+    launches = activity.launches.filter(
+        (pl.col("device_id") == device) & pl.col("kind").is_in(breakdown.KERNEL_KINDS)
+    ).height
     main = max(causes, key=lambda c: causes[c])
-    parts = ", ".join(f"{_CAUSES[c]} {as_text(t)}" for c, t in causes.items() if t)
-    where = longest(gaps)
-    problem = f"GPU {device} is idle for {scene.share(time):.0f} % of the time"
-    evidence = f"{parts}; {launches} launches; the longest gap took {as_text(where[1] - where[0])}"
-    advice = _ADVICE.get(main) or cpu_advice(scene, causes["cpu"], launches)
+    parts = ", ".join(f"{_CAUSES[c]} {format_duration(t)}" for c, t in causes.items() if t)
+    where = longest_interval(gaps)
+    problem = f"GPU {device} is idle for {activity.share(time):.0f} % of the time"
+    evidence = f"{parts}; {launches} launches; the longest gap took {format_duration(where[1] - where[0])}"
+    advice = _ADVICE.get(main) or cpu_advice(activity, causes["cpu"], launches)
     figures = {"device_id": device, "idle_ns": time, "gaps": gaps.height, "launches": launches}
-    figures |= {"length_ns": scene.length_ns, **{f"{c}_ns": t for c, t in causes.items()}}
-    yield Finding("idle_by_cause", problem, evidence, advice, time, scene.share(time), gaps.height, *where, figures)
+    figures |= {"length_ns": activity.length_ns, **{f"{c}_ns": t for c, t in causes.items()}}
+    yield Finding("idle_by_cause", problem, evidence, advice, time, activity.share(time), gaps.height, *where, figures)
 
 
-def cpu_advice(scene: Scene, cpu_ns: int, launches: int) -> str:
-    """Return advice for ops that keep the CPU busy: launch fewer activities, or compute on other threads."""
-    if cpu_ns <= LAUNCHING_NS * launches:
-        return f"Launch less and more at once: {launch_advice(scene)}."
-    return "Find what the ops do on the CPU between launches: load modules before, or compute in other threads."
+def cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -> str:
+    """Return advice for a GPU that is idle while ops run on the CPU.
+
+    Args:
+        activity: The activity of the aggregated iterations.
+        cpu_ns: Time in which ops run on the CPU while the GPU is idle.
+        launches: Number of launches on the GPU.
+    """
+    if cpu_ns <= MAX_LAUNCHING_NS * launches:
+        return f"Reduce the number of launches: {launch_advice(activity)}."
+    return "Find what the ops do on the CPU between launches: load modules earlier, or compute in other threads."
 
 
-def late_launches(scene: Scene) -> Iterator[Finding]:
-    """Report gaps before kernels that the CPU launched only after the device had finished all earlier activities."""
+def late_launches(activity: IterationActivity) -> Iterator[Finding]:
+    """Report gaps before activities whose launch ended only after the device had finished all earlier activities."""
     previous_end = intervals.latest_end_before("device_id")
-    ordered = scene.gpu.sort("device_id", "start_ns").with_columns(previous_end=previous_end)
+    ordered = activity.gpu_activities.sort("device_id", "start_ns").with_columns(previous_end=previous_end)
     first = ordered.unique(["call", "device_id"], keep="first", maintain_order=True)
     gaps = first.filter((pl.col("start_ns") > pl.col("previous_end")) & (pl.col("api_end_ns") > pl.col("previous_end")))
-    gaps = scene.clipped(gaps.select("op", "device_id", start_ns="previous_end", end_ns="start_ns"))
-    devices = max(1, scene.busy["device_id"].n_unique())
+    gaps = activity.clip(gaps.select("op", "device_id", start_ns="previous_end", end_ns="start_ns"))
+    devices = max(1, activity.busy_times["device_id"].n_unique())
     time = total_duration(gaps) // devices
-    if scene.share(time) < LATE:
+    if activity.share(time) < MIN_LATE:
         return
     evidence = (
-        f"{gaps.height} gaps, half of them longer than {as_text(gaps.select(DURATION.median()).item())}, "
-        f"before {scene.largest_ops(gaps, DURATION)}"
+        f"{gaps.height} gaps, half of them longer than {format_duration(gaps.select(DURATION.median()).item())}, "
+        f"before {activity.largest_ops(gaps, DURATION)}"
     )
-    advice = f"Launch faster than the GPU works: {launch_advice(scene)}."
-    problem = "The CPU launches too late: the GPU has finished before the next kernel comes"
-    figures = {"gaps": gaps.height, "gap_ns": total_duration(gaps), "devices": devices, "length_ns": scene.length_ns}
-    where = longest(gaps)
-    yield Finding("late_launches", problem, evidence, advice, time, scene.share(time), gaps.height, *where, figures)
+    advice = f"Reduce the time that launches take: {launch_advice(activity)}."
+    problem = "The CPU launches too late: the GPU has no work left when the next kernel is launched"
+    figures = {"gaps": gaps.height, "gap_ns": total_duration(gaps), "devices": devices, "length_ns": activity.length_ns}
+    where = longest_interval(gaps)
+    yield Finding("late_launches", problem, evidence, advice, time, activity.share(time), gaps.height, *where, figures)
 
 
-def synchronizations(scene: Scene) -> Iterator[Finding]:
-    """Report API calls within steps that make the CPU wait for the GPU, and the GPU then wait for the CPU."""
-    calls = scene.rollup.measures.calls.filter(pl.col("name").cast(pl.String).str.contains(WAITS))
-    waits = scene.clipped(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
+def synchronizations(activity: IterationActivity) -> Iterator[Finding]:
+    """Report API calls within steps in which the CPU waits for the GPU."""
+    calls = activity.rollup.measures.calls.filter(pl.col("name").cast(pl.String).str.contains(WAIT_PATTERN))
+    waits = activity.clip(calls.unique("call").select("op", "name", "start_ns", "end_ns"))
     time = total_duration(intervals.merge(waits, by=[]))
-    if not waits.height or scene.share(time) < WAITING:
+    if not waits.height or activity.share(time) < MIN_WAITING:
         return
     names = ", ".join(sorted(waits["name"].cast(pl.String).unique()))
     evidence = (
-        f"{waits.height} calls ({names}) in {scene.largest_ops(waits, DURATION)}; "
-        f"{waits.height / scene.iterations:.3g} per step"
+        f"{waits.height} calls ({names}) in {activity.largest_ops(waits, DURATION)}; "
+        f"{waits.height / activity.iteration_count:.3g} per step"
     )
     advice = "Avoid .item(), .cpu(), print and comparisons of tensors in the step; synchronize only to measure."
-    problem, where = "The CPU waits for the GPU within the step", longest(waits)
-    figures = {"calls": waits.height, "wait_ns": time, "steps": scene.iterations, "length_ns": scene.length_ns}
-    yield Finding("synchronizations", problem, evidence, advice, time, scene.share(time), waits.height, *where, figures)
+    problem, where = "The CPU waits for the GPU within the step", longest_interval(waits)
+    figures = {
+        "calls": waits.height,
+        "wait_ns": time,
+        "steps": activity.iteration_count,
+        "length_ns": activity.length_ns,
+    }
+    yield Finding(
+        "synchronizations", problem, evidence, advice, time, activity.share(time), waits.height, *where, figures
+    )
 
 
-def module_loading(scene: Scene) -> Iterator[Finding]:
+def module_loading(activity: IterationActivity) -> Iterator[Finding]:
     """Report API calls within steps that load code onto a GPU, as CUDA does when a kernel is first used."""
-    calls = scene.calls.filter(pl.col("name").str.contains(LOADS_MODULES)).collect()
-    loads = scene.clipped(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
+    calls = activity.api_calls.filter(pl.col("name").str.contains(MODULE_LOAD_PATTERN)).collect()
+    loads = activity.clip(calls.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns"))
     time = total_duration(intervals.merge(loads, by=[]))
-    if not loads.height or scene.share(time) < MODULES:
+    if not loads.height or activity.share(time) < MIN_MODULE_LOADING:
         return
     by_name = loads.group_by("name").agg(length=DURATION.sum()).sort("length", "name", descending=[True, False])
-    named = ", ".join(f"{name} {as_text(length)}" for name, length in by_name.iter_rows())
-    evidence = f"{loads.height} calls: {named}, of {as_text(scene.length_ns)}"
+    named = ", ".join(f"{name} {format_duration(length)}" for name, length in by_name.iter_rows())
+    evidence = f"{loads.height} calls: {named}, of {format_duration(activity.length_ns)}"
     advice = (
-        "Run steps that warm up before the measurement and leave them out (--iterations A:B); in production load at "
-        "start, CUDA_MODULE_LOADING=EAGER."
+        "Run warm-up steps and exclude them from the measurement (--iterations A:B); in production, load all code at "
+        "start-up with CUDA_MODULE_LOADING=EAGER."
     )
     problem = "Code is loaded onto the GPU within the steps"
     figures = {
         "calls": loads.height,
         "call_ns": total_duration(loads),
         "loading_ns": time,
-        "length_ns": scene.length_ns,
+        "length_ns": activity.length_ns,
     }
-    where = longest(loads)
-    yield Finding("module_loading", problem, evidence, advice, time, scene.share(time), loads.height, *where, figures)
+    where = longest_interval(loads)
+    yield Finding(
+        "module_loading", problem, evidence, advice, time, activity.share(time), loads.height, *where, figures
+    )
 
 
-def copies(scene: Scene) -> Iterator[Finding]:
+def copies(activity: IterationActivity) -> Iterator[Finding]:
     """Report memory copies between host and device within steps, by direction."""
-    rows = scene.gpu.filter(pl.col("kind") == "memcpy")
+    rows = activity.gpu_activities.filter(pl.col("kind") == "memcpy")
     columns = ["copy_kind", "src_memory_kind", "dst_memory_kind"]
-    copies = scene.rollup.measures.ops.frames("memcpys").select("bytes", pl.col(columns).cast(pl.String)).collect()
+    copies = activity.rollup.measures.ops.frames("memcpys").select("bytes", pl.col(columns).cast(pl.String)).collect()
     rows = rows.hstack(copies.select(pl.all().gather(rows["activity"])))
     for kind, advice in _DIRECTIONS.items():
         in_direction = rows.filter(pl.col("copy_kind") == kind)
         if in_direction.height:
             yield from _copies_in_direction(
-                scene, in_direction, f"Copies within the step, {kind.lower().replace('-', ' ')}", advice
+                activity, in_direction, f"Copies within the step, {kind.lower().replace('-', ' ')}", advice
             )
 
 
 _DIRECTIONS = {
-    "Host-to-Device": "Copy from pinned memory with non_blocking=True, ahead of the step; keep on the GPU what stays.",
+    "Host-to-Device": "Copy from pinned memory with non_blocking=True, before the step; keep constant data on the GPU.",
     "Device-to-Host": "Keep results on the GPU and fetch them rarely: each such copy makes the CPU wait.",
 }
 
 
-def _copies_in_direction(scene: Scene, rows: pl.DataFrame, problem: str, advice: str) -> Iterator[Finding]:
+def _copies_in_direction(
+    activity: IterationActivity, rows: pl.DataFrame, problem: str, advice: str
+) -> Iterator[Finding]:
     """Report memory copies in one direction that take long, use pageable memory, or make the CPU wait in every step."""
     pageable = (pl.col("src_memory_kind") == "Pageable") | (pl.col("dst_memory_kind") == "Pageable")
     unpinned = rows.filter(pageable.fill_null(value=False)).height
     time, moved = total_duration(intervals.merge(rows, by=[])), int(rows["bytes"].sum())
-    waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= scene.iterations > 1
-    if scene.share(time) < COPYING and not (waits or unpinned):
+    steps = activity.iteration_count
+    waits = rows["copy_kind"][0] == "Device-to-Host" and rows.height >= steps > 1
+    if activity.share(time) < MIN_COPYING and not (waits or unpinned):
         return
     evidence = (
-        f"{rows.height} copies, {rows.height / scene.iterations:.3g} per step with {moved / scene.iterations:.4g} "
-        f"bytes in total, {unpinned} with pageable memory; {scene.largest_ops(rows, DURATION)}"
+        f"{rows.height} copies, {rows.height / steps:.3g} per step with {moved / steps:.4g} bytes in total, "
+        f"{unpinned} with pageable memory; {activity.largest_ops(rows, DURATION)}"
     )
     figures = {"copies": rows.height, "bytes": moved, "pageable_copies": unpinned, "copy_ns": time}
-    figures |= {"steps": scene.iterations, "length_ns": scene.length_ns}
-    where = longest(rows)
-    yield Finding("copies", problem, evidence, advice, time, scene.share(time), rows.height, *where, figures)
+    figures |= {"steps": steps, "length_ns": activity.length_ns}
+    where = longest_interval(rows)
+    yield Finding("copies", problem, evidence, advice, time, activity.share(time), rows.height, *where, figures)

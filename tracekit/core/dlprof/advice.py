@@ -1,7 +1,7 @@
 """Find the problems that DLProf's expert systems report, with DLProf's rules and thresholds.
 
-The wording of the findings is not DLProf's. Except in DLProf's mode, the rules also use facts that DLProf did not have,
-and the findings of ``advise`` are added.
+The wording of the findings is not DLProf's. Except in DLProf's mode, the rules also use information that DLProf did not
+have, and the findings of ``advise`` are added.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.advise import Scene, advise, host
+from tracekit.core.advise import IterationActivity, advise, host
 from tracekit.core.rollup import breakdown
 from tracekit.core.rollup.breakdown import PARTS
 
@@ -71,7 +71,10 @@ def _is_dlprof_mode(model: ModelSummary) -> bool:
 
 
 def _advise_findings(model: ModelSummary, reporting: set[str]) -> Iterator[ExpertFinding]:
-    """Yield the findings of ``advise``, except those whose problem a detector has already reported."""
+    """Yield the findings of ``advise``, except those whose problem a detector already reported.
+
+    ``reporting`` has the names of the detectors that reported a problem.
+    """
     rows = advise(model.rollup).select("rule", "problem", "evidence", "advice").iter_rows()
     for rule, problem, evidence, recommendation in rows:
         if _DETECTOR_OF_RULE.get(rule) not in reporting:
@@ -117,7 +120,7 @@ def _detect_missing_amp(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _has_amp_ops(ops: pl.DataFrame) -> bool:
-    """Return whether any op ran that only automatic mixed precision uses, such as an op that scales gradients."""
+    """Return whether any op ran that only automatic mixed precision (AMP) uses, such as an op that scales gradients."""
     return bool(ops.filter(pl.col("count") > 0)["op_name"].cast(pl.String).str.contains("_amp_", literal=True).any())
 
 
@@ -137,7 +140,7 @@ def _detect_underutilized_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
     if unused:
         problem = f"GPUs without any work: {' '.join(unused)}"
         yield ExpertFinding(
-            "underutilized_gpu_detector", problem, "Let program, framework and container use every GPU."
+            "underutilized_gpu_detector", problem, "Make sure that program, framework and container can use every GPU."
         )
     all_idle = len(unused) == len(used)
     # DLProf does not report low utilization if it reports unused GPUs.
@@ -154,11 +157,11 @@ def _detect_underutilized_gpus(model: ModelSummary) -> Iterator[ExpertFinding]:
 def _cpu_advice(model: ModelSummary) -> str:
     """Return the advice for time spent on the CPU.
 
-    It is mostly to launch less, because few programs have ops that could move to the GPU.
+    It differs from DLProf's advice to move ops to the GPU, because few programs have ops that could be moved.
     """
-    scene = Scene(model.rollup)
-    cpu_ns = scene.spent["cpu"].max()
-    return host.cpu_advice(scene, cpu_ns if isinstance(cpu_ns, int) else 0, scene.launches.height)
+    activity = IterationActivity(model.rollup)
+    cpu_ns = activity.time_by_part["cpu"].max()
+    return host.cpu_advice(activity, cpu_ns if isinstance(cpu_ns, int) else 0, activity.launches.height)
 
 
 def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
@@ -180,7 +183,7 @@ def _detect_slow_data_loading(model: ModelSummary) -> Iterator[ExpertFinding]:
 
 
 def _exposed_loading_ns(loading: pl.DataFrame, model: ModelSummary) -> int:
-    """Return how long, in ns, data was loaded while no aggregated op instance used any GPU."""
+    """Return the time in ns in which data was loaded while no op instance in an aggregated iteration used a GPU."""
     rollup = model.rollup
     active = rollup.iteration.gather(rollup.measures.gpu_activities["instance"]).is_not_null()
     work = rollup.measures.gpu_activities.filter(active).select("start_ns", "end_ns")
@@ -212,7 +215,11 @@ def _coefficient_of_variation(durations: list[int]) -> float:
 
 
 def _longest_steady_run(durations: list[int]) -> tuple[int, int]:
-    """Return the bounds of the longest sequence of iterations without outliers, the first one if several tie."""
+    """Return the start and stop of the longest sequence of iterations without outliers.
+
+    An outlier is more than 1.5 interquartile ranges below the first or above the third quartile of the durations. If
+    several sequences are equally long, the first one is returned.
+    """
     ordered = sorted(durations)
     low, high = ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
     fence = 1.5 * (high - low)

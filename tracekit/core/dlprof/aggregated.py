@@ -29,9 +29,9 @@ class AggregatedTables(RecordedTables):
 
     @property
     def aggregations(self) -> pl.DataFrame:
-        """The only aggregation, in one row.
+        """The single aggregation, in one row.
 
-        User, host and times are left empty because they are private. Exporters set them on request.
+        User, host and times are empty because they are private. Exporters set them on request.
         """
         blank = {"server_user_name": "", "server_host_name": "", "start_timestamp": "", "end_timestamp": 0}
         return pl.DataFrame([blank])
@@ -101,7 +101,7 @@ class AggregatedTables(RecordedTables):
 
     @property
     def node_time_metrics(self) -> pl.DataFrame:
-        """The metric ids of the ops, the groups, the ops a second time, and the op types, in this order.
+        """The metric ids of the ops, the groups, the ops again, and the op types, in this order.
 
         DLProf writes the metric ids of ops twice: once for the ops themselves, and once for the leaves of the group
         tree.

@@ -1,4 +1,4 @@
-"""Build the table ``metric`` of a DLProf database: the distinct tuples of count, maximum, minimum, sum and average."""
+"""Build the table ``metric`` of a DLProf database. A metric is a tuple of count, maximum, minimum, sum and average."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _KEY = list(STATISTICS)
 def round_to_six_decimals(values: pl.Series) -> pl.Series:
     """Round each number to six decimals as DLProf does.
 
-    Python's ``round`` rounds the exact decimal value, as DLProf does. The rounding of polars is binary.
+    Python's ``round`` uses the exact value of a double, as DLProf does. The method ``round`` of polars can give other
+    digits.
     """
     distinct = values.unique().to_frame("value")
     results = distinct.with_columns(rounded=pl.Series([round(v, 6) for v in distinct["value"]], dtype=pl.Float64))
@@ -46,7 +47,8 @@ class MetricTable:
         """Assign ids to metrics.
 
         Args:
-            uses: Frames in the order in which DLProf writes them, each with the names of the metrics of its rows.
+            uses: Pairs of a frame and the names of the metrics that its rows have, in the order in which DLProf writes
+                them.
         """
         stacked = [_stack_metrics(frame, metrics) for frame, metrics in uses]
         distinct = pl.concat(stacked).unique(_KEY, keep="first", maintain_order=True)

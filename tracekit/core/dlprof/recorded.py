@@ -1,4 +1,4 @@
-"""Build the database tables of what was recorded: the machine, ops, instances and calls.
+"""Build the database tables of recorded data: the machine, ops, op instances and API calls.
 
 These tables do not depend on the aggregated iterations.
 """
@@ -14,7 +14,7 @@ from tracekit.core.dlprof.frames import AXES, DOMAIN, INSTANCE_STRINGS, OP_STRIN
 
 DIALECT_MODES = {"pyprof": (4, "pytorch"), "emit-nvtx": (4, "pytorch")}
 DIALECT_FRAMEWORKS = {"pyprof": "PyTorch", "emit-nvtx": "PyTorch", "tensorflow": "TensorFlow", "tensorrt": "TensorRT"}
-"""The framework that writes the ranges of each dialect. XLA is missing because JAX and TensorFlow share its ranges."""
+"""The framework of each dialect. XLA is missing because both JAX and TensorFlow write its ranges."""
 
 SYSTEM_FACTS = (
     "gpu_count",
@@ -87,7 +87,7 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_system_config(self) -> pl.DataFrame:
-        """The machine on which the capture was recorded, in one row. Unknown properties have a placeholder."""
+        """The machine on which the capture was recorded, in one row. Unknown properties are ``UNKNOWN``."""
         number, mode = DIALECT_MODES.get(self.rollup.measures.ops.dialect.name, (0, "simple"))
         facts = self._machine_facts()
         valid = any(facts.get(s) is not None for s in SYSTEM_FACTS)
@@ -99,7 +99,7 @@ class RecordedTables(DatabaseFrames):
         return pl.DataFrame([{**row, **rest, "mode_string": mode, "original_command": UNKNOWN}])
 
     def _machine_facts(self) -> dict[str, str]:
-        """Return facts about the machine by name. Facts that DLProf recorded take precedence over derived ones."""
+        """Return facts about the machine by name. Facts in ``capture_info`` take precedence over derived ones."""
         facts = dict(self.rollup.measures.ops.frames("capture_info").select("name", "value").collect().iter_rows())
         if "nsys_version" in facts or "tool_version" not in facts:
             return facts
@@ -156,7 +156,7 @@ class RecordedTables(DatabaseFrames):
 
     @property
     def read_only_sub_ops(self) -> pl.DataFrame:
-        """An empty table. It would list ops nested in ops, but DLProf's databases have no rows in it either."""
+        """The ops nested in other ops. The table is always empty, as in DLProf's databases."""
         return pl.DataFrame(schema=dict.fromkeys(("op_id", "start_time", "stop_time"), pl.Int64))
 
     @functools.cached_property

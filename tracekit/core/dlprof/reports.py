@@ -1,6 +1,6 @@
 """Compute the reports of DLProf, with its columns, order, numbers and byte-for-byte equal CSV.
 
-A report is declared as a title, its printed columns, and a function that returns the rows of the report for a model.
+A report is declared by its title, its printed columns, and a function that computes its rows from a ``ModelSummary``.
 DLProf's CSV has the title above the header, quotes strings, and prints averages and percentages with one decimal.
 """
 
@@ -50,7 +50,7 @@ class DlprofReport:
         name: Name of the report, such as ``op-type``.
         title: First line of the CSV.
         columns: The printed columns, in order.
-        data: The rows. They have at least the source column of each printed column.
+        data: The rows, with the source columns of all printed columns and possibly further columns.
     """
 
     name: str
@@ -64,7 +64,7 @@ class DlprofReport:
         return self.data.height
 
     def frame(self) -> pl.DataFrame:
-        """Return the rows with DLProf's column titles. Averages are not rounded."""
+        """Return the rows with DLProf's column titles. Unlike in the CSV, averages are not rounded."""
         return self.data.select(pl.col(c.source).alias(c.title) for c in self.columns)
 
     def csv(self, sink: BinaryIO) -> None:
@@ -305,4 +305,4 @@ REPORTS: Mapping[str, tuple[str, tuple[PrintedColumn, ...], Callable[[ModelSumma
         _expert_rows,
     ),
 }
-"""The title, the printed columns and the row function of each report."""
+"""The title and printed columns of each report, and the function that computes its rows."""

@@ -20,7 +20,7 @@ def first_uses(values: pl.Series, op: pl.Series, section: int, slot: int) -> pl.
         values: One string per row, in the order in which DLProf writes them.
         op: Row number of the op that each string belongs to.
         section: 0 for strings of ops, 1 for strings of op instances, 2 for strings of API calls.
-        slot: Number of the string within its row, less than 8.
+        slot: Number of the string within its row, from 0 to 7.
 
     Returns:
         One row per distinct string: ``string`` (String), ``position`` (an integer that sorts in the order of use).

@@ -1,4 +1,4 @@
-"""Compute the rows of DLProf's summary report: the machine, the time, the iterations, ops and kernels by category."""
+"""Compute the rows of DLProf's summary report: the machine, times, iterations, and categories of ops and kernels."""
 
 from __future__ import annotations
 

@@ -2,13 +2,14 @@
 
 The following steps are tried in this order:
 
-1. An op matches the node with its name. Names are compared as they are written, then normalized. The name of the op is
-   first the name that its own node would have, with ``_bprop`` and a number, then its name without these.
+1. An op matches the node with the same name. Two names of the op are tried: the name of its own node in the graph of
+   the capture, which may end in ``_bprop`` or a number, and its path without these suffixes. Each name is first
+   compared with the names of nodes as they are written, and then with the normalized names.
 2. An op matches a node if the name of one of them is a suffix of the name of the other.
 3. An op matches the scope with the longest path that is a suffix of the path of the op.
 4. An op matches the deepest scope or node whose path is a prefix of the path of the op.
 
-Ops that match a scope but no node count for that scope.
+The times of an op that matches a scope but no node are added to that scope.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         One row per op, in the same order: ``node`` (row number in ``nodes``), ``scope`` (path of a scope, for ops that
-        match no node), ``match`` (one of ``MATCHES``). All are null for ops that are not in the graph.
+        match no node), ``match`` (one of ``MATCHES``). All are null for an op that matches neither a node nor a scope.
     """
     named = nodes.select(pl.col("name").cast(pl.String)).with_row_index("node").cast({"node": pl.Int64})
     named = named.unique("name", keep="first", maintain_order=True)
@@ -138,11 +139,11 @@ def _sub_paths(rows: pl.DataFrame, column: str, *, suffixes: bool) -> pl.DataFra
 
 
 def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns that a join adds to nodes: the matched op, counts, times and the use of Tensor Cores.
+    """Return the columns that a join adds to nodes: the matching op, counts, times and the use of Tensor Cores.
 
     Args:
-        ops: Columns ``OP_COLUMNS``.
-        nodes: Columns ``NODE_COLUMNS``.
+        ops: One row per op, with the columns ``OP_COLUMNS``.
+        nodes: One row per node, with the columns ``NODE_COLUMNS``.
 
     Returns:
         One row per node, in the same order, with the columns that ``schemas/arrow/_graph_join.toml`` declares.
@@ -151,7 +152,7 @@ def node_columns(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _columns_of_matches(matched: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of ``node_columns``, computed from ops that already have their matches."""
+    """Return the columns of ``node_columns``, given ops with the columns that ``match_ops`` returns."""
     rows = matched.with_columns(pl.col("op_id").cast(pl.String), support=_support_code())
     rank = pl.col("match").replace_strict(MATCHES, range(len(MATCHES)), return_dtype=pl.Int64)
     rows = rows.drop_nulls("node").sort(rank, -pl.col("gpu_time_ns"), "op_id")

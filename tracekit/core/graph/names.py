@@ -15,8 +15,11 @@ _ILLEGAL = r"[^A-Za-z0-9_.\-]+"
 def op_node_names(ops: pl.DataFrame) -> pl.Series:
     """Return a distinct node name for each op.
 
-    The ops have the columns ``op_id`` and ``op_name``. A backward op is named after its forward op. If several names
-    are equal, they are numbered in order of the numbers in the op ids: the second one ends in ``_1``.
+    A backward op has the name of its forward op with the suffix ``_bprop``. If several names are equal, all but the
+    first get a number, such as ``_1``, in the order of the numbers in the op ids.
+
+    Args:
+        ops: One row per op: ``op_id`` and ``op_name``.
     """
     ids = ops["op_id"].cast(pl.String)
     forward = ids.str.strip_suffix(BACKWARD_SUFFIX)
@@ -34,8 +37,8 @@ def legal_names(names: pl.Series) -> pl.Series:
     """Convert each op name to a legal TensorFlow node name.
 
     In each part of a path, a sequence of characters other than letters, digits, ``_``, ``.`` and ``-`` is replaced by
-    ``_``, or removed if it is at the start or end of the part: ``iteration */aten::mm`` becomes ``iteration/aten_mm``.
-    Empty parts are removed. Legal names are unchanged.
+    ``_``, or removed if it is at the start or end of the part. For example, ``iteration */aten::mm`` becomes
+    ``iteration/aten_mm``. Empty parts are removed. Legal names are unchanged.
     """
     part = pl.element()
     legal = part.str.replace(_ILLEGAL + "$", "").str.replace("^" + _ILLEGAL, "").str.replace_all(_ILLEGAL, "_")
@@ -50,7 +53,7 @@ def legal_names(names: pl.Series) -> pl.Series:
 def normalize_node_names(names: pl.Series) -> pl.Series:
     """Convert node names of another graph so that they can be compared with op names.
 
-    PyTorch writes a module as class and name: ``Net/Conv2d[conv1]`` becomes ``Net/conv1``.
+    PyTorch writes modules with their classes, which are removed: ``Net/Conv2d[conv1]`` becomes ``Net/conv1``.
     """
     return legal_names(names.cast(pl.String).str.replace_all(_MODULE, "$1"))
 

@@ -1,7 +1,8 @@
 """Build the nodes of the graph and their inputs.
 
-A capture does not record which op produced a tensor, but two kinds of inputs are known. A backward op has its forward
-op as data input. Each op has as control input the op whose first call precedes its own first call on the same thread.
+A capture does not record which op produced a tensor, so only two kinds of inputs are known. The forward op is a data
+input of its backward op. The op whose first instance immediately precedes the first instance of another op on the same
+thread is a control input of that other op.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write Markdown tables that describe the model, its GPUs, ops, groups, op types and kernels."""
+"""Write Markdown tables about the model, its GPUs, ops, groups, op types and kernels."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def markdown_tables(rollup: Rollup) -> pl.DataFrame:
     """Return Markdown tables that summarize a roll-up.
 
     Returns:
-        One row per table: ``tag`` (name of the table), ``text`` (Markdown). Long tables have only the rows with the
-        most GPU time.
+        One row per table: ``tag`` (name of the table), ``text`` (Markdown). A table has at most ``MAX_ROWS`` rows,
+        which are those with the most GPU time.
     """
     model = ModelSummary(rollup)
     tables = {
@@ -128,7 +128,7 @@ def _kernel_rows(rollup: Rollup) -> pl.DataFrame:
 
 
 def _largest_rows_table(rows: pl.DataFrame) -> str:
-    """Return a Markdown table of the rows with the largest ``gpu``, followed by the number of omitted rows."""
+    """Return a Markdown table of the rows with the most GPU time (``gpu``), followed by the number of omitted rows."""
     shown = rows.sort("gpu", descending=True, maintain_order=True).head(MAX_ROWS).drop("gpu")
     more = rows.height - shown.height
     return _markdown_table(shown) + (f"\n\nand {more} more" if more else "")
@@ -141,7 +141,10 @@ def _markdown_table(rows: pl.DataFrame) -> str:
 
 
 def _code_span(column: str) -> pl.Expr:
-    """Return an expression that formats strings as Markdown code. Backticks, bars and line breaks are replaced."""
+    """Return an expression that formats strings as Markdown code.
+
+    Backticks, vertical bars and line breaks are replaced.
+    """
     text = pl.col(column).cast(pl.String).fill_null("").str.replace_all(r"\s+", " ").str.replace_all("`", "'")
     return pl.when(text == "").then(pl.lit("")).otherwise("`" + text.str.replace_all("|", "¦", literal=True) + "`")
 

@@ -1,10 +1,10 @@
-"""Lay out all tracks end to end on one axis, so that one sort or binary search serves every track.
+"""Lay out all tracks end to end on one axis, so that a single sort or binary search covers all tracks.
 
 A *position* on the axis is an integer below 2**62 that represents a track and a time. Positions on one track compare
 like their times, and intervals of different tracks never overlap. If tracks and times fit into 62 bits, a position is
-the number of the track times a common width, plus the time since the earliest one. Otherwise, the rank of the time
-replaces the time, so that any Int64 times on any number of tracks are supported. Differences of positions are therefore
-not durations.
+the number of the track times a common width, plus the time since the earliest time. Otherwise, times are replaced by
+their ranks among all times, so that any Int64 times on any number of tracks are supported. The difference of two
+positions is therefore not always a duration.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Axis:
     """The tracks of one or more frames of intervals, laid out end to end.
 
     Attributes:
-        tracks: Numbers the tracks in the order of their keys.
+        tracks: Maps the keys of each track to the number of the track. Numbers are in the order of the keys.
         first: Earliest time.
         last: Latest time.
         width: Number of positions per track. Intervals without an end are closed at the last position of their track.
-        ranked_times: All times in order if positions contain ranks instead of times, else None.
+        ranked_times: All distinct times in ascending order if positions contain ranks instead of times, otherwise None.
     """
 
     tracks: _IntegerTracks | _ListedTracks
@@ -89,8 +89,8 @@ class Axis:
             pl.col("start") < pl.col("end")
         )
 
-    def instants(self, points: pl.DataFrame, time: str) -> pl.Series:
-        """Return the position of each point in time.
+    def point_positions(self, points: pl.DataFrame, time: str) -> pl.Series:
+        """Return the position on the axis of each point in time.
 
         Args:
             points: The columns ``by`` and ``time``.
@@ -105,19 +105,21 @@ class Axis:
         if self.ranked_times is None:
             offset = times - self.first
         else:
-            offset = where(times.is_not_null(), search(self.ranked_times, times, "right") - 1)
-        return self.tracks.with_number(points)["track"] * self.width + offset
+            offset = where(times.is_not_null(), search_sorted(self.ranked_times, times, "right") - 1)
+        return self.tracks.with_track(points)["track"] * self.width + offset
 
     def track_numbers(self, positions: pl.Series) -> pl.Series:
         """Return the number of the track on which each position lies."""
         return positions // self.width
 
     def intervals(self, positions: pl.DataFrame) -> pl.DataFrame:
-        """Convert positions of intervals back to tracks and times, in the same order. Every interval must have an end.
+        """Convert the positions of intervals back to tracks and times, in the same order.
+
+        Args:
+            positions: The columns ``start`` and ``end``, from intervals that all have an end.
 
         Returns:
-            One row per row of positions (``start``, ``end``): the columns that identify the track, ``start_ns``,
-            ``end_ns``.
+            One row per interval: the columns that identify the track, ``start_ns``, ``end_ns``.
         """
         times = positions.select(start_ns=pl.col("start") % self.width, end_ns=pl.col("end") % self.width)
         if self.ranked_times is None:
@@ -127,16 +129,19 @@ class Axis:
         return pl.DataFrame([*self.tracks.keys(self.track_numbers(positions["start"])), *times])
 
     def _positions(self, intervals: pl.DataFrame, end: pl.Expr) -> pl.DataFrame:
-        """Return the positions of intervals. ``end`` computes their end relative to the start of their track."""
+        """Return the positions of intervals.
+
+        ``end`` is an expression for the end of an interval, relative to the start of its track.
+        """
         if self.ranked_times is None:
             offsets = intervals.with_columns(pl.col(_TIMES) - self.first)
         else:
-            ranks = [search(self.ranked_times, intervals[c], "left").alias(c) for c in _TIMES]
+            ranks = [search_sorted(self.ranked_times, intervals[c], "left").alias(c) for c in _TIMES]
             ranks = [where(intervals[c].is_not_null(), r) for c, r in zip(_TIMES, ranks, strict=True)]
             offsets = intervals.with_columns(ranks)
         origin = pl.col("track") * self.width
         return (
-            self.tracks.with_number(offsets)
+            self.tracks.with_track(offsets)
             .select(
                 "track",
                 row=pl.int_range(pl.len(), dtype=pl.UInt32),
@@ -149,9 +154,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class _IntegerTracks:
-    """Tracks that are identified by integers and numbered by arithmetic.
+    """Tracks with integer keys, whose numbers are computed from the keys.
 
-    Every combination of keys within their bounds has a number, even if no interval lies on that track.
+    Every combination of keys between their smallest and largest values has a number, even if no interval lies on that
+    track.
 
     Attributes:
         lows: Smallest value of each key.
@@ -182,7 +188,7 @@ class _IntegerTracks:
             product *= size
         return product
 
-    def with_number(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def with_track(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add ``track``, the number of the track of each row. It is null if a key is outside its bounds."""
         number = pl.lit(0, pl.Int64)
         for key, low in self.lows.items():
@@ -221,7 +227,7 @@ class _ListedTracks:
         """Number of tracks."""
         return self.numbers.height
 
-    def with_number(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def with_track(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add ``track``, the number of the track of each row. It is null if the track is not listed."""
         keys = self.numbers.columns[:-1]
         if not keys:
@@ -233,20 +239,20 @@ class _ListedTracks:
         return [key.gather(tracks) for key in self.numbers.drop("track")]
 
 
-def search(ordered: pl.Series, values: pl.Series, side: Literal["left", "right"]) -> pl.Series:
-    """Return the index at which each value belongs in an ordered column, as ``search_sorted`` does. A null gives 0."""
-    return in_threads(lambda batch: ordered.search_sorted(batch, side).cast(pl.Int64), values)
+def search_sorted(ordered: pl.Series, values: pl.Series, side: Literal["left", "right"]) -> pl.Series:
+    """Return the index at which each value belongs in a sorted column, like ``Series.search_sorted``. Null gives 0."""
+    return map_in_threads(lambda batch: ordered.search_sorted(batch, side).cast(pl.Int64), values)
 
 
-def in_threads(work: Callable[[Rows], pl.Series], rows: Rows) -> pl.Series:
-    """Apply a function to a frame, split into batches for several threads if the frame has many rows.
+def map_in_threads(function: Callable[[Rows], pl.Series], rows: Rows) -> pl.Series:
+    """Apply a function to a frame or column. If it has many rows, several threads process batches of rows.
 
-    The function must return one value per row.
+    The function must return one value per row, which must not depend on other rows.
     """
     if len(rows) <= _ROWS_PER_THREAD:
-        return work(rows)
+        return function(rows)
     batches = [rows.slice(start, _ROWS_PER_THREAD) for start in range(0, len(rows), _ROWS_PER_THREAD)]
-    return pl.concat(map_in_order(work, batches))
+    return pl.concat(map_in_order(function, batches))
 
 
 def where(condition: pl.Series, values: pl.Series) -> pl.Series:

@@ -1,13 +1,14 @@
-"""Find which intervals contain which, and which enclose a point in time, for intervals that overlap in any way.
+"""Find which intervals contain other intervals or enclose a point in time. The intervals may overlap in any way.
 
 Of two intervals on one track, ``p`` *contains* ``c`` if ``p.start_ns <= c.start_ns`` and ``p.end_ns >= c.end_ns``. Both
 bounds are included, as in Nsight Systems. An interval with a null time contains nothing and is not contained in
 anything. A point in time is enclosed by an interval if it lies in ``[start_ns, end_ns)``, without the end.
 
 All tracks are laid out end to end (``axis_positions``). Intervals are split into *chains*, in which starts and ends are
-both ascending. The intervals of a chain that one interval contains are therefore a contiguous *slice* of the chain,
-which binary search finds. The minimum of each slice, and the largest value of the slices that cover each row, take log
-n steps over whole columns. There are as many chains as levels of nesting, so CUDA calls form one chain.
+both ascending. The intervals of a chain that are contained in a given interval are therefore a contiguous *slice* of
+the chain, whose bounds are found by binary search. ``slice_minima`` and ``covering_maxima`` take log n steps over whole
+columns. Nested intervals form one chain per level of nesting. CUDA calls of one thread do not nest, so they form one
+chain.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from tracekit.core.intervals.axis import Axis
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# Exponent of the largest power of two that is not longer than a slice.
+# Exponent of the largest power of two that is at most the length of a slice.
 _POWER = 63 - (pl.col("stop") - pl.col("first")).bitwise_leading_zeros().cast(pl.Int64)
 
-# For rows sorted by start and end: whether a row has the bounds of the previous row, and the first row with its bounds.
+# Twins are intervals with equal bounds. In rows sorted by start and end, _IS_TWIN is true if the previous row has the
+# same bounds, and _FIRST_TWIN is the first row with the same bounds.
 _IS_TWIN = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in ("start", "end")).fill_null(value=False)
 _FIRST_TWIN = pl.when(~_IS_TWIN).then("row").forward_fill()
 
@@ -63,9 +65,9 @@ def contained_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFra
     """Return the slice of a chain that each interval contains.
 
     Returns:
-        One row per interval, in the same order: ``row`` of the interval, ``first`` and ``stop``. The slice extends from
-        the row ``first`` of the chain to the row before ``stop``. Intervals that contain nothing of the chain are
-        omitted.
+        One row per interval, in the same order: ``row`` (of the interval), ``first`` and ``stop``. The slice extends
+        from the row ``first`` of the chain to the row before ``stop``. Intervals that contain no interval of the chain
+        are omitted.
     """
     first = chain["start"].search_sorted(positions["start"], side="left")
     stop = chain["end"].search_sorted(positions["end"], side="right")
@@ -120,7 +122,7 @@ def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.
     for power in range(_largest_power(pending), -1, -1):
         here = pending.filter(power=power)
         ends = pl.concat([here.select("value", at="first"), here.select("value", at=pl.col("stop") - (1 << power))])
-        maxima = _raised(maxima, ends.group_by("at").agg(pl.col("value").max()))
+        maxima = _raise_maxima(maxima, ends.group_by("at").agg(pl.col("value").max()))
         if power:
             maxima = pl.select(pl.max_horizontal(maxima, maxima.shift(1 << (power - 1)))).to_series()
     return maxima
@@ -131,8 +133,8 @@ def _largest_power(slices: pl.DataFrame) -> int:
     return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
 
 
-def _raised(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
-    """Return the maxima after raising the row ``at`` to ``value`` where ``value`` is larger."""
+def _raise_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
+    """Return the maxima, with the row ``at`` of each value replaced by ``value`` if ``value`` is larger."""
     higher = values.select(pl.max_horizontal("value", maxima.gather(values["at"]).alias("old")))
     return maxima.scatter(values["at"], higher.to_series())
 
@@ -164,9 +166,9 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Ser
 def _parents_if_nested(ordered: pl.DataFrame) -> pl.DataFrame:
     """Return the parent of each interval under the assumption that intervals of a track never cross.
 
-    This parent is the last interval to start one level further up. ``is_regular`` says whether it contains the
-    interval. If it does for all intervals of a track, then the ancestors of an interval are exactly the intervals that
-    are open when it starts: all of them contain it, and the last one is the shortest.
+    The assumed parent is the last earlier interval one level further up. ``is_regular`` says whether it contains the
+    interval. If all intervals of a track are regular, the ancestors of an interval are exactly the intervals that are
+    open when it starts. All of them contain the interval, and the one that started last is the shortest.
     """
     position = pl.int_range(pl.len())
     closed = ordered["end"].sort().search_sorted(ordered["start"], side="right")
@@ -185,7 +187,7 @@ def _parents_if_nested(ordered: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parents_if_crossing(positions: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` and ``parent`` of each interval. The intervals may cross in any way."""
+    """Return ``row`` and ``parent`` of each interval, without any assumption about how the intervals overlap."""
     # Positions cannot be subtracted because they may be ranks, and Int64 differences of times may overflow.
     start, end = (intervals[c].gather(positions["row"]).cast(pl.Int128) for c in ("start_ns", "end_ns"))
     ranked = positions.sort(end - start, "row", descending=True)
@@ -193,13 +195,13 @@ def _parents_if_crossing(positions: pl.DataFrame, intervals: pl.DataFrame) -> pl
     ranked = ranked.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))  # sorted by descending duration
     parents = []
     for chain in chains(ranked):
-        others = _without_itself(contained_slices(ranked, chain), chain)
+        others = _exclude_self(contained_slices(ranked, chain), chain)
         last = covering_maxima(others["row"], others, chain.height)
         parents.append(pl.DataFrame({"row": rows.gather(chain["row"]), "parent": rows.gather(last)}))
     return pl.concat(parents)
 
 
-def _without_itself(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
+def _exclude_self(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
     """Exclude each interval from its own slice, which splits the slice into at most two slices."""
     own = chain.select("row", pl.int_range(pl.len()).alias("own"))
     slices = slices.join(own, on="row", how="left")

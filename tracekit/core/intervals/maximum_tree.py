@@ -1,4 +1,4 @@
-"""Find the last row before a given row whose value is large enough, with a tree of maxima."""
+"""Find the last row before a given row whose value is at least a given minimum, with a tree of maxima."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MaximumTree:
-    """A column of integers with the maxima of 2, 4, 8, … consecutive values.
+    """A column of integers, and the maxima of its blocks of 2, 4, 8, … consecutive values.
 
     Attributes:
         levels: The integers, the maxima of pairs of integers, the maxima of pairs of those maxima, and so on. Each
@@ -40,10 +40,10 @@ class MaximumTree:
 
         Args:
             minimum: The minimum of each query.
-            before: The row before which each query searches, at most the number of rows. It must not have nulls.
+            before: The rows before this row are searched. It may equal the number of rows, but must not be null.
 
         Returns:
-            One row number per query. It is null if no earlier value is large enough.
+            One row number per query. It is null if all earlier values are less than the minimum.
         """
         end, least = before.to_numpy().astype(np.int64), minimum.to_numpy()
         node, level = np.full(len(end), -1), np.full(len(end), -1)

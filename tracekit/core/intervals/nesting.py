@@ -7,8 +7,9 @@ before, is empty and encloses no point in time.
 
 The *innermost* interval at a point in time is the last one, in nesting order, of the intervals that enclose the point.
 The *parent* of an interval is the last earlier one, in nesting order, that contains the whole interval. On a nested
-track, the innermost interval and its ancestors are all intervals that enclose the point. If intervals *cross* (overlap
-partly), further intervals may enclose the point. An interval keeps all its ancestors even if other intervals cross.
+track, the intervals that enclose a point are exactly the innermost interval and its ancestors. If intervals *cross*,
+which means that they overlap and neither contains the other, further intervals may enclose the point. Crossing
+intervals do not change the parents of other intervals.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.intervals.axis import Axis, in_threads, search, where
+from tracekit.core.intervals.axis import Axis, map_in_threads, search_sorted, where
 from tracekit.core.intervals.maximum_tree import MaximumTree
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ _STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
-    """Intervals in nesting order, indexed for binary searches of the innermost interval at a point in time.
+class NestingIndex:
+    """Intervals in nesting order, with indexes for finding the innermost interval at a point in time.
 
     Attributes:
         intervals: The intervals: the columns ``by``, ``start_ns``, ``end_ns``, and any further columns.
@@ -38,7 +39,8 @@ class Nest:
             ``track``, ``start``, ``end`` (positions on the axis), ``depth`` (number of other intervals of the track
             that are open when it starts), ``parent`` (row number in this frame).
         ends: The ends of the intervals, in ascending order.
-        rows_by_depth: Depth and row of each interval as one integer, ``depth * height + row``, in ascending order.
+        rows_by_depth: One integer per interval, ``depth * height + row``, in ascending order. ``height`` is the number
+            of rows of ``frame``.
         crossing_tracks: Numbers of the tracks that are not nested.
         end_tree: The ends in the order of ``frame``. It is empty if all tracks are nested.
     """
@@ -52,7 +54,7 @@ class Nest:
     end_tree: MaximumTree
 
     @classmethod
-    def from_intervals(cls, intervals: pl.DataFrame, by: Sequence[str]) -> Nest:
+    def from_intervals(cls, intervals: pl.DataFrame, by: Sequence[str]) -> NestingIndex:
         """Sort intervals into nesting order, and index them for searches.
 
         Args:
@@ -64,7 +66,7 @@ class Nest:
         ordered = positions.sort("start", "end", "row", descending=[False, True, False])
         ends = ordered["end"].sort()
         row = pl.int_range(ordered.height, eager=True)
-        depth = row - search(ends, ordered["start"], "right")
+        depth = row - search_sorted(ends, ordered["start"], "right")
         rows_by_depth = (depth * ordered.height + row).sort()
         frame = ordered.with_columns(depth=depth, parent=_last_at_depth(rows_by_depth, depth - 1, row))
         crossing = _crossing_tracks(frame)
@@ -88,12 +90,14 @@ class Nest:
         """
         if not self.frame.height:
             return pl.repeat(None, points.height, dtype=pl.Int64, eager=True)
-        innermost = in_threads(lambda batch: self._innermost_if_nested(self.axis.instants(batch, time)), points)
+        innermost = map_in_threads(
+            lambda batch: self._innermost_if_nested(self.axis.point_positions(batch, time)), points
+        )
         if not self.has_crossings:
             return innermost
-        at = self.axis.instants(points, time).alias("at").to_frame().with_row_index("point")
+        at = self.axis.point_positions(points, time).alias("at").to_frame().with_row_index("point")
         at = at.filter(self.axis.track_numbers(at["at"]).is_in(self.crossing_tracks.implode()))
-        started = search(self.frame["start"], at["at"], "right")
+        started = search_sorted(self.frame["start"], at["at"], "right")
         last_open = self.end_tree.last_at_least(at["at"] + 1, before=started)
         return innermost.scatter(at["point"], self.frame["row"].gather(last_open))
 
@@ -104,8 +108,8 @@ class Nest:
             points: The columns ``by`` and ``time``.
             time: Name of a column of times (ns).
         """
-        at = self.axis.instants(points, time)
-        started, ended = search(self.frame["start"], at, "right"), search(self.ends, at, "right")
+        at = self.axis.point_positions(points, time)
+        started, ended = search_sorted(self.frame["start"], at, "right"), search_sorted(self.ends, at, "right")
         return where(at.is_not_null(), started - ended).fill_null(0)
 
     def next_enclosing(self, points: pl.DataFrame, time: str, rows: pl.Series) -> pl.Series:
@@ -122,7 +126,7 @@ class Nest:
         frame_row = pl.repeat(None, self.intervals.height, dtype=pl.Int64, eager=True)
         frame_row = frame_row.scatter(self.frame["row"], pl.int_range(self.frame.height, eager=True))
         end_tree = self.end_tree if self.has_crossings else MaximumTree.from_values(self.frame["end"])
-        later = self.axis.instants(points, time) + 1
+        later = self.axis.point_positions(points, time) + 1
         return self.frame["row"].gather(end_tree.last_at_least(later, before=frame_row.gather(rows)))
 
     def parents(self) -> pl.Series:
@@ -145,10 +149,10 @@ class Nest:
     def _innermost_if_nested(self, at: pl.Series) -> pl.Series:
         """Return the innermost interval at each position, assuming that all tracks are nested.
 
-        The search begins at the interval that started last and climbs to its ancestors, because most points are inside
-        that interval or one of its nearest ancestors. The remaining points are searched by depth.
+        The interval that started last and its nearest ancestors are tried first, because one of them encloses most
+        points. For the remaining points, the innermost interval is found by its depth.
         """
-        started = search(self.frame["start"], at, "right")
+        started = search_sorted(self.frame["start"], at, "right")
         row = where(started > 0, started - 1)
         ends, parents = self.frame["end"], self.frame["parent"]
         left = pl.DataFrame({"at": at, "row": row}).with_row_index("point").filter(ends.gather(row) <= at)
@@ -157,8 +161,8 @@ class Nest:
             left = left.with_columns(row=parents.gather(left["row"]))
             row = row.scatter(left["point"], left["row"])
             left = left.filter((ends.gather(left["row"]) <= left["at"]).fill_null(False))  # noqa: FBT003
-        started = search(self.frame["start"], left["at"], "right")
-        depth = started - search(self.ends, left["at"], "right") - 1
+        started = search_sorted(self.frame["start"], left["at"], "right")
+        depth = started - search_sorted(self.ends, left["at"], "right") - 1
         row = row.scatter(left["point"], _last_at_depth(self.rows_by_depth, depth, started))
         return self.frame["row"].gather(row)
 
@@ -168,12 +172,15 @@ def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series
 
     The result is null if the depth is null or negative, or if no earlier row has that depth.
     """
-    index = search(rows_by_depth, depth * len(rows_by_depth) + before, "left") - 1
+    index = search_sorted(rows_by_depth, depth * len(rows_by_depth) + before, "left") - 1
     return rows_by_depth.gather(where((depth >= 0) & (index >= 0), index)) % max(len(rows_by_depth), 1)
 
 
 def _crossing_tracks(frame: pl.DataFrame) -> pl.Series:
-    """Return the numbers of the tracks on which an interval is not inside the preceding interval one level up."""
+    """Return the numbers of the tracks that are not nested.
+
+    On such a track, the last earlier interval one level further up does not contain some interval.
+    """
     outer = frame.select(pl.col("track", "end", "depth").gather(pl.col("parent")))
     inside = (
         (outer["track"] == frame["track"]) & (outer["end"] >= frame["end"]) & (outer["depth"] == frame["depth"] - 1)

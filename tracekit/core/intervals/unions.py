@@ -33,7 +33,7 @@ def merge(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
 
 
 def union_duration(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Measure for how long at least one interval of each track is open, in one row per track (``duration_ns``)."""
+    """Return the duration of the union of the intervals of each track: ``by``, ``duration_ns``."""
     duration = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("duration_ns")
     merged = merge(intervals, by=by)
     return merged.group_by(list(by), maintain_order=True).agg(duration) if by else merged.select(duration)
@@ -59,7 +59,7 @@ def gaps(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
 
 
 def overlap(left: pl.DataFrame, right: pl.DataFrame, *, by: Sequence[str]) -> pl.DataFrame:
-    """Return the times in which intervals of both frames are open, which is the intersection of the two unions.
+    """Return the intersection of the unions of two frames: the times in which intervals of both frames are open.
 
     Args:
         left: The columns ``by``, ``start_ns``, ``end_ns``.

@@ -5,7 +5,7 @@ be the same. A kernel is identified by its name, grid and block, by the NVTX ran
 position in the order of launches of its process and GPU. Nsight Compute may have profiled only some launches: it can
 skip the first launches, stop after a number of launches, or select kernels by name.
 
-A *location* is a process and a GPU. A *shape* is a kernel name with a grid and a block at one location.
+A *location* is a pair of process and GPU. A *shape* is a combination of location, kernel name, grid and block.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame
 
     Args:
         kernels: The correlated table ``kernels``, with ``KERNEL_COLUMNS``.
-        launches: The table ``ncu_launches``, with ``LAUNCH_COLUMNS``. Groups of a summary are used only if there are no
-            single launches.
+        launches: The table ``ncu_launches``, with ``LAUNCH_COLUMNS``. Groups of launches, from a summary, are used only
+            if there are no single launches.
 
     Returns:
         One row per kernel, in the same order: ``ncu_launch_id`` (null if no result matches) and ``ncu_match``, which
-        says how the result was matched. ``range``: the same kernel with the same grid and block, in the same NVTX
-        ranges, in the order of launches. ``order``: as ``range``, but the NVTX ranges differ or are unknown. ``group``:
-        the group of a summary. ``shape``: another launch of the same kernel with the same grid and block.
+        says how the result was matched. ``range``: it has the same kernel, grid, block and NVTX ranges, and was matched
+        in the order of launches. ``order``: the same, but the NVTX ranges differ or are unknown. ``group``: it is the
+        group of a summary to which the kernel belongs. ``shape``: it is another launch with the same kernel, grid and
+        block.
     """
     named = launches.select(LAUNCH_COLUMNS).filter(pl.col("name").is_not_null()).collect()
     single = named.filter(pl.col("kind").cast(pl.String) == "kernel")
@@ -66,13 +67,13 @@ def match_counts(matches: pl.DataFrame | None, launches: pl.DataFrame | None) ->
     """Count kernels and results of Nsight Compute by how they were matched.
 
     Args:
-        matches: The matches that ``match_kernels`` returns. None, if nothing was joined, gives no rows.
-        launches: The column ``launch_id`` of all results.
+        matches: The result of ``match_kernels``, or None if nothing was joined.
+        launches: All results, with the column ``launch_id``, or None if nothing was joined.
 
     Returns:
         One row per kind of match that occurs: ``match``, ``kernels`` (their number), ``share`` (of all kernels),
         ``launches`` (number of distinct results). A row with a null ``match`` counts the kernels and results without a
-        match.
+        match. The frame has no rows if nothing was joined.
     """
     schema = {"match": pl.String, "kernels": pl.Int64, "share": pl.Float64, "launches": pl.Int64}
     if matches is None or launches is None:
@@ -123,7 +124,8 @@ def _encode_shapes(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataF
 def _add_name_keys(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Add the column ``key`` to both frames: mangled, full or short kernel names.
 
-    The kind of name is used that most launches share with the kernels. If there is a tie, mangled names are preferred.
+    The kind of name that the most launches have in common with the kernels is used. If there is a tie, mangled names
+    are preferred to full names, and full names to short names.
     """
     short = pl.coalesce("short_name", "name")
     full_key, short_key = (map_categories(name, normalize_kernel_names) for name in (pl.col("name"), short))
@@ -162,8 +164,10 @@ def _match_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Pair kernels and launches one to one: ``row``, ``ncu_launch_id``, ``ncu_match``.
 
     If the shapes of the launches occur as a consecutive sequence among the kernels, the launches are paired with that
-    sequence, unless pairing by range path matches more ranges. Otherwise, for example if threads launch concurrently or
-    only some ranges were profiled, the first launch in a range path is paired with the first kernel in it, and so on.
+    sequence, unless pairing by range path gives more pairs with equal range paths. Otherwise, the n-th launch of a
+    shape in a range path is paired with the n-th kernel of the same shape in the same range path. This is necessary if,
+    for example, several threads launch kernels or only some ranges were profiled. The remaining launches are paired by
+    shape alone.
     """
     pairs, kernels_by_location = [_no_pairs()], rows.partition_by("location", as_dict=True)
     for location, results in launches.partition_by("location", as_dict=True, maintain_order=True).items():
@@ -192,7 +196,7 @@ def _pair_by_row(kernels: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pair_by_occurrence(kernels: pl.DataFrame, results: pl.DataFrame, keys: list[str], match: str) -> pl.DataFrame:
-    """Pair the nth kernel with the nth launch among the kernels and launches with equal keys."""
+    """Pair the n-th kernel with the n-th launch that has the same values in the columns ``keys``."""
     occurrence = pl.int_range(pl.len()).over(keys).alias("occurrence")
     pairs = kernels.with_columns(occurrence).join(results.with_columns(occurrence), [*keys, "occurrence"])
     return pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(match).alias("ncu_match"))
@@ -201,7 +205,7 @@ def _pair_by_occurrence(kernels: pl.DataFrame, results: pl.DataFrame, keys: list
 def _best_window(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
     """Return the row at which the shapes of the launches occur as a consecutive sequence among the kernels, or None.
 
-    If there are several such rows, the row at which the most sampled range paths agree is returned.
+    If there are several such rows, the row at which the range paths of the most samples agree is returned.
     """
     shapes, result_shapes = (_integer_codes(frame["shape"]) for frame in (kernels, results))
     starts = _sequence_positions(shapes, result_shapes)
@@ -256,8 +260,8 @@ def _match_groups(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 def _match_by_shape(rows: pl.DataFrame, launches: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     """Pair the remaining kernels with launches of the same shape.
 
-    If there are several such launches, they take turns. The turns continue before and after the kernels that are
-    already paired, so that in a loop the nth kernel of each iteration is paired with the same launch.
+    If there are several such launches, kernels are paired with them in rotation. The rotation starts at the first
+    kernel that is already paired, so that in a loop the n-th kernel of each iteration is paired with the same launch.
     """
     turn = pl.int_range(pl.len()).over("shape").cast(pl.Int64).alias("turn")
     turns = rows.filter(pl.col("shape").is_not_null()).with_columns(turn)

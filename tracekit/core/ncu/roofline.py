@@ -1,10 +1,11 @@
 """Compute the roofline of kernels: arithmetic and DRAM traffic in relation to the peaks of the GPU.
 
 Everything is computed from metrics of the launches themselves. Operations are counted for each pipe. The FP64, FP32 and
-FP16 pipes count instructions, where an FMA is two operations and a packed FP16 instruction counts twice. The Tensor
-Core pipe has counters of operations, including operations on integers. The capacity of a pipe is the number of
-operations that it could have executed during the launch: ``peak_sustained``, which is per cycle, times the clock and
-the duration. The share of a pipe is its operations divided by its capacity.
+FP16 pipes count instructions, where an FMA is two operations and a packed FP16 instruction counts twice. The operations
+of the Tensor Core pipe have their own counters, which include operations on integers. The capacity of a pipe is the
+number of operations that it could have executed during the launch: the metric ``peak_sustained``, in operations per
+cycle, multiplied by the clock frequency and the duration. The share of a pipe is its operations divided by its
+capacity.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _MAX_VALUE = 1e18
 
 HINT = (
     "collect them with ncu --set roofline, or with --metrics and the list in docs/roofline.md; --section SpeedOfLight "
-    "is enough for the shares of throughput"
+    "is sufficient for the shares of throughput"
 )
 
 _SUMS = (
@@ -59,14 +60,15 @@ _SUMS = (
     *("math_busy_ns", "math_capacity"),
     *("dram_bytes", "dram_busy_ns", "dram_capacity", "dram_percent_ns", "memory_percent_ns", "sm_percent_ns"),
 )
-"""The quantities that are summed over launches: operations, bytes, capacities, and the time needed at peak rates."""
+"""The quantities that are summed over launches: times, operations, bytes, capacities, and times at peak rates."""
 
 
 def launch_roofline(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
     """Compute the roofline of each launch.
 
     Args:
-        launches: The table ``ncu_launches``. Groups of a summary are used only if there are no single launches.
+        launches: The table ``ncu_launches``. Groups of launches, from a summary, are used only if there are no single
+            launches.
         metrics: The table ``ncu_metrics``.
 
     Returns:
@@ -132,7 +134,11 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _disjoint_results(launches: pl.DataFrame, *, in_ranges: bool) -> pl.DataFrame:
-    """Return results that do not overlap: the single launches, or the groups of one summary if there are none."""
+    """Return results that do not describe the same launch twice.
+
+    These are the single launches. If there are none, these are the groups of the summary by range if ``in_ranges``, and
+    otherwise the groups of the summary by kernel. If there are no such groups either, these are all results.
+    """
     group = pl.col("kind").cast(pl.String) == "group"
     single = launches.filter(~group)
     if single.height:
@@ -152,7 +158,7 @@ def _launch_quantities(launches: pl.DataFrame, metrics: pl.LazyFrame) -> pl.Data
     rows = _add_quantities(rows)
     measured = [c for c in _SUMS if c != "time_ns"]
     if rows.height and rows.select(pl.all_horizontal(pl.col(measured).is_null().all())).item():
-        raise MissingTableError(f"{rows.height:,} launches have no metric for a roofline", hint=HINT)
+        raise MissingTableError(f"{rows.height:,} launches have none of the metrics that a roofline needs", hint=HINT)
     count = pl.col("invocations")
     return rows.select("launch_id", "name", "invocations", *(pl.col(c) * count for c in _SUMS))
 
@@ -187,7 +193,7 @@ def _add_quantities(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class _MetricColumns:
-    """Expressions for the columns of metrics. The expression for a metric that was not collected is null."""
+    """Expressions for the columns of metrics. A metric that was not collected is a null literal."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = frozenset(names)
@@ -202,7 +208,7 @@ class _MetricColumns:
         return pl.coalesce(*by_time, *by_cycle)
 
     def pipe_exprs(self, cycles: pl.Expr) -> Iterator[pl.Expr]:
-        """Yield expressions for the operations and the capacity of each pipe whose instructions are counted."""
+        """Yield expressions for the operations and the capacity of the FP64, FP32 and FP16 pipes."""
         for pipe, operations in _OPERATIONS.items():
             counts = [
                 pl.coalesce(*(self.count_expr(f"{prefix}{name}_pred_on", cycles) for prefix in _PREFIXES)) * worth
@@ -238,9 +244,10 @@ class _MetricColumns:
         return pl.coalesce(both, read + written)
 
     def _leaf_counters(self) -> list[str]:
-        """Return the counters of tensor operations that include no other counter.
+        """Return the counters of tensor operations whose sum counts each operation once.
 
-        Counters by instruction are used if they exist, otherwise counters by operand type.
+        Counters that include other counters are omitted. For each operand type, the counters by instruction are used if
+        they exist, and otherwise the counter of the operand type.
         """
         counters = {n.partition(".")[0] for n in self._names if n.startswith(_TENSOR) and ".peak_" not in n}
         types = {name: re.search(r"src_([a-z0-9]+)", name) for name in counters}
@@ -297,7 +304,7 @@ def _total_flop() -> pl.Expr:
 
 
 def _value_of_busiest(busy: Mapping[str, pl.Expr], values: Mapping[str, pl.Expr]) -> pl.Expr:
-    """Return the value of the pipe with the largest busy time. It is null if all pipes were idle."""
+    """Return an expression for the value of the pipe with the largest busy time. It is null if all pipes were idle."""
     most = pl.max_horizontal(*busy.values())
     return pl.coalesce(*(pl.when((b == most) & (b > 0)).then(values[pipe]) for pipe, b in busy.items()))
 
@@ -321,7 +328,7 @@ def _math_capacity() -> pl.Expr:
 def _math_exprs(time: pl.Expr) -> Iterator[pl.Expr]:
     """Yield expressions for ``math_share``, ``pipe`` and ``math_from``.
 
-    They are derived from the busiest pipe or, if it is unknown, from the throughput of the SM.
+    They are derived from the busiest pipe or, if the busiest pipe is unknown, from the throughput of the SM.
     """
     busy = {pipe: pl.col(f"{pipe}_busy_ns") for pipe in PIPES}
     counted = pl.col("math_busy_ns").is_not_null()

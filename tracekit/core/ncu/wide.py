@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.errors import TracekitError
 
 FREE_CELLS, CELLS_PER_VALUE = 1 << 22, 64
-"""Limit of the cells of a wide table: FREE_CELLS, plus CELLS_PER_VALUE for each value."""
+"""A wide table may have FREE_CELLS cells, and CELLS_PER_VALUE further cells for each value."""
 _COLUMNS = ("launch_id", "metric", "label", "section", "value", "text", "resolution")
 
 
@@ -25,7 +25,7 @@ def wide_metrics(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
         metric, the most precise one is used.
 
     Raises:
-        TracekitError: The table would be very large and nearly empty, because most launches have few of the metrics.
+        TracekitError: The table would have too many empty cells, because most launches have only few of the metrics.
     """
     rows, best = launches.collect(), most_precise_values(metrics)
     kinds = best.group_by("column", maintain_order=True).agg(pl.col("value").is_not_null().any())
@@ -37,11 +37,11 @@ def wide_metrics(launches: pl.LazyFrame, metrics: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _check_size(launches: int, columns: int, values: int) -> None:
-    """Raise an error if a wide table would be very large and nearly empty."""
+    """Raise an error if a wide table would have more cells than allowed for its number of values."""
     if launches * columns > FREE_CELLS + CELLS_PER_VALUE * values:
         sizes = f"{launches} launches with {columns} metrics need {launches * columns} cells for {values} values"
         raise TracekitError(
-            f"wide table too large: {sizes}", hint="read the table ncu_metrics, which has one row per value"
+            f"the wide table is too large: {sizes}", hint="read the table ncu_metrics, which has one row per value"
         )
 
 
@@ -71,7 +71,7 @@ def most_precise_values(metrics: pl.LazyFrame) -> pl.DataFrame:
 
 
 def pivot_values(values: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Pivot one column of the values into one row per launch with any value, and one column per metric."""
+    """Pivot one column of values into a frame with one row per launch that has a value, and one column per metric."""
     if not values.height:
         return pl.DataFrame(schema={"launch_id": pl.Int64})
     return values.pivot(on="column", index="launch_id", values=column)

@@ -1,8 +1,8 @@
-"""Find the ops of a capture: operations that a framework executed, with their API calls and GPU activities.
+"""Find the ops of a capture. An op is an operation that a framework executed, with its API calls and GPU activities.
 
 ``dialect`` defines what a dialect is, and each dialect is a module. ``calls`` pairs API calls with GPU activities,
-``attach`` attributes them to op instances, ``identity`` folds instances into ops and numbers the ops, and ``shapes``
-derives the shapes of results.
+``attach`` attributes API calls to op instances, ``identity`` folds instances into ops and numbers the ops, and
+``shapes`` derives the shapes of results.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core.ops import emit_nvtx, identity, nccl, plain, pyprof, tensorflow, tensorrt, xla
-from tracekit.core.ops.attach import owners
+from tracekit.core.ops.attach import attribute_calls
 from tracekit.core.ops.calls import calls
 from tracekit.core.ops.dialect import INSTANCE, Capture, Dialect, Timeline
 from tracekit.errors import UnknownFormatError, choices_hint
@@ -26,7 +26,7 @@ __all__ = ["DIALECTS", "Capture", "Dialect", "Ops", "Timeline", "dialect"]
 
 _MODULES = (pyprof, emit_nvtx, tensorflow, tensorrt, xla, nccl, plain)
 DIALECTS: dict[str, Dialect] = {m.DIALECT.name: m.DIALECT for m in _MODULES}
-"""The dialects, keyed by name, in the order in which they are tried. The last one accepts any ranges."""
+"""The dialects, keyed by name, in the order in which they are tried. The last one matches any ranges."""
 
 UNASSOCIATED = "unassociated_"
 
@@ -48,8 +48,8 @@ class Ops:
     """The ops of one capture. Each property is computed on first access and cached.
 
     Attributes:
-        frames: Returns the declared table with a given name.
-        name: Name of the dialect, or None for the first dialect that matches the ranges.
+        frames: Function that returns the declared table with a given name.
+        name: Name of the dialect, or None for the first dialect in ``DIALECTS`` that matches the ranges.
     """
 
     frames: Frames
@@ -57,7 +57,7 @@ class Ops:
 
     @functools.cached_property
     def capture(self) -> Capture:
-        """The tables that dialects read."""
+        """The tables of the capture, as dialects read them."""
         return Capture(self.frames)
 
     @functools.cached_property
@@ -91,7 +91,7 @@ class Ops:
         """The ops, in order of name and id, with the properties of their first instance.
 
         Columns: ``op_id``, ``op_name``, ``op_type``, ``direction``, ``data_type``, ``stack_trace``, ``input_shapes``,
-        ``parameters``, ``node``, ``ends_pass``, ``associated``, ``instance_count``.
+        ``parameters``, ``node``, ``ends_iteration``, ``associated``, ``instance_count``.
         """
         return self._folded[1]
 
@@ -101,7 +101,7 @@ class Ops:
         rows = calls(self.frames)
         api_calls = rows.unique("call", keep="first", maintain_order=True)
         has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")
-        owner = owners(has_work, self.timeline.instances).with_columns(row=pl.int_range(pl.len()))
+        owner = attribute_calls(has_work, self.timeline.instances).with_columns(row=pl.int_range(pl.len()))
         roots = api_calls.filter(owner["root_call"] == owner["row"]).sort("call_id", descending=True)
         first = self.timeline.instances.height
         numbers = pl.repeat(None, api_calls.height, dtype=pl.Int64, eager=True)
@@ -120,7 +120,8 @@ class Ops:
         by_start = rows.sort("start_ns", maintain_order=True)
         texts = ["op_name", "op_type", "direction", "data_type", "stack_trace", "input_shapes", "parameters", "node"]
         ops = by_start.group_by("op", maintain_order=True).agg(
-            pl.col("op_id", *texts, "ends_pass", "associated").first(), pl.len().cast(pl.Int64).alias("instance_count")
+            pl.col("op_id", *texts, "ends_iteration", "associated").first(),
+            pl.len().cast(pl.Int64).alias("instance_count"),
         )
         ops = ops.sort(pl.col("op_name").cast(pl.String), "op_id")
         op_row = pl.repeat(0, ops.height, dtype=pl.Int64, eager=True)
@@ -139,7 +140,7 @@ def _unassociated_instances(roots: pl.DataFrame) -> pl.DataFrame:
         "op_type": name,
         "stack_trace": pl.lit(""),
         "data_type": pl.lit(""),
-        "ends_pass": pl.lit(value=False),
+        "ends_iteration": pl.lit(value=False),
     }
     rows = roots.with_columns(**values)
     empty = [pl.lit(None, t).alias(c) for c, t in INSTANCE.items() if c not in rows.columns]

@@ -1,9 +1,9 @@
 """Attribute API calls to op instances.
 
-A call is attributed to an op instance of its thread that contains it, bounds included. If several contain it, the one
-that started last is used. If no instance of its thread contains it, instances of all threads of its process are
-considered, because calls of the autograd thread belong to the backward op. A call that no instance contains, and that
-launches activities or waits for them, is the root of a new instance, which is *unassociated*.
+A call is attributed to the op instance of its thread that contains it, bounds included. If several instances contain
+it, the one that started last is used. If no instance of its thread contains it, instances of all threads of its process
+are considered, because calls of the autograd thread belong to the backward op. If no instance contains a call that
+launches activities or waits for them, the call becomes the root of a new instance, which is *unassociated*.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def last_containers(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequenc
     """Return the last interval, in the order of rows, that contains each item, bounds included.
 
     Args:
-        items: Columns ``by``, ``start_ns``, ``end_ns``. No interval contains an item that ends before it starts.
+        items: Columns ``by``, ``start_ns``, ``end_ns``. An item that ends before it starts is contained in no interval.
         intervals: The same columns. The intervals may overlap in any way.
         by: Columns that identify the track.
 
@@ -46,7 +46,7 @@ def _without_backward_ends(items: pl.DataFrame) -> pl.DataFrame:
     return items.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
 
 
-def owners(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
+def attribute_calls(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
     """Return the op instance to which each call is attributed.
 
     Args:
@@ -83,9 +83,9 @@ def owners(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
 
 
 def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> pl.Series:
-    """Return the root with a larger id that contains each call. If there are several, the last to start is used.
+    """Return, for each call, the root that contains it, has a larger id than the call, and started last.
 
-    Calls are attributed from the last to the first, so only roots with larger ids exist when a call is attributed.
+    Calls are attributed from the last to the first, so all roots that exist when a call is attributed have larger ids.
 
     Returns:
         One row number of ``roots`` per call (Int64). It is null if no such root contains the call.
@@ -108,21 +108,22 @@ def _latest_container_of_larger_id(calls: pl.DataFrame, roots: pl.DataFrame) -> 
                 "root": chain["row"].gather(last).cast(pl.Int64),
             }
         ).drop_nulls()
-        best = _with_better(best, candidates)
+        best = _replace_with_later(best, candidates)
     return best["root"]
 
 
 def _containing_slices(positions: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
-    """Return the slice of a chain whose intervals contain a given interval, bounds included: ``first``, ``stop``."""
+    """Return the slice of a chain that contains each interval, bounds included: ``first``, ``stop``."""
     first = chain["end"].search_sorted(positions["end"], side="left").cast(pl.Int64)
     stop = chain["start"].search_sorted(positions["start"], side="right").cast(pl.Int64)
     return pl.DataFrame({"first": first, "stop": stop})
 
 
 def _last_larger(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> pl.Series:
-    """Return the last row of each slice whose value is larger than a limit. It is null if no value is larger.
+    """Return the last row of each slice whose value is larger than the limit of the slice, or null if there is none.
 
-    The search starts at the end of the slice and skips rows without a larger value, in steps that halve.
+    The search starts at the end of the slice. In each step, it skips a block of rows if no value in the block is
+    larger. The size of the blocks is halved after each step.
     """
     maxima = [values]
     while (width := 1 << len(maxima)) <= len(values):
@@ -137,8 +138,8 @@ def _last_larger(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> 
     return pl.select(pl.when(stop > first).then(stop - 1)).to_series()
 
 
-def _with_better(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Replace the best rows by candidates that started later, or at the same time with a smaller id."""
+def _replace_with_later(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+    """Replace each best row by its candidate if the candidate started later, or at the same time with a smaller id."""
     old = best.select(pl.all().gather(candidates["row"]))
     same_start = candidates["start"] == old["start"]
     better = (candidates["start"] > old["start"]) | (same_start & (candidates["id"] < old["id"]))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core.correlate import CALL, first_rows
+from tracekit.core.correlate import CALL, find_first_rows
 
 if TYPE_CHECKING:
     from tracekit.core.correlate import Frames
@@ -19,8 +19,8 @@ TABLES = {"kernel": "kernels", "memset": "memsets", "memcpy": "memcpys", "sync":
 def calls(frames: Frames) -> pl.DataFrame:
     """Pair every API call with each activity that it launched.
 
-    A call that only waited has the kind ``sync``. Any other call without activities has the kind ``call``. A call that
-    launched a CUDA graph of kernels has one row per kernel.
+    A call that launched nothing but synchronized has the kind ``sync``. A call without any activity has the kind
+    ``call``. A call that launched a CUDA graph has one row per recorded activity of the graph.
 
     Returns:
         One row per pair, in the order of calls and, within a call, of kinds and row numbers: ``call`` (row number in
@@ -64,4 +64,4 @@ def _activities(frames: Frames, kind: str, keys: pl.DataFrame) -> pl.DataFrame:
         )
         .collect()
     )
-    return activities.drop(CALL).with_columns(call=first_rows(keys, activities.select(CALL))).drop_nulls("call")
+    return activities.drop(CALL).with_columns(call=find_first_rows(keys, activities.select(CALL))).drop_nulls("call")

@@ -7,9 +7,10 @@ the ops.
 
 To write a dialect:
 
-1. ``matches`` takes the distinct names of the ranges in the capture and returns whether they are of this dialect.
-2. ``timeline`` takes the ``Capture`` and returns instances with the columns of ``INSTANCE``. ``timeline_instances``
-   adds missing columns as nulls and sorts the rows.
+1. Write ``matches``, which takes the distinct names of the ranges in the capture and returns whether they are of this
+   dialect.
+2. Write ``timeline``, which takes the ``Capture`` and returns a ``Timeline``. ``timeline_instances`` adds missing
+   columns of ``INSTANCE`` as nulls and sorts the rows.
 3. Parse each distinct name once (``with_parsed_names``), not once per range, and never evaluate a name as code.
 """
 
@@ -47,16 +48,16 @@ INSTANCE: dict[str, Any] = {
     "parameters": pl.Categorical(),
     "sequence_number": pl.Int64(),
     "forward": pl.Int64(),
-    "ends_pass": pl.Boolean(),
+    "ends_iteration": pl.Boolean(),
     "node": pl.Int64(),
 }
 """Columns of a timeline.
 
-``parent`` and ``forward`` are row numbers of the same frame: the enclosing instance on the same thread, and the forward
-instance of which this instance is the backward pass. ``op_name`` is a path whose parts are separated by ``/``.
-``input_names``, ``input_shapes`` and ``parameters`` are JSON without spaces. ``ends_pass`` marks the op that computes
-all gradients. ``node`` is the node of the op in the tree of the timeline. Where it is null, the parts of ``op_name``
-are the path of the op.
+``parent`` and ``forward`` are row numbers of the same frame. ``parent`` is the enclosing instance on the same thread.
+``forward`` is the instance whose backward pass this instance is. ``op_name`` is a path whose parts are separated by
+``/``. ``input_names``, ``input_shapes`` and ``parameters`` are JSON without spaces. ``ends_iteration`` is true for the
+op that computes all gradients. ``node`` is the node of the op in the tree of the timeline. If it is null, ``op_name``
+is split at ``/`` instead.
 """
 
 
@@ -67,12 +68,12 @@ class Timeline:
     Attributes:
         instances: One row per instance, with the columns of ``INSTANCE``. Rows are in order of start, the longest first
             if starts are equal.
-        folding: Which instances form one op. ``path``: the instances with the same op name. ``occurrence``: the
-            instances with the same op name and stack trace that are the k-th such instance since the preceding backward
-            op.
-        has_arguments: Whether shapes and parameters are the arguments of the call in order, so that the shape of its
-            result can be derived.
-        config: Settings that the program recorded, keyed by name.
+        folding: Which instances form one op. ``path``: all instances with the same op name. ``occurrence``: all
+            instances that have the same op name and stack trace, and the same number when the instances with this name
+            and stack trace are counted from the preceding op that computes all gradients.
+        has_arguments: Whether ``input_shapes`` and ``parameters`` are the arguments of the op in order, so that the
+            shape of its result can be derived.
+        config: Settings of the profiled program that it recorded, keyed by name.
         tree: The tree of op names, if instances have a ``node``. A "/" in the name of a range does not start a new
             level of this tree.
     """
@@ -89,7 +90,7 @@ class Capture:
     """The tables of a capture, and data derived from them that several dialects need. Derived data is cached.
 
     Attributes:
-        frames: Returns the declared table with a given name.
+        frames: Function that returns the declared table with a given name.
     """
 
     frames: Frames
@@ -98,7 +99,7 @@ class Capture:
     def ranges(self) -> pl.DataFrame:
         """The push/pop ranges in file order: the columns of ``INSTANCE`` up to ``range_id``, ``domain`` and ``text``.
 
-        ``text`` is the name of the range. A range that was never closed ends with the last recorded event.
+        ``text`` is the name of the range. A range without an end is given the end ``last_ns``.
         """
         columns = ["start_ns", "end_ns", *THREAD, "range_id", "domain", pl.col("name").alias("text")]
         ranges = self.frames("nvtx_ranges").filter(pl.col("kind") == "push_pop").select(columns).collect()
@@ -111,12 +112,12 @@ class Capture:
 
     @functools.cached_property
     def nested_ranges(self) -> Ranges:
-        """The push/pop ranges with their parents, in the order of ``ranges``."""
+        """The nesting of the push/pop ranges. The order is that of ``ranges``."""
         return Ranges(self.frames)
 
     @functools.cached_property
     def last_ns(self) -> int:
-        """Time in ns at which the last range or API call ends."""
+        """Time in ns of the last start or end of a range or API call."""
         ends = [self.frames(t).select(pl.max_horizontal(pl.col("start_ns", "end_ns").max())) for t in _TIMED]
         last = pl.concat([e.collect().to_series().alias("end") for e in ends]).max()
         return last if isinstance(last, int) else 0
@@ -136,9 +137,9 @@ class Dialect:
 
     Attributes:
         name: Kebab-case name, as in ``--dialect``.
-        doc: One line that describes the ranges.
-        matches: Returns whether the distinct names of ranges (``Capture.texts``) are of this dialect.
-        timeline: Returns the op instances of a capture.
+        doc: Description of the ranges in one line.
+        matches: Function that returns whether distinct names of ranges (``Capture.texts``) are of this dialect.
+        timeline: Function that returns the op instances of a capture.
         key_op: How the default key op is chosen. ``backward``: the op of the backward pass, which ends iterations.
             ``repeats``: a range that repeats, which begins iterations.
     """
@@ -162,7 +163,7 @@ def timeline_instances(rows: pl.DataFrame) -> pl.DataFrame:
     """
     missing = [pl.lit(None, t).alias(c) for c, t in INSTANCE.items() if c not in rows.columns]
     rows = rows.with_columns(*missing).select(pl.col(c).cast(t) for c, t in INSTANCE.items())
-    rows = rows.with_columns(pl.col("ends_pass").fill_null(False))  # noqa: FBT003
+    rows = rows.with_columns(pl.col("ends_iteration").fill_null(False))  # noqa: FBT003
     order = rows.select(
         pl.arg_sort_by("start_ns", -pl.col("end_ns"), pl.int_range(pl.len())).cast(pl.Int64)
     ).to_series()
@@ -188,11 +189,11 @@ _STEP = r"(?i)^(?:.*\W)?(?:step|iter|iteration|batch|epoch)s?$"
 
 
 def op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFrame]:
-    """Return the op names of nested ranges, with the same name for all steps of a loop.
+    """Return the op names of nested ranges, where all steps of a loop have the same name.
 
-    An outermost range with a numbered name, such as ``Batch 7``, is a step. So is a numbered range inside a step if its
-    name contains step, iteration, batch or epoch. If a step occurs with several numbers, the number is replaced by
-    ``*``. Other numbers distinguish layers and are not changed.
+    An outermost range whose name ends in a number, such as ``Batch 7``, is a step. A range inside a step is also a step
+    if its name ends in a number after the word step, iter, iteration, batch or epoch. If steps differ only in their
+    numbers, the numbers are replaced by ``*``. Other numbers distinguish layers and are not changed.
 
     Args:
         parent: Row number of the parent of each range, null for an outermost range.

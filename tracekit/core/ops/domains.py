@@ -1,7 +1,8 @@
-"""Build the timelines of frameworks that write their ops in their own NVTX domain, inside the ranges of the program.
+"""Build the timelines of frameworks that write their ops into their own NVTX domain, inside the ranges of the program.
 
-Ranges of the program, and ranges of the framework that contain ops, form the path. An op is placed below the innermost
-of these ranges and not below other ops, because its name already says where it is within the framework.
+The *scopes* around an op are the enclosing ranges that are not ops: ranges of the program, and ranges of the framework
+that contain ops. They form the first parts of its path. Enclosing ops are not part of the path, because the name of an
+op already contains its position within the framework.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ def timeline(capture: Capture, domain: str, parsed: pl.DataFrame, *, rooted: boo
 
     Args:
         capture: The capture.
-        domain: Domain of the ops.
+        domain: NVTX domain of the ops.
         parsed: One row per name in the domain: ``text`` (the name), ``label`` (path of an op, or null if the range
             contains ops), ``scope`` (name of a range that contains ops, or null to use ``text``), ``type``, and
             optionally further columns of ``INSTANCE``.
-        rooted: Whether ops are placed below the ranges around them. If not, their labels are complete paths.
+        rooted: Whether ops are placed below the scopes around them. If not, their labels are complete paths.
     """
     parsed = parsed.with_columns(pl.lit(domain).alias("domain")).with_columns(pl.col(KEY).cast(pl.Categorical))
     ranges = capture.ranges.join(parsed, on=KEY, how="left", maintain_order="left")

@@ -5,8 +5,9 @@ or is a node of the backward pass. Before PyTorch 1.8, names were not qualified.
 such as a range of ``record_function`` or of the framework (``Optimizer.step#SGD.step``). Scopes form the path of the
 ops inside them. They are also ops themselves, to which activities outside the ops of the framework are attributed.
 
-The backward pass of an op is the outermost range, on any thread, with the sequence number that a forward op had last.
-It is named after that op. Ops that an optimizer runs are neither forward nor backward.
+A backward op belongs to the last forward op of the process that has the same sequence number. The two may be on
+different threads. The backward op is named after its forward op. Ops that an optimizer runs are neither forward nor
+backward.
 """
 
 from __future__ import annotations
@@ -89,13 +90,14 @@ def _parsed_names(texts: pl.Series) -> pl.DataFrame:
 def _is_emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> pl.Series:
     """Return whether each range is an op.
 
-    An unqualified name directly inside an op is also an op, such as ``detach`` in ``aten::detach``.
+    A range that is only possibly an op, such as ``detach`` in ``aten::detach``, is an op if the nearest enclosing range
+    that is not merely possible is an op.
     """
     return emitted.gather(roots(where(possible & ~emitted, parent)))
 
 
 def _outermost_emitted(parent: pl.Series, emitted: pl.Series) -> pl.Series:
-    """Return the op of each range: the outermost emitted range around it, or the range itself."""
+    """Return the op of each range: the outermost of the consecutive emitted ranges around it, or the range itself."""
     return roots(where(emitted & emitted.gather(parent), parent))
 
 

@@ -1,9 +1,10 @@
 """Fold op instances into ops, and number the ops.
 
-Instances are processed in order of start. ``Timeline.folding`` says which instances form an op. One kind of folding
-joins the instances with the same op name. The other kind joins those that are also the k-th occurrence of their name
-and stack trace since the preceding backward op, so that a training loop gives ops with one instance per iteration. The
-id of an op is its type in capitals and a number that counts the ops of this type in order of first appearance:
+Instances are processed in order of start. ``Timeline.folding`` determines which instances form an op. With ``path``, an
+op consists of all instances with the same name. With ``occurrence``, each occurrence of a name and stack trace in an
+iteration is a separate op, so that an op of a training loop has one instance per iteration.
+
+The id of an op is its type in capitals and a number that counts the ops of this type in order of first appearance:
 ``CONV2D_1``. The id of a backward pass is the id of its forward op followed by ``_BPROP``. The op that computes all
 gradients has the same suffix.
 """
@@ -39,23 +40,23 @@ def _forward_ops(rows: pl.DataFrame, folding: str) -> pl.DataFrame:
     identity = ["op_name"]
     if folding == "occurrence":
         by_start = _with_occurrence(by_start)
-        identity = ["op_name", "stack_trace", "ends_pass", "occurrence"]
+        identity = ["op_name", "stack_trace", "ends_iteration", "occurrence"]
     first = by_start.unique(identity, keep="first", maintain_order=True)
     number = pl.col("op_type").cum_count().over("op_type")
-    suffix = pl.when("ends_pass").then(pl.lit(BACKWARD_SUFFIX)).otherwise(pl.lit(""))
+    suffix = pl.when("ends_iteration").then(pl.lit(BACKWARD_SUFFIX)).otherwise(pl.lit(""))
     ops = first.select(*identity, op_id=pl.format("{}_{}{}", "op_type", number, suffix), op=pl.int_range(pl.len()))
     folded = by_start.join(ops, on=identity, how="left", maintain_order="left", nulls_equal=True)
     return folded.select("row", "op", "op_id")
 
 
 def _with_occurrence(by_start: pl.DataFrame) -> pl.DataFrame:
-    """Add ``occurrence``, which counts instances with equal name and stack trace since the last op that ended a pass.
+    """Add ``occurrence``, which numbers the instances with the same name and stack trace in each iteration from 0.
 
-    It is null for the ops that end a pass.
+    It is null for the ops that end an iteration.
     """
-    passes = pl.col("ends_pass").cast(pl.Int64).cum_sum().alias("_pass")
-    counted = pl.int_range(pl.len()).over("_pass", "ends_pass", "op_name", "stack_trace")
-    return by_start.with_columns(passes).with_columns(occurrence=pl.when(~pl.col("ends_pass")).then(counted))
+    iteration = pl.col("ends_iteration").cast(pl.Int64).cum_sum().alias("_iteration")
+    counted = pl.int_range(pl.len()).over("_iteration", "ends_iteration", "op_name", "stack_trace")
+    return by_start.with_columns(iteration).with_columns(occurrence=pl.when(~pl.col("ends_iteration")).then(counted))
 
 
 def _backward_ops(rows: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Find ops of libraries, which occur with any framework: file reads and writes, steps of DALI, calls of NCCL."""
+"""Find the ops of libraries that any framework may use: file reads and writes, steps of DALI, calls of NCCL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parse the names of PyProf's markers, which are Python literals. Each distinct name is parsed once, never evaluated.
+"""Parse the names of PyProf's markers, which are Python literals. Names are parsed but never evaluated as code.
 
 ``{'mod': 'Tensor', 'op': 'uniform_', 'args': [{'name': '', 'type': 'tensor', 'shape': (6,), 'dtype': 'float32'}]}``
 describes a call. ``{'traceMarker': ['file.py:12'], 'funcStack': '/<module>/Net::forward/relu'}`` says where in the
@@ -92,22 +92,22 @@ def _parse_markers(
     rows, failed = [], 0
     for text in texts.to_list():
         try:
-            rows.append({"text": text, **parse(_literal(text))})
+            rows.append({"text": text, **parse(_parse_literal(text))})
         except (ValueError, SyntaxError, TypeError, KeyError, AttributeError, RecursionError, MemoryError):
             failed += 1
     if failed:
-        warn(f"{failed} of {len(texts)} distinct op markers cannot be parsed; their ranges are ignored")
+        warn(f"{failed} of {len(texts)} distinct op markers cannot be parsed, so their ranges are ignored")
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _literal(text: str) -> Any:
+def _parse_literal(text: str) -> Any:
     """Return the value of a Python literal.
 
     Raises:
         ValueError: The literal is too long.
     """
     if len(text) > LONGEST_TEXT:
-        raise ValueError(text[:20])
+        raise ValueError(f"the literal is longer than {LONGEST_TEXT} characters")
     return ast.literal_eval(text)
 
 
@@ -142,7 +142,7 @@ def _parse_call(literal: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _ends_arguments(value: object) -> bool:
-    """Return whether DLProf stops reading arguments at a value, which it does at None, True and False."""
+    """Return whether DLProf ignores the arguments after one with this value, as it does for None, True and False."""
     return value is None or isinstance(value, bool)
 
 

@@ -1,4 +1,4 @@
-"""Parse the ranges of NCCL (domain ``NCCL``), which are calls that move data between GPUs.
+"""Parse the ranges of NCCL (domain ``NCCL``). Each range is a call that moves data between GPUs.
 
 The payload of a range, such as the size of the message, the reduction and the root, becomes the parameters of the op.
 An op is placed below the ranges around it.

@@ -1,4 +1,4 @@
-"""Parse plain nested ranges, as users of Nsight Systems write them. Every push/pop range is an op named by its path.
+"""Parse plain nested ranges, as users of Nsight Systems write them. Each push/pop range is an op named after its path.
 
 The type of an op is the name of its range, so the same call at several places in the program gives several ops of one
 type. Steps that differ only in their number are one op. A ``/`` in the name of a range, such as in a file path, does

@@ -1,8 +1,9 @@
 """Parse the ranges of PyTorch programs annotated by PyProf or DLProf, which put a marker around each call of an op.
 
 A marker is a Python dict. If markers are nested, the outermost one is the op. The name of the op is the function stack
-of the trace marker around it, which may be on another thread. A range of ``emit_nvtx`` inside an op, ``…, seq = 7``,
-gives the op a sequence number. The range with the same number outside all ops is the backward pass of the op.
+in the trace marker around it, which may be on another thread. If the op contains a range of ``emit_nvtx`` with a
+sequence number, such as ``…, seq = 7``, the last range outside all ops with the same number is the backward pass of the
+op.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
         input_names="input_names",
         input_shapes="input_shapes",
         parameters="parameters",
-        ends_pass=pl.col("op") == "backward",
+        ends_iteration=pl.col("op") == "backward",
     )
 
 
@@ -65,23 +66,23 @@ def _with_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl
 
 def _library_ops(capture: Capture) -> pl.DataFrame:
     """Return the file reads and writes, DALI steps and NCCL calls, with the columns of ``_marked_ops``."""
-    constants = {"stack_trace": pl.lit(""), "data_type": pl.lit(""), **_UNKNOWN, "ends_pass": pl.lit(value=False)}
+    constants = {"stack_trace": pl.lit(""), "data_type": pl.lit(""), **_UNKNOWN, "ends_iteration": pl.lit(value=False)}
     return library_ops(capture).with_columns(**constants)
 
 
 def _outermost(ops: pl.DataFrame) -> pl.DataFrame:
-    """Remove ops inside another op of their thread, and add the direction. The result is in order of start."""
+    """Remove ops that are inside another op of their thread, add the direction, and sort the rest by start."""
     ordered = ops.sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     outer_end = latest_end_before(THREAD)
     outermost = ordered.filter(outer_end.is_null() | (pl.col("end_ns") > outer_end))
-    return outermost.with_columns(direction=pl.when("ends_pass").then(pl.lit("bprop")).otherwise(pl.lit("fprop")))
+    return outermost.with_columns(direction=pl.when("ends_iteration").then(pl.lit("bprop")).otherwise(pl.lit("fprop")))
 
 
 def _backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
     """Return the backward passes of ops.
 
-    A backward pass has the properties of its forward op (``forward``, a row number of ``ops``), but its own times and
-    thread.
+    Each one has the properties of its forward op, its own times and thread, and ``forward``, the row number of its
+    forward op in ``ops``.
     """
     numbered = pl.DataFrame({"text": texts}).with_columns(
         sequence_number=pl.col("text").str.extract(_SEQUENCE).cast(pl.Int64)
@@ -90,14 +91,14 @@ def _backward_passes(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> p
     ranges = ranges.with_columns(op=last_containers(ranges, ops, by=THREAD))
     key = ["process_id", "sequence_number"]
     inside = ranges.drop_nulls("op").filter(pl.col("sequence_number") > 0)
-    inside = inside.filter(~ops["ends_pass"].gather(inside["op"]))
+    inside = inside.filter(~ops["ends_iteration"].gather(inside["op"]))
     forward = inside.unique(key, keep="last").select(*key, forward="op")
     outside = ranges.filter(pl.col("op").is_null()).join(forward, on=key, maintain_order="left")
     last = outside.group_by(key, maintain_order=True).agg(
         pl.col(*_TIMES[:2], "thread_id", "range_id", "forward").last()
     )
-    properties = ops.select(pl.exclude(*_TIMES, "direction", "ends_pass").gather(last["forward"]))
-    return last.hstack(properties).with_columns(direction=pl.lit("bprop"), ends_pass=pl.lit(value=False))
+    properties = ops.select(pl.exclude(*_TIMES, "direction", "ends_iteration").gather(last["forward"]))
+    return last.hstack(properties).with_columns(direction=pl.lit("bprop"), ends_iteration=pl.lit(value=False))
 
 
 DIALECT = Dialect(

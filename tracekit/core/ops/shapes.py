@@ -2,7 +2,7 @@
 
 A format names the dimensions of each tensor, such as ``N,C,H,W;K,C,R,S`` for the image and the filter of a convolution.
 The shape of a result is derived from the shapes of the operands and, for a convolution, from stride, padding and
-dilation. These are identified by their position among the arguments.
+dilation. Stride, padding and dilation are the first, second and third parameter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ARGUMENTS = ("op_type", "input_shapes", "parameters")
 
 
 class Formats(NamedTuple):
-    """Names of the dimensions of the operands, the result and the parameters of an op. Unknown names are ""."""
+    """Names of the dimensions of the operands, the result and the parameters of an op. Unknown names are empty."""
 
     operands: str = ""
     result: str = ""
@@ -42,7 +42,8 @@ _PRODUCTS: dict[str, tuple[Formats, tuple[tuple[int, int], ...]]] = {
     "addbmm": (Formats("N,P;N,M;M,P", "N,P"), ((1, 0), (2, 1))),
     "baddbmm": (Formats("B,N,P;B,N,M;B,M,P", "B,N,P"), ((1, 0), (1, 1), (2, 2))),
 }
-"""For each matrix product, its formats, and the operand and dimension that give each dimension of the result."""
+"""For each matrix product, its formats, and for each dimension of the result an operand and a dimension of the operand
+with the same size."""
 
 
 def formats_and_results(instances: pl.DataFrame) -> pl.DataFrame:
@@ -52,8 +53,9 @@ def formats_and_results(instances: pl.DataFrame) -> pl.DataFrame:
         instances: ``op_type``, ``input_shapes``, ``parameters`` (Categorical).
 
     Returns:
-        One row per instance, in the same order: the three columns of ``instances``, ``data_format``, ``output_format``,
-        ``parameters_format`` ("" if unknown) and ``output_shapes`` (JSON, null if it cannot be derived).
+        One row per instance, in the same order: the three columns of ``instances``, and ``data_format``,
+        ``output_format``, ``parameters_format`` ("" if unknown) and ``output_shapes`` (JSON, null if it cannot be
+        derived).
     """
     arguments = instances.select(_ARGUMENTS)
     distinct = arguments.unique(maintain_order=True)
@@ -80,7 +82,7 @@ def _json_list(text: str | None) -> list[Any]:
 
 
 def format_and_result(op_type: str, operands: list[Shape], parameters: Sequence[Any]) -> tuple[Formats, Shape | None]:
-    """Return the formats of an op and the shape of its result, which are empty and None if they are unknown.
+    """Return the formats of an op, and the shape of its result or None if it is unknown.
 
     Args:
         op_type: Type of the op, such as ``conv2d``.
@@ -89,7 +91,7 @@ def format_and_result(op_type: str, operands: list[Shape], parameters: Sequence[
     """
     try:
         if op_type in _CONVOLUTIONS:
-            return _CONVOLUTIONS[op_type], _convolution_shape(operands, int(op_type[4]), _geometry(parameters))
+            return _CONVOLUTIONS[op_type], _convolution_shape(operands, int(op_type[4]), _parameter_values(parameters))
         if op_type in _PRODUCTS:
             formats, dimensions = _PRODUCTS[op_type]
             enough = len(operands) > dimensions[-1][0]
@@ -100,10 +102,10 @@ def format_and_result(op_type: str, operands: list[Shape], parameters: Sequence[
         return Formats(), None
 
 
-def _geometry(parameters: Sequence[Any]) -> list[list[Any]]:
+def _parameter_values(parameters: Sequence[Any]) -> list[list[Any]]:
     """Return the values of the parameters, in order.
 
-    The values of a parameter without a data type are an empty list, because such a parameter is not a number.
+    A parameter without a recorded data type is not a number, so an empty list is returned for it.
     """
     objects = [p if isinstance(p, dict) else {} for p in parameters]
     return [p["value"] if p.get("data_type") and isinstance(p.get("value"), list) else [] for p in objects]

@@ -1,7 +1,7 @@
 """Parse the ranges of TensorFlow in NVIDIA's builds (domain ``tensorflow-core``), such as ``Conv2D: conv1/Conv2D``.
 
-A name consists of op type and op name. The op name is a path in TensorFlow's graph, which identifies the op wherever it
-runs. A range without an op type was written by the user. Its type is ``CustomNVTX``, as in DLProf.
+A name consists of op type and op name. The op name is a path in TensorFlow's graph and identifies the op, so the ranges
+around the op are ignored. A range without an op type was written by the user. Its type is ``CustomNVTX``, as in DLProf.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parse the ranges of TensorRT (domain ``TensorRT``), which are layers inside an execution context.
+"""Parse the ranges of TensorRT (domain ``TensorRT``): layers inside the range of an execution context.
 
 Layers are named after the network: ``/layer1/conv1/Conv``. The name of a fused layer lists all original layers,
 ``/layer1/conv1/Conv + /layer1/relu/Relu``, and its path is the path of the first one.

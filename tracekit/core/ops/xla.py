@@ -2,8 +2,8 @@
 
 A name is ``Thunk:#name=jit(step)/encoder/dot_general,hlo_op=fusion.2#``. A thunk runs one operation of the compiled
 program. The path of its op consists of the program (``hlo_module``), the scopes of the source (``jax.named_scope``) and
-the operation. Wrappers that differentiation puts around scopes, ``transpose(jvp(encoder))``, give the direction and are
-not part of the path.
+the operation. Transformations that JAX writes around scopes, such as ``transpose(jvp(encoder))``, determine the
+direction and are not part of the path.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Compute the reports of ``nsys stats`` from declared tables, equal byte for byte, and further reports of tracekit.
+"""Compute reports from declared tables: those of ``nsys stats``, with equal bytes, and further reports of tracekit.
 
 To add a report, write a function decorated with ``@report`` in the module of its subject (``gpu``, ``api``, ``nvtx``,
 ``ncu``), and add its name to ``REPORTS`` below, or to ``EXTRA_REPORTS`` if nsys does not have the report. ``sources``
 reads the rows that several reports start from, ``summary`` computes statistics, ``table`` declares and prints columns,
 and ``numbers`` rounds.
 
-Unlike nsys, no report fails if an export has no table of enum labels or thread names.
+Unlike in nsys, no report fails if an export lacks the tables of enum labels or thread names.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ ALIASES = {
     "nvtxgpuproj": "nvtx_gpu_proj_trace",
     "osrtsum": "osrt_sum",
 }
-"""Maps the name of a report in nsys before 2023 to its present name."""
+"""Maps the name of a report in nsys before 2023 to its current name."""
 
 _UNSUPPORTED_PREFIXES = (
     *("dx11", "dx12", "khrdebug", "mpi_", "network_", "nvvideo_", "openacc", "opengl", "openmp", "syscall"),
@@ -121,17 +121,17 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     """Compute one report.
 
     Args:
-        frames: Returns the declared table with a given name, as ``Trace.frame`` does.
+        frames: Function that returns the declared table with a given name, such as ``Trace.frame``.
         name: Name or old name of the report, optionally followed by options after colons, as in nsys:
             ``cuda_gpu_kern_sum:base``.
-        prefetch: Called with the computation before it runs. It may read everything that the computation will read in
-            one pass over the file.
+        prefetch: Function that is called with the computation before it runs. It may read everything that the
+            computation needs in one pass over the file.
 
     Returns:
         The computed report. It has no rows if the capture has no data for it.
 
     Raises:
-        UnknownFormatError: The report or one of the options is unknown, or two options exclude each other.
+        UnknownFormatError: The report or one of the options is unknown, or two options are mutually exclusive.
     """
     base, *options = name.split(":")
     report = _report_by_name(base)
@@ -141,7 +141,7 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
             raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
     if {"base", "mangled"} <= set(options):
         raise UnknownFormatError(
-            f"report {report.name!r}: options 'base' and 'mangled' exclude each other", hint="choose one of them"
+            f"report {report.name!r}: options 'base' and 'mangled' are mutually exclusive", hint="choose one of them"
         )
     request = Request(frames, frozenset(options), has_legacy_rounding(frames))
     if prefetch is not None:
@@ -160,7 +160,7 @@ def unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormat
 
     Args:
         name: The unknown name.
-        others: Names of reports that other modules compute, which are also listed in the hint.
+        others: Further names of reports, which other modules compute. They are also listed in the hint.
     """
     hint = choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
     if name.startswith(_UNSUPPORTED_PREFIXES):

@@ -6,11 +6,11 @@ import polars as pl
 
 from tracekit.core.categorical import map_categories
 
-_SUFFIX_LENGTH = 6  # of "_v7000"
+_SUFFIX_LENGTH = 6  # length of a version such as "_v7000"
 
 
 def strip_api_version(name: pl.Expr) -> pl.Expr:
-    """Remove the version from API names such as ``cudaLaunchKernel_v7000``. Shorter suffixes such as ``_v2`` stay."""
+    """Remove the version from API names such as ``cudaLaunchKernel_v7000``. Shorter suffixes like ``_v2`` stay."""
     has_version = name.str.tail(_SUFFIX_LENGTH).str.starts_with("_v") & (name.str.len_chars() >= _SUFFIX_LENGTH)
     return pl.when(has_version).then(name.str.head(-_SUFFIX_LENGTH)).otherwise(name)
 

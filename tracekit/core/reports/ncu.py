@@ -71,13 +71,13 @@ def ncu_limiter(request: Request) -> pl.LazyFrame:
 
 
 def _roofline_rows(request: Request) -> pl.LazyFrame:
-    """Return the roofline per kernel, launch or NVTX range, in the units that are printed.
+    """Return the roofline per kernel, launch or NVTX range, in the units in which it is printed.
 
     Rates are in 10**9 per second, shares are percentages, and counts are integers.
     """
     launches, metrics = request.frames("ncu_launches"), request.frames("ncu_metrics")
     if set(OPTIONS) <= set(request.options):
-        raise UnknownFormatError("options 'launch' and 'range' exclude each other", hint="choose one of them")
+        raise UnknownFormatError("options 'launch' and 'range' are mutually exclusive", hint="choose one of them")
     if "range" in request.options:
         rows = roofline.range_roofline(launches, metrics, request.frames("ncu_nvtx_ranges"))
     elif "launch" in request.options:

@@ -1,14 +1,15 @@
-"""Round doubles to decimals as SQLite and C do: from the exact value, not from its shortest decimal representation.
+"""Round doubles to a number of decimals as SQLite and C do, which use the exact binary value of a double.
 
-polars rounds in binary. It also divides by a literal by multiplying with the reciprocal, which is wrong by one unit in
-the last place for a third of all numbers. Here every step is exact, so that the printed digits are those of nsys.
+The method ``round`` of polars can give other digits, because it multiplies and divides by a power of ten. polars also
+divides by a literal by multiplying by its reciprocal, which is wrong by one unit in the last place for a third of all
+numbers. The functions below are exact or correctly rounded, so that the printed digits are those of nsys.
 """
 
 from __future__ import annotations
 
 import polars as pl
 
-_SPLITTER = 134217729.0  # 2**27 + 1 splits a double into two halves whose products are exact
+_SPLITTER = 134217729.0  # 2**27 + 1, which splits a double into two halves whose products are exact
 _OLD_SQLITE_FUDGE = 3e-16
 _HALF = 0.5
 
@@ -17,9 +18,9 @@ def round_to_tenths(x: pl.Expr, *, legacy: bool = False) -> pl.Expr:
     """Round doubles to one decimal, with ties away from zero. The result is an integer number of tenths.
 
     Args:
-        x: Numbers less than 2**53 / 10.
-        legacy: Whether to round as SQLite before 3.43, which first adds 3e-16 of the value, so that values just below a
-            tie are rounded up.
+        x: Doubles with absolute values less than 2**53 / 10.
+        legacy: Whether to round as SQLite before 3.43, which first adds 3e-16 times the value. Values just below a tie
+            are therefore rounded away from zero.
     """
     return _round_expr(x + x * _OLD_SQLITE_FUDGE if legacy else x, 10, ties_to_even=False)
 
@@ -31,7 +32,7 @@ def round_to_thousandths(x: pl.Expr) -> pl.Expr:
 
 def quotient(x: pl.Expr, divisor: float | pl.Expr) -> pl.Expr:
     """Return the correctly rounded quotient of doubles."""
-    # polars multiplies by the reciprocal of a literal divisor; an expression makes it divide.
+    # polars multiplies by the reciprocal if the divisor is a literal, but divides if it is an expression.
     return x / (x * 0.0 + divisor)
 
 
@@ -42,7 +43,7 @@ def percent_of_sum(part: pl.Expr) -> pl.Expr:
 
 
 def _round_expr(x: pl.Expr, scale: int, *, ties_to_even: bool) -> pl.Expr:
-    def round_series(column: pl.Series) -> pl.Series:  # as an expression it would have hundreds of nodes
+    def round_series(column: pl.Series) -> pl.Series:  # as a polars expression, it would have hundreds of nodes
         return _round_column(column, scale, ties_to_even=ties_to_even)
 
     return x.map_batches(round_series, return_dtype=pl.Int64)
@@ -62,7 +63,7 @@ def _round_column(x: pl.Series, scale: int, *, ties_to_even: bool) -> pl.Series:
 
 
 def _exact_product(x: pl.Series, factor: float) -> tuple[pl.Series, pl.Series]:
-    """Return the product as a double, and the error of rounding it (Dekker's algorithm)."""
+    """Return the rounded product and its rounding error, computed with Dekker's algorithm."""
     product = x * factor
     x_high = x * _SPLITTER - (x * _SPLITTER - x)
     factor_high = factor * _SPLITTER - (factor * _SPLITTER - factor)

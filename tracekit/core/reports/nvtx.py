@@ -1,10 +1,12 @@
 """Declare reports on NVTX ranges: their durations, the kernels launched inside them, and their projection onto the GPU.
 
-A range owns every call that it contains on its thread, bounds included. A call is owned by all enclosing ranges, not
-only by the innermost one. Ranges nest across domains. No report shows marks, categories or payloads.
+A range owns every API call that it contains on its thread, bounds included. A call is owned by all enclosing ranges,
+not only by the innermost one. Ranges of different domains nest in each other. No report shows marks, categories or
+payloads.
 
-These reports differ from nsys in one respect: if two threads of a process create the same domain id, nsys counts the
-ranges of that domain twice in three summaries and fails in the other reports. Here each range counts once.
+These reports differ from nsys in one respect: if two threads of a process create domains with the same id, nsys counts
+the ranges of these domains twice in three summaries and fails in the other reports. These reports count each range
+once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.core.categorical import string_ranks
-from tracekit.core.forests import ancestor_strings, depths
+from tracekit.core.forests import concat_ancestor_strings, depths
 from tracekit.core.intervals.containment import (
     axis_positions,
     chains,
@@ -171,29 +173,33 @@ def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
 
 
 def _read_all_ranges(frames: Frames) -> pl.LazyFrame:
-    """Read all ranges, including ranges that another thread ended. Open ranges end with the last NVTX event."""
+    """Read all ranges, including ranges that another thread ended. Open ranges are ended at the last NVTX event."""
     last_mark = frames("nvtx_marks").select(pl.col("timestamp_ns").max()).collect().item()
     return end_open_ranges(read_ranges(frames), last_mark).with_columns(DURATION, range_tag())
 
 
 def _with_parents(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``row``, ``parent`` (row number) and ``level`` (0 for a root, null on and below ranges with equal bounds)."""
+    """Add the row number, parent and level of each range: ``row``, ``parent`` (row number of the parent), ``level``.
+
+    The level is 0 for a root. It is null for ranges with equal bounds, and for all ranges inside them.
+    """
     parent = shortest_containers(rows, by=THREAD)
     level = depths(parent).cast(pl.Int64) - 1
     return rows.with_row_index("row").with_columns(parent.alias("parent"), level.alias("level"))
 
 
 def _with_stack(tree: pl.DataFrame) -> pl.DataFrame:
-    """Add the id of the parent and the stack of each range.
+    """Add the id of the parent of each range, and the ids of its ancestors and itself.
 
-    ``parent_id`` and ``stack`` (``:id:id``, outermost first) are null for ranges without a ``level``.
+    The columns are ``parent_id`` and ``stack`` (``:id:id``, outermost first). Both are null for ranges without a
+    ``level``.
     """
     range_ids = tree.select(pl.concat_str(pl.lit(":"), pl.col("range_id").cast(pl.String))).to_series()
     parent_id = tree["range_id"].gather(tree["parent"]).alias("parent_id")
     has_level = pl.col("level").is_not_null()
     return tree.with_columns(
         pl.when(has_level).then(parent_id).alias("parent_id"),
-        ancestor_strings(tree["parent"], range_ids).alias("stack"),
+        concat_ancestor_strings(tree["parent"], range_ids).alias("stack"),
     )
 
 
@@ -257,29 +263,34 @@ def _kernel_statistics() -> list[pl.Expr]:
 
 def _range_launch_pairs(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return every pair of a range and a launch in it: ``row`` (of the range), ``member`` (row of the launch)."""
-    placed, intervals = axis_positions(owners, launches, by=THREAD)
-    return _expand_pairs(placed, intervals)
+    range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
+    return _containment_pairs(range_positions, launch_positions)
 
 
-def _expand_pairs(placed: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
-    return pl.concat([slice_members(contained_slices(placed, chain), chain) for chain in chains(intervals)])
+def _containment_pairs(range_positions: pl.DataFrame, launch_positions: pl.DataFrame) -> pl.DataFrame:
+    """Return every pair of a range and a launch that it contains: ``row``, ``member``."""
+    return pl.concat(
+        [slice_members(contained_slices(range_positions, chain), chain) for chain in chains(launch_positions)]
+    )
 
 
 def _project_ranges(frames: Frames) -> pl.DataFrame:
     """Return the ranges that launched GPU activities, with ``gpu_start_ns``, ``gpu_ns``, ``ops`` and ``children``.
 
-    ``ops`` counts distinct correlation ids, so that the launch of a whole CUDA graph counts once. ``children`` counts
-    child ranges that also launched activities. A range that contains such a range also launched its activities, so
-    these ranges form a tree.
+    ``ops`` is the number of distinct correlation ids, so that the launch of a whole CUDA graph counts once.
+    ``children`` is the number of child ranges that launched activities. These ranges form a tree, because a range that
+    contains one of them also contains its launches.
     """
     owners, launches = read_owning_ranges(frames).collect(), _gpu_launches(frames)
-    placed, intervals = axis_positions(owners, launches, by=THREAD)
-    extents_by_chain = [_gpu_extents(placed, chain, launches) for chain in chains(intervals)]
+    range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
+    extents_by_chain = [_gpu_extents(range_positions, chain, launches) for chain in chains(launch_positions)]
     extents = (
         pl.concat(extents_by_chain).group_by("row").agg(pl.col("low").min(), pl.col("high").max(), pl.col("ops").sum())
     )
     if launches["activity"].n_unique() < launches.height:
-        extents = extents.drop("ops").join(_count_distinct_launches(placed, intervals, launches), on="row")
+        extents = extents.drop("ops").join(
+            _count_distinct_launches(range_positions, launch_positions, launches), on="row"
+        )
     gpu = extents.select("row", gpu_start_ns="low", gpu_ns=pl.col("high") - pl.col("low"), ops="ops").sort("row")
     projected = owners[gpu["row"]].with_columns(DURATION, range_tag(), _STYLE).drop("domain", "name", "kind")
     return _with_children(_with_parents(projected.hstack(gpu.drop("row"))), _CHILDREN)
@@ -297,16 +308,18 @@ def _gpu_launches(frames: Frames) -> pl.DataFrame:
     return read_api_calls(frames).join(extent.with_row_index("activity"), on=CALL_KEY, how="inner").collect()
 
 
-def _gpu_extents(placed: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return, for each range, the first start, the last end and the number of the launches of one chain inside it."""
-    inside = contained_slices(placed, chain)
+def _gpu_extents(range_positions: pl.DataFrame, chain: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return the first GPU start, the last GPU end and the number of the launches of one chain inside each range."""
+    inside = contained_slices(range_positions, chain)
     starts, ends = (launches[c].gather(chain["row"]) for c in ("gpu_start_ns", "gpu_end_ns"))
     low, high = slice_minima(starts, inside), -slice_minima(-ends, inside)
     return inside.select("row", low.alias("low"), high.alias("high"), (pl.col("stop") - pl.col("first")).alias("ops"))
 
 
-def _count_distinct_launches(placed: pl.DataFrame, intervals: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def _count_distinct_launches(
+    range_positions: pl.DataFrame, launch_positions: pl.DataFrame, launches: pl.DataFrame
+) -> pl.DataFrame:
     """Count the distinct correlation ids of the launches in each range: ``row``, ``ops``."""
-    pairs = _expand_pairs(placed, intervals)
+    pairs = _containment_pairs(range_positions, launch_positions)
     activity = launches["activity"].gather(pairs["member"]).alias("ops")
     return pairs.with_columns(activity).group_by("row").agg(pl.col("ops").n_unique().cast(pl.Int64))

@@ -1,4 +1,4 @@
-"""Declare reports: a function from the tables of a trace to rows, and the columns that are printed."""
+"""Declare reports. A report has a function that computes rows from the tables of a trace, and the printed columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Request:
     """The input of a report.
 
     Attributes:
-        frames: Returns the declared table with a given name.
+        frames: Function that returns the declared table with a given name.
         options: Options of nsys, such as ``nvtx-name`` and ``base`` in ``cuda_gpu_kern_sum:nvtx-name:base``.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
     """
@@ -52,11 +52,12 @@ class Report:
 
     Attributes:
         name: Name of the report, as in nsys.
-        doc: One line that says what the report shows.
+        doc: Description of the report in one line.
         columns: The printed columns, in order.
         options: The options of nsys that the report accepts.
-        needs: Tables that must have rows if there are kernels. If one of them is empty, so is the report, as in nsys.
-        build_rows: Returns the rows, in the order in which they are printed.
+        needs: Tables that the report requires if there are kernels. If one of them has no rows, the report is empty, as
+            in nsys.
+        build_rows: Function that returns the rows, in the order in which they are printed.
     """
 
     name: str
@@ -85,7 +86,11 @@ def report(
     options: tuple[str, ...] = (),
     needs: tuple[str, ...] = (),
 ) -> Callable[[RowsFunction], Report]:
-    """Return a decorator that declares a function as a report with its name, docstring and printed columns."""
+    """Return a decorator that declares a report.
+
+    The decorated function computes the rows. Its name is the name of the report, and the first line of its docstring is
+    the description.
+    """
 
     def declare(build_rows: RowsFunction) -> Report:
         doc = (build_rows.__doc__ or "").partition("\n")[0]
@@ -103,9 +108,9 @@ def _without_rows(request: Request) -> Request:
 
 
 def has_legacy_rounding(frames: Frames) -> bool:
-    """Return whether averages are rounded as in SQLite before 3.43.
+    """Return whether averages must be rounded as in SQLite before 3.43.
 
-    This is the case if the capture was written by nsys before 2024.5 or by an unknown version.
+    This is true if the capture was written by nsys before 2024.5 or by an unknown version.
     """
     versions = frames("capture_info").filter(name="tool_version").select("value").collect()["value"]
     numbers = versions.str.extract_groups(r"^(\d+)\.(\d+)").struct.unnest().cast(pl.Int64).drop_nulls()

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
     """Read kernels in file order: ``name`` and the given columns.
 
-    The options of the request determine which kind of name is read.
+    The options of the request determine whether ``name`` is the full, short or mangled name, and whether the name of an
+    NVTX range is prefixed to it.
     """
     if "nvtx-name" not in request.options:
         return _named_kernels(request).select("name", *columns)
@@ -56,9 +57,9 @@ def read_ranges(frames: Frames) -> pl.LazyFrame:
 
 
 def end_open_ranges(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.LazyFrame:
-    """End open ranges at the latest start or end of any range, or at ``latest_ns`` if that is later.
+    """Set the end of open ranges to the latest start or end of any range, or to ``latest_ns`` if it is later.
 
-    If no range has an end, open ranges stay open, as in nsys.
+    If all ranges are open, they stay open, as in nsys.
     """
     start, end = pl.col("start_ns"), pl.col("end_ns")
     latest = pl.max_horizontal(start.max(), end.max(), pl.lit(latest_ns, pl.Int64))
@@ -66,17 +67,17 @@ def end_open_ranges(rows: pl.LazyFrame, latest_ns: int | None = None) -> pl.Lazy
 
 
 def read_owning_ranges(frames: Frames) -> pl.LazyFrame:
-    """Read the ranges to which nsys attributes GPU activities, which are the ranges that no other thread ended.
+    """Read the ranges to which nsys attributes GPU activities: all except those that another thread ended.
 
-    Open ranges end at the latest start or end of any range.
+    The end of open ranges is the latest start or end of any range.
     """
     return end_open_ranges(read_ranges(frames)).filter(pl.col("end_thread_id").is_null())
 
 
 def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
-    """Prefix the name of each kernel with the name of the range around its launch.
+    """Prefix the name of each kernel with the name of the range in which it was launched.
 
-    If there are several such ranges, the one that started last is used.
+    If it was launched in several ranges, the one that started last is used.
     """
     owners = read_owning_ranges(frames).sort("start_ns", "range_id").collect()
     named = rows.collect().with_row_index("kernel")
@@ -89,10 +90,10 @@ def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
 
 def _last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return the last row of ``owners`` that contains each launch: ``kernel``, ``range`` (null if no row does)."""
-    placed, intervals = axis_positions(owners, launches, by=THREAD)
+    range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
     frames = []
-    for chain in chains(intervals):
-        inside = contained_slices(placed, chain)
+    for chain in chains(launch_positions):
+        inside = contained_slices(range_positions, chain)
         last = covering_maxima(inside["row"], inside, chain.height)
         frames.append(pl.DataFrame({"kernel": launches["kernel"].gather(chain["row"]), "range": last}))
     return pl.concat(frames)

@@ -47,7 +47,7 @@ def summarize(rows: pl.LazyFrame, keys: Sequence[str], value: str = "duration_ns
 def sort_largest_first(grouped: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
     """Sort groups by descending total, with nulls last.
 
-    Groups with equal totals are sorted by the further columns in ascending order, with nulls first.
+    Groups with equal totals are sorted by the columns ``ties`` in ascending order, with nulls first.
     """
     descending = [True] + [False] * len(ties)
     schema = grouped.collect_schema()
@@ -56,7 +56,7 @@ def sort_largest_first(grouped: pl.LazyFrame, *ties: str) -> pl.LazyFrame:
 
 
 def summary_columns(count: str) -> tuple[table.ReportColumn, ...]:
-    """Return the printed columns of a summary of durations. ``count`` is the title of the number of rows."""
+    """Return the printed columns of a summary of durations. ``count`` is the title of the column of counts."""
     return (
         table.percent_column("Time", "share"),
         table.nanoseconds_column("Total Time", "total"),

@@ -15,7 +15,7 @@ from tracekit.core.reports.numbers import quotient, round_to_tenths
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_BATCH_ROWS = 1 << 17  # a long report is never formatted in memory as a whole
+_BATCH_ROWS = 1 << 17  # limits memory, because a report can have many rows
 _NEEDS_QUOTES = [",", '"', "\n", "\r"]
 
 
@@ -60,7 +60,7 @@ class ReportColumn:
         return value.alias(self.title)
 
     def csv_expr(self, dtype: pl.DataType, *, legacy: bool) -> pl.Expr:
-        """Return an expression for the values of the column that polars writes as CSV with ``float_precision=3``."""
+        """Return an expression for the values that polars writes as CSV with ``float_precision=3``."""
         x = pl.col(self.source)
         match self.style:
             case ColumnStyle.TEXT:
@@ -83,7 +83,7 @@ class ReportTable:
     Attributes:
         name: Name of the report.
         columns: The printed columns, in order.
-        data: The rows before rounding. They have at least the source column of each printed column.
+        data: The rows before rounding, with the source columns of all printed columns and possibly further columns.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
     """
 

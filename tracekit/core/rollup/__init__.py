@@ -58,7 +58,7 @@ class Rollup:
         """Roll up the tables of a capture.
 
         Args:
-            frames: Returns the declared table with a given name.
+            frames: Function that returns the declared table with a given name.
             key_op: Id or name of the op that delimits iterations, or None for the default of the dialect.
             span: First and last iteration to aggregate, both included, or None for all iterations.
             dialect: Name of the dialect of the ranges, or None for the first dialect that matches them.
@@ -87,9 +87,9 @@ class Rollup:
 
     @functools.cached_property
     def used_devices(self) -> pl.Series:
-        """Device ids of the GPUs over which times are averaged, in order.
+        """Ids of the GPUs over which times are averaged, in ascending order.
 
-        These are the GPUs with activities. They are all GPUs if no GPU has activities, and in DLProf's mode, because
+        These are the GPUs with activities. If no GPU has activities, or in DLProf's mode, these are all GPUs, because
         DLProf averaged over all GPUs.
         """
         active = self.measures.gpu_activities["device_id"].drop_nulls().unique().sort()
@@ -144,14 +144,16 @@ class Rollup:
         The columns are those of ``Ops.ops`` and ``Measures.op_properties``, the statistics of ``METRICS``,
         ``kernel_gpu`` and ``kernel_api``, and the following ones. ``count``: number of instances. ``kernel_count``:
         number of kernels. ``eligible``, ``uses_tc``: whether the op is eligible for Tensor Cores, and whether it used
-        them. ``tc_unknown``: whether a kernel may have used Tensor Cores, but none is known to. ``bad_type``: whether
-        the op is eligible but not in half precision. Except in DLProf's mode, ``bad_type`` is false if the op used
-        Tensor Cores.
+        them. ``tc_unknown``: whether a kernel may have used Tensor Cores, but no kernel certainly used them.
+        ``bad_type``: whether the op has instances and is eligible, but is not in half precision. Except in DLProf's
+        mode, ``bad_type`` is false if the op used Tensor Cores.
         """
         rows = self.measures.ops.ops.hstack(self.measures.op_properties).with_columns(op=pl.int_range(pl.len()))
-        instances = self.instances.group_by("op").agg(pl.len().alias("count"), *statistics.summaries(METRICS))
+        instances = self.instances.group_by("op").agg(pl.len().alias("count"), *statistics.summary_exprs(METRICS))
         kernels = self.kernels.group_by("op").agg(
-            pl.len().alias("kernel_count"), pl.col("uses_tc", "tc_unknown").any(), *statistics.summaries(KERNEL_METRICS)
+            pl.len().alias("kernel_count"),
+            pl.col("uses_tc", "tc_unknown").any(),
+            *statistics.summary_exprs(KERNEL_METRICS),
         )
         ops = rows.join(instances, on="op", how="left", maintain_order="left")
         ops = ops.join(kernels, on="op", how="left", maintain_order="left")
@@ -159,15 +161,17 @@ class Rollup:
             pl.col("count", "kernel_count").fill_null(0).cast(pl.Int64),
             pl.col("uses_tc").fill_null(value=False),
             (pl.col("tc_unknown") & ~pl.col("uses_tc")).fill_null(value=False),
-            *statistics.zero_where_missing([*METRICS, *KERNEL_METRICS]),
+            *statistics.fill_missing_with_zero([*METRICS, *KERNEL_METRICS]),
             eligible=pl.col("support") == 0,
-        ).with_columns(bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half") & ~self._uses_tensor_cores)
+        ).with_columns(
+            bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half") & ~self._type_is_acceptable
+        )
 
     @property
-    def _uses_tensor_cores(self) -> pl.Expr:
-        """Whether an op used Tensor Cores, in which case its data type is not reported as bad.
+    def _type_is_acceptable(self) -> pl.Expr:
+        """Expression for whether the data type of an op is acceptable because the op used Tensor Cores.
 
-        In DLProf's mode, the data type is reported regardless of the use of Tensor Cores.
+        It is always false in DLProf's mode, because DLProf reported the data type even then.
         """
         return pl.col("uses_tc") if self.measures.mode == "extended" else pl.lit(value=False)
 
@@ -178,7 +182,7 @@ class Rollup:
         counts = self.ops.group_by(op_type).agg(op_count=pl.len().cast(pl.Int64), count=pl.col("count").sum())
         metrics = statistics.summarize(self.instances.with_columns(op_type), ["op_type"], METRICS)
         types = counts.join(metrics, on="op_type", how="left")
-        return types.with_columns(statistics.zero_where_missing(METRICS)).sort("op_type")
+        return types.with_columns(statistics.fill_missing_with_zero(METRICS)).sort("op_type")
 
     @functools.cached_property
     def groups(self) -> pl.DataFrame:
@@ -202,7 +206,7 @@ class Rollup:
     def kernel_summaries(self) -> pl.DataFrame:
         """One row per op and short kernel name, in order: ``op``, ``name``, ``uses_tc``, statistics of the kernels."""
         summaries = self.kernels.group_by("op", pl.col("name").cast(pl.String), maintain_order=True).agg(
-            pl.col("uses_tc").any(), *statistics.summaries(KERNEL_METRICS)
+            pl.col("uses_tc").any(), *statistics.summary_exprs(KERNEL_METRICS)
         )
         return summaries.sort("op", "name")
 

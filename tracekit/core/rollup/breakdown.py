@@ -1,9 +1,16 @@
 """Divide the time of each iteration on each device into parts.
 
-Each point in time counts for the first of the following parts that applies. A Tensor Core kernel runs on the device.
-Another kernel, or a CUDA graph that was recorded as one activity, runs on the device. Memory is copied or set on the
-device. Data is loaded. Files are read or written. An op is open on a CPU. None of these applies. Time that several
-iterations share counts for each of them.
+Each point in time counts for the first part of ``PARTS`` whose condition holds:
+
+1. ``tensor_core``: a kernel that uses Tensor Cores runs on the device.
+2. ``other_kernel``: another kernel, or a CUDA graph that was recorded as one activity, runs on the device.
+3. ``memory``: memory is copied or set on the device.
+4. ``dataloader``: an op that loads data is open.
+5. ``io``: an op that reads or writes files is open.
+6. ``cpu``: any other op is open.
+7. ``other``: none of these conditions holds.
+
+Time that several iterations share counts for each of these iterations.
 """
 
 from __future__ import annotations
@@ -19,20 +26,20 @@ if TYPE_CHECKING:
     from tracekit.core.rollup.measures import Measures
 
 PARTS = ("tensor_core", "other_kernel", "memory", "dataloader", "io", "cpu", "other")
-KERNELS = ("kernel", "graph")
+KERNEL_KINDS = ("kernel", "graph")
 """Kinds of activities that run kernels. The kernels of a CUDA graph that was recorded as one activity are unknown."""
 
-LOADERS = ("dataloader", "dali")
-"""Op types that load data, according to DLProf."""
+LOADER_OP_TYPES = ("dataloader", "dali")
+"""Types of the ops that load data according to DLProf, in lower case."""
 
-_LOADS = (
+_LOADER_NAME_PATTERNS = (
     r"dataloader|data[ _]?load",
     r"enumerate\(|__next__",
     r"^load(?: \*)?$",
     r"\b(?:next|fetch|get|load|read)[ _]?(?:batch|data)\b",
 )
-LOADER = "(?i)" + "|".join(_LOADS)
-"""Regular expression for the last part of the names of further ops that load data."""
+LOADER_NAME_PATTERN = "(?i)" + "|".join(_LOADER_NAME_PATTERNS)
+"""Regular expression that matches the last part of the name of an op that loads data."""
 
 _GPU_PARTS = 3
 _OPEN = tuple(f"_{p}" for p in PARTS[:-1])
@@ -55,25 +62,28 @@ def breakdown(measures: Measures, iterations: Iterations, devices: pl.Series) ->
 
 
 def _gpu_parts(measures: Measures) -> pl.DataFrame:
-    """Return the times of each part that runs on a GPU, merged.
+    """Return the times in which each part that concerns a GPU applies, merged.
 
     The columns are ``device_id``, ``part`` (number of the part), ``start_ns`` and ``end_ns``.
     """
-    kernel, uses = pl.col("kind").is_in(KERNELS), pl.col("uses_tc").fill_null(value=False)
+    kernel, uses = pl.col("kind").is_in(KERNEL_KINDS), pl.col("uses_tc").fill_null(value=False)
     part = pl.when(kernel & uses).then(0).when(kernel).then(1).otherwise(2).cast(pl.Int64)
     return intervals.merge(measures.gpu_activities.with_columns(part=part), by=["device_id", "part"])
 
 
 def loads_data(measures: Measures) -> pl.Series:
-    """Return whether each op loads data. Op names are considered as well as op types, except in DLProf's mode."""
+    """Return whether each op loads data, according to its type or name. DLProf's mode considers only the type."""
     ops = measures.ops.ops
-    by_type = ops["op_type"].cast(pl.String).str.to_lowercase().is_in(LOADERS)
-    by_name = ops["op_name"].cast(pl.String).str.extract(r"([^/]*)$").str.contains(LOADER)
+    by_type = ops["op_type"].cast(pl.String).str.to_lowercase().is_in(LOADER_OP_TYPES)
+    by_name = ops["op_name"].cast(pl.String).str.extract(r"([^/]*)$").str.contains(LOADER_NAME_PATTERN)
     return by_type | by_name if measures.mode == "extended" else by_type
 
 
 def _host_parts(measures: Measures) -> pl.DataFrame:
-    """Return the times of each part that runs on the CPU, merged: ``part`` (its number), ``start_ns``, ``end_ns``."""
+    """Return the times in which each part that concerns the CPU applies, merged.
+
+    The columns are ``part`` (number of the part), ``start_ns`` and ``end_ns``.
+    """
     loads = loads_data(measures).gather(measures.instances["op"])
     ops = measures.instances.select("start_ns", "end_ns", "op_type", loads=loads)
     conditions = (pl.col("loads"), pl.col("op_type").cast(pl.String) == "IO", pl.lit(value=True))

@@ -1,4 +1,4 @@
-"""Aggregate ops by group, where groups are the inner nodes of the tree of op names.
+"""Aggregate ops by group. The groups are the inner nodes of the tree of op names.
 
 A metric of a group has one value per aggregated iteration in which the group has instances. CPU time, API time and CPU
 overhead are sums over its instances. GPU time is the time in which any activity of the group runs, summed over devices.
@@ -8,8 +8,8 @@ Ops that other threads ran during a step of the loop are placed below that step 
 group for each direction of its ops, and the root has one group for all directions. In the style of DLProf, no op is
 moved, directions are ignored, and every "/" in the name of an op separates levels.
 
-Sums and unions are computed from the deepest level upwards. Those of a group are computed from those of its child
-groups and ops, so memory is proportional to the number of groups and ops.
+Sums and unions are computed from the deepest level upwards. The results of a group are computed from the results of its
+child groups and ops, so memory use is proportional to the number of groups and ops.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ Style = Literal["extended", "dlprof"]
 _SUMMED = ("cpu", "api", "overhead")
 _COUNTED = ("op_count", "instance_count", "eligible_count", "uses_tc_count")
 _DURATION = (pl.col("end_ns") - pl.col("start_ns")).sum()
-_GROUP = ["node", "direction"]
-_CELL = [*_GROUP, "iteration"]
+_GROUP_KEY = ["node", "direction"]
+_METRIC_KEY = [*_GROUP_KEY, "iteration"]
+"""Columns that identify the value of a metric: a group, and an iteration."""
 _DIRECTIONS = {"fprop": 1, "bprop": 2}
 
 
@@ -48,7 +49,7 @@ def groups(
     Args:
         measures: Times of the ops.
         iterations: The iterations.
-        devices: Ids of the devices that count for GPU time.
+        devices: Ids of the devices over which GPU time is summed.
         ops: One row per op: ``count`` (number of aggregated instances), ``eligible``, ``uses_tc``.
         style: ``dlprof`` for the groups that DLProf would form.
 
@@ -65,11 +66,11 @@ def groups(
         eligible_count=(pl.col("eligible") & (pl.col("count") > 0)).cast(pl.Int64),
         uses_tc_count=pl.col("uses_tc").cast(pl.Int64),
     )
-    counts = pl.concat(aggregate_upwards(tree, group.hstack(counts), _summing(_GROUP, _COUNTED)))
+    counts = pl.concat(aggregate_upwards(tree, group.hstack(counts), _summing(_GROUP_KEY, _COUNTED)))
     instance_group = group.select(pl.all().gather(measures.instances["op"]))
     instances = _GroupedInstances(tree, instance_group.with_columns(iteration=iteration))
-    metrics = statistics.summarize(instances.metrics(measures, devices), _GROUP, METRICS)
-    rows = counts.join(metrics, on=_GROUP, how="left").with_columns(statistics.zero_where_missing(METRICS))
+    metrics = statistics.summarize(instances.metrics(measures, devices), _GROUP_KEY, METRICS)
+    rows = counts.join(metrics, on=_GROUP_KEY, how="left").with_columns(statistics.fill_missing_with_zero(METRICS))
     return _with_paths(tree, rows)
 
 
@@ -94,7 +95,7 @@ def op_groups(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
         has_no_node = rows["node"].is_null()
         names = name.filter(has_no_node)
         tree, nodes = (ops.timeline.tree or tree).with_names(pl.zeros(len(names), pl.Int64, eager=True), names)
-        tree, node = other_threads.below_steps(ops, key, tree, rows["node"].scatter(has_no_node.arg_true(), nodes))
+        tree, node = other_threads.move_below_steps(ops, key, tree, rows["node"].scatter(has_no_node.arg_true(), nodes))
         direction = rows["direction"].cast(pl.String).replace_strict(_DIRECTIONS, default=0, return_dtype=pl.Int64)
     group = tree.nodes["up"].gather(node).fill_null(0)
     at_root = group == 0
@@ -108,8 +109,8 @@ def aggregate_upwards(
 
     Args:
         tree: The tree of groups.
-        rows: The columns of ``_GROUP``, and the columns to aggregate.
-        aggregate: Aggregates rows by group.
+        rows: The columns of ``_GROUP_KEY``, and the columns to aggregate.
+        aggregate: Function that aggregates rows by group.
 
     Yields:
         The aggregated rows of all groups of one level, from the deepest level to the root.
@@ -126,7 +127,7 @@ def aggregate_upwards(
 
 
 def _summing(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Return a function that sums the columns ``values`` of a frame by ``keys``."""
+    """Return a function that groups a frame by the columns ``keys`` and sums the columns ``values``."""
     return lambda rows: rows.group_by(keys).agg(pl.col(values).sum())
 
 
@@ -145,7 +146,7 @@ def _with_paths(tree: Tree, groups: pl.DataFrame) -> pl.DataFrame:
     rows = rows.join(parents, on=["up", "upper"], how="left", maintain_order="left")
     direction = pl.col("direction").replace_strict(direction_names, default=None, return_dtype=pl.String)
     first = ["path", "level", "direction", "parent", *_COUNTED]
-    return rows.with_columns(direction=direction).select(*first, pl.exclude(*first, *_GROUP, "up", "upper"))
+    return rows.with_columns(direction=direction).select(*first, pl.exclude(*first, *_GROUP_KEY, "up", "upper"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,38 +155,38 @@ class _GroupedInstances:
 
     Attributes:
         tree: The tree of groups.
-        instances: One row per instance, with the columns of ``_CELL``. ``iteration`` is null if the instance is not in
-            an aggregated iteration.
+        instances: One row per instance, with the columns of ``_METRIC_KEY``. ``iteration`` is null if the instance is
+            not in an aggregated iteration.
     """
 
     tree: Tree
     instances: pl.DataFrame
 
     def metrics(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
-        """Return the metrics of each group in each iteration, with the columns of ``_CELL`` and ``METRICS``."""
+        """Return the metrics of each group in each iteration, with the columns of ``_METRIC_KEY`` and ``METRICS``."""
         rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
-        summing = _summing(_CELL, _SUMMED)
+        summing = _summing(_METRIC_KEY, _SUMMED)
         sums = pl.concat(aggregate_upwards(self.tree, summing(rows), summing))
         gpu = self.union_durations(measures.gpu_busy, devices, "gpu")
         extent = self.union_durations(measures.gpu_extents, devices, "extent")
-        rows = sums.join(gpu, on=_CELL, how="left").join(extent, on=_CELL, how="left")
+        rows = sums.join(gpu, on=_METRIC_KEY, how="left").join(extent, on=_METRIC_KEY, how="left")
         rows = rows.with_columns(pl.col("gpu", "extent").fill_null(0))
-        return rows.select(*_CELL, *_SUMMED, "gpu", idle=pl.col("extent") - pl.col("gpu"))
+        return rows.select(*_METRIC_KEY, *_SUMMED, "gpu", idle=pl.col("extent") - pl.col("gpu"))
 
     def union_durations(self, gpu_intervals: pl.DataFrame, devices: pl.Series, name: str) -> pl.DataFrame:
         """Measure the duration of the union of intervals by group and iteration, summed over devices.
 
-        The columns are those of ``_CELL``, and ``name``.
+        The columns are those of ``_METRIC_KEY``, and ``name``.
 
         Args:
             gpu_intervals: ``instance``, ``device_id``, ``start_ns``, ``end_ns``.
-            devices: Ids of the devices that count.
+            devices: Ids of the devices over which durations are summed.
             name: Name of the column of durations.
         """
         on_devices = gpu_intervals.filter(pl.col("device_id").is_in(devices.implode()))
         instance_cells = self.instances.select(pl.all().gather(on_devices["instance"]))
         rows = instance_cells.hstack(on_devices.drop("instance"))
-        by = [*_CELL, "device_id"]
+        by = [*_METRIC_KEY, "device_id"]
         rows = rows.drop_nulls("iteration").select(*by, "start_ns", "end_ns")
         levels = aggregate_upwards(self.tree, rows, lambda batch: intervals.merge(batch, by=by))
-        return pl.concat([level.group_by(_CELL).agg(_DURATION.alias(name)) for level in levels])
+        return pl.concat([level.group_by(_METRIC_KEY).agg(_DURATION.alias(name)) for level in levels])

@@ -1,9 +1,9 @@
 """Measure the CPU and GPU times of op instances, independently of iterations.
 
 The CPU time of an instance is its duration without the durations of the instances directly inside it. API time is the
-time in which at least one of its API calls is open, and CPU overhead is the rest of the CPU time. GPU time is the time
-in which at least one of its activities runs, summed over devices. GPU idle time is the rest of the time from its first
-activity on a device to its last one.
+time in which at least one of its API calls is open. CPU overhead is the CPU time minus the API time. GPU time is the
+time in which at least one of its activities runs, summed over devices. GPU idle time is the time from the start of its
+first activity on a device to the end of its last one, minus the GPU time.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Measures:
 
         The columns are those of ``Ops.calls``, ``op``, ``index`` (of the instance), ``long_name``, ``uses_tc`` and
         ``tc_unknown``. The last three are null for calls that launched no kernel. ``tc_unknown`` is true if the name of
-        the kernel does not tell whether it uses Tensor Cores, or if the GPU was made by AMD and therefore has none.
-        DLProf regards kernels of one op with the same short name as one kernel.
+        the kernel does not show whether it uses Tensor Cores, or if the GPU is made by AMD. In DLProf's mode, kernels
+        of one op with the same short name are regarded as one kernel.
         """
         rows = self.ops.calls
         op = self.ops.instances.select(pl.col("op", "index").gather(rows["instance"]))
@@ -79,7 +79,7 @@ class Measures:
             pl.col("uses_tc").fill_null(value=False),
             tc_unknown=pl.col("uses_tc").is_null() & pl.col("long_name").is_not_null(),
         )
-        kernels = kernels if self.mode == "extended" else _unified_by_short_name(kernels)
+        kernels = kernels if self.mode == "extended" else _unify_by_short_name(kernels)
         added = kernels.select("_row", "long_name", "uses_tc", "tc_unknown")
         return calls.join(added, on="_row", how="left", maintain_order="left").drop("_row")
 
@@ -97,7 +97,7 @@ class Measures:
         """Properties of each op in addition to ``Ops.ops``.
 
         The columns are ``support`` (0 eligible for Tensor Cores, 2 possibly eligible, 3 not eligible), ``half``
-        (whether the op is in half precision), and the formats of its first instance.
+        (whether its data type has half precision), and the formats of its first instance.
         """
         ops = self.ops.ops
         status = tensor_cores.support(pl.col("op_type").cast(pl.String), mode=self.mode)
@@ -137,7 +137,10 @@ class Measures:
 
     @property
     def _amd_devices(self) -> pl.Series:
-        """Ids of the GPUs made by AMD, recognized by name. If the program calls HIP, all GPUs that it uses count."""
+        """Ids of the GPUs made by AMD, recognized by name.
+
+        If the program calls HIP, these are all GPUs that it uses.
+        """
         devices = self.ops.frames("devices").select("device_id", pl.col("name").cast(pl.String)).collect()
         calls = self.ops.frames("api_calls").select(pl.col("name").unique().cast(pl.String))
         if calls.select(pl.col("name").str.starts_with("hip").any()).collect().item():
@@ -158,11 +161,11 @@ class Measures:
         return by_device.group_by("instance").agg(pl.col("gpu").sum(), idle=(pl.col("extent") - pl.col("gpu")).sum())
 
 
-def _unified_by_short_name(kernels: pl.DataFrame) -> pl.DataFrame:
+def _unify_by_short_name(kernels: pl.DataFrame) -> pl.DataFrame:
     """Give kernels of one op with the same short name the same properties, as DLProf does.
 
-    They use Tensor Cores if any of them does. Their demangled name is the name of the last of these kernels in the
-    first instance of the op that has such a kernel. The order of the result is undefined.
+    All of them are regarded as using Tensor Cores if any of them does. All of them get the demangled name of one
+    kernel: the last one in the first instance of the op that has such a kernel. The order of the result is undefined.
     """
     properties = kernels.sort("index", -pl.col("call_id")).group_by("op", "name").agg(
         pl.col("long_name").first(), pl.col("uses_tc").any()

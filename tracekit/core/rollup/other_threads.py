@@ -1,6 +1,6 @@
 """Move ops that other threads ran during a step of the loop below that step.
 
-PyTorch runs the backward pass, and the communication between GPUs in it, on its own threads, on which no range of the
+PyTorch runs the backward pass, including the communication between GPUs, on separate threads, on which no range of the
 step is open. In the tree of groups, ops that ran on other threads while a step was open are placed below the step.
 """
 
@@ -22,13 +22,13 @@ STEP = " *"
 _THREAD = ["process_id", "thread_id"]
 
 
-def below_steps(ops: Ops, key: str, tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
+def move_below_steps(ops: Ops, key: str, tree: Tree, nodes: pl.Series) -> tuple[Tree, pl.Series]:
     """Place the ops of other threads below the step in which they ran.
 
     Args:
         ops: The ops of the capture.
-        key: Name of the key op. It is a step if it is an outermost range with a numbered name. Otherwise no op is
-            moved.
+        key: Name of the key op. It is regarded as a step if it is an outermost range with a numbered name. If it is not
+            a step, no op is moved.
         tree: The tree of op names.
         nodes: Node of each op.
 
@@ -40,15 +40,15 @@ def below_steps(ops: Ops, key: str, tree: Tree, nodes: pl.Series) -> tuple[Tree,
     if not step or tree.nodes["level"][nodes[step[0]]] != 1:
         return tree, nodes
     moved = _ops_on_other_threads(ops, step[0])
-    moved = moved.filter(_outermost(tree, nodes.gather(moved)) != nodes[step[0]])
+    moved = moved.filter(_outermost_ancestors(tree, nodes.gather(moved)) != nodes[step[0]])
     tree, copies = _copy_below(tree, nodes.gather(moved), nodes[step[0]])
     return tree, nodes.scatter(moved, copies)
 
 
 def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
-    """Return the ops with most instances on other threads of a process during a step.
+    """Return the ops of which more than half of the instances ran on other threads during a step.
 
-    An instance counts if it started on a thread without steps while a step was open in the same process.
+    This is true of an instance if it started on a thread without steps while a step was open in the same process.
     """
     instances = ops.instances.select("op", *_THREAD, "start_ns", "end_ns")
     steps = instances.filter(pl.col("op") == step)
@@ -65,13 +65,13 @@ def _ops_on_other_threads(ops: Ops, step: int) -> pl.Series:
     )
 
 
-def _outermost(tree: Tree, nodes: pl.Series) -> pl.Series:
+def _outermost_ancestors(tree: Tree, nodes: pl.Series) -> pl.Series:
     """Return the ancestor of each node at the first level below the root."""
     return roots(where(tree.nodes["level"] > 1, tree.nodes["up"])).gather(nodes)
 
 
 def _copy_below(tree: Tree, nodes: pl.Series, parent: int) -> tuple[Tree, pl.Series]:
-    """Copy nodes and their ancestors below another node. Return the new tree and the copy of each node."""
+    """Copy nodes and their ancestors below the node ``parent``. Return the new tree and the copy of each node."""
     ancestors, here = [], pl.DataFrame({"node": nodes}).with_row_index("row").filter(pl.col("node") != 0)
     while here.height:
         ancestors.append(here)

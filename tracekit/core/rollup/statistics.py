@@ -18,10 +18,10 @@ def summarize(frame: pl.DataFrame, keys: Sequence[str], metrics: Sequence[str]) 
     Returns:
         The columns ``keys`` and, for each metric, ``{metric}_count``, ``_max``, ``_min`` and ``_sum``.
     """
-    return frame.group_by(keys, maintain_order=True).agg(summaries(metrics))
+    return frame.group_by(keys, maintain_order=True).agg(summary_exprs(metrics))
 
 
-def summaries(metrics: Sequence[str]) -> list[pl.Expr]:
+def summary_exprs(metrics: Sequence[str]) -> list[pl.Expr]:
     """Return expressions that summarize metrics within a group. Nulls are ignored."""
     expressions = []
     for metric in metrics:
@@ -31,6 +31,6 @@ def summaries(metrics: Sequence[str]) -> list[pl.Expr]:
     return expressions
 
 
-def zero_where_missing(metrics: Sequence[str]) -> list[pl.Expr]:
-    """Return expressions that replace missing statistics by 0."""
+def fill_missing_with_zero(metrics: Sequence[str]) -> list[pl.Expr]:
+    """Return expressions that replace nulls in the statistics of metrics by 0."""
     return [pl.col(f"{m}_{s}").fill_null(0) for m in metrics for s in STATISTICS]

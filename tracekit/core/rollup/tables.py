@@ -30,7 +30,7 @@ _PART_COLUMNS = (
 )
 _TIMES = ("start_ns", "end_ns")
 _KINDS = {ACTIVITIES[kind]: kind for kind in ON_GPU}
-NEEDS: Mapping[str, tuple[str, ...]] = {
+READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "nvtx_ranges": ("range_id", "kind", *THREAD, "domain_id", "domain", *_TIMES, "name"),
     "api_calls": ("api_call_id", *CALL, "thread_id", *_TIMES, "name"),
     "kernels": (*CALL, *_TIMES, "device_id", "short_name", "name"),

@@ -1,4 +1,4 @@
-"""Provide the data that advice rules examine: GPU activities and ops, clipped to the aggregated iterations."""
+"""Provide the data that the rules of ``advise`` examine: GPU activities and ops of the aggregated iterations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BORDERS = (("start_ns", -1), ("end_ns", 0))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of a rule. Its attributes are the columns of ``advise``, except that ``figures`` is a mapping."""
+    """One finding of a rule. Its attributes are the columns that ``advise`` returns, but ``figures`` is a mapping."""
 
     rule: str
     problem: str
@@ -40,7 +40,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Scene:
+class IterationActivity:
     """The GPU activities and ops of the aggregated iterations of a roll-up.
 
     Attributes:
@@ -51,9 +51,9 @@ class Scene:
 
     @functools.cached_property
     def windows(self) -> pl.DataFrame:
-        """The time windows covered by the aggregated iterations, from the start of the first op on.
+        """The times covered by the aggregated iterations, without the time before the first op.
 
-        Overlapping windows are merged. The columns are ``start_ns`` and ``end_ns``.
+        Overlapping iterations are merged into one window. The columns are ``start_ns`` and ``end_ns``.
         """
         first = self.rollup.instances["start_ns"].min()
         start = pl.max_horizontal("start_ns", pl.lit(first if isinstance(first, int) else 0))
@@ -65,23 +65,24 @@ class Scene:
         return total_duration(self.windows)
 
     @property
-    def iterations(self) -> int:
+    def iteration_count(self) -> int:
         """Number of aggregated iterations."""
         return self.rollup.iterations.aggregated.height
 
     @functools.cached_property
-    def gpu(self) -> pl.DataFrame:
+    def gpu_activities(self) -> pl.DataFrame:
         """The GPU activities in order of start, clipped to the windows.
 
         Columns: ``device_id``, ``start_ns``, ``end_ns``, ``kind``, ``name``, ``uses_tc``, ``tc_unknown``, ``activity``,
-        ``op``, ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether a CUDA graph ran it).
+        ``op``, ``instance``, ``call``, ``api_start_ns``, ``api_end_ns``, ``graph`` (whether it is part of a CUDA
+        graph).
         """
         activities = self.rollup.measures.calls.filter(pl.col("kind").is_in(ON_GPU))
         api = [pl.col("start_ns").alias("api_start_ns"), pl.col("end_ns").alias("api_end_ns")]
         times = [pl.col("gpu_start_ns").alias("start_ns"), pl.col("gpu_end_ns").alias("end_ns")]
         names = ["name", "uses_tc", "tc_unknown"]
         rows = activities.select("device_id", *times, "kind", *names, "activity", "op", "instance", "call", *api)
-        gpu = self.clipped(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
+        gpu = self.clip(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
         is_kernel = gpu["kind"] == "kernel"
         nodes = self.rollup.measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
         kernel_row = where(is_kernel, gpu["activity"])
@@ -89,45 +90,45 @@ class Scene:
 
     @functools.cached_property
     def kernels(self) -> pl.DataFrame:
-        """The rows of ``gpu`` that are kernels."""
-        return self.gpu.filter(pl.col("kind") == "kernel")
+        """The rows of ``gpu_activities`` that are kernels."""
+        return self.gpu_activities.filter(pl.col("kind") == "kernel")
 
     @functools.cached_property
-    def graphs(self) -> bool:
+    def has_cuda_graphs(self) -> bool:
         """Whether the program launches CUDA graphs."""
-        return bool(self.gpu["graph"].any())
+        return bool(self.gpu_activities["graph"].any())
 
     @functools.cached_property
     def launches(self) -> pl.DataFrame:
-        """The first activity of each API call on each device, with the columns of ``gpu``.
+        """The first activity of each API call on each device, with the columns of ``gpu_activities``.
 
         Later activities of the same call are omitted, because a CUDA graph is launched as a whole.
         """
-        return self.gpu.unique(["call", "device_id"], keep="first", maintain_order=True)
+        return self.gpu_activities.unique(["call", "device_id"], keep="first", maintain_order=True)
 
     @functools.cached_property
-    def calls(self) -> pl.LazyFrame:
+    def api_calls(self) -> pl.LazyFrame:
         """All API calls of the capture: ``start_ns``, ``end_ns``, ``name`` (String)."""
         return self.rollup.measures.ops.frames("api_calls").select("start_ns", "end_ns", pl.col("name").cast(pl.String))
 
     @functools.cached_property
-    def busy(self) -> pl.DataFrame:
+    def busy_times(self) -> pl.DataFrame:
         """The times in which each device runs any activity, merged: ``device_id``, ``start_ns``, ``end_ns``."""
-        return intervals.merge(self.gpu, by=["device_id"])
+        return intervals.merge(self.gpu_activities, by=["device_id"])
 
     @functools.cached_property
-    def any_busy(self) -> pl.DataFrame:
+    def any_busy_times(self) -> pl.DataFrame:
         """The times in which at least one device runs an activity, merged: ``start_ns``, ``end_ns``."""
-        return intervals.merge(self.gpu, by=[])
+        return intervals.merge(self.gpu_activities, by=[])
 
     @functools.cached_property
-    def idle(self) -> pl.DataFrame:
+    def idle_times(self) -> pl.DataFrame:
         """The times within the windows in which no device runs an activity: ``start_ns``, ``end_ns``."""
-        return self.windows_without(self.any_busy)
+        return self.windows_without(self.any_busy_times)
 
     @functools.cached_property
-    def spent(self) -> pl.DataFrame:
-        """The time of the windows on each used device, divided into the parts that ``breakdown`` distinguishes.
+    def time_by_part(self) -> pl.DataFrame:
+        """The time of the windows on each used device, divided into the parts of ``breakdown``.
 
         The columns are ``device_id`` and one column of ns for each part.
         """
@@ -142,12 +143,12 @@ class Scene:
     def windows_without(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the times within the windows in which no interval of ``rows`` is open: ``start_ns``, ``end_ns``."""
         bounds = self.windows.select(pl.col("start_ns").min(), pl.col("end_ns").max())
-        # An interval of 1 ns on either side turns the time before and after all rows into gaps.
+        # With intervals of 1 ns before and after all windows, the times before and after all rows are gaps.
         borders = [bounds.select(start_ns=pl.col(c) + d, end_ns=pl.col(c) + d + 1) for c, d in _BORDERS]
         gaps = intervals.gaps(pl.concat([rows.select("start_ns", "end_ns"), *borders]), by=[])
         return intervals.overlap(gaps, self.windows, by=[])
 
-    def clipped(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def clip(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Clip intervals to the windows. An interval gives one row for each window that it overlaps."""
         first = self.windows["end_ns"].search_sorted(rows["start_ns"], side="right").cast(pl.Int64)
         stop = self.windows["start_ns"].search_sorted(rows["end_ns"], side="left").cast(pl.Int64)
@@ -170,7 +171,7 @@ class Scene:
         return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
     def largest_ops(self, rows: pl.DataFrame, weight: pl.Expr, count: int = 3) -> str:
-        """List the ops with the largest total weight and their shares: ``conv1/conv2d (61 %), fc/linear (20 %)``."""
+        """Return a list of the ops with the largest total weight, such as ``conv1/conv2d (61 %), fc/linear (20 %)``."""
         totals = (
             rows.with_columns(weight=weight)
             .group_by("op")
@@ -187,13 +188,13 @@ def total_duration(rows: pl.DataFrame) -> int:
     return int(rows.select(DURATION.sum()).item())
 
 
-def longest(rows: pl.DataFrame) -> tuple[int, int]:
+def longest_interval(rows: pl.DataFrame) -> tuple[int, int]:
     """Return the start and end of the longest interval. If several are equally long, the first one is returned."""
     row = rows.select(DURATION.arg_max()).item()
     return int(rows["start_ns"][row]), int(rows["end_ns"][row])
 
 
-def as_text(time_ns: float) -> str:
+def format_duration(time_ns: float) -> str:
     """Format a duration with three significant digits and a unit: ``1.25 ms``."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if time_ns >= size:

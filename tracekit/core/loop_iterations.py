@@ -1,12 +1,13 @@
-"""Find the passes of a loop in each process.
+"""Find the iterations of a loop in each process.
 
-A range that runs once per pass, the *key*, delimits the passes. If the key begins them, a pass lasts from the start of
-its key to the start of the next key. Ops between two keys are part of the loop if they also run between most of the
-other keys. The pass ends early at the first op that is not part of the loop, such as an evaluation. The last pass has
-no next key, so it ends with its last op that is part of the loop.
+The iterations are delimited by *keys*, which are the instances of an op that runs once per iteration. If a key starts
+an iteration, the iteration lasts until the next key starts. It ends earlier if an op runs that is not part of the loop,
+such as an evaluation. An op is part of the loop if it runs in most of the intervals before, between and after the keys.
+No key follows the last iteration, so that iteration ends with its last op that is part of the loop.
 
-If the key ends the passes, the same rules apply with time reversed. There are two exceptions: a pass never ends between
-two keys, and everything before a single key is part of its pass.
+If a key ends an iteration, the same rules apply with time reversed, with two exceptions. Between two keys, an iteration
+is not shortened by ops that are not part of the loop. If no process has more than one key, all ops before a key are
+part of its iteration.
 """
 
 from __future__ import annotations
@@ -15,27 +16,28 @@ from typing import Literal
 
 import polars as pl
 
-Delimits = Literal["ends", "begins"]
+KeyPosition = Literal["start", "end"]
 BOUNDS = {"process_id": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
 _SLOT = ["process_id", "slot"]
 
 
-def passes(instances: pl.DataFrame, key: int, delimits: Delimits) -> pl.DataFrame:
-    """Return the passes of each process.
+def find_loop_iterations(instances: pl.DataFrame, key: int, key_position: KeyPosition) -> pl.DataFrame:
+    """Return the iterations of the loop in each process.
 
     Args:
         instances: One row per op instance, in order of start: ``process_id``, ``thread_id``, ``start_ns``, ``end_ns``,
-            ``op``, ``parent`` (row number in this frame), ``has_work`` (whether it is a range or has GPU activities).
-        key: Number of the op that delimits passes.
-        delimits: Whether the key begins or ends a pass.
+            ``op``, ``parent`` (row number in this frame), ``ends_loop`` (whether the instance ends an iteration early
+            if its op is not part of the loop).
+        key: Number of the op that delimits iterations.
+        key_position: Whether the key is at the start or at the end of an iteration.
 
     Returns:
-        One row per process and pass, in order: ``process_id``, ``iteration`` (from 0 in each process), ``start_ns``,
-        ``end_ns``. The passes of one process do not overlap.
+        One row per process and iteration, in order: ``process_id``, ``iteration`` (from 0 in each process),
+        ``start_ns``, ``end_ns``. The iterations of one process do not overlap.
     """
-    if delimits == "begins":
-        return _passes_begun_by_key(instances, key, ends_early=True)
-    mirrored = _passes_begun_by_key(_time_reversed(instances), key, ends_early=False)
+    if key_position == "start":
+        return _iterations_started_by_key(instances, key, ends_early=True)
+    mirrored = _iterations_started_by_key(_time_reversed(instances), key, ends_early=False)
     last = pl.col("iteration").max().over("process_id")
     return _time_reversed(mirrored).with_columns(last - pl.col("iteration")).sort("process_id", "iteration")
 
@@ -45,15 +47,15 @@ def _time_reversed(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(start_ns=-pl.col("end_ns"), end_ns=-pl.col("start_ns"))
 
 
-def _passes_begun_by_key(instances: pl.DataFrame, key: int, *, ends_early: bool) -> pl.DataFrame:
-    """Return passes that begin with their key.
+def _iterations_started_by_key(instances: pl.DataFrame, key: int, *, ends_early: bool) -> pl.DataFrame:
+    """Return the iterations if a key is at the start of each.
 
-    With ``ends_early``, a pass ends at the first op that is not part of the loop.
+    With ``ends_early``, an iteration ends at the first op that is not part of the loop.
     """
     keys = _numbered_keys(instances.filter(pl.col("op") == key))
-    between = _work_between_keys(instances, keys)
+    between = _outermost_instances_between_keys(instances, keys)
     looped = _ops_of_loop(between, keys) if ends_early or (keys["slot"] > 0).any() else between["op"].unique()
-    others = between.filter(pl.col("has_work") & ~pl.col("op").is_in(looped.implode()))
+    others = between.filter(pl.col("ends_loop") & ~pl.col("op").is_in(looped.implode()))
     first_other = others.group_by(_SLOT).agg(other=pl.col("start_ns").min())
     slots = keys.join(first_other, on=_SLOT, how="left", maintain_order="left", nulls_equal=True)
     slots = slots.with_columns(other=pl.col("other") if ends_early else pl.lit(None, pl.Int64))
@@ -82,11 +84,11 @@ def _numbered_keys(keys: pl.DataFrame) -> pl.DataFrame:
     return numbered.with_columns(end_ns=pl.min_horizontal("end_ns", "next"))
 
 
-def _work_between_keys(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the outermost instances between keys on the threads of the keys: columns of ``instances`` and ``slot``.
+def _outermost_instances_between_keys(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+    """Return the outermost instances before, between and after the keys, on the threads that run a key.
 
-    The slot is the number of the preceding key. It is -1 before the first key. Instances that contain a key are
-    omitted.
+    The columns are those of ``instances``, ``row`` (row number in ``instances``) and ``slot``. The slot is the number
+    of the preceding key, or -1 before the first key. Instances that overlap a key are omitted.
     """
     rows = instances.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     rows = rows.join(keys.select("process_id", "thread_id").unique(), on=["process_id", "thread_id"], nulls_equal=True)
@@ -96,7 +98,10 @@ def _work_between_keys(instances: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFr
 
 
 def _with_slot(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the instances of one process that lie between its keys, with ``slot``, the number of the preceding key."""
+    """Return the instances of one process that overlap none of its keys.
+
+    The column ``slot`` is added, which is the number of the preceding key or -1.
+    """
     instances = rows.filter(pl.col("process_id").eq_missing(pl.lit(keys["process_id"][0], pl.Int64)))
     slot = keys["start_ns"].search_sorted(instances["start_ns"], side="right").cast(pl.Int64) - 1
     key_bounds = keys.select("slot", key_end="end_ns", next="next")
@@ -108,7 +113,7 @@ def _with_slot(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ops_of_loop(between: pl.DataFrame, keys: pl.DataFrame) -> pl.Series:
-    """Return the ops that are part of the loop, which run in most of the slots before, between and after the keys."""
+    """Return the ops that are part of the loop: those that run in more than half of the slots of all processes."""
     slots = keys.height + keys["process_id"].n_unique()
     counts = between.unique([*_SLOT, "op"]).group_by("op").len("slots")
     return counts.filter(2 * pl.col("slots") > slots)["op"]
