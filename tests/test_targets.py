@@ -41,7 +41,7 @@ def swap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def is_ours(path: Path) -> bool:
+def is_exported_file(path: Path) -> bool:
     return path.name in OURS
 
 
@@ -53,14 +53,14 @@ def write_file(path: Path, *, overwrite: bool = False, inputs: tuple[Path, ...] 
 
 def write_folder(path: Path, *, overwrite: bool = False, inputs: tuple[Path, ...] = (), text: str = "new") -> None:
     known = [targets.Input.from_path(p) for p in inputs]
-    with targets.atomic_output(path, is_ours=is_ours, overwrite=overwrite, inputs=known) as new:
+    with targets.atomic_output(path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=known) as new:
         new.mkdir()
         (new / "kernels.csv").write_text(text)
 
 
 def write_while(path: Path, action: Callable[[Path], object], *, folder: bool = False, overwrite: bool = False) -> None:
     """Write an output; before it is complete do something, which gets its path in the workspace."""
-    with targets.atomic_output(path, is_ours=is_ours if folder else None, overwrite=overwrite) as new:
+    with targets.atomic_output(path, is_exported_file=is_exported_file if folder else None, overwrite=overwrite) as new:
         if folder:
             new.mkdir()
         else:
@@ -131,7 +131,7 @@ class TestFiles:
         folder = old_folder(tmp_path / "d", "kernels.csv")
         with pytest.raises(ExportError) as caught:
             write_file(folder, overwrite=overwrite)
-        refused(caught.value, folder, "is a folder, and the output is a file\nHint: give the name of a file")
+        refused(caught.value, folder, "is a folder, but the output is a file\nHint: give the name of a file")
         assert contents(folder) == {"kernels.csv": "old"}
 
     @pytest.mark.parametrize("overwrite", [False, True])
@@ -151,11 +151,11 @@ class TestFiles:
             path.symlink_to("pipe")
         with pytest.raises(ExportError) as caught:
             write_file(path, overwrite=overwrite)
-        refused(caught.value, path, "is a named pipe, and only regular files are replaced")
+        refused(caught.value, path, "is a named pipe, but only regular files are replaced")
         assert (tmp_path / "pipe").is_fifo()
 
     def test_a_device_is_never_replaced(self) -> None:
-        with pytest.raises(ExportError, match="/dev/null: is a device, and only regular files are replaced"):
+        with pytest.raises(ExportError, match="/dev/null: is a device, but only regular files are replaced"):
             write_file(Path("/dev/null"), overwrite=True)
         assert Path("/dev/null").is_char_device()
 
@@ -353,7 +353,7 @@ class TestFolders:
         (tmp_path / "d").write_text("old")
         with pytest.raises(ExportError) as caught:
             write_folder(tmp_path / "d", overwrite=True)
-        refused(caught.value, tmp_path / "d", "is a file, and the output is a folder")
+        refused(caught.value, tmp_path / "d", "is a file, but the output is a folder")
         assert contents(tmp_path) == {"d": "old"}
 
     @pytest.mark.usefixtures("swap")
@@ -421,11 +421,11 @@ class TestRenaming:
         assert (list(contents(one)), list(contents(other))) == (["b"], ["a"])
 
     @pytest.mark.usefixtures("swap")
-    def test_rename_new_replaces_nothing(self, tmp_path: Path) -> None:
+    def test_rename_without_replacing(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_text("a")
         (tmp_path / "b").symlink_to("nowhere")
         with pytest.raises(FileExistsError):
-            rename.rename_new(tmp_path / "a", tmp_path / "b")
+            rename.rename_without_replacing(tmp_path / "a", tmp_path / "b")
         assert (tmp_path / "a").read_text() == "a"
 
     def test_a_c_library_without_the_functions(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,7 +456,7 @@ from tracekit import interrupts, targets
 from tracekit.targets import rename
 if "two steps" in sys.argv: rename._rename_function = lambda: None
 if "watch" in sys.argv: interrupts.install_handlers()
-with targets.atomic_output(Path(sys.argv[1]), is_ours=lambda p: True, overwrite=True) as new:
+with targets.atomic_output(Path(sys.argv[1]), is_exported_file=lambda p: True, overwrite=True) as new:
     new.mkdir()
     (new / "kernels.csv").write_text("new")
     print("writing", flush=True)

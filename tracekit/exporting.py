@@ -47,8 +47,10 @@ def write_trace(
         ExportError: The output exists or cannot be written.
     """
     is_folder = exporter.folder or holds_one_table_per_file(exporter, tables)
-    is_ours = registry.is_ours if is_folder else None
-    with targets.atomic_output(path, is_ours=is_ours, overwrite=overwrite, inputs=inputs_of(view)) as new:
+    is_exported_file = registry.is_exported_file if is_folder else None
+    with targets.atomic_output(
+        path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=inputs_of(view)
+    ) as new:
         _write(view, exporter, new, tables, progress or _ignore_progress)
     return Path(path)
 

@@ -110,8 +110,8 @@ def exporter_for(path: str | os.PathLike[str]) -> Exporter:
     return max(matches, key=lambda m: m[0])[1]
 
 
-def is_ours(path: Path) -> bool:
-    """Return whether an exporter of tracekit wrote a file in a folder, according to ``Exporter.wrote``."""
+def is_exported_file(path: Path) -> bool:
+    """Return whether the ``wrote`` function of any exporter recognizes a file in an output folder as its own."""
     return any(e.wrote(path) for e in exporters().values() if e.wrote is not None)
 
 

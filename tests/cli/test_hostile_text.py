@@ -163,4 +163,7 @@ def test_spreadsheets_by_the_exporter(run: Run, evil: Path, tmp_path: Path) -> N
     assert safe["short_name"].str.starts_with(f"'{FORMULA}").all()
     assert safe.with_columns(pl.col(pl.String).str.strip_prefix("'")).equals(raw)
     said = run("convert", evil, tmp_path / "x", "--to", "csv", "--option", "spreadsheet=maybe", status=1).stderr
-    assert said == "tracekit: spreadsheet='maybe' is not a valid option\nHint: use spreadsheet=yes or spreadsheet=no\n"
+    assert (
+        said == "tracekit: 'maybe' is not a valid value of the option spreadsheet\n"
+        "Hint: use spreadsheet=yes or spreadsheet=no\n"
+    )

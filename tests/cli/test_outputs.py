@@ -92,7 +92,7 @@ def test_a_folder_of_the_user_is_not_replaced(run: Run, folder: Path, format: st
 def test_a_folder_is_not_replaced_by_a_file(run: Run, folder: Path, command: list[str | Path]) -> None:
     before = files(folder)
     said = run(*(folder if a == "OUT" else a for a in command), status=1).stderr
-    assert f"tracekit: {folder}: is a folder, and the output is a file\nHint: give the name of a file\n" in said
+    assert f"tracekit: {folder}: is a folder, but the output is a file\nHint: give the name of a file\n" in said
     assert files(folder) == before
 
 
@@ -139,7 +139,9 @@ def test_only_files_are_replaced(run: Run, tmp_path: Path, kind: str) -> None:
     for command in (["convert", SMALL, path, "--to", "chrome-trace"], ["rows", SMALL, "kernels", "-o", path]):
         said = run(*command, "-f", status=1).stderr
         assert said.startswith(f"tracekit: {path}: is a ")
-        assert said.endswith(", and only regular files are replaced\nHint: choose another name; - is standard output\n")
+        assert said.endswith(
+            ", but only regular files are replaced\nHint: choose another name, or - for standard output\n"
+        )
     assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
 
 
@@ -181,7 +183,7 @@ def test_a_table_under_the_name_of_another_is_not_ours(tmp_path: Path) -> None:
         trace.export(tmp_path / name, format=name, tables=["kernels", "memcpys"])
         kernels = tmp_path / name / f"kernels{exporter.suffixes[0]}"
         assert exporter.wrote(kernels)
-        assert registry.is_ours(kernels)
+        assert registry.is_exported_file(kernels)
         assert not exporter.wrote(shutil.copy(kernels, tmp_path / f"syncs{exporter.suffixes[0]}"))
         assert not exporter.wrote(shutil.copy(kernels, tmp_path / "kernels.txt"))
         assert not exporter.wrote(tmp_path / f"api_calls{exporter.suffixes[0]}")

@@ -347,7 +347,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         with pytest.raises(ExportError, match="the name of the folder contains 'tfevents'"):
             trace.export(tmp_path / "a.tfevents", format="tfevents")
-        with pytest.raises(UnknownFormatError, match="time='wall' is not a valid option"):
+        with pytest.raises(UnknownFormatError, match="'wall' is not a valid value of the option time"):
             exported(trace, tmp_path, time="wall")
         for steps in ("-1", "99999", "x"):
             with pytest.raises(UnknownFormatError, match="use a number from 0 to 10000"):

@@ -94,7 +94,7 @@ def test_formats_do_not_collide(path: Path, tmp_path: Path) -> None:
     exports = Path(__file__).parents[2] / "fixtures" / "graph_node.sqlite"
     with tk.load(exports) as trace:
         assert trace.format == "nsys-sqlite"
-    with pytest.raises(UnsupportedVersionError, match="has no ops"):
+    with pytest.raises(UnsupportedVersionError, match="has no table read_only_ops"):
         tk.load(exports, "dlprof-db")
 
 
@@ -212,7 +212,7 @@ def test_another_layout_is_refused(tmp_path: Path) -> None:
         "ALTER TABLE read_only_kernels DROP COLUMN gpu_stop",
         "UPDATE db_version SET current_version = '1.2.0'",
     )
-    with pytest.raises(UnsupportedVersionError, match=r"of version 1\.2\.0: has no column read_only_kernels\.gpu_stop"):
+    with pytest.raises(UnsupportedVersionError, match=r"of version 1\.2\.0 has no column read_only_kernels\.gpu_stop"):
         tk.load(made)
 
 

@@ -131,8 +131,12 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
             "a page of TensorFlow's profiler (overview_page)",
         ),
         ("host.xplane.pb", message((1, b"\x08\x01")), "a page of TensorFlow's profiler (xplane)"),
-        ("a.pb", metadata().SerializeToString(), "run metadata (times of a step), but no graph"),
-        ("a.pbtxt", text_format.MessageToString(metadata()).encode(), "run metadata (times of a step), but no graph"),
+        ("a.pb", metadata().SerializeToString(), "contains run metadata (times of a step), but no graph"),
+        (
+            "a.pbtxt",
+            text_format.MessageToString(metadata()).encode(),
+            "contains run metadata (times of a step), but no graph",
+        ),
         ("labels.pbtxt", b"item {\n  id: 1\n}\n", "neither a TensorFlow graph"),
         ("a.pb", b"\x07\x07", "neither a TensorFlow graph"),
     ],
@@ -182,7 +186,7 @@ def test_a_cut_between_nodes_is_noticed_by_inputs_without_a_node(tmp_path: Path)
 
 def test_a_text_may_be_too_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(text, "MAX_TEXT_BYTES", 100)
-    assert "bytes of text exceed the limit of 100" in str(refusal(tmp_path / "a.pbtxt", TEXT))
+    assert "bytes of text exceed tracekit's limit of 100" in str(refusal(tmp_path / "a.pbtxt", TEXT))
 
 
 def test_unknown_fields_and_types_of_a_text_are_passed_over(tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_an_event_that_breaks_json_is_left_out(tmp_path: Path, broken: str) -> N
 
 def test_too_many_events_that_break_json(tmp_path: Path) -> None:
     path = written(tmp_path, trace([BROKEN["no colon"]] * 20_000))
-    message = r"contains 10001 invalid events \(\d+ bytes\): at most 10000 \(256 MiB\) are skipped\nHint: export the"
+    message = r"10001 invalid events \(\d+ bytes\), but tracekit skips at most 10000 invalid events \(256 MiB\)\nHint"
     with pytest.raises(CorruptTraceError, match=message):
         tk.load(path)
 
@@ -341,7 +341,7 @@ def test_other_json_is_not_taken(tmp_path: Path, text: str, packed: bool) -> Non
 def test_chrome_traces_of_others_are_refused_with_a_reason(tmp_path: Path) -> None:
     path = written(tmp_path, '{"traceEvents": [{"ph": "X", "cat": "toplevel", "ts": 1, "dur": 1, "name": "x"}]}')
     with pytest.raises(
-        MissingTableError, match="contains 1 trace events, but none of the PyTorch profiler\nHint: read a trace"
+        MissingTableError, match="contains 1 trace events, but none from the PyTorch profiler\nHint: read a trace"
     ):
         tk.load(path, format="kineto")
 
@@ -393,7 +393,7 @@ def test_processes_of_any_number_keep_what_they_launched(tmp_path: Path) -> None
 
 def test_threads_without_a_number_are_warned_of(tmp_path: Path) -> None:
     path = written(tmp_path, trace(launched("main")))
-    with pytest.warns(tk.TracekitWarning, match="2 API calls and ranges have no numeric process and thread id"):
+    with pytest.warns(tk.TracekitWarning, match="2 API calls and ranges have no numeric process id or no"):
         assert tk.load(path).count("kernels") == 1
 
 

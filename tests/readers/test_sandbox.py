@@ -35,7 +35,7 @@ ARRAYS = {
         kineto._STRING_STARTS: 4 << 16,
         kineto._STRING_SIZES: 4 << 16,
         kineto._CELLS: 8 * kineto.SLOTS * kineto.ROWS,
-        kineto._MARKS: kineto.SLOTS * kineto.ROWS,
+        kineto._TYPES: kineto.SLOTS * kineto.ROWS,
         kineto.INPUT: kineto.CAPACITY + kineto._SLACK,
         kineto._RANGES: 8 << 16,
         kineto._ENDS: 4 << 16,

@@ -132,7 +132,7 @@ def test_a_size_beyond_all_events(tmp_path: Path, size: int) -> None:
     path.write_bytes(files.framed(b"a") + header + struct.pack("<I", files.masked(header)) + bytes(50))
     found, made = read(path, 64)
     assert found == [b"a"]
-    assert made.damage == f"a record of {size} bytes exceeds the limit of {records.MAX_RECORD_BYTES}"
+    assert made.damage == f"a record of {size} bytes exceeds tracekit's limit of {records.MAX_RECORD_BYTES}"
     assert (made.end, made.remaining) == (17, 62)
 
 

@@ -29,7 +29,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file is named after the table in its schema, as the files of this exporter are."""
+    """Return whether a file can be from this exporter: its name must be that of the table in its Arrow schema."""
     from pyarrow import ArrowException, ipc
 
     if path.suffix != ".arrow":

@@ -38,7 +38,7 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file has the name and the header of a declared table, as the files of this exporter do."""
+    """Return whether a file can be from this exporter: it must have the name and the header of a declared table."""
     table = schemas.tables().get(path.stem)
     if path.suffix != ".csv" or table is None:
         return False
@@ -59,7 +59,7 @@ def _configure(options: Mapping[str, str]) -> Exporter:
     value = options.get("spreadsheet", "no")
     if value not in ("yes", "no"):
         raise UnknownFormatError(
-            f"spreadsheet={value!r} is not a valid option", hint="use spreadsheet=yes or spreadsheet=no"
+            f"{value!r} is not a valid value of the option spreadsheet", hint="use spreadsheet=yes or spreadsheet=no"
         )
     return Exporter(
         "csv",

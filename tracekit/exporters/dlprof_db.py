@@ -1,8 +1,8 @@
 """Export the SQLite database of DLProf 1.8.0, which the DLProf viewer opens.
 
 ``schemas/dlprof`` declares the tables and views, and ``model("dlprof")`` of the trace contains the rows. ADBC inserts
-the rows without converting them to Python objects. Tables have the order of DLProf, and indexes and views are created
-afterwards. The user, host, time and command are empty unless they are set by options.
+the rows without converting them to Python objects. The tables are created in the same order as by DLProf, followed by
+the indexes and views. The user, host, time and command are empty unless they are set by options.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _dictionary_columns(table: pa.Table) -> list[str]:
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file is named after the table in its schema, as the files of this exporter are."""
+    """Return whether a file can be from this exporter: its name must be that of the table in its Arrow schema."""
     from pyarrow import ArrowException, parquet
 
     if path.suffix != ".parquet":

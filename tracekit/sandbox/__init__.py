@@ -1,8 +1,8 @@
 """WebAssembly sandbox for parsing untrusted bytes.
 
-If each value in a sequence of bytes determines where the next value begins, the bytes must be parsed in a loop, which
-no operation on whole columns can replace. In WebAssembly the loop runs at the speed of compiled code and without the
-interpreter's lock. It can access no memory except that of the sandbox.
+In many formats, each value determines where the next value begins. Such formats must be parsed in a loop, because no
+operation on whole columns can find the values. In WebAssembly, the loop runs at the speed of compiled code and without
+the global interpreter lock (GIL). It can access no memory except that of the sandbox.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Code(NamedTuple):
 
 
 class _ArrayInterface:
-    """The memory of an instance in the format that numpy reads. It keeps the owner of the memory alive."""
+    """Exposes the memory of an instance to NumPy, and keeps the store, which owns the memory, alive."""
 
     def __init__(self, memory: wasmtime.Memory, store: wasmtime.Store) -> None:
         self.owner = store
@@ -104,8 +104,8 @@ class _ArrayInterface:
 def _allocate(program: Program, pages: int) -> tuple[_Code, wasmtime.Store, wasmtime.Memory]:
     """Compile a program and allocate memory for it.
 
-    If gigabytes of address space around the memory are reserved, the processor detects accesses outside the memory.
-    Where address space is limited, the program is compiled again so that it checks each offset itself.
+    By default, gigabytes of address space around the memory are reserved as guard pages, so that the processor detects
+    accesses outside the memory. If this fails, the program is compiled again with explicit bounds checks.
     """
     size = wasmtime.MemoryType(wasmtime.Limits(pages, pages))
     for guarded in (True, False):
@@ -116,13 +116,13 @@ def _allocate(program: Program, pages: int) -> tuple[_Code, wasmtime.Store, wasm
             return code, store, wasmtime.Memory(store, size)
         except wasmtime.WasmtimeError:
             continue
-    raise MemoryError(f"cannot allocate {pages * _PAGE_BYTES} bytes to decode in")
+    raise MemoryError(f"cannot allocate {pages * _PAGE_BYTES} bytes of memory for decoding")
 
 
 @functools.cache
 def _compile(program: Program, *, guarded: bool) -> _Code:
     config = wasmtime.Config()
-    config.parallel_compilation = False  # a forked process would wait for compiler threads that it lacks
+    config.parallel_compilation = False  # threads of a compiler pool would not exist after a fork
     if not guarded:
         config.memory_reservation = 0
         config.memory_reservation_for_growth = 0

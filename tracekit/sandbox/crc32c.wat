@@ -1,8 +1,8 @@
-  ;; CRC-32C (Castagnoli), eight bytes per step with eight tables of 256 32-bit numbers.
+  ;; Compute CRC-32C (Castagnoli) in steps of eight bytes, with eight tables of 256 32-bit numbers.
 
   (start $fill_tables)
 
-  ;; Fill the tables: table k holds the CRC of each byte that is followed by k bytes of zeros.
+  ;; Fill the tables. Table k contains, for each byte, the CRC of this byte followed by k zero bytes.
   (func $fill_tables
     (local $i i32) (local $crc i32) (local $bit i32)
     (loop $byte
@@ -24,12 +24,12 @@
       (local.set $i (i32.add (local.get $i) (i32.const 1)))
       (br_if $entry (i32.lt_u (local.get $i) (i32.const 2048)))))
 
-  ;; Return the entry of a table for the lowest byte of a number. A table is given by its offset in bytes from the first.
+  ;; Return the entry of a table for the lowest byte of a number. $table is the offset of the table from the first table.
   (func $entry (param $table i32) (param $number i32) (result i32)
     (i32.load offset={CRC_TABLES}
       (i32.add (local.get $table) (i32.shl (i32.and (local.get $number) (i32.const 255)) (i32.const 2)))))
 
-  ;; Return the CRC-32C of bytes that follow bytes of a given CRC-32C, which is 0 at the start.
+  ;; Return the CRC-32C that results from appending bytes to data with the given CRC-32C, which is 0 for empty data.
   (func $crc32c (param $crc i32) (param $offset i32) (param $size i32) (result i32)
     (local $low i32) (local $high i32)
     (local.set $crc (i32.xor (local.get $crc) (i32.const -1)))
@@ -68,12 +68,12 @@
         (br $next)))
     (i32.xor (local.get $crc) (i32.const -1)))
 
-  ;; Return a CRC-32C as TFRecord stores it: rotated right by 15 bits, plus a constant.
+  ;; Return a masked CRC-32C as TFRecord stores it, which is rotated right by 15 bits and increased by a constant.
   (func $masked (param $crc i32) (result i32)
     (i32.add (i32.rotr (local.get $crc) (i32.const 15)) (i32.const 0xa282ead8)))
 
-  ;; Compute a checksum. Parameters: CRC-32C of the bytes before, 0 if there are none; offset and size. Afterwards: the CRC-32C
-  ;; including the new bytes. Result: the same, masked.
+  ;; Update a checksum. Parameters: CRC-32C of the preceding bytes, or 0 if there are none; offset and size of the new bytes.
+  ;; The function replaces the first parameter by the CRC-32C that includes the new bytes. Result: this CRC-32C, masked.
   (func (export "checksum") (result i32)
     (local $crc i32)
     (local.set $crc (call $crc32c

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PARAMETERS: Final = 64
-"""Offset in memory of the parameters of a call, which are 32-bit integers. A function may also store results there."""
+"""Offset in memory of the parameters of a call, which are 32-bit integers. Functions may also return results there."""
 MAX_PARAMETERS: Final = 16
 STRINGS: Final = ("tracekit.sandbox", "strings.wat")
 """File with functions that hash and compare strings."""

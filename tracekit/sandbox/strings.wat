@@ -1,11 +1,12 @@
   ;; Hashing and comparing strings. Eight bytes beyond the end of a string have to be readable.
 
-  ;; Return the last bytes of a string, fewer than eight, as a number.
+  ;; Return the remaining bytes of a string, of which there are at most seven, as a number.
   (func $last_bytes (param $offset i32) (param $size i32) (result i64)
     (i64.and
       (i64.load align=1 (local.get $offset))
       (i64.sub (i64.shl (i64.const 1) (i64.extend_i32_u (i32.shl (local.get $size) (i32.const 3)))) (i64.const 1))))
 
+  ;; Return a hash that is updated with a word of eight bytes.
   (func $mix (param $hash i64) (param $word i64) (result i64)
     (local.set $hash (i64.mul (i64.xor (local.get $hash) (local.get $word)) (i64.const 0x9e3779b97f4a7c15)))
     (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 29))))

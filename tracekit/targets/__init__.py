@@ -31,7 +31,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def atomic_output(
     path: str | os.PathLike[str],
     *,
-    is_ours: Callable[[Path], bool] | None = None,
+    is_exported_file: Callable[[Path], bool] | None = None,
     overwrite: bool = False,
     inputs: Sequence[Input] = (),
 ) -> Iterator[Path]:
@@ -39,7 +39,8 @@ def atomic_output(
 
     Args:
         path: The target. A symbolic link is followed.
-        is_ours: Function that returns whether tracekit wrote a file in a folder. None if the output is a file.
+        is_exported_file: Function that returns whether tracekit wrote a given file in an existing output folder. None
+            if the output is a file.
         overwrite: Whether to replace an existing file, or a folder that contains only files that tracekit wrote.
         inputs: The files and folders that are being read. They are never replaced.
 
@@ -49,7 +50,7 @@ def atomic_output(
     Raises:
         ExportError: The target exists and may not be replaced, or cannot be written.
     """
-    target = Target(path, is_ours=is_ours, overwrite=overwrite, inputs=inputs)
+    target = Target(path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=inputs)
     with _name_target_in_errors(target), contextlib.ExitStack() as stack:
         target.check()
         folder = stack.enter_context(workspace(target.resolved.parent))

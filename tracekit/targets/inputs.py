@@ -1,4 +1,4 @@
-"""The inputs of a command, which are identified by device and inode, so that their paths do not matter."""
+"""The inputs of a command. They are identified by device and inode number, so that any path to them is recognized."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EPERM)
 _AT_FDCWD = -100
-_LINUX = {"noreplace": 1, "exchange": 2}
-_MACOS = {"noreplace": 4, "exchange": 2}
+_LINUX_FLAGS = {"noreplace": 1, "exchange": 2}
+_MACOS_FLAGS = {"noreplace": 4, "exchange": 2}
 
 
-def rename_new(source: Path, target: Path) -> None:
+def rename_without_replacing(source: Path, target: Path) -> None:
     """Rename a file or folder to a path that must not exist.
 
     Raises:
@@ -33,7 +33,7 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two paths atomically. Return False, without a change, if the system does not support this."""
+    """Exchange two paths atomically. If the system does not support this, change nothing and return False."""
     return _rename_with_flag(one, other, "exchange")
 
 
@@ -58,8 +58,10 @@ def _rename_function() -> Callable[[bytes, bytes, str], int] | None:
         library = ctypes.CDLL(None, use_errno=True)
         if sys.platform == "darwin":
             macos = library.renamex_np
-            return lambda source, target, flag: int(macos(source, target, ctypes.c_uint(_MACOS[flag])))
+            return lambda source, target, flag: int(macos(source, target, ctypes.c_uint(_MACOS_FLAGS[flag])))
         linux = library.renameat2
     except (OSError, AttributeError, TypeError):
         return None
-    return lambda source, target, flag: int(linux(_AT_FDCWD, source, _AT_FDCWD, target, ctypes.c_uint(_LINUX[flag])))
+    return lambda source, target, flag: int(
+        linux(_AT_FDCWD, source, _AT_FDCWD, target, ctypes.c_uint(_LINUX_FLAGS[flag]))
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import ExportError
 from tracekit.files import special_file_kind
-from tracekit.targets.rename import exchange, rename_new
+from tracekit.targets.rename import exchange, rename_without_replacing
 from tracekit.targets.workspaces import REPLACED
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ class Target:
         self,
         path: str | os.PathLike[str],
         *,
-        is_ours: Callable[[Path], bool] | None,
+        is_exported_file: Callable[[Path], bool] | None,
         overwrite: bool,
         inputs: Sequence[Input],
     ) -> None:
         self.path = Path(path)
         self.resolved = _resolve(self.path)
-        self._is_ours = is_ours
+        self._is_exported_file = is_exported_file
         self._overwrite = overwrite
         self._inputs = inputs
 
@@ -68,8 +68,8 @@ class Target:
             workspace: A folder on the same file system, into which an old folder is moved if it cannot be exchanged.
         """
         if not self._overwrite:
-            rename_new(new, self.resolved)
-        elif self._is_ours is None or self._status() is None:
+            rename_without_replacing(new, self.resolved)
+        elif self._is_exported_file is None or self._status() is None:
             new.replace(self.resolved)
         elif not exchange(new, self.resolved):
             self._put_in_two_renames(new, workspace)
@@ -86,38 +86,40 @@ class Target:
             new.rename(self.resolved)
         except BaseException:
             with contextlib.suppress(OSError):
-                rename_new(old, self.resolved)
+                rename_without_replacing(old, self.resolved)
             raise
 
     def _check_file(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing file."""
         if (kind := special_file_kind(existing.st_mode)) is not None:
             raise self._error(
-                f"is {kind}, and only regular files are replaced", "choose another name; - is standard output"
+                f"is {kind}, but only regular files are replaced", "choose another name, or - for standard output"
             )
         if (read := next((i for i in self._inputs if i.is_or_contains(existing)), None)) is not None:
             is_input = read.identity == (existing.st_dev, existing.st_ino)
             raise self._error("is the file being read" if is_input else "is part of the input", _OTHER_NAME)
         self._check_overwrite()
-        if self._is_ours is not None:
-            raise self._error("is a file, and the output is a folder", _OTHER_NAME)
+        if self._is_exported_file is not None:
+            raise self._error("is a file, but the output is a folder", _OTHER_NAME)
 
     def _check_folder(self, existing: os.stat_result) -> None:
         """Check that the output may replace an existing folder."""
         if any(i.is_inside(existing) for i in self._inputs):
             raise self._error("contains the input", _OTHER_NAME)
-        if self._is_ours is None:
-            raise self._error("is a folder, and the output is a file", "give the name of a file")
+        if self._is_exported_file is None:
+            raise self._error("is a folder, but the output is a file", "give the name of a file")
         self._check_overwrite()
-        if foreign := self._foreign_names(self._is_ours):
+        if foreign := self._foreign_names(self._is_exported_file):
             names = ", ".join(foreign[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(foreign) > _MAX_NAMES_IN_MESSAGE else "")
             message = f"is a folder with files that tracekit did not write: {names}"
             raise self._error(message, "choose another name, or delete the folder yourself")
 
-    def _foreign_names(self, is_ours: Callable[[Path], bool]) -> list[str]:
+    def _foreign_names(self, is_exported_file: Callable[[Path], bool]) -> list[str]:
         """Return the names of entries of the folder that tracekit did not write, up to a limit."""
         with os.scandir(self.resolved) as entries:
-            foreign = (e.name for e in entries if not (e.is_file(follow_symlinks=False) and is_ours(Path(e.path))))
+            foreign = (
+                e.name for e in entries if not (e.is_file(follow_symlinks=False) and is_exported_file(Path(e.path)))
+            )
             return sorted(itertools.islice(foreign, _MAX_NAMES))
 
     def _check_overwrite(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import interrupts
-from tracekit.targets.rename import rename_new
+from tracekit.targets.rename import rename_without_replacing
 
 try:
     import fcntl
@@ -31,6 +31,7 @@ _LOCK_FILE = "lock"
 _NAME = re.compile(r"\.tracekit-[0-9a-f]{8}\.partial")
 _ATTEMPTS = 100
 _CREATION_TIME_S = 60.0
+"""Age in seconds from which a workspace without a lock file is considered abandoned."""
 _PAUSE_S = 0.01
 
 
@@ -115,7 +116,7 @@ def _remove(folder: Path) -> None:
     """Delete a workspace. If it contains an old target that was being replaced, move the target back to its path."""
     with contextlib.suppress(OSError):
         for old in (folder / REPLACED).iterdir():
-            rename_new(old, folder.parent / old.name)
+            rename_without_replacing(old, folder.parent / old.name)
     for _ in range(_ATTEMPTS):  # threads that are still writing may create files in a folder that is being deleted
         shutil.rmtree(folder, ignore_errors=True)
         if not os.path.lexists(folder):

@@ -19,7 +19,7 @@ class Clock(NamedTuple):
 
     Attributes:
         shift_ns: Number of ns that is added to every time so that no time is negative.
-        end_ns: End of the capture in ns, at which events end that were never closed. 0 if all events were closed.
+        end_ns: End of the capture in ns, which is used as the end of events that were never closed. 0 if unused.
     """
 
     shift_ns: int = 0
@@ -105,14 +105,14 @@ def _row_arguments(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
     return args
 
 
-def _format_times(name: str, time: pl.Expr, rows: pl.DataFrame, after: str) -> list[pl.Series]:
-    """Format a time in µs as two columns, which are the integer part, and the decimals followed by ``after``."""
-    microseconds, rest = text.format_thousandths(time, after)
+def _format_times(name: str, time: pl.Expr, rows: pl.DataFrame, suffix: str) -> list[pl.Series]:
+    """Format a time in µs as two columns, which are the integer part, and the decimals followed by ``suffix``."""
+    microseconds, rest = text.format_thousandths(time, suffix)
     return rows.select(microseconds.alias(f"{name}_us"), rest.alias(f"{name}_rest")).get_columns()
 
 
 def _format_member(column: pl.Series) -> list[str | pl.Expr]:
-    """Return the components of a line for one member of ``args``. The check for null is omitted where possible."""
+    """Return the components of a line for one member of ``args``. Null values are omitted."""
     lead = f',"{column.name}":'
     if column.null_count() == len(column):
         return []
@@ -122,7 +122,7 @@ def _format_member(column: pl.Series) -> list[str | pl.Expr]:
 
 
 def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series) -> pl.Series:
-    """Format the end of each line (repeated arguments, lane and name) once per combination of values."""
+    """Format the end of each line: repeated arguments, lane and name. Each combination of values is formatted once."""
     args = available_args(kind.repeated_args, rows.columns)
     keys = list(dict.fromkeys(["lane_id", *_column_names(kind.name, *(arg.value for arg in args))]))
     members = [text.concat_text([f',"{arg.key}":', arg.value]).fill_null("") for arg in args]
@@ -143,7 +143,7 @@ def format_arrows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, firs
         links: One row per arrow with the columns ``call_start_ns``, ``call_lane_id``, ``start_ns`` and ``lane_id``.
         lane_texts: JSON members that identify each lane, by lane id.
         clock: The conversion of times of the capture to times in the file.
-        first_id: Number of the first arrow.
+        first_id: Id of the first arrow. The ids of the others follow.
     """
 
     def arrow_end(phase: str, start: str, lane_id: str) -> list[str | pl.Expr]:

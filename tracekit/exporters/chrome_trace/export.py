@@ -44,7 +44,7 @@ def write(view: View, path: Path, progress: Progress) -> None:
         raise ExportError(f"nothing to draw: {reasons[0]}", hint="export tables: --to csv, parquet or arrow")
     total = sum(map(len, layout.lane_ids.values()))
     done = 0
-    arrows = _Arrows(layout)
+    arrows = _ArrowFormatter(layout)
     with TextFile(path) as file:
         file.write(_header(view, layout.clock.shift_ns))
         for kind, lane_ids in layout.lane_ids.items():
@@ -67,10 +67,10 @@ def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator
         yield functools.partial(events.format_events, kind, batch, lane_texts, layout.clock)
 
 
-class _Arrows:
-    """The arrows from API calls to the activities that they launched. Arrows are numbered across the whole file.
+class _ArrowFormatter:
+    """Formats the arrows from API calls to the activities that they launched.
 
-    An activity that starts before its API call has no arrow.
+    Arrows have consecutive ids in the whole file. An activity that starts before its API call has no arrow.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -79,7 +79,12 @@ class _Arrows:
         self._count = 0
 
     def jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], pl.Series]]:
-        """Yield jobs that format the arrows to the events of a kind. API calls must be passed first."""
+        """Yield jobs, each of which formats a batch of the arrows from API calls to the events of one kind.
+
+        Args:
+            kind: The kind of the events. ``kinds.API_CALLS`` must be passed before the kinds of launched activities.
+            rows: The events, with their lane ids.
+        """
         if kind is kinds.API_CALLS:
             self._calls = rows.select("api_call_id", call_start_ns="start_ns", call_lane_id="lane_id")
         if self._calls is None or not kind.launched or "api_call_id" not in rows.columns:

@@ -20,14 +20,14 @@ MAX_THREADS = 4
 
 
 class Compression(Protocol):
-    """A compression of files that compresses batches independently in any thread and concatenates them in order."""
+    """A method of compression. Batches are compressed independently, in any thread, and concatenated in order."""
 
     def compress(self, data: memoryview) -> memoryview | bytes:
         """Compress a batch. This method may run in any thread."""
         ...
 
     def append(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
-        """Add the next batch in file order to the state of the file, and return the bytes to write."""
+        """Update the state of the file with the next batch in file order, and return the bytes to write."""
         ...
 
     def finish(self) -> bytes:
@@ -110,7 +110,9 @@ class TextFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._pool.shutdown(cancel_futures=True)
         with self._file:
             if kind is None:
@@ -129,7 +131,7 @@ class TextFile:
 
 
 def utf8_bytes(strings: pl.Series) -> memoryview:
-    """Return the concatenated UTF-8 of all strings of a series, which Arrow stores this way, without copying."""
+    """Return the concatenated UTF-8 bytes of all strings of a series, which is a view of their Arrow buffer."""
     array = strings.to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, data = array.buffers()
     if not len(array):

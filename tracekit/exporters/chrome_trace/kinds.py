@@ -32,7 +32,7 @@ class EventKind:
     Attributes:
         table: The table that contains the events.
         placement: The tracks of the events.
-        key: Column of the first argument, which has no nulls. It is the id of the row or the value of a counter.
+        key: Column of the first argument, which has no nulls. It contains the row id or the value of a counter.
         name: The label of an event in the viewer, which is never null.
         row_args: Arguments that usually differ from row to row.
         repeated_args: Arguments that usually repeat. They are formatted once per combination of values.

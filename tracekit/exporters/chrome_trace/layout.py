@@ -61,7 +61,7 @@ def read_events(view: View, kind: EventKind) -> pl.DataFrame:
 
 
 def _columns(view: View, kind: EventKind) -> list[str]:
-    """Return the columns that are used to draw a kind. Without API calls, the columns of correlation are excluded."""
+    """Return the columns that are used to draw a kind. Without API calls, columns from correlation are excluded."""
     schema = schemas.table(kind.table) if kind.launched and not view.count("api_calls") else view.schema(kind.table)
     return events.event_columns(kind, schema.names)
 

@@ -21,20 +21,20 @@ def quote_strings(text: pl.Expr) -> pl.Expr:
     return pl.concat_str(pl.lit('"'), escaped, pl.lit('"'))
 
 
-def format_thousandths(number: pl.Expr, after: str = "") -> tuple[pl.Expr, pl.Expr]:
+def format_thousandths(number: pl.Expr, suffix: str = "") -> tuple[pl.Expr, pl.Expr]:
     """Divide integers by 1000 exactly, and return the integer part and the decimals: 1234567 becomes 1234 and ``.567``.
 
     Args:
         number: Non-negative integers, such as times in ns that are written in µs.
-        after: String that is appended to the decimals. This is faster than a separate concatenation.
+        suffix: String that is appended to the decimals. This is faster than a separate concatenation.
     """
-    return number // 1000, pl.lit(_decimal_strings(after)).gather(number % 1000)
+    return number // 1000, pl.lit(_decimal_strings(suffix)).gather(number % 1000)
 
 
 @functools.cache
-def _decimal_strings(after: str) -> pl.Series:
-    """Return the strings ``.000`` to ``.999``, each followed by ``after``."""
-    return pl.Series([f".{n:03}{after}" for n in range(1000)])
+def _decimal_strings(suffix: str) -> pl.Series:
+    """Return the strings ``.000`` to ``.999``, each followed by ``suffix``."""
+    return pl.Series([f".{n:03}{suffix}" for n in range(1000)])
 
 
 def format_colors(argb: pl.Expr) -> pl.Expr:

@@ -12,7 +12,7 @@ the viewer, and each lane of a track as a thread:
       OS runtime · python 1234         calls of the OS runtime of each thread
     GPU 0 NVIDIA H200 · pid 1234       activities of that process on one device
       NVTX · stream 7                  projections of ranges
-      stream 7                         kernels, copies, sets and graph launches, on lanes
+      stream 7                         kernels, memcpys, memsets and graph launches, on lanes
       stream 7 · sync                  synchronizations
       stream 7 · CUDA events           CUDA events
     GPU 0 NVIDIA H200 · metrics        counters
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 FIRST_PID = 4_194_305
 """First pid of groups that are not processes. It is larger than any process id of Linux, which is at most 2^22."""
 AFTER_PROCESSES = 1 << 40
+"""First sort key of groups that follow all processes. It is larger than any process id."""
 NO_STREAM = (1 << 32) - 1
 """Stream id that CUPTI records for a synchronization that does not wait for a single stream."""
 
@@ -86,7 +87,17 @@ class Placement:
 
 @dataclass(slots=True)
 class TrackNames:
-    """The names of processes, threads, devices and streams, and the groups of tracks that have been created."""
+    """The names of processes, threads, devices and streams, and the groups of tracks that have been created.
+
+    Attributes:
+        processes: Name of each process, by process id.
+        threads: Name of each thread, by process id and thread id.
+        devices: Name of each device, by device id.
+        streams: Name of each stream, by process id, context id and stream id.
+        contexts: Device id of each context, by process id and context id.
+        runs: Number of each device of TensorFlow, by run and name of the device.
+        groups: Groups of tracks that have been created, by sort key.
+    """
 
     processes: dict[int, str]
     threads: dict[tuple[int, int], str]
@@ -154,7 +165,7 @@ class TrackNames:
 
 
 class LaneRegistry:
-    """The lanes of all tracks. A lane id is a number in creation order, a ``tid`` in the order of the viewer."""
+    """The lanes of all tracks. Lane ids number the lanes as they are created, and ``tid`` as viewers show them."""
 
     def __init__(self, names: TrackNames) -> None:
         self.names = names
@@ -195,8 +206,9 @@ def _metadata_event(name: str, pid: int, tid: int, /, **args: str | int) -> str:
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
 
 
-START_END, NVTX, API, OSRT = range(4)
-PROJECTED_START_END, PROJECTED, BUSY, SYNC, EVENTS = range(5)
+NVTX, API, OSRT = range(1, 4)
+PROJECTED_START_END, PROJECTED, ACTIVITIES, SYNC, EVENTS = range(5)
+"""Sort keys of the tracks of a thread and of a stream."""
 PUSH_POP, PROJECTION = "push_pop", "projection"
 
 
@@ -275,7 +287,7 @@ def _stream_track(names: TrackNames, process: int | None, device: int, context: 
     """Return the track of the activities on a stream."""
     name = names.stream_name(process, context, stream)
     attributes = _attributes(_stream_columns(process, device, context, stream))
-    return Track(names.gpu_group(process, device), name, (context, stream, BUSY), attributes)
+    return Track(names.gpu_group(process, device), name, (context, stream, ACTIVITIES), attributes)
 
 
 def _sync_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:

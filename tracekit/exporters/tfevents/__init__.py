@@ -24,10 +24,10 @@ OPTIONS = {
     "steps": "number of iterations with separate statistics (default 10), besides those of all iterations",
 }
 STEPS = 10
-_MOST_STEPS = 10_000
+_MAX_STEPS = 10_000
 _RESERVED = "tfevents"
-_DIGITS = 19
-_MARK = ".tracekit"
+_MAX_DIGITS = 19
+_SUFFIX = ".tracekit"
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
@@ -46,20 +46,20 @@ def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, s
     origin = _origin_ns(view.info.get("origin_utc_ns", ""))
     records = format_records(tables, origin, time=settings.get("time", "gpu"), steps=int(settings.get("steps", STEPS)))
     path.mkdir()
-    with (path / f"events.out.tfevents.{origin // 10**9:010d}{_MARK}").open("wb") as sink:
+    with (path / f"events.out.tfevents.{origin // 10**9:010d}{_SUFFIX}").open("wb") as sink:
         for number, record in enumerate(records, 1):
             sink.write(frame_record(record))
             progress(number, len(records))
 
 
 def wrote(path: Path) -> bool:
-    """Return whether the name of a file is that of an event file and ends with ``.tracekit``."""
-    return re.fullmatch(r"events\.out\.tfevents\.\d+" + re.escape(_MARK), path.name) is not None
+    """Return whether a file can be from this exporter: an event file with the suffix ``.tracekit``, by its name."""
+    return re.fullmatch(r"events\.out\.tfevents\.\d+" + re.escape(_SUFFIX), path.name) is not None
 
 
 def _origin_ns(text: str) -> int:
-    """Return the trace origin in ns since 1970, or 0 if it is missing or implausible."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else 0
+    """Return the trace origin in ns since 1970, or 0 if the text is not a number of at most ``_MAX_DIGITS`` digits."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:
@@ -69,10 +69,14 @@ def _configure(options: Mapping[str, str]) -> Exporter:
         UnknownFormatError: The value of an option is invalid.
     """
     if options.get("time", "gpu") not in ("gpu", "cpu"):
-        raise UnknownFormatError(f"time={options['time']!r} is not a valid option", hint="use time=gpu or time=cpu")
+        raise UnknownFormatError(
+            f"{options['time']!r} is not a valid value of the option time", hint="use time=gpu or time=cpu"
+        )
     steps = options.get("steps", "0")
-    if not steps.isdecimal() or len(steps) > len(str(_MOST_STEPS)) or int(steps) > _MOST_STEPS:
-        raise UnknownFormatError(f"steps={steps!r} is not a valid option", hint=f"use a number from 0 to {_MOST_STEPS}")
+    if not steps.isdecimal() or len(steps) > len(str(_MAX_STEPS)) or int(steps) > _MAX_STEPS:
+        raise UnknownFormatError(
+            f"{steps!r} is not a valid value of the option steps", hint=f"use a number from 0 to {_MAX_STEPS}"
+        )
     return Exporter(
         "tfevents",
         "TensorBoard event file in a folder: ops as a graph with compute times, scalars and tables",

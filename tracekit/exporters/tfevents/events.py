@@ -47,11 +47,11 @@ def format_records(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: 
     Args:
         tables: ``model("graph")`` of the trace.
         origin_ns: Trace origin in ns since 1970.
-        time: Whether ``gpu`` or ``cpu`` time is shown as compute time.
+        time: The time that is shown as compute time, ``gpu`` or ``cpu``.
         steps: Maximum number of iterations with separate statistics.
     """
     origin = origin_ns / _NS
-    records = [_event_record(origin, file_version=VERSION), _event_record(origin, graph_def=graph_record(tables))]
+    records = [_event_record(origin, file_version=VERSION), _event_record(origin, graph_def=encode_graph(tables))]
     for tag, number, start_ns, rows in layout_steps(tables, time, steps):
         metadata = _run_metadata(tables["nodes"], rows, max((origin_ns + start_ns) // 1000, 1))
         tagged = {"tag": tag.encode(), "run_metadata": metadata}
@@ -62,8 +62,8 @@ def format_records(tables: Mapping[str, pl.DataFrame], origin_ns: int, *, time: 
     return [*records, *(_event_record(origin, step=0, summary=_text_summary(*row)) for row in texts)]
 
 
-def graph_record(tables: Mapping[str, pl.DataFrame]) -> bytes:
-    """Return the encoded record of the graph, which has one node with attributes per op."""
+def encode_graph(tables: Mapping[str, pl.DataFrame]) -> bytes:
+    """Return the encoded ``GraphDef`` message, which has one node with attributes per op."""
     nodes = tables["nodes"]
     names = nodes["name"].to_list()
     inputs: list[list[bytes]] = [[] for _ in names]
@@ -112,7 +112,7 @@ def _set_shape(message: Any, shape: list[int]) -> None:
 
 
 def _run_metadata(nodes: pl.DataFrame, rows: pl.DataFrame, start_us: int) -> bytes:
-    """Return the encoded statistics of one step by device, given its rows from ``layout_steps``."""
+    """Return the encoded ``RunMetadata`` of one step, given its rows from ``layout_steps``."""
     metadata = _message_type("tensorflow_events", "RunMetadata")()
     facts = nodes.select("name", "op_id", "data_type", "output_shapes", "output_bytes").rows()
     for (number,), device_rows in rows.group_by("device_id", maintain_order=True):

@@ -7,9 +7,7 @@ import struct
 from tracekit.crc32c import masked_crc32c
 
 
-def frame_record(record: bytes) -> bytes:
-    """Return the data of a record with its length and the checksums of both, which take 16 bytes."""
-    length = struct.pack("<Q", len(record))
-    return b"".join(
-        [length, struct.pack("<I", masked_crc32c(length)), record, struct.pack("<I", masked_crc32c(record))]
-    )
+def frame_record(data: bytes) -> bytes:
+    """Return a record with the given data: its length, the checksum of the length, the data, and their checksum."""
+    length = struct.pack("<Q", len(data))
+    return b"".join([length, struct.pack("<I", masked_crc32c(length)), data, struct.pack("<I", masked_crc32c(data))])

@@ -14,8 +14,8 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-ALL = "all iterations"
-_ROW = ["node", "device_id"]
+ALL_ITERATIONS = "all iterations"
+_ROW_KEYS = ["node", "device_id"]
 
 
 def layout_steps(
@@ -24,8 +24,8 @@ def layout_steps(
     """Yield one step with the nodes of all iterations, and one step per iteration for the first iterations.
 
     Args:
-        tables: The trace's ``model("graph")``.
-        time: Whether ``gpu`` or ``cpu`` time determines the duration of nodes.
+        tables: ``model("graph")`` of the trace.
+        time: The time that determines the duration of nodes, ``gpu`` or ``cpu``.
         steps: Maximum number of iterations that have a step of their own.
 
     Yields:
@@ -34,7 +34,7 @@ def layout_steps(
     stats, nodes = tables["stats"], tables["nodes"]
     starts = tables["scalars"].select("iteration", "start_ns").unique(maintain_order=True).sort("iteration")
     for number, start_ns in starts.head(1).iter_rows():
-        yield ALL, number, start_ns, place_nodes(nodes, stats, time)
+        yield ALL_ITERATIONS, number, start_ns, place_nodes(nodes, stats, time)
     for number, start_ns in starts.head(steps).iter_rows():
         yield f"step {number}", number, start_ns, place_nodes(nodes, stats.filter(pl.col("iteration") == number), time)
 
@@ -48,12 +48,12 @@ def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time: str) -> pl.DataF
     """
     if time == "cpu":
         stats = stats.with_columns(device_id=pl.lit(None, stats.schema["device_id"]), gpu_ns="cpu_ns")
-    times = stats.group_by(_ROW).agg(duration_ns=pl.col("gpu_ns").sum())
+    times = stats.group_by(_ROW_KEYS).agg(duration_ns=pl.col("gpu_ns").sum())
     times = _drop_idle_cpu_rows(times)
     name = nodes["name"].gather(times["node"]).str.replace_all("/", "\0", literal=True)
     ordered = times.with_columns(name=name).sort("name", "device_id", nulls_last=True)
     placed = ordered.with_columns(start_ns=pl.col("duration_ns").cum_sum() - pl.col("duration_ns"))
-    return placed.sort("device_id", maintain_order=True, nulls_last=True).select(*_ROW, "start_ns", "duration_ns")
+    return placed.sort("device_id", maintain_order=True, nulls_last=True).select(*_ROW_KEYS, "start_ns", "duration_ns")
 
 
 def _drop_idle_cpu_rows(times: pl.DataFrame) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from tracekit.errors import CorruptTraceError, SchemaError, UnsupportedVersionEr
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.dlprof_db import rollup
-from tracekit.readers.dlprof_db.database import AGAIN, ID, DlprofDatabase
+from tracekit.readers.dlprof_db.database import COPY_AGAIN, ID, DlprofDatabase
 from tracekit.readers.dlprof_db.tables import (
     CALL_KEY,
     CALL_TABLES,
@@ -104,7 +104,7 @@ class DlprofCapture(Capture):
         try:
             return schemas.conform(table, schemas.table(name), columns)
         except SchemaError as e:
-            raise CorruptTraceError(first_line(e), path=self.path, hint=AGAIN) from e
+            raise CorruptTraceError(first_line(e), path=self.path, hint=COPY_AGAIN) from e
 
     def close(self) -> None:
         """Close the database."""
@@ -125,8 +125,11 @@ class DlprofCapture(Capture):
     def _read_source_rows(
         self, mapping: TableMapping, sources: Sequence[ColumnSource], string_columns: Sequence[str]
     ) -> pl.DataFrame:
-        """Read the rows of a source table, and add ``first``, the id of the first row of the same API call."""
-        numbers = [o.by if isinstance(o, Lookup) else o for o in sources if not isinstance(o, CallId)]
+        """Read the rows of a source table.
+
+        If a source or the mapping requires it, the column ``first`` contains the id of the first row of the API call.
+        """
+        numbers = [o.id_column if isinstance(o, Lookup) else o for o in sources if not isinstance(o, CallId)]
         needs_first = mapping.only_first or any(isinstance(o, CallId) for o in sources)
         rows = self._database.read_by_id(mapping.source, (*numbers, *(CALL_KEY if needs_first else ())), string_columns)
         if not needs_first:
@@ -142,10 +145,10 @@ class DlprofCapture(Capture):
             extremes = [e for e in (rows["first"].min(), rows["first"].max()) if isinstance(e, int)]
             if any(abs(source.from_first_row(e)) > _MAX_INT64 for e in extremes):
                 what = f"ids from {extremes[0]} to {extremes[1]} are too large to derive ids of calls from them"
-                raise CorruptTraceError(what, path=self.path, table=source.source, hint=AGAIN)
+                raise CorruptTraceError(what, path=self.path, table=source.source, hint=COPY_AGAIN)
             return rows.select(source.from_first_row(pl.col("first"))).to_series()
         others = self._database.read_by_id(source.table, (source.column,)).select(ID, referenced=source.column)
-        joined = rows.select(id=source.by).join(others, on=ID, how="left", maintain_order="left")
+        joined = rows.select(id=source.id_column).join(others, on=ID, how="left", maintain_order="left")
         return joined.select(pl.coalesce("referenced", ID) if source.or_id else "referenced").to_series()
 
     def _build_column(self, field: pa.Field, data: pl.Series | None, rows: int) -> pa.Array:
@@ -214,13 +217,13 @@ class DlprofCapture(Capture):
             if t in columns and c not in columns[t]
         ]
         if missing or "read_only_ops" not in columns or "dictionary" not in columns:
-            what = f"has no column {missing[0]}" if missing else "has no ops"
+            what = f"has no column {missing[0]}" if missing else "has no table read_only_ops or dictionary"
             hint = "open the database once with DLProf 1.8, which migrates it to the supported version"
-            raise UnsupportedVersionError(f"a DLProf database of version {version}: {what}", path=self.path, hint=hint)
+            raise UnsupportedVersionError(f"the DLProf database of version {version} {what}", path=self.path, hint=hint)
         numbers = tuple(int(n) for n in re.findall(r"\d{1,9}", version)[:2])
         if numbers > NEWEST_VERSION:
             newest = ".".join(map(str, NEWEST_VERSION))
             warn(
-                f"version {version} is newer than {newest}, the newest supported one: unknown columns are skipped",
+                f"version {version} is newer than {newest}, the newest supported version: unknown columns are skipped",
                 path=self.path,
             )

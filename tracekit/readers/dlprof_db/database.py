@@ -1,7 +1,7 @@
 """Read tables of a DLProf database as frames.
 
-Tables are read one by one and joined in polars. A join in SQLite could turn a small damaged file into any number of
-rows, because its join columns may not be unique even if an index declares them unique.
+Tables are read one by one and joined in polars. In a damaged file, the columns of a join may contain duplicates even
+if an index declares them unique, so that a join in SQLite could return far more rows than the file contains.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tracekit.source import Source
 
-AGAIN = "copy the database again from where DLProf wrote it"
+COPY_AGAIN = "copy the database again from where DLProf wrote it"
 ID = "id"
 
 
@@ -29,7 +29,7 @@ class DlprofDatabase(database.Database):
     """An opened DLProf database."""
 
     def __init__(self, source: Source) -> None:
-        super().__init__(source, AGAIN)
+        super().__init__(source, COPY_AGAIN)
 
     def rows(self, table: str, numbers: Sequence[str], strings: Sequence[str] = ()) -> pl.DataFrame:
         """Read columns of a table. The result has no rows if the table is missing.
@@ -51,8 +51,8 @@ class DlprofDatabase(database.Database):
         columns, _ = self.read_columns(table, types)
         return pl.DataFrame(pa.table(columns))
 
-    def unique(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
-        """Check that the keys of a frame are unique, and return the rows whose keys are not null.
+    def drop_null_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
+        """Return the rows whose keys are not null, after a check that these keys are unique.
 
         Raises:
             CorruptTraceError: Several rows have the same keys.
@@ -61,7 +61,7 @@ class DlprofDatabase(database.Database):
         repeated = with_keys.height - with_keys.select(keys).n_unique() if with_keys.height else 0
         if repeated:
             what = f"{repeated} rows repeat the {', '.join(keys)} of another row"
-            raise CorruptTraceError(what, path=self.path, table=table, hint=AGAIN)
+            raise CorruptTraceError(what, path=self.path, table=table, hint=COPY_AGAIN)
         return with_keys
 
     def read_by_id(self, table: str, numbers: Sequence[str], strings: Sequence[str] = ()) -> pl.DataFrame:
@@ -71,12 +71,12 @@ class DlprofDatabase(database.Database):
             CorruptTraceError: The table is missing or damaged, or ids are not unique.
         """
         if table not in self.columns:
-            raise CorruptTraceError("is missing", path=self.path, table=table, hint=AGAIN)
+            raise CorruptTraceError("the table is missing", path=self.path, table=table, hint=COPY_AGAIN)
         rows = self.rows(table, tuple(dict.fromkeys((ID, *numbers))), strings)
-        with_ids = self.unique(rows, [ID], table)
+        with_ids = self.drop_null_keys(rows, [ID], table)
         if with_ids.height != rows.height:
             what = f"{rows.height - with_ids.height} rows have no id"
-            raise CorruptTraceError(what, path=self.path, table=table, hint=AGAIN)
+            raise CorruptTraceError(what, path=self.path, table=table, hint=COPY_AGAIN)
         return with_ids if with_ids[ID].is_sorted() else with_ids.sort(ID)
 
     @functools.cached_property
@@ -106,12 +106,12 @@ class DlprofDatabase(database.Database):
         """Convert a dictionary-encoded column to plain strings.
 
         Raises:
-            CorruptTraceError: The strings would take far more memory than the file size justifies.
+            CorruptTraceError: The rows repeat long strings so often that the result would exceed the memory limit.
         """
         try:
             return col.decode_dictionary(names)
         except ValueError as e:
-            raise CorruptTraceError(str(e), path=self.path, table=table, hint=AGAIN) from e
+            raise CorruptTraceError(str(e), path=self.path, table=table, hint=COPY_AGAIN) from e
 
 
 def strings_by_id(rows: pl.DataFrame, column: str) -> col.StringTable:

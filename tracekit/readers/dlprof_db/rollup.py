@@ -49,14 +49,18 @@ REQUIRED_COLUMNS: Mapping[str, tuple[str, ...]] = {
 """Columns that are read, by table, in addition to those in ``tables.REQUIRED_COLUMNS``."""
 
 _ITERATION_PARTS = ("tc", "non_tc", "memory", "dataloader", "io", "cpu", "other")
-_TIME_IN_PARTS = (
+_PART_COLUMNS = (
     *("in_tensor_core_kernels_ns", "in_other_kernels_ns", "in_memory_ops_ns", "in_dataloader_ns", "in_io_ns"),
     *("in_cpu_ns", "in_nothing_ns"),
 )
 _TENSOR_CORE_SUPPORT = {0: "eligible", 3: "not eligible"}
 _GPU_TABLES = ("read_only_kernels", "read_only_memsets", "read_only_memcpys")
 _PREFIX_BOUNDS = (b"\xff", b"")
-"""The suffix that makes a path sort after every name that begins with it, and the separator before the suffix."""
+"""Last arguments of ``binary_join_element_wise``, which appends a byte to each path.
+
+The first is the byte 0xFF, which makes a path sort after all names that begin with the path. The second is an empty
+separator.
+"""
 
 _INSTANCE_KEY = ["read_only_ops_id", "op_instance"]
 
@@ -73,7 +77,9 @@ def _ops_columns(database: DlprofDatabase) -> Columns:
     ops = database.read_by_id(source, numbers, ("op_name", "stack_trace"))
     count_columns = ("num_calls", "kernel_calls", "using_tc")
     nodes = _last_aggregation(database, "op_nodes", ("read_only_ops_id", "node_time_metrics_id", *count_columns))
-    nodes = _add_time_sums(database, database.unique(nodes, ["read_only_ops_id"], "op_nodes"), "node_time_metrics_id")
+    nodes = _add_time_sums(
+        database, database.drop_null_keys(nodes, ["read_only_ops_id"], "op_nodes"), "node_time_metrics_id"
+    )
     joined = ops.join(nodes, left_on=ID, right_on="read_only_ops_id", how="left", maintain_order="left")
     support = pl.col("tc_support_status").replace_strict(_TENSOR_CORE_SUPPORT, default="maybe", return_dtype=pl.String)
     table = joined.select(
@@ -129,27 +135,29 @@ def _op_instances_columns(database: DlprofDatabase) -> Columns:
 
 def _instance_metrics(database: DlprofDatabase) -> pl.DataFrame:
     """Return the kernel count, GPU time, GPU idle time and API time of each op instance, as DLProf defines them."""
-    gpu, calls_mapping = [], []
+    activity_frames, call_frames = [], []
     for source in (*_GPU_TABLES, "read_only_cuda_syncs", "read_only_cuda_calls"):
         on_gpu = source in _GPU_TABLES
         gpu_columns = ("gpu_start", "gpu_stop", "device_id") if on_gpu else ()
         rows = database.rows(source, (*_INSTANCE_KEY, "api_start", "api_stop", *gpu_columns))
-        calls_mapping.append(rows.select(*_INSTANCE_KEY, start="api_start", end="api_stop"))
+        call_frames.append(rows.select(*_INSTANCE_KEY, start="api_start", end="api_stop"))
         if on_gpu:
             kernel = pl.lit(source == _GPU_TABLES[0])
-            gpu.append(rows.select(*_INSTANCE_KEY, "device_id", start="gpu_start", end="gpu_stop", kernel=kernel))
-    activities = pl.concat(gpu)
+            activity_frames.append(
+                rows.select(*_INSTANCE_KEY, "device_id", start="gpu_start", end="gpu_stop", kernel=kernel)
+            )
+    activities = pl.concat(activity_frames)
     by_device = _union_durations(activities, [*_INSTANCE_KEY, "device_id"])
-    on_gpu_time = by_device.group_by(_INSTANCE_KEY).agg(
+    gpu_times = by_device.group_by(_INSTANCE_KEY).agg(
         gpu_time_ns=pl.col("union").sum(), gpu_idle_ns=(pl.col("span") - pl.col("union")).sum()
     )
-    api = _union_durations(pl.concat(calls_mapping), _INSTANCE_KEY).select(*_INSTANCE_KEY, api_time_ns="union")
+    api = _union_durations(pl.concat(call_frames), _INSTANCE_KEY).select(*_INSTANCE_KEY, api_time_ns="union")
     kernels = activities.group_by(_INSTANCE_KEY).agg(kernel_count=pl.col("kernel").sum().cast(pl.Int64))
-    return api.join(on_gpu_time, on=_INSTANCE_KEY, how="left").join(kernels, on=_INSTANCE_KEY, how="left")
+    return api.join(gpu_times, on=_INSTANCE_KEY, how="left").join(kernels, on=_INSTANCE_KEY, how="left")
 
 
 def _union_durations(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return the duration of each key's union of intervals, and ``span``, the time from first start to last end."""
+    """Return, by key, the time that its intervals cover as ``union``, and from first start to last end as ``span``."""
     ordered = rows.filter(pl.col("end") >= pl.col("start")).sort("start")
     latest_end = pl.col("end").cum_max().shift(1).over(keys)
     added = pl.col("end") - pl.max_horizontal(pl.col("start"), latest_end)
@@ -177,8 +185,11 @@ def _iterations_columns(database: DlprofDatabase) -> Columns:
 
 
 def _iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
-    """Return the iterations of the last aggregation in ascending order, with the id of the key op's name."""
-    parts = dict(zip((f"{p}_duration" for p in _ITERATION_PARTS), _TIME_IN_PARTS, strict=True))
+    """Return the iterations of the last aggregation in ascending order.
+
+    The column ``key_node_id`` contains the id of the name of the key op.
+    """
+    parts = dict(zip((f"{p}_duration" for p in _ITERATION_PARTS), _PART_COLUMNS, strict=True))
     stats = {
         "total_count": "kernel_count",
         "uses_tc_count": "tensor_core_kernel_count",
@@ -187,19 +198,17 @@ def _iteration_rows(database: DlprofDatabase) -> pl.DataFrame:
     }
     times = {"iter_value": "iteration", "start_time": "start_ns", "stop_time": "end_ns"}
     key, list_table = ["iter_value"], "iteration_list"
-    rows = database.unique(_last_aggregation(database, list_table, tuple(times)), key, list_table)
-    parts_spent = _last_aggregation(database, "iteration_aggregation_list", (*key, *parts)).rename(parts)
-    parts_spent = database.unique(parts_spent, key, "iteration_aggregation_list")
-    parts_spent = parts_spent.with_columns(is_aggregated=pl.col("in_tensor_core_kernels_ns").is_not_null())
+    rows = database.drop_null_keys(_last_aggregation(database, list_table, tuple(times)), key, list_table)
+    part_times = _last_aggregation(database, "iteration_aggregation_list", (*key, *parts)).rename(parts)
+    part_times = database.drop_null_keys(part_times, key, "iteration_aggregation_list")
+    part_times = part_times.with_columns(is_aggregated=pl.col("in_tensor_core_kernels_ns").is_not_null())
     kernels = _last_aggregation(database, "kernel_iteration_stats", (*key, *stats)).rename(stats)
     keys = _last_aggregation(database, "iteration_key", ("key_node_id",))
-    key_node_id = database.unique(keys.with_columns(one=1), ["one"], "iteration_key")["key_node_id"].max()
-    joined = (
-        rows.join(parts_spent, on=key, how="left").join(kernels, on=key, how="left").rename(times).sort("iteration")
-    )
+    key_node_id = database.drop_null_keys(keys.with_columns(one=1), ["one"], "iteration_key")["key_node_id"].max()
+    joined = rows.join(part_times, on=key, how="left").join(kernels, on=key, how="left").rename(times).sort("iteration")
     return joined.with_columns(
         pl.col("is_aggregated").fill_null(value=False),
-        pl.col(*stats.values(), *_TIME_IN_PARTS).fill_null(0),
+        pl.col(*stats.values(), *_PART_COLUMNS).fill_null(0),
         key_node_id=pl.lit(key_node_id, pl.Int64),
     )
 
@@ -218,7 +227,7 @@ def _group_nodes_columns(database: DlprofDatabase) -> Columns:
         eligible_op_count="num_supported_leaf_ops",
         tensor_core_op_count="num_tc_leaf_ops",
         iteration_count=pl.col("count").fill_null(0),
-        op_count=_count_names_below(pl.Series(paths), names),
+        op_count=_count_names_with_prefix(pl.Series(paths), names),
         group_node_id=pl.int_range(pl.len()),
         parent_id=_parent_rows(pl.Series(paths).fill_null("")),
         direction=pl.lit(None, pl.String),
@@ -234,7 +243,7 @@ def _parent_rows(paths: pl.Series) -> pl.Series:
     return parents.zip_with(paths != "", pl.Series([None], dtype=pl.Int64))
 
 
-def _count_names_below(paths: pl.Series, names: pl.Series) -> pl.Series:
+def _count_names_with_prefix(paths: pl.Series, names: pl.Series) -> pl.Series:
     """Return the number of names that begin with each path."""
     lower_bounds = paths.fill_null("").cast(pl.Binary)
     upper_bounds = pl.Series(

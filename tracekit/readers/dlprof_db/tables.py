@@ -54,13 +54,13 @@ class Lookup(NamedTuple):
     """A value in another table, in the row that is referenced by id.
 
     Attributes:
-        by: The column that contains the id.
+        id_column: The column that contains the id.
         table: The other table.
         column: The column of the other table that contains the value.
         or_id: Whether the id itself is used as the value if the other table has no row with this id.
     """
 
-    by: str
+    id_column: str
     table: str
     column: str
     or_id: bool = False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.readers.tensorflow.graph import Graph
 
 CAPTURE_INFO = "capture_info"
-_HINT = "copy the file again, or save the graph again"
+_SAVE_AGAIN = "copy the file again, or save the graph again"
 
 
 class GraphCapture(Capture):
@@ -45,10 +45,12 @@ class GraphCapture(Capture):
                 self._graph = _read_graph(file, file_form)
             except Damage as e:
                 file.check()
-                raise CorruptTraceError(str(e), path=source.path, hint=_HINT) from e
+                raise CorruptTraceError(str(e), path=source.path, hint=_SAVE_AGAIN) from e
             except MemoryError as e:
                 raise TracekitError(
-                    f"{source.size} bytes do not fit into memory", path=source.path, hint="free some memory"
+                    f"the graph of {source.size} bytes does not fit into memory",
+                    path=source.path,
+                    hint="free some memory",
                 ) from e
         if self._graph.dangling:
             what = f"{self._graph.dangling} inputs refer to missing nodes: the graph is incomplete or truncated"
@@ -82,8 +84,8 @@ def _resolve_saved_model(source: Source) -> Source:
 def _unsupported_error(source: Source, file_form: FileForm | None) -> UnknownFormatError:
     """Return an error that states what kind of file was opened instead of a graph."""
     if file_form is not None:
-        hint = "read the event file that it belongs to (events.out.tfevents…), or the graph"
-        return UnknownFormatError("run metadata (times of a step), but no graph", path=source.path, hint=hint)
+        hint = "read the event file of the run (events.out.tfevents…) or the file of the graph"
+        return UnknownFormatError("contains run metadata (times of a step), but no graph", path=source.path, hint=hint)
     what, hint = describe(source)
     if what == UNKNOWN:
         what, hint = "not a graph of TensorFlow", "read a GraphDef, MetaGraphDef or SavedModel, binary or text"

@@ -13,7 +13,7 @@ MAX_TEXT_BYTES = 1 << 28
 
 
 _LONG_ESCAPES = re.compile(r"\\{1001}")
-"""More than 1000 consecutive backslashes. The time of the protobuf parser is quadratic in their number."""
+"""Pattern of more than 1000 consecutive backslashes. The parser of protobuf takes time quadratic in their number."""
 
 
 def check_size(size: int) -> None:
@@ -23,11 +23,11 @@ def check_size(size: int) -> None:
         Damage: The size exceeds ``MAX_TEXT_BYTES``.
     """
     if size > MAX_TEXT_BYTES:
-        raise Damage(f"{size} bytes of text exceed the limit of {MAX_TEXT_BYTES}: write it as binary")
+        raise Damage(f"its {size} bytes of text exceed tracekit's limit of {MAX_TEXT_BYTES}: save it in binary format")
 
 
 def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
-    """Convert a message from text format to binary format, without its undeclared fields.
+    """Convert a message from text format to binary format. Fields that the schema does not declare are dropped.
 
     Args:
         data: The message in text format.
@@ -41,7 +41,7 @@ def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
     check_size(len(data))
     text = bytes(data).decode("utf-8", "replace").removeprefix("\ufeff")
     if _LONG_ESCAPES.search(text):
-        raise Damage(f"the {name}: more than 1,000 backslashes in a row")
+        raise Damage(f"the {name} contains more than 1,000 consecutive backslashes, tracekit's limit")
     parsed = messages.message(FILE, name)()
     try:
         text_format.Parse(text, parsed, allow_unknown_field=True)
@@ -49,7 +49,7 @@ def encode_text_message(data: bytes | memoryview, name: str) -> bytes:
     except text_format.ParseError as e:
         line, column = e.GetLine(), e.GetColumn()
         position = "" if line is None else f", line {line}, column {column or 1}"
-        raise Damage(f"the {name}{position}: not protobuf text, or truncated") from e
+        raise Damage(f"the {name}{position}: the protobuf text is invalid or truncated") from e
     except RecursionError as e:
         raise Damage(f"the {name} is nested too deeply") from e
     except (ValueError, OverflowError) as e:

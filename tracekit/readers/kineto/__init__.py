@@ -1,9 +1,11 @@
 """Read traces of the PyTorch profiler (Kineto) and Chrome traces that tracekit wrote, as plain or gzipped JSON.
 
-``stream`` decompresses the file, ``document`` locates the events in its JSON, ``parser.wat`` and ``event_sandbox``
-parse them, ``cells`` turns batches of them into Arrow arrays, ``event_tables`` assigns each event to a table, and
-``capture`` builds the declared tables. Sources: "Trace Event Format", the Chromium project, and traces of PyTorch 1.8
-(including pre-releases) to 2.10.
+``stream`` decompresses the file, and ``document`` locates the events in its JSON. ``parser.wat`` and ``event_sandbox``
+parse the events, ``cells`` converts batches of them to Arrow arrays, and ``event_tables`` assigns each event to a
+table. ``rows``, ``tracks``, ``labels`` and ``machine`` compute the columns of the declared tables, which ``capture``
+builds.
+
+Sources: "Trace Event Format", the Chromium project, and traces of PyTorch 1.8 (including pre-releases) to 2.10.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 GZIP = b"\x1f\x8b"
 _JSON_START = re.compile(rb'(?:\xef\xbb\xbf)?\s*(\[\s*)?\{\s*"')
 _SCHEMA_VERSION = re.compile(rb'"schemaVersion"\s*:')
-_EVENT_LISTS = re.compile(rb'"(?:traceEvents|deviceProperties)"\s*:\s*\[')
+_PROFILER_ARRAYS = re.compile(rb'"(?:traceEvents|deviceProperties)"\s*:\s*\[')
 _PROFILER_EVENTS = re.compile(
     rb'"producer"\s*:\s*"tracekit"'
     rb'|"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|cuda_runtime|cuda_driver|kernel|gpu_mem\w+|ac2g|fwdbwd'
@@ -31,10 +33,11 @@ _HEAD_BYTES = 1 << 16
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file starts like a trace that the PyTorch profiler or tracekit wrote, after decompression.
+    """Return whether a file, after decompression, starts like a trace that the PyTorch profiler or tracekit wrote.
 
     Such a trace is a JSON object with an array of events. The profiler of 2020 wrote a bare array of events instead.
-    Other members may precede the events, so a longer head is read if the file starts like JSON.
+    Other members of the object may precede the events. Therefore, if the file starts like JSON but its head is not
+    recognized as a trace, a longer head is examined.
     """
     head = _decompress_head(source.head)
     json_start = _JSON_START.match(head)
@@ -50,7 +53,7 @@ def _is_profiler_trace(head: bytes, *, is_array: bool) -> bool:
     has_events = _PROFILER_EVENTS.search(head) is not None
     if is_array:
         return has_events
-    return _EVENT_LISTS.search(head) is not None and (has_events or _SCHEMA_VERSION.search(head) is not None)
+    return _PROFILER_ARRAYS.search(head) is not None and (has_events or _SCHEMA_VERSION.search(head) is not None)
 
 
 def _read_longer_head(source: Source) -> bytes:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.source import Source
 
 _GZIP = b"\x1f\x8b"
-_AGAIN = "export the trace again"
+_EXPORT_AGAIN = "export the trace again"
 
 
 def read_capture(source: Source) -> KinetoCapture:
@@ -63,21 +63,20 @@ def read_capture(source: Source) -> KinetoCapture:
 
 
 def _require_events(path: Path, document: Document, collector: EventCollector) -> None:
-    """Raise an error if the file contains no rows of any table."""
+    """Raise an error if the file contains no rows of any table, unless it is a complete trace of the profiler."""
     if not document.has_events:
         raise CorruptTraceError(
-            "contains no trace events" + " because it is truncated" * document.truncated, path=path, hint=_AGAIN
+            "contains no trace events" + " because it is truncated" * document.truncated, path=path, hint=_EXPORT_AGAIN
         )
     if collector.counts.total() or ("schemaVersion" in document.facts and not document.truncated):
         return
     if document.truncated:
-        raise CorruptTraceError("is truncated before its first event ends", path=path, hint=_AGAIN)
+        raise CorruptTraceError("is truncated before the end of its first event", path=path, hint=_EXPORT_AGAIN)
     if machine.is_exported(document.facts):
         hint = "read the capture that it was exported from"
-        raise MissingTableError("contains no events of a table that can be read back", path=path, hint=hint)
-    any_types = collector.undecoded.total()
+        raise MissingTableError("contains no events that tracekit can read back into a table", path=path, hint=hint)
     raise MissingTableError(
-        f"contains {any_types} trace events, but none of the PyTorch profiler",
+        f"contains {collector.undecoded.total()} trace events, but none from the PyTorch profiler",
         path=path,
         hint="read a trace that torch.profiler or tracekit wrote",
     )
@@ -88,7 +87,7 @@ def _warn_of_losses(
 ) -> None:
     """Warn about everything that was skipped or repaired while the file was read."""
     if document.truncated:
-        reason = stream.damage or "its JSON does not end"
+        reason = stream.damage or "its JSON is incomplete"
         warn(f"is truncated ({reason}): {collector.counts.total()} complete events were read", path=path)
     elif stream.damage:
         warn(f"{stream.damage}: the events before the damage were read", path=path)
@@ -96,12 +95,12 @@ def _warn_of_losses(
         warn(f"{document.invalid} events or other members are not valid JSON and were skipped", path=path)
     for name in document.oversized:
         limits = f"{MAX_FACT_BYTES >> 20} MiB per member and {MAX_FACTS_BYTES >> 20} MiB in total"
-        warn(f"the member {name} exceeds the limits of {limits} and was skipped", path=path)
+        warn(f"the member {name} was skipped, because it exceeds tracekit's limits of {limits}", path=path)
     if collector.untimed:
         warn(f"{collector.untimed} events have no valid time or duration and were skipped", path=path)
     if collector.unplaced:
-        what = f"{collector.unplaced} API calls and ranges have no numeric process and thread id"
-        warn(f"{what}: nothing that they launched or enclose is attributed to them", path=path)
+        what = f"{collector.unplaced} API calls and ranges have no numeric process id or no numeric thread id"
+        warn(f"{what}: the events that they launched or enclose are not attributed to them", path=path)
     for what, count in repairs.items():
         if count:
             warn(f"{count} strings contained invalid {what} and were repaired", path=path)

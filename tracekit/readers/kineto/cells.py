@@ -34,76 +34,76 @@ class EventCells:
     def __init__(self, sandbox: EventSandbox, repairs: Counter[str]) -> None:
         self.rows = sandbox.rows
         self._sandbox = sandbox
-        self._values, self._marks = sandbox.values, sandbox.marks
+        self._values, self._types = sandbox.values, sandbox.types
         self._repairs = repairs
 
     def values(self, slot: Slot) -> Int64Array:
         """Return the raw value of a member in every event, which is a number or the dictionary code of a string."""
         return self._values[slot, : self.rows]
 
-    def marks(self, slot: Slot) -> Bytes:
+    def types(self, slot: Slot) -> Bytes:
         """Return the type of a member in every event: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
-        return self._marks[slot, : self.rows]
+        return self._types[slot, : self.rows]
 
     def has(self, slot: Slot) -> bool:
         """Return whether any event has the member."""
-        return bool(self.marks(slot).any())
+        return bool(self.types(slot).any())
 
     def codes(self, slot: Slot) -> Int64Array:
         """Return the dictionary code of a string member in every event, -1 where it is missing or not a string."""
-        return np.where(self.marks(slot) == STRING, self.values(slot), -1)
+        return np.where(self.types(slot) == STRING, self.values(slot), -1)
 
     def index_in(self, slot: Slot, names: pa.Array) -> Int64Array:
         """Return the position of a string member in a list of names for every event.
 
         The position is -1 if the member is missing or not a string, and -2 if the list does not contain the string.
         """
-        positions = pc.index_in(self.names, names).fill_null(-2).to_numpy(zero_copy_only=False)
+        positions = pc.index_in(self.dictionary, names).fill_null(-2).to_numpy(zero_copy_only=False)
         return np.append(positions, -1)[self.codes(slot)].astype(np.int64)
 
     def integers(self, slot: Slot, rows: Int64Array) -> pa.Array:
-        """Return a member of some events as integers, null where it is missing or not a number.
+        """Return a member of the given events as integers, null where it is missing or not a number.
 
         Start times and durations are multiplied by 1000, which converts them from microseconds to nanoseconds.
         """
-        marks = self.marks(slot)[rows]
-        if not marks.any():
+        types = self.types(slot)[rows]
+        if not types.any():
             return pa.nulls(len(rows), pa.int64())
         values = self.values(slot)[rows]
-        unparsed = marks > NUMBER
+        unparsed = types > NUMBER
         if unparsed.any():
-            values, marks = self._parse_numbers(slot, values, marks, unparsed)
-        missing = marks == MISSING
+            values, types = self._parse_numbers(slot, values, types, unparsed)
+        missing = types == MISSING
         return pa.array(values, pa.int64(), mask=missing if missing.any() else None)
 
     def strings(self, slot: Slot, rows: Int64Array, *, any_type: bool = False) -> pa.DictionaryArray:
-        """Return a member of some events as strings, null where it is missing.
+        """Return a member of the given events as strings, null where it is missing.
 
         Args:
             slot: The member.
             rows: Row numbers of the events.
-            any_type: Whether to return values of other types as their JSON text, instead of null.
+            any_type: Whether to return values that are not strings as their JSON text. Otherwise, they are null.
         """
-        marks = self.marks(slot)[rows]
-        missing = (marks != STRING) & (marks != OTHER) if any_type else marks != STRING
+        types = self.types(slot)[rows]
+        missing = (types != STRING) & (types != OTHER) if any_type else types != STRING
         if missing.all():
             return pa.nulls(len(rows), col.DICTIONARY)
         codes = pa.array(self.values(slot)[rows], pa.int64(), mask=missing)
-        return col.compact_dictionary(codes, self.names)
+        return col.compact_dictionary(codes, self.dictionary)
 
     def arguments(self, rows: Int64Array) -> pa.Array:
-        """Return the arguments of some events as JSON. Events without arguments have an empty object."""
-        data, ends = self._sandbox.gather(np.where(self.marks(Slot.ARGS)[rows], self.values(Slot.ARGS)[rows], 0))
+        """Return the arguments of the given events as JSON. Events without arguments have an empty object."""
+        data, ends = self._sandbox.gather(np.where(self.types(Slot.ARGS)[rows], self.values(Slot.ARGS)[rows], 0))
         return self._decode_strings(data, ends)
 
     @functools.cached_property
-    def names(self) -> pa.Array:
+    def dictionary(self) -> pa.Array:
         """All dictionary strings of the sandbox, by code, with JSON escapes decoded."""
         data, ends = self._sandbox.strings()
-        names = self._decode_strings(data, ends)
+        strings = self._decode_strings(data, ends)
         if not (data == ord("\\")).any():
-            return names
-        return pa.array([self._unescape(n) if "\\" in n else n for n in names.to_pylist()], pa.string())
+            return strings
+        return pa.array([self._unescape(s) if "\\" in s else s for s in strings.to_pylist()], pa.string())
 
     def _decode_strings(self, data: Bytes, ends: np.ndarray) -> pa.Array:
         offsets = np.concatenate([np.zeros(1, np.int32), ends])
@@ -122,16 +122,16 @@ class EventCells:
         return str(unescaped).encode("utf-8", "replace").decode("utf-8")
 
     def _parse_numbers(
-        self, slot: Slot, values: Int64Array, marks: Bytes, unparsed: np.ndarray
+        self, slot: Slot, values: Int64Array, types: Bytes, unparsed: np.ndarray
     ) -> tuple[Int64Array, Bytes]:
-        """Parse the values that the sandbox returned as strings, and return all values with their types."""
+        """Parse the values that the sandbox could not parse as numbers, and return all values with their types."""
         codes, inverse = np.unique(values[unparsed], return_inverse=True)
         unit = 1000 if slot in _THOUSANDTHS else 1
-        parsed = [parse_integer(t, unit) for t in self.names.take(pa.array(codes)).to_pylist()]
-        values, marks = values.copy(), marks.copy()
+        parsed = [parse_integer(t, unit) for t in self.dictionary.take(pa.array(codes)).to_pylist()]
+        values, types = values.copy(), types.copy()
         values[unparsed] = np.array([m or 0 for m in parsed], np.int64)[inverse]
-        marks[unparsed] = np.array([MISSING if m is None else NUMBER for m in parsed], np.uint8)[inverse]
-        return values, marks
+        types[unparsed] = np.array([MISSING if m is None else NUMBER for m in parsed], np.uint8)[inverse]
+        return values, types
 
 
 def parse_integer(text: str, unit: int = 1) -> int | None:

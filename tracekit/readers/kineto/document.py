@@ -2,8 +2,8 @@
 
 The other members of the object, which may precede or follow the events, contain facts about the capture.
 
-Invalid JSON costs as few events as possible: reading continues with the event after an invalid one, and a truncated
-file is read up to its last complete event.
+An event that is not valid JSON is skipped, and reading continues with the next event. A truncated file is read up to
+its last complete event.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ MAX_INVALID = 10_000
 MAX_SKIPPED_BYTES = 1 << 28
 MAX_MEMBERS = 10_000
 MAX_FACT_BYTES, MAX_FACTS_BYTES = 1 << 20, 1 << 22
-"""Maximum size in bytes of one stored member, and of all stored members. Python objects take 30 times as much."""
+"""Maximum size in bytes of the JSON of one stored member, and of all stored members together.
+
+The Python objects that are parsed from this JSON can take 30 times as much memory.
+"""
 EVENTS = "traceEvents"
-_AGAIN = "export the trace again"
+_EXPORT_AGAIN = "export the trace again"
 _KEY = re.compile(rb'[\s,]*(?:"((?:[^"\\]|\\.){0,200})"\s*:\s*(?=\S)|(\}))', re.DOTALL)
 _MAX_KEY_BYTES = 4096
 _SCALAR = re.compile(rb"[^\s,}\]]{0,64}")
@@ -37,7 +40,7 @@ class Document:
     """The JSON document of a trace, which is read sequentially.
 
     Attributes:
-        facts: The requested members other than the events that have been read so far.
+        facts: Values of the requested members that have been read so far, by key. The events are not included.
         invalid: Number of events and members that were skipped because they are not valid JSON.
         truncated: Whether the file ends before the end of the document.
         has_events: Whether the document contains an array of events.
@@ -85,7 +88,7 @@ class Document:
         head = bytes(sandbox.data[: min(sandbox.end, 4096)])
         first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if first not in (b"{", b"["):
-            raise CorruptTraceError("is not a JSON object or array", path=self._path, hint=_AGAIN)
+            raise CorruptTraceError("is not a JSON object or array", path=self._path, hint=_EXPORT_AGAIN)
         sandbox.offset = head.index(first) + 1
         return first
 
@@ -180,7 +183,10 @@ class Document:
         sandbox.clear_rows()
 
     def _skip_to_next_event(self) -> bool:
-        """Skip an invalid event and advance to a possible next event. Return False if the sandbox contains none."""
+        """Skip an invalid event and advance to where the next event may begin.
+
+        Return False if there is no such position in the sandbox.
+        """
         sandbox = self._sandbox
         match = _EVENT_BOUNDARY.search(memoryview(sandbox.data.data)[sandbox.offset + 1 : sandbox.end])
         if match is None:
@@ -189,15 +195,15 @@ class Document:
         self.invalid += 1
         if self.invalid > MAX_INVALID or self._skipped_bytes > MAX_SKIPPED_BYTES:
             raise CorruptTraceError(
-                f"contains {self.invalid} invalid events ({self._skipped_bytes} bytes): "
-                f"at most {MAX_INVALID} ({MAX_SKIPPED_BYTES >> 20} MiB) are skipped",
+                f"contains {self.invalid} invalid events ({self._skipped_bytes} bytes), but tracekit skips "
+                f"at most {MAX_INVALID} invalid events ({MAX_SKIPPED_BYTES >> 20} MiB)",
                 path=self._path,
-                hint=_AGAIN,
+                hint=_EXPORT_AGAIN,
             )
         return True
 
     def _read_until_next_event(self) -> bool:
-        """Read the file up to a possible next event. Return False if the file contains none."""
+        """Read the file up to where the next event may begin. Return False if the file ends before such a position."""
         sandbox = self._sandbox
         while True:
             self._skipped_bytes += sandbox.end - sandbox.offset

@@ -25,7 +25,7 @@ CAPACITY = 1 << 24
 THOUSANDTHS, AS_STRING = 1 << 8, 1 << 9
 """Flags of a slot whose numbers are multiplied by 1000, and of a slot whose numbers are left as strings."""
 MISSING, NUMBER, STRING, OTHER = range(4)
-"""Types of a value: no value, a number, the code of a string, or the code of the JSON text of another value."""
+"""Types of a cell, which contains no value, a number, the code of a string, or the code of another value's JSON."""
 
 _KEY_COUNT = 512
 _KEYS = 1024
@@ -37,7 +37,7 @@ _STRING_STARTS = _STRING_HASHES + 8 * _MAX_CODES
 _STRING_SIZES = _STRING_STARTS + 4 * _MAX_CODES
 """Offsets of the hash table of strings, whose entries are code + 1, and of the hash, start and size of each code."""
 _CELLS = 0x150000
-_MARKS = _CELLS + 8 * SLOTS * ROWS
+_TYPES = _CELLS + 8 * SLOTS * ROWS
 """Offsets of the values (64 bits each) and of their types (8 bits each), both ordered by slot and row."""
 INPUT = 0xC00000
 _SLACK = 64
@@ -57,7 +57,7 @@ _PROGRAM = Program(
         "ROWS": ROWS,
         "SLOT_MASK": THOUSANDTHS - 1,
         "THOUSANDTHS": THOUSANDTHS,
-        "AS_TEXT": AS_STRING,
+        "AS_STRING": AS_STRING,
         "NUMBER": NUMBER,
         "STRING": STRING,
         "OTHER": OTHER,
@@ -70,11 +70,11 @@ _PROGRAM = Program(
         "STRING_HASHES": _STRING_HASHES,
         "STRING_STARTS": _STRING_STARTS,
         "STRING_SIZES": _STRING_SIZES,
-        "TRIES": 32,
+        "MAX_PROBES": 32,
         "MAX_STRINGS": 60_000,
         "ENOUGH_STRINGS": 50_000,
         "CELLS": _CELLS,
-        "MARKS": _MARKS,
+        "TYPES": _TYPES,
     },
     {
         "events": ("offset", "end", "rows", "max_rows", "strings", "examined"),
@@ -115,9 +115,9 @@ class EventSandbox(Sandbox):
         return self.array(_CELLS, SLOTS * ROWS, np.int64).reshape(SLOTS, ROWS)
 
     @property
-    def marks(self) -> Bytes:
+    def types(self) -> Bytes:
         """Types of all members, by slot and row: ``MISSING``, ``NUMBER``, ``STRING`` or ``OTHER``."""
-        return self.bytes(_MARKS, SLOTS * ROWS).reshape(SLOTS, ROWS)
+        return self.bytes(_TYPES, SLOTS * ROWS).reshape(SLOTS, ROWS)
 
     def append(self, json: bytes) -> None:
         """Move the bytes that have not been parsed to the front, and append JSON to them. There must be no rows."""
@@ -136,10 +136,15 @@ class EventSandbox(Sandbox):
         """Remove all rows and dictionary strings."""
         self.rows = self._codes = 0
         self.bytes(_STRING_TABLE, 4 * _MAX_CODES)[:] = 0
-        self.bytes(_MARKS, SLOTS * ROWS)[:] = 0
+        self.bytes(_TYPES, SLOTS * ROWS)[:] = 0
 
     def parse_events(self) -> int:
-        """Parse complete events until the JSON ends or the rows are full, and return why parsing stopped."""
+        """Parse events, and return why parsing stopped.
+
+        Returns:
+            ``ENDED`` if the array of events ends, ``NEED_MORE`` if the next event is incomplete, ``ROWS_FULL`` if there
+            is no space for more rows or strings, or ``INVALID`` if the next event is invalid.
+        """
         bounds = {"offset": INPUT + self.offset, "end": INPUT + self.end}
         result = self.call("events", rows=self.rows, max_rows=ROWS, strings=self._codes, **bounds)
         self.offset = self.parameter("events", "offset") - INPUT

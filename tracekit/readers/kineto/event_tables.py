@@ -58,8 +58,8 @@ def _instant_members(
 
 _TIMES = (Slot.START, Slot.DURATION)
 _TRACK = (Slot.PID, Slot.TID)
-_QUEUE = (Slot.DEVICE, Slot.CONTEXT, Slot.STREAM)
-_ON_GPU = (*_TIMES, *_TRACK, Slot.CORRELATION, *_QUEUE, Slot.NEGATIVE)
+_STREAM = (Slot.DEVICE, Slot.CONTEXT, Slot.STREAM)
+_ON_GPU = (*_TIMES, *_TRACK, Slot.CORRELATION, *_STREAM, Slot.NEGATIVE)
 _NVTX_TEXTS = (Slot.NAME, Slot.CATEGORY, Slot.DOMAIN, Slot.CATEGORY_NAME, Slot.COLOR, Slot.PAYLOAD_TYPE)
 _SIZES = (Slot.REGISTERS, Slot.SHARED, Slot.STATIC, Slot.DYNAMIC)
 TABLE_MEMBERS = {
@@ -94,7 +94,7 @@ TABLE_MEMBERS = {
         (Slot.PAYLOAD,),
     ),
     "cuda_events": _instant_members(
-        (Slot.START, *_TRACK, Slot.CORRELATION, *_QUEUE, Slot.EVENT, Slot.EVENT_SYNC, Slot.CUDA_EVENT_ID),
+        (Slot.START, *_TRACK, Slot.CORRELATION, *_STREAM, Slot.EVENT, Slot.EVENT_SYNC, Slot.CUDA_EVENT_ID),
     ),
 }
 ROW_IDS = {
@@ -109,8 +109,8 @@ ROW_IDS = {
     "cuda_events": Slot.CUDA_EVENT_ID,
     "osrt_calls": Slot.OSRT_CALL_ID,
 }
-RANGES = ("cpu_op", "user_annotation", "python_function", "Operator")
-MARKS = ("cpu_instant_event",)
+RANGE_CATEGORIES = ("cpu_op", "user_annotation", "python_function", "Operator")
+MARK_CATEGORIES = ("cpu_instant_event",)
 ON_THREADS = ("api_calls", "nvtx_ranges")
 DOMAINS = {"cpu_op": 1, "user_annotation": 2, "python_function": 3, "cpu_instant_event": 4}
 _CATEGORY_TABLES = {
@@ -124,11 +124,11 @@ _CATEGORY_TABLES = {
     "cuda_driver": "api_calls",
     "Runtime": "api_calls",
     "cuda_sync": "syncs",
-    **dict.fromkeys(RANGES, "nvtx_ranges"),
-    **dict.fromkeys(MARKS, "nvtx_marks"),
+    **dict.fromkeys(RANGE_CATEGORIES, "nvtx_ranges"),
+    **dict.fromkeys(MARK_CATEGORIES, "nvtx_marks"),
 }
 LAUNCH_FLOW = "ac2g"
-"""Category of flow events from API calls to activities, which are ignored because correlation ids express the same."""
+"""Category of flow events from API calls to activities. They are ignored, because correlation ids link the same."""
 
 _TABLES = list(TABLE_MEMBERS)
 _CATEGORIES = pa.array(_CATEGORY_TABLES)
@@ -144,7 +144,7 @@ class EventCollector:
     Attributes:
         undecoded: Number of events that belong to no table, by category.
         untimed: Number of events that were skipped because their time or duration is missing or invalid.
-        unplaced: Number of API calls and ranges whose process or thread id is not a number.
+        unplaced: Number of API calls and ranges whose process id or thread id is missing or not a number.
         counts: Number of rows by table.
         track_names: The collector of the events that name processes and threads.
     """
@@ -161,7 +161,7 @@ class EventCollector:
         self.untimed = self.unplaced = 0
         self.counts: Counter[str] = Counter()
         self._exported = exported
-        self._joined = {name: TableBuilder(_FEW_ROWS) for name in TABLE_MEMBERS}
+        self._builders = {name: TableBuilder(_FEW_ROWS) for name in TABLE_MEMBERS}
         self.track_names = TableBuilder(_FEW_ROWS)
 
     def add_events(self, cells: EventCells) -> None:
@@ -171,7 +171,7 @@ class EventCollector:
             Damage: The rows exceed the memory budget.
         """
         phases = cells.index_in(Slot.PHASE, _PHASES)
-        tables = self._tables_of_exported(cells) if self._exported else self._tables_of_profiler(cells, phases)
+        tables = self._assign_exported_tables(cells) if self._exported else self._assign_profiler_tables(cells, phases)
         for number in np.flatnonzero(np.bincount(tables + 1, minlength=1)[1:]):
             self._append_rows(_TABLES[number], np.flatnonzero(tables == number), cells)
         metadata = np.flatnonzero(phases == _METADATA)
@@ -181,10 +181,10 @@ class EventCollector:
 
     def finish(self) -> dict[str, dict[str, pa.Array]]:
         """Return the collected values by table and member. Tables without rows are omitted."""
-        tables = {name: joined.finish() for name, joined in self._joined.items()}
+        tables = {name: builder.finish() for name, builder in self._builders.items()}
         return {name: columns for name, columns in tables.items() if columns}
 
-    def _tables_of_profiler(self, cells: EventCells, phases: Int64Array) -> Int64Array:
+    def _assign_profiler_tables(self, cells: EventCells, phases: Int64Array) -> Int64Array:
         """Return the index of the table that each event belongs to, or -1 if it belongs to none."""
         categories = cells.index_in(Slot.CATEGORY, _CATEGORIES)
         tables = _CATEGORY_TABLE_INDEXES[categories]
@@ -193,11 +193,11 @@ class EventCollector:
         self._count_undecoded(cells, np.flatnonzero((tables < 0) & (phases != _METADATA)), phases)
         return tables
 
-    def _tables_of_exported(self, cells: EventCells) -> Int64Array:
+    def _assign_exported_tables(self, cells: EventCells) -> Int64Array:
         tables = np.full(cells.rows, -1)
         for name, slot in ROW_IDS.items():
             if cells.has(slot):
-                tables[cells.marks(slot) > 0] = _TABLES.index(name)
+                tables[cells.types(slot) > 0] = _TABLES.index(name)
         return tables
 
     def _count_undecoded(self, cells: EventCells, rows: Int64Array, phases: Int64Array) -> None:
@@ -207,7 +207,7 @@ class EventCollector:
         for flow in (True, False):
             codes, counts = np.unique(cells.codes(Slot.CATEGORY)[rows[flows == flow]], return_counts=True)
             for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
-                name = cells.names[code].as_py() if code >= 0 else "without category"
+                name = cells.dictionary[code].as_py() if code >= 0 else "without category"
                 if name != LAUNCH_FLOW:
                     label = f"flow {name}" if flow else name
                     self.undecoded[label if len(self.undecoded) < MAX_NAMES else "other"] += count
@@ -227,7 +227,7 @@ class EventCollector:
             batch[ARGUMENTS] = cells.arguments(rows)
         self._budget.take(sum(column.nbytes for column in batch.values()), 1, f"bytes of {name}")
         self.counts[name] += len(rows)
-        self._joined[name].append(batch)
+        self._builders[name].append(batch)
 
 
 def _valid_times(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> np.ndarray | None:
@@ -239,9 +239,9 @@ def _valid_times(cells: EventCells, rows: Int64Array, *, is_interval: bool) -> n
 
 
 def _within_limit(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -> np.ndarray | None:
-    """Return a mask of the rows whose number has an absolute value below a limit, or None if all rows do."""
+    """Return a mask of the rows whose member is a number within ±limit (exclusive), or None if all rows are."""
     values = cells.values(slot)[rows]
-    if (cells.marks(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:
+    if (cells.types(slot)[rows] == NUMBER).all() and -limit < values.min() and values.max() < limit:
         return None
     numbers = cells.integers(slot, rows)
     within = pc.and_(pc.less(numbers, limit), pc.greater(numbers, -limit)).cast(pa.int8()).fill_null(0)
@@ -250,6 +250,6 @@ def _within_limit(cells: EventCells, slot: Slot, rows: Int64Array, limit: int) -
 
 
 def _track_name_members(cells: EventCells, rows: Int64Array) -> Mapping[str, pa.Array]:
-    numbers = (Slot.PID, Slot.TID, Slot.PROCESS, Slot.THREAD, *_QUEUE, Slot.DOMAIN_ID)
+    numbers = (Slot.PID, Slot.TID, Slot.PROCESS, Slot.THREAD, *_STREAM, Slot.DOMAIN_ID)
     strings = (Slot.NAME, Slot.FULL_NAME, Slot.LABELS, Slot.KIND)
     return {s.name: cells.integers(s, rows) for s in numbers} | {s.name: cells.strings(s, rows) for s in strings}

@@ -1,4 +1,4 @@
-"""Convert the names that the profiler composes to declared values, once per dictionary string."""
+"""Parse the names that the profiler composes, such as ``Memcpy HtoD``. Each distinct name is parsed only once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MEMCPY = re.compile(r"Memcpy (\w{1,100})(?: \((.{1,100}) -> (.{1,100})\))?")
 _MEMSET = re.compile(r"Memset \((.+)\)")
 _DIRECTION = re.compile(r"([HDAP])to([HDAP])")
-_ENDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
+_MEMORY_KINDS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 _SYNC_TYPES = {
     "Event Synchronize": "Event sync",
     "Stream Synchronize": "Stream sync",
@@ -49,7 +49,7 @@ def copy_kind(name: str) -> str | None:
     """Return the nsys term for the direction of a memory copy, given its name, such as ``Memcpy HtoD``."""
     match = _MEMCPY.match(name)
     direction = _DIRECTION.fullmatch(match[1]) if match else None
-    return f"{_ENDS[direction[1]]}-to-{_ENDS[direction[2]]}" if direction else None
+    return f"{_MEMORY_KINDS[direction[1]]}-to-{_MEMORY_KINDS[direction[2]]}" if direction else None
 
 
 def source_memory_kind(name: str) -> str | None:
@@ -113,7 +113,7 @@ def dim3_parser(axis: int) -> Callable[[str], int | None]:
 
 
 def parse_argb(text: str) -> int | None:
-    """Return a color ``#RRGGBB`` as an opaque ARGB number."""
+    """Return a color ``#RRGGBB`` as an opaque ARGB number, or None if the string is not a color."""
     match = _COLOR.fullmatch(text)
     return 0xFF000000 | int(match[1], 16) if match else None
 

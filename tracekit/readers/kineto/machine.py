@@ -42,7 +42,7 @@ _SCALAR_FACTS = tuple(sorted(n for n in FACT_NAMES if n.islower()))
 _DISTRIBUTED = ("backend", "rank", "world_size", "pg_count", "nccl_version")
 _EXPORTED_FACTS = ("tool", "tool_version")
 _EARLIEST_UTC_NS = 946_684_800_000_000_000
-"""The year 2000. Earlier times are not dates, because some versions of the profiler count from the machine's boot."""
+"""Start of the year 2000. Earlier times are not dates, but the time since boot, which some profiler versions record."""
 _INT32 = 1 << 31
 _MAX_FACT_LENGTH = 200
 _NUMBER = re.compile(r"[0-9]{1,18}|[1-8][0-9]{18}")
@@ -113,8 +113,8 @@ def _device_row(number: int, properties: Facts) -> dict[str, Any]:
 
 
 def exported_device_rows(rows: Iterable[EventRows], tracks: Tracks) -> list[dict[str, Any]]:
-    """Return one row per GPU that has activities. Its name is that of its group of tracks."""
-    used = sorted({d for r in rows if r.name not in ON_CPU for d in r.track["device_id"].unique().to_pylist()})
+    """Return one row per GPU that has activities. Its name is taken from the name of its group of tracks."""
+    used = sorted({d for r in rows if r.name not in ON_CPU for d in r.track_columns["device_id"].unique().to_pylist()})
     names = tracks.labels().filter(pl.col("what") == "process_name")["name"].drop_nulls().unique(maintain_order=True)
     named: dict[int, str] = {}
     for label in names:
@@ -127,8 +127,8 @@ def exported_device_rows(rows: Iterable[EventRows], tracks: Tracks) -> list[dict
 
 def process_rows(tracks: Tracks) -> list[dict[str, Any]]:
     """Return one row per process with the last name that the file gives to the process."""
-    labels_ = tracks.labels().filter(pl.col("what") == "process_name").drop_nulls("pid")
-    names = dict(labels_.select("pid", "name").iter_rows())
+    process_labels = tracks.labels().filter(pl.col("what") == "process_name").drop_nulls("pid")
+    names = dict(process_labels.select("pid", "name").iter_rows())
     return [{"process_id": p, "name": _process_name(names.get(p))} for p in sorted(tracks.processes())]
 
 
@@ -167,7 +167,7 @@ def build_table(name: str, rows: list[dict[str, Any]]) -> Any:
 def _used_streams(rows: Iterable[EventRows]) -> pl.DataFrame:
     names = ("process_id", "device_id", "context_id", "stream_id")
     frames = [
-        pl.DataFrame({n: pl.Series(r.track[n]).cast(pl.Int64) for n in names}).unique()
+        pl.DataFrame({n: pl.Series(r.track_columns[n]).cast(pl.Int64) for n in names}).unique()
         for r in rows
         if r.name in STREAM_TABLES
     ]

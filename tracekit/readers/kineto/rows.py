@@ -39,7 +39,7 @@ class EventRows:
         self._members = members
 
     def column(self, name: str) -> pa.Array | pa.ChunkedArray | None:
-        """Return a declared column, or None if the events have no member that contains it."""
+        """Return a declared column, or None if traces do not contain its values."""
         builders = _COLUMN_BUILDERS[self.name]
         return builders[name](self) if name in builders else None
 
@@ -62,8 +62,8 @@ class EventRows:
         return self._tracks.exported
 
     @functools.cached_property
-    def track(self) -> dict[str, pa.Array]:
-        """The columns that the tracks determine, such as process, thread, device, context and stream."""
+    def track_columns(self) -> dict[str, pa.Array]:
+        """The columns that identify the track of each event, such as process, thread, device, context and stream."""
         return self._tracks.columns(self.name, self.member)
 
     def start(self) -> pa.Array:
@@ -77,7 +77,10 @@ class EventRows:
         return pc.if_else(self._is_open(), pa.scalar(None, pa.int64()), end) if Slot.OPEN.name in self._members else end
 
     def id(self) -> pa.Array:
-        """Return the row ids, which are those that tracekit wrote, or numbers from 1."""
+        """Return the row ids.
+
+        If tracekit wrote the file and its ids are valid, they are used. Otherwise, the rows are numbered from 1.
+        """
         ids = self.member(ROW_IDS[self.name])
         return ids if self._order is not None else pa.array(np.arange(1, self.count + 1))
 
@@ -90,7 +93,7 @@ class EventRows:
 
 
 def _row_order(ids: pa.Array | pa.ChunkedArray, count: int) -> pa.Array | None:
-    """Return the permutation that sorts the rows by id, or None if the ids are missing or not unique."""
+    """Return the permutation that sorts the rows by id, or None if an id is missing, not positive or not unique."""
     ids = col.single_array(ids)
     if ids.null_count or not count or pc.min(ids).as_py() < 1 or pc.count_distinct(ids).as_py() != count:
         return None
@@ -114,15 +117,11 @@ def _zero_filled_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
 
 
 def _track_column(name: str) -> Callable[[EventRows], pa.Array]:
-    return lambda rows: rows.track[name]
-
-
-def _string_column(slot: Slot) -> Callable[[EventRows], pa.Array]:
-    return lambda rows: rows.member(slot)
+    return lambda rows: rows.track_columns[name]
 
 
 def _parsed_name_column(slot: Slot, function: Callable[[str], str | None]) -> Callable[[EventRows], pa.Array]:
-    """Return a builder that reads the member that tracekit wrote, or else parses the name of the event."""
+    """Return a builder that uses a member if tracekit wrote the file, and otherwise parses the name of the event."""
 
     def build(rows: EventRows) -> pa.Array:
         return rows.member(slot) if rows.exported else labels.map_strings(rows.member(Slot.NAME), function)
@@ -162,7 +161,7 @@ def _range_kind_column(rows: EventRows) -> pa.Array:
     nested = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.count, np.int32)), pa.array(["push_pop"]))
     if not rows.exported:
         return nested
-    return pc.coalesce(rows.track["kind"].cast(pa.string()), nested.cast(pa.string())).dictionary_encode()
+    return pc.coalesce(rows.track_columns["kind"].cast(pa.string()), nested.cast(pa.string())).dictionary_encode()
 
 
 def _domain_column(rows: EventRows) -> pa.Array:
@@ -171,7 +170,7 @@ def _domain_column(rows: EventRows) -> pa.Array:
 
 def _domain_id_column(rows: EventRows) -> pa.Array:
     if rows.exported:
-        return rows.track["domain_id"].fill_null(0)
+        return rows.track_columns["domain_id"].fill_null(0)
     return labels.map_to_integers(rows.member(Slot.CATEGORY), lambda c: DOMAINS.get(c, DOMAINS["cpu_op"])).fill_null(0)
 
 
@@ -180,10 +179,11 @@ def _color_column(rows: EventRows) -> pa.Array:
 
 
 def _thread_id_column(rows: EventRows) -> pa.Array:
-    return pc.coalesce(rows.track["thread_id"], rows.member(Slot.THREAD))
+    return pc.coalesce(rows.track_columns["thread_id"], rows.member(Slot.THREAD))
 
 
 TRACED_CALL_CLASS = 27
+"""Value of ``event_class`` that nsys records for calls of OS runtime functions."""
 _FLOAT_TYPES = ("double", "float")
 _INTEGER_TYPES = ("uint64", "int64", "uint32", "int32")
 
@@ -234,17 +234,17 @@ def _sync_type_column(rows: EventRows) -> pa.Array:
 _PAYLOAD_TYPES = (*_INTEGER_TYPES, *_FLOAT_TYPES, "json", "binary")
 _TIMES = {"start_ns": EventRows.start, "end_ns": EventRows.end}
 _THREAD = {"process_id": _track_column("process_id"), "thread_id": _track_column("thread_id")}
-_QUEUE = {n: _track_column(n) for n in ("process_id", "device_id", "context_id", "stream_id")}
-_ACTIVITY = {**_TIMES, **_QUEUE, "correlation_id": _member_column(Slot.CORRELATION)}
+_STREAM = {n: _track_column(n) for n in ("process_id", "device_id", "context_id", "stream_id")}
+_ACTIVITY = {**_TIMES, **_STREAM, "correlation_id": _member_column(Slot.CORRELATION)}
 _NODE = {"graph_node_id": _member_column(Slot.GRAPH_NODE)}
 _NVTX = {
     "process_id": _track_column("process_id"),
     "domain_id": _domain_id_column,
     "domain": _domain_column,
     "category_id": _member_column(Slot.CATEGORY_ID),
-    "category": _string_column(Slot.CATEGORY_NAME),
+    "category": _member_column(Slot.CATEGORY_NAME),
     "color": _color_column,
-    "name": _string_column(Slot.NAME),
+    "name": _member_column(Slot.NAME),
     "payload_type": _payload_type_column,
     "payload_int": _payload_int_column,
     "payload_float": _payload_float_column,
@@ -272,7 +272,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         "copy_kind": _parsed_name_column(Slot.COPY_KIND, labels.copy_kind),
         "src_memory_kind": _parsed_name_column(Slot.SOURCE, labels.source_memory_kind),
         "dst_memory_kind": _parsed_name_column(Slot.TARGET, labels.target_memory_kind),
-        "migration_cause": _string_column(Slot.CAUSE),
+        "migration_cause": _member_column(Slot.CAUSE),
         **_NODE,
     },
     "memsets": {
@@ -296,7 +296,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         **_THREAD,
         "correlation_id": _member_column(Slot.CORRELATION),
         "api": _api_column,
-        "name": _string_column(Slot.NAME),
+        "name": _member_column(Slot.NAME),
         "name_id": _name_id_column,
         "return_value": _zero_filled_column(Slot.RETURNED),
     },
@@ -305,7 +305,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
         **_TIMES,
         **_THREAD,
         "event_class": lambda rows: pa.array(np.full(rows.count, TRACED_CALL_CLASS)),
-        "name": _string_column(Slot.NAME),
+        "name": _member_column(Slot.NAME),
         "name_id": _name_id_column,
         "return_value": _zero_filled_column(Slot.RETURNED),
     },
@@ -326,7 +326,7 @@ _COLUMN_BUILDERS: dict[str, Mapping[str, Callable[[EventRows], pa.Array | pa.Chu
     "cuda_events": {
         "cuda_event_id": EventRows.id,
         "timestamp_ns": EventRows.start,
-        **_QUEUE,
+        **_STREAM,
         "correlation_id": _member_column(Slot.CORRELATION),
         **_EVENT,
     },

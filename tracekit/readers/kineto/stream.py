@@ -20,7 +20,7 @@ COMPRESSED_READ_BYTES = 1 << 18
 MAX_COMPRESSION_RATIO = 250
 """Maximum ratio of the decompressed to the compressed size. Real traces have ratios from 10 to 50."""
 UNCHECKED_BYTES = 1 << 26
-"""Number of decompressed bytes up to which the compression ratio is not checked."""
+"""Decompressed size in bytes up to which the compression ratio is not checked."""
 _GZIP = zlib.MAX_WBITS | 16
 
 
@@ -28,7 +28,8 @@ class Stream:
     """An open plain or gzipped file, which is read sequentially.
 
     Attributes:
-        damage: Why the compressed data is invalid, or None if it is valid. All preceding bytes can be read.
+        damage: Why the compressed data is invalid or truncated, or None if no damage was found. The bytes before the
+            damage can be read.
     """
 
     def __init__(self, file: InputFile, *, compressed: bool) -> None:
@@ -44,10 +45,10 @@ class Stream:
     def read(self) -> bytes:
         """Return the next bytes of the trace, or no bytes at its end.
 
-        A thread decompresses the following bytes in advance.
+        If the file is compressed, a thread decompresses the following bytes in advance.
 
         Raises:
-            CorruptTraceError: The compression ratio is higher than that of any real trace.
+            CorruptTraceError: The compression ratio exceeds ``MAX_COMPRESSION_RATIO``.
             TracekitError: The file cannot be read, or changed since it was opened.
         """
         return self._read_file(READ_BYTES) if self._thread is None else self._decompress_ahead(self._thread)
@@ -81,7 +82,7 @@ class Stream:
         compressed = self._pending or self._read_file(COMPRESSED_READ_BYTES)
         self._compressed_bytes += len(compressed) - len(self._pending)
         if not compressed:
-            self.damage = "the compressed data ends before its end mark"
+            self.damage = "the compressed data ends before the end of the gzip trailer"
             self._decompressor = None
             return None
         try:
@@ -102,9 +103,9 @@ class Stream:
         self._decompressed_bytes += size
         if self._decompressed_bytes > max(UNCHECKED_BYTES, MAX_COMPRESSION_RATIO * self._compressed_bytes):
             raise CorruptTraceError(
-                f"decompresses to more than {MAX_COMPRESSION_RATIO} times its size, which no trace does",
+                f"its decompressed size exceeds {MAX_COMPRESSION_RATIO} times its compressed size, tracekit's limit",
                 path=self._file.path,
-                hint="decompress the file with gunzip first if you trust it",
+                hint="if you trust the file, decompress it with gunzip and read the result",
             )
 
     def __enter__(self) -> Self:

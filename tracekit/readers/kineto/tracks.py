@@ -2,7 +2,7 @@
 
 For a GPU activity, the profiler writes the device as ``pid`` and the stream as ``tid``, and repeats both as arguments.
 The process of the activity is that of the API call with the same correlation id. In files that tracekit wrote, the
-events that name a track also contain all columns of the track.
+metadata event that names a track also contains the process, thread, device, stream or NVTX domain of the track.
 """
 
 from __future__ import annotations
@@ -21,15 +21,22 @@ from tracekit.readers.kineto.keys import Slot
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    Member = Callable[[Slot], pa.Array]
-    """Returns the collected values of a member, in row order."""
+    ReadMember = Callable[[Slot], pa.Array]
+    """Function that returns the collected values of a member in row order."""
     Members = Mapping[str, pa.Array | pa.ChunkedArray]
 
 ON_CPU = ("api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls")
-QUEUE = {"device_id": Slot.DEVICE, "context_id": Slot.CONTEXT, "stream_id": Slot.STREAM}
+STREAM_SLOTS = {"device_id": Slot.DEVICE, "context_id": Slot.CONTEXT, "stream_id": Slot.STREAM}
 NO_STREAM = (1 << 32) - 1
+"""Stream id of synchronizations that do not wait for a single stream. The profiler writes a negative stream id."""
 PROJECTION = "projection"
-_TRACK = {"process_id": Slot.PROCESS, "thread_id": Slot.THREAD, **QUEUE, "domain_id": Slot.DOMAIN_ID, "kind": Slot.KIND}
+_TRACK = {
+    "process_id": Slot.PROCESS,
+    "thread_id": Slot.THREAD,
+    **STREAM_SLOTS,
+    "domain_id": Slot.DOMAIN_ID,
+    "kind": Slot.KIND,
+}
 _INT32 = 1 << 31
 
 
@@ -47,18 +54,18 @@ class Tracks:
         self.track_names = track_names
         self.members = self._drop_projections(members) if exported else members
 
-    def columns(self, name: str, member: Member) -> dict[str, pa.Array]:
-        """Return the columns of a table that the tracks determine, such as process, thread, device and stream."""
+    def columns(self, name: str, read_member: ReadMember) -> dict[str, pa.Array]:
+        """Return the columns of a table that identify the tracks of its events, such as ``stream_id``."""
         if self.exported:
-            return self._columns_of_exported(member)
-        pid, tid = member(Slot.PID), member(Slot.TID)
+            return self._exported_columns(read_member)
+        pid, tid = read_member(Slot.PID), read_member(Slot.TID)
         if name in ON_CPU:
             return {"process_id": pid, "thread_id": tid}
-        device = null_beyond_int32(pc.coalesce(member(Slot.DEVICE), pid)).fill_null(0)
-        stream = pc.coalesce(member(Slot.STREAM), tid).fill_null(0)
+        device = null_beyond_int32(pc.coalesce(read_member(Slot.DEVICE), pid)).fill_null(0)
+        stream = pc.coalesce(read_member(Slot.STREAM), tid).fill_null(0)
         stream = pc.if_else(pc.less(stream, 0), NO_STREAM, stream)
-        context = member(Slot.CONTEXT).fill_null(0)
-        owner = self._process_of_activities(member(Slot.CORRELATION))
+        context = read_member(Slot.CONTEXT).fill_null(0)
+        owner = self._process_of_activities(read_member(Slot.CORRELATION))
         return {"process_id": owner, "device_id": device, "context_id": context, "stream_id": stream}
 
     def processes(self) -> list[int]:
@@ -71,7 +78,7 @@ class Tracks:
         return list(processes)
 
     def _drop_projections(self, members: Mapping[str, Members]) -> Mapping[str, Members]:
-        """Drop the projections of NVTX ranges that tracekit draws on GPU tracks in addition to the ranges."""
+        """Drop the projections of NVTX ranges, which tracekit exports to GPU tracks in addition to the ranges."""
         ranges = members.get("nvtx_ranges")
         if ranges is None:
             return members
@@ -84,8 +91,8 @@ class Tracks:
     def _process_of_activities(self, correlation: pa.Array) -> pa.Array:
         """Return the process of the API call with each correlation id.
 
-        If the file has a single process, it is returned for all activities. Otherwise, the process is null unless
-        exactly one process has an API call with this correlation id.
+        If the file has a single process, all activities belong to it. Otherwise, the process is null unless exactly
+        one process has an API call with this correlation id.
         """
         processes = self.processes()
         if len(processes) <= 1 or "api_calls" not in self.members:
@@ -103,11 +110,11 @@ class Tracks:
         activities = pl.DataFrame({"correlation": pl.Series(correlation)})
         return activities.join(owners, "correlation", how="left", maintain_order="left")["process"].to_arrow()
 
-    def _columns_of_exported(self, member: Member) -> dict[str, pa.Array]:
-        tracks = self._track_of_events({s.name: member(s) for s in (Slot.PID, Slot.TID)})
+    def _exported_columns(self, read_member: ReadMember) -> dict[str, pa.Array]:
+        tracks = self._track_of_events({s.name: read_member(s) for s in (Slot.PID, Slot.TID)})
         columns = {name: tracks[name].to_arrow() for name in _TRACK if name != "kind"}
         columns["device_id"] = null_beyond_int32(columns["device_id"])
-        for name in QUEUE:
+        for name in STREAM_SLOTS:
             columns[name] = columns[name].fill_null(0)
         columns["kind"] = (
             tracks["kind"].to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string()).dictionary_encode()
@@ -115,12 +122,12 @@ class Tracks:
         return columns
 
     def _track_of_events(self, members: Members) -> pl.DataFrame:
-        """Return the row of ``thread_tracks`` that belongs to each event."""
+        """Return, for each event, the row of ``thread_tracks`` with the same pid and tid."""
         keys = pl.DataFrame({"pid": _to_series(members[Slot.PID.name]), "tid": _to_series(members[Slot.TID.name])})
         return keys.join(self.thread_tracks(), ["pid", "tid"], how="left", maintain_order="left")
 
     def thread_tracks(self) -> pl.DataFrame:
-        """Return one row per track that the file names.
+        """Return one row per thread that the file names. tracekit writes each track as one or more threads.
 
         Returns:
             The pid and tid of each track, and the process, thread, device, stream or NVTX domain that it represents.

@@ -32,7 +32,7 @@ COLUMN_ATTRIBUTES = {
     "dilations": ("dilations", "list"),
     "ksize": ("ksize", "list"),
 }
-"""The name and the kind of value of the attribute from which a column is read, by column."""
+"""The attribute that a column is read from, as the name of the attribute and the kind of its value, by column."""
 _KEY, _VALUE = 1, 2
 
 
@@ -77,11 +77,11 @@ class NodeAttributes:
             encoded = self.values.json.take(pa.array(self.codes[rows]))
             members = pc.binary_join_element_wise(names.take(pa.array(self.keys[rows])), encoded, ":")
         except pa.ArrowInvalid as e:
-            raise Damage("the attributes of the nodes exceed the 2 GiB of an Arrow array") from e
+            raise Damage("the attributes of the nodes exceed 2 GiB, the maximum size of an Arrow array") from e
         return join_by_row(self.rows, self.nodes[rows], members, "{}")
 
     def function_names(self, call_nodes: Places, ops: pa.Array) -> pa.ChunkedArray:
-        """Return the names of called functions as one JSON array per node, null for nodes that call no function.
+        """Return the names of the functions that each node refers to as a JSON array, null for nodes without functions.
 
         Args:
             call_nodes: Row numbers of the nodes whose operation is a function.

@@ -28,7 +28,10 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 MAX_DECODED_BYTES = 1 << 16
 """Maximum size in bytes of a value that is decoded. A larger value is replaced by its size."""
 KINDS = ("", "list", "s", "i", "f", "b", "type", "shape", "tensor", "placeholder", "func")
-"""Kinds of attribute values. The position is the number of the protobuf field, except for the last two kinds."""
+"""Kinds of attribute values, which are the names of the fields of ``AttrValue``.
+
+The position of a kind is the number of its field, except for the last two kinds.
+"""
 _LIST, _STRING, _TENSOR = 1, 2, 8
 _VALUES, _LIST_FIELDS = range(1, 11), range(2, 10)
 _DTYPE, _SHAPE = 1, 2
@@ -37,12 +40,12 @@ _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 @dataclass(slots=True)
 class DistinctValues:
-    """The distinct values of attributes. Attributes refer to them by their position, which is called code.
+    """The distinct values of attributes. Attributes refer to a value by its position, which is called its code.
 
     Attributes:
         kinds: Kind of each value, as a position in ``KINDS``.
         json: JSON text of each value.
-        strings: The value as a string if it is a string or a type, null for values of other kinds.
+        strings: Each value as a string if it is a string or a type, null for values of other kinds.
         functions: Comma-separated JSON strings with the names of referenced functions, by code of the value.
     """
 
@@ -52,19 +55,19 @@ class DistinctValues:
     functions: dict[int, str] = field(default_factory=dict)
 
     def extend(self, decoded: list[AttributeValue]) -> None:
-        """Append values that are given as a list."""
+        """Append decoded values."""
         first = len(self.kinds)
         functions = {
             first + i: ",".join(map(values.dump_json, v.functions)) for i, v in enumerate(decoded) if v.functions
         }
         self.functions |= functions
         kinds = np.array([KINDS.index(v.kind) for v in decoded], np.int64)
-        self.add(
+        self.append_columns(
             kinds, pa.array([v.json for v in decoded], pa.string()), pa.array([v.text for v in decoded], pa.string())
         )
 
-    def add(self, kinds: Int64Array, json: pa.Array, strings: pa.Array) -> None:
-        """Append values that are given as columns."""
+    def append_columns(self, kinds: Int64Array, json: pa.Array, strings: pa.Array) -> None:
+        """Append values, given their kinds, JSON texts and strings."""
         self.kinds = np.concatenate((self.kinds, kinds))
         self.json, self.strings = pa.concat_arrays([self.json, json]), pa.concat_arrays([self.strings, strings])
 
@@ -96,7 +99,7 @@ def decode_attribute_values(buffer: Buffer, starts: Places, stops: Places) -> tu
 
 
 def _decode_short_values(buffer: Buffer, starts: Places, stops: Places, distinct: DistinctValues) -> Int64Array:
-    """Decode values that are neither tensors nor long, append the distinct ones, and return the code of each value."""
+    """Decode values that are neither tensors nor long, add them to ``distinct``, and return the code of each value."""
     encoded = slice_bytes_or_empty(buffer, starts, stops).dictionary_encode()
     numbers, distinct_bytes = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
     first_rows = np.zeros(len(distinct_bytes), np.int64)
@@ -104,7 +107,7 @@ def _decode_short_values(buffer: Buffer, starts: Places, stops: Places, distinct
     string_rows, kinds, json, strings = _decode_strings(buffer, starts[first_rows], stops[first_rows])
     distinct_codes = np.zeros(len(distinct_bytes), np.int64)
     distinct_codes[string_rows] = np.arange(len(distinct.kinds), len(distinct.kinds) + len(string_rows))
-    distinct.add(kinds, json, strings)
+    distinct.append_columns(kinds, json, strings)
     others = np.ones(len(distinct_bytes), np.bool_)
     others[string_rows] = False
     distinct_codes[others] = np.arange(len(distinct.kinds), len(distinct.kinds) + int(others.sum()))
@@ -158,7 +161,7 @@ def _json_strings(strings: pa.Array) -> pa.Array:
 
 
 def _has_only_field(fields: dict[int, Field], number: int, rows: int) -> Mask:
-    """Return a mask of the messages in which, of the given fields, only one specific field is present."""
+    """Return a mask of the messages that contain the field with the given number, but none of the other fields."""
     mask = _has_field(fields.get(number), rows)
     for other in fields.keys() - {number}:
         mask = mask & ~_has_field(fields[other], rows)

@@ -62,14 +62,14 @@ def build_edges(
 
 @dataclass(frozen=True, slots=True)
 class _ParsedInputs:
-    """The components of the distinct inputs.
+    """The components of distinct strings, each of which is the name of a node or an input.
 
     Attributes:
-        strings: The distinct inputs, followed by names that occur only as a component of an input.
-        names: Position in ``strings`` of the node name in each input.
-        arguments: The argument in each input, null if the input has none.
-        outputs: The output number in each input.
-        control: Whether each input is a control dependency.
+        strings: The distinct strings, followed by node names that occur only as a component of an input.
+        names: Position in ``strings`` of the node name in each distinct string.
+        arguments: The argument in each distinct string, null if it has none.
+        outputs: The output number in each distinct string, 0 if it has none.
+        control: Whether each distinct string is a control dependency.
     """
 
     strings: pa.Array
@@ -80,7 +80,7 @@ class _ParsedInputs:
 
 
 def _parse_inputs(distinct: pa.Array) -> _ParsedInputs:
-    """Parse distinct inputs, most of which consist of only a name."""
+    """Parse distinct inputs. Most of them consist of only a name and need no parsing."""
     control = pc.starts_with(distinct, "^")
     rows = np.flatnonzero(pc.or_(control, pc.match_substring(distinct, ":")).to_numpy(zero_copy_only=False))
     without_caret = pc.replace_substring_regex(distinct.take(pa.array(rows)), r"\A\^", "")
@@ -110,7 +110,7 @@ def _parse_inputs(distinct: pa.Array) -> _ParsedInputs:
 
 
 def _parse_int32(strings: pa.Array) -> npt.NDArray[np.int32]:
-    """Parse strings as 32-bit integers. Strings of any other form become 0."""
+    """Parse strings of one to nine decimal digits as integers. All other strings become 0."""
     fits = pc.match_substring_regex(strings, r"^[0-9]{1,9}$")
     numbers = pc.if_else(fits, strings, None).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
     return np.asarray(numbers, np.int32)

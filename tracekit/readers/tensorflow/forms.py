@@ -38,7 +38,7 @@ _SEPARATOR = rb"(?:\s|#[^\n]*(?:\n|$))*"
 _TEXT = re.compile(
     rb"(?:\xef\xbb\xbf)?" + _SEPARATOR + rb"([a-z_]+)\s*(?::\s*\d|:?\s*[{<])" + _SEPARATOR + rb"([a-z_]*)",
 )
-"""The name of the first field of a file in text format, and the name of the first field inside it."""
+"""Pattern of text format. Its groups are the name of the first field and the name of the first field inside it."""
 _NOT_TEXT = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _NODE = (b"name", b"op", b"input", b"device", b"attr", b"experimental_debug_info", b"")
 _FIRST_TEXT_FIELDS: dict[bytes, tuple[FileMessage, tuple[bytes, ...] | None]] = {
@@ -54,7 +54,7 @@ _FIRST_TEXT_FIELDS: dict[bytes, tuple[FileMessage, tuple[bytes, ...] | None]] = 
     b"partition_graphs": (FileMessage.RUN_METADATA, None),
     b"dev_stats": (FileMessage.RUN_METADATA, None),
 }
-"""Type of the message, and the fields that may come first inside the first field, by the name of the first field."""
+"""Type of the message and the fields that may come first inside its first field, by the name of the first field."""
 
 _OPERATION = re.compile(rb"[A-Za-z_][A-Za-z0-9_.\\/>\-]*\Z")
 _RELEASE = re.compile(rb"\d+\.\d+")
@@ -66,9 +66,9 @@ _MAX_FIELDS = 64
 _NAME, _OP, _DEVICE_NAME = 1, 2, 4
 _NODE_FIELDS = dict.fromkeys(range(1, 8), DELIMITED)
 _NODES, _LIBRARY, _VERSION, _VERSIONS, _DEBUG_INFO = range(1, 6)
-_LIBRARY_FIELDS = dict.fromkeys(range(1, 4), DELIMITED)
+_FUNCTION_LIBRARY_FIELDS = dict.fromkeys(range(1, 4), DELIMITED)
 _PRODUCER, _MIN_CONSUMER, _BAD_CONSUMERS = range(1, 4)
-_META_FIELDS = dict.fromkeys(range(1, 8), DELIMITED)
+_META_GRAPH_FIELDS = dict.fromkeys(range(1, 8), DELIMITED)
 _SCHEMA_VERSION, _META_GRAPHS = 1, 2
 _INFO, _OPERATIONS, _RELEASES = 1, 2, 5
 
@@ -85,19 +85,19 @@ def detect_form(head: bytes) -> FileForm | None:
 
 def _is_saved_model(data: memoryview) -> bool:
     fields = _expected_fields(data, {_SCHEMA_VERSION: VARINT, _META_GRAPHS: DELIMITED})
-    return fields.get(_SCHEMA_VERSION) == [1] and all(map(_is_meta, _submessages(fields, _META_GRAPHS)))
+    return fields.get(_SCHEMA_VERSION) == [1] and all(map(_has_meta_graph_fields, _submessages(fields, _META_GRAPHS)))
 
 
-def _is_meta(data: memoryview) -> bool:
-    return bool(_expected_fields(data, _META_FIELDS))
+def _has_meta_graph_fields(data: memoryview) -> bool:
+    return bool(_expected_fields(data, _META_GRAPH_FIELDS))
 
 
 def _is_meta_graph(data: memoryview) -> bool:
-    return any(map(_is_meta_info, _submessages(_expected_fields(data, _META_FIELDS), _INFO)))
+    return any(map(_is_meta_info, _submessages(_expected_fields(data, _META_GRAPH_FIELDS), _INFO)))
 
 
 def _is_meta_info(data: memoryview) -> bool:
-    """Return whether a message describes a meta graph, because it contains operations or a version of TensorFlow."""
+    """Return whether a message is a ``MetaInfoDef`` that contains operations or a version of TensorFlow."""
     fields = _leading_fields(data)
     releases = [v for n, v in fields if n == _RELEASES and not isinstance(v, int)]
     operations = [v for n, v in fields if n == _OPERATIONS and not isinstance(v, int)]
@@ -112,12 +112,12 @@ def _has_operations(data: memoryview) -> bool:
 def _is_graph(data: memoryview) -> bool:
     kinds = dict.fromkeys((_NODES, _LIBRARY, _VERSIONS, _DEBUG_INFO), DELIMITED)
     fields = _expected_fields(data, kinds | {_VERSION: VARINT})
-    strings = [
+    results = [
         detector(submessage)
         for number, detector in _GRAPH_FIELD_DETECTORS.items()
         for submessage in _submessages(fields, number)
     ]
-    return bool(strings) and all(strings)
+    return bool(results) and all(results)
 
 
 def _is_node(data: memoryview) -> bool:
@@ -130,11 +130,11 @@ def _is_node(data: memoryview) -> bool:
     return bool(names) and fields.keys() <= {_NAME, _DEVICE_NAME}
 
 
-def _is_library(data: memoryview) -> bool:
-    return bool(_expected_fields(data, _LIBRARY_FIELDS)) or not data
+def _is_function_library(data: memoryview) -> bool:
+    return bool(_expected_fields(data, _FUNCTION_LIBRARY_FIELDS)) or not data
 
 
-def _is_versions(data: memoryview) -> bool:
+def _is_version_def(data: memoryview) -> bool:
     kinds = {_PRODUCER: VARINT, _MIN_CONSUMER: VARINT}
     return bool(
         _expected_fields(data, kinds | {_BAD_CONSUMERS: VARINT})
@@ -143,11 +143,14 @@ def _is_versions(data: memoryview) -> bool:
 
 
 def _is_run_metadata(data: memoryview) -> bool:
-    """Return whether a message begins with the statistics of a step that begin with the statistics of a device."""
+    """Return whether a message starts like ``RunMetadata``.
+
+    The message must start with ``StepStats``. The first ``DeviceStepStats`` in it must start with a device name.
+    """
     return bool(_DEVICE.match(_first_submessage(_first_submessage(_first_submessage(data)))))
 
 
-_GRAPH_FIELD_DETECTORS = {_NODES: _is_node, _LIBRARY: _is_library, _VERSIONS: _is_versions}
+_GRAPH_FIELD_DETECTORS = {_NODES: _is_node, _LIBRARY: _is_function_library, _VERSIONS: _is_version_def}
 _DETECTORS = {
     FileMessage.SAVED_MODEL: _is_saved_model,
     FileMessage.GRAPH: _is_graph,
@@ -177,7 +180,7 @@ def _expected_fields(data: memoryview, kinds: Mapping[int, int]) -> dict[int, li
 
 
 def _leading_fields(data: memoryview) -> list[tuple[int, FieldValue]]:
-    """Return the leading fields of a message, the last of which may be truncated, or no fields of other data."""
+    """Return the leading fields of a message, or no fields if the data is not a message. The last may be truncated."""
     try:
         return list(_iter_fields(data))
     except Damage:

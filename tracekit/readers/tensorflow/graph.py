@@ -54,7 +54,15 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class _NodeLocations:
-    """The locations of the nodes of a graph (owner 0) and of its functions (owners from 1)."""
+    """The locations of the nodes of a graph and of its functions.
+
+    Attributes:
+        owners: Number of the graph (0) or function (from 1) that each node belongs to.
+        starts: Offset at which each node starts.
+        stops: Offset at which each node ends.
+        labels: Label of the graph and of each function, by owner.
+        functions: Name of each function.
+    """
 
     owners: Places
     starts: Places
@@ -149,7 +157,7 @@ def _load_message(data: bytes | memoryview | InputFile, message: MessageKind) ->
     elif len(data) > payloads.LARGE_BYTES:
         data = payloads.drop_payloads(memoryview(data), message)
     if len(data) > MAX_GRAPH_BYTES:
-        raise Damage(f"{len(data)} bytes exceed the maximum size of a protobuf message")
+        raise Damage(f"its {len(data)} bytes exceed the maximum size of a protobuf message")
     return load_buffer(data), len(data)
 
 
@@ -157,7 +165,8 @@ def _decode_meta_graphs(buffer: Buffer, starts: Places, stops: Places, run: str 
     """Decode and concatenate the graphs in ``MetaGraphDef`` messages."""
     infos, graphs = find_occurrences(buffer, starts, stops, (_INFO, _GRAPH))
     if len(starts) > MAX_GRAPHS or len(graphs) > MAX_GRAPHS:
-        raise Damage(f"{max(len(starts), len(graphs))} meta graphs are more than {MAX_GRAPHS}")
+        count = max(len(starts), len(graphs))
+        raise Damage(f"it contains {count} meta graphs, but tracekit supports at most {MAX_GRAPHS}")
     (tags,) = find_occurrences(buffer, infos.starts, infos.stops, (_TAGS,))
     tags_by_info: dict[int, list[str]] = {}
     for info, start, stop in zip(tags.rows, tags.starts, tags.stops, strict=True):
@@ -199,23 +208,22 @@ def _decode_graph(buffer: Buffer, start: int, stop: int, graph: str, run: str | 
         **node_attributes.columns(),
         "attributes": node_attributes.other_attributes(),
     }
-    links = build_edges(buffer, inputs, locations.owners, columns)
-    is_dangling = links["source"].is_null().to_numpy(zero_copy_only=False) & (locations.owners[inputs.rows] == 0)
-    return Graph(_build_table(NODES, columns), _build_table(EDGES, links), dangling=int(is_dangling.sum()))
+    edge_columns = build_edges(buffer, inputs, locations.owners, columns)
+    is_dangling = edge_columns["source"].is_null().to_numpy(zero_copy_only=False) & (locations.owners[inputs.rows] == 0)
+    return Graph(_build_table(NODES, columns), _build_table(EDGES, edge_columns), dangling=int(is_dangling.sum()))
 
 
 def _locate_nodes(buffer: Buffer, start: int, stop: int, graph: str) -> _NodeLocations:
     """Locate the nodes of a graph and of the functions in its library."""
-    top = np.array([start]), np.array([stop])
-    nodes, libraries = find_occurrences(buffer, *top, (_NODE, _LIBRARY))
+    nodes, libraries = find_occurrences(buffer, np.array([start]), np.array([stop]), (_NODE, _LIBRARY))
     (functions,) = find_occurrences(buffer, libraries.starts, libraries.stops, (_FUNCTION,))
-    (inside,) = find_occurrences(buffer, functions.starts, functions.stops, (_BODY,))
+    (bodies,) = find_occurrences(buffer, functions.starts, functions.stops, (_BODY,))
     names = _function_names(buffer, functions)
     labels = pc.binary_join_element_wise(f"{graph}, function" if graph else "function", names, " ")
     return _NodeLocations(
-        np.concatenate((np.zeros(len(nodes), np.int64), inside.rows + 1)),
-        np.concatenate((nodes.starts, inside.starts)),
-        np.concatenate((nodes.stops, inside.stops)),
+        np.concatenate((np.zeros(len(nodes), np.int64), bodies.rows + 1)),
+        np.concatenate((nodes.starts, bodies.starts)),
+        np.concatenate((nodes.stops, bodies.stops)),
         pa.concat_arrays([pa.array([graph], pa.string()), labels]),
         names,
     )

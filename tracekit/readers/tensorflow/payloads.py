@@ -53,7 +53,10 @@ _NEEDED_FIELDS: dict[MessageKind, dict[int, MessageKind | None]] = {
     MessageKind.LIST: {8: MessageKind.TENSOR, **dict.fromkeys((2, 3, 4, 5, 6, 7, 9))},
     MessageKind.TENSOR: {2: None},
 }
-"""The large fields to copy, by type of message and number, and the type of a submessage that may contain constants."""
+"""The fields that are copied even if they are large, by type of message and field number.
+
+The value is the type of the submessage in the field, or None if the field cannot contain constants.
+"""
 
 
 def drop_payloads(data: memoryview | Window, message: MessageKind) -> bytes:

@@ -1,4 +1,4 @@
-"""Return the names of the element types of TensorFlow."""
+"""The names of the element types of tensors in TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 from tracekit.readers.common.protobuf import messages
 
 FILE = "tensorflow_graph"
+"""Name of the schema file that declares the messages of graphs."""
 _RENAMED_TYPES = {"float": "float32", "double": "float64", "half": "float16"}
 
 
@@ -18,7 +19,7 @@ def type_names() -> dict[int, str]:
 
 
 def type_name(number: int) -> str:
-    """Return the name of the type with a number, or the number as a string if the type is unknown."""
+    """Return the name of the type with a number, or ``type NUMBER`` if the type is unknown."""
     return type_names().get(number, f"type {number}")
 
 

@@ -22,7 +22,7 @@ class AttributeValue(NamedTuple):
     """The decoded value of a node attribute.
 
     Attributes:
-        kind: Field of the message ``AttrValue`` that contains the value, or an empty string.
+        kind: Name of the field of ``AttrValue`` that contains the value, or an empty string if no field does.
         json: The value as JSON.
         text: The value as a string if it is a string or a type, otherwise None.
         functions: Names of the functions that the value refers to.

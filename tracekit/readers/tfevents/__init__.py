@@ -34,9 +34,9 @@ def sniff(source: Source) -> bool:
         return not any(source.head[4:8]) and _is_record_header(source.head[:_HEADER_BYTES])
     if source.names:
         return folders.has_event_files(source.path) and (
-            any(folders.NAME_MARK in name for name in source.names) or not detection.captures_in(source)
+            any(folders.NAME_PART in name for name in source.names) or not detection.captures_in(source)
         )
-    return folders.NAME_MARK in source.path.name and source.path.is_file()
+    return folders.NAME_PART in source.path.name and source.path.is_file()
 
 
 def _is_record_header(head: bytes) -> bool:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SCALARS, TEXTS, STEP_STATS, CAPTURE_INFO = "scalars", "texts", "step_stats", "capture_info"
 THREADS = 4
 _IDS = {SCALARS: "scalar_id", TEXTS: "text_id", STEP_STATS: "execution_id"}
-_AGAIN = "copy it again from where it was written"
+_COPY_AGAIN = "copy it again from where it was written"
 
 
 def read_event_files(source: Source) -> EventsCapture:
@@ -42,8 +42,8 @@ def read_event_files(source: Source) -> EventsCapture:
 
     Raises:
         CorruptTraceError: A file is damaged, or none of the files is an event file.
-        MissingTableError: The files only indicate that the folder contains a profile of another tool.
-        UnknownFormatError: The records of the files are not events.
+        MissingTableError: The files contain no events, but only indicate a profile of TensorFlow.
+        UnknownFormatError: The records of the file are not events.
         TracekitError: A file cannot be read.
     """
     path = source.path
@@ -90,7 +90,7 @@ def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
         return file_events
     message, hint = describe(Source(path))
     if message == UNKNOWN:
-        message, hint = "not an event file: it does not begin with a record", _AGAIN
+        message, hint = "not an event file: it does not begin with a valid record", _COPY_AGAIN
     return SkippedFile(CorruptTraceError, message, hint)
 
 
@@ -100,26 +100,26 @@ def _warn_of_losses(events: FileEvents) -> None:
     if events.damage:
         warn(
             f"{events.damage} at byte {events.end}: the {events.records} records before it were read, "
-            f"the last {unread} bytes were not",
+            f"but the last {unread} bytes were not",
             path=events.path,
         )
     elif unread:
         warn(
             f"ends within a record, perhaps because it is still being written: {events.records} records were read, "
-            f"the last {unread} bytes were not",
+            f"but the last {unread} bytes were not",
             path=events.path,
         )
 
 
 def _require_events(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> None:
-    """Raise an error if the files contain no rows and the reason is known."""
+    """Raise an error if no file is an event file, or if the files only indicate a profile of TensorFlow."""
     if not runs:
-        message = f"none of the {len(files)} files that are named like event files is one"
-        raise CorruptTraceError(message, path=path, hint=_AGAIN)
+        message = f"the folder contains {len(files)} files with names of event files, but none is an event file"
+        raise CorruptTraceError(message, path=path, hint=_COPY_AGAIN)
     has_contents = any(f.points or f.executions or f.graphs or f.counts for run in runs for f in run.files)
-    if not has_contents and all(file.name.endswith(folders.PROFILE_MARK) for file in files):
+    if not has_contents and all(file.name.endswith(folders.PROFILE_SUFFIX) for file in files):
         raise MissingTableError(
-            "contains no events: it marks a profile of TensorFlow's profiler, in plugins/profile, which is not read",
+            "contains no events, but indicates a profile of TensorFlow in plugins/profile, which is not supported",
             path=path,
             hint="read an event file with scalars, graphs or run metadata, or the trace of another profiler",
         )
@@ -186,7 +186,7 @@ class EventsCapture(Capture):
         return [len(run.scalars if name == SCALARS else run.texts) for run in self.runs]
 
     def _event_table(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Build an event table from the rows of all runs. Ids are unique in the capture."""
+        """Build an event table from the rows of all runs. The row ids are consecutive across the runs."""
         counts = self._row_counts(name)
         schema = schemas.arrow_schema(schemas.table(name), columns)
         file_columns = [c for c in columns if c not in ("run", _IDS[name])]

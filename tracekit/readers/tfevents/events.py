@@ -134,7 +134,7 @@ def read_events(path: Path, pool: BufferPool) -> FileEvents:
 
 
 def to_nanoseconds(seconds: Float64Array) -> Places:
-    """Convert seconds to integer nanoseconds. NaN and times after the year 2261 become ``NO_TIME``."""
+    """Convert seconds since 1970 to integer nanoseconds. NaN and times outside 1678 to 2261 become ``NO_TIME``."""
     with np.errstate(invalid="ignore"):
         is_valid = np.abs(seconds) < _MAX_SECONDS
     valid_seconds = np.where(is_valid, seconds, 0.0)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from tracekit.readers.tfevents.runs import Run
 
 _ORIGINAL_GRAPH = 2
-_RUN_FIELDS = {number: name for number, name in step_stats.OTHERS.items() if number != step_stats.FUNCTIONS}
+_RUN_FIELDS = {number: name for number, name in step_stats.GRAPH_FIELDS.items() if number != step_stats.FUNCTIONS}
 _FUNCTION_FIELDS = {1: "partition graph of a function", 3: "optimized graph of a function"}
 
 
 def read_exported_runs(run: Run) -> Run:
-    """Decode the run metadata among the values of a run, and add their contents to the files that contain them.
+    """Decode the run metadata among the values of a run, add their contents to ``run.files``, and return the run.
 
     Raises:
         CorruptTraceError: A run metadata message is damaged.
@@ -88,7 +88,9 @@ def _add_function_graphs(
     file.counts.update(step_stats.count_fields(buffer, traced_runs.starts, traced_runs.stops, _RUN_FIELDS))
     (functions,) = find_occurrences(buffer, traced_runs.starts, traced_runs.stops, (step_stats.FUNCTIONS,))
     file.counts.update(step_stats.count_fields(buffer, functions.starts, functions.stops, _FUNCTION_FIELDS))
-    rows, starts, stops = step_stats.descend(buffer, functions.rows, functions.starts, functions.stops, _ORIGINAL_GRAPH)
+    rows, starts, stops = step_stats.find_submessages(
+        buffer, functions.rows, functions.starts, functions.stops, _ORIGINAL_GRAPH
+    )
     if len(rows):
         starts_in_file = starts - traced_runs.starts[rows] + offsets[rows]
         crcs = checksums(buffer, starts, stops)

@@ -12,8 +12,10 @@ from tracekit.files import special_file_kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-NAME_MARK = "tfevents"
-PROFILE_MARK = ".profile-empty"
+NAME_PART = "tfevents"
+"""String that the names of event files contain."""
+PROFILE_SUFFIX = ".profile-empty"
+"""Suffix of empty event files, which TensorFlow writes so that TensorBoard finds a profile in ``plugins/profile``."""
 ROOT_RUN = "."
 MAX_ENTRIES, MAX_DEPTH = 1 << 20, 32
 DETECTION_ENTRIES = 1 << 15
@@ -58,7 +60,7 @@ def _find_event_files(
             )
         if len(Path(parent).relative_to(folder).parts) >= MAX_DEPTH:
             folders.clear()
-        for path in (Path(parent, name) for name in files if NAME_MARK in name):
+        for path in (Path(parent, name) for name in files if NAME_PART in name):
             if _is_inside(path, root):
                 yield path
             elif on_error is not None:

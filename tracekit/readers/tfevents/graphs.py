@@ -45,7 +45,9 @@ def _distinct_graphs(run: Run) -> Iterator[graph.Graph]:
     """Yield the distinct graphs of a run. Graphs precede meta graphs."""
     locations = sorted(_locations(run), key=lambda location: location.meta)
     if len(locations) > MAX_GRAPHS:
-        warn(f"contains {len(locations)} graphs, of which the first {MAX_GRAPHS} are read", path=locations[0].path)
+        warn(
+            f"contains {len(locations)} graphs, but tracekit reads only the first {MAX_GRAPHS}", path=locations[0].path
+        )
     distinct: dict[bytes, tuple[GraphLocation, bytes | None]] = {}
     for location in locations[:MAX_GRAPHS]:
         data = records.reread(location.path, location.start, location.size, location.checksum)

@@ -12,6 +12,10 @@ from tracekit.sandbox import Bytes, Sandbox
 from tracekit.sandbox.program import CRC32C, CRC32C_PARAMETERS, Program
 
 NEED_MORE, FULL, BAD_SIZE, BAD_DATA = range(4)
+"""Why a search for records ended.
+
+The next record is incomplete, ``MAX_RECORDS`` were located, or the checksum of the size or of the data is wrong.
+"""
 MAX_RECORDS = 1 << 18
 """Maximum number of records that one call locates."""
 HEADER_BYTES, FOOTER_BYTES = 12, 4
@@ -44,7 +48,7 @@ class RecordBounds(NamedTuple):
     """The locations of records, and why the search for more records ended.
 
     Attributes:
-        result: Why the search ended.
+        result: ``NEED_MORE``, ``FULL``, ``BAD_SIZE`` or ``BAD_DATA``.
         offset: Offset at which the search ended, which is the end of the last located record.
         starts: Offset at which the data of each record starts.
         stops: Offset at which the data of each record ends.
@@ -65,7 +69,9 @@ class RecordSandbox(Sandbox):
 
     def __init__(self, size: int) -> None:
         """Allocate memory for a section of the given size in bytes."""
-        super().__init__(_PROGRAM, _BUFFER + size + _SLACK, lambda: Damage("a record exceeds the file"))
+        super().__init__(
+            _PROGRAM, _BUFFER + size + _SLACK, lambda: Damage("a record extends beyond the end of the file")
+        )
         self.data: Bytes = self.bytes(_BUFFER, size)
 
     def find_records(self, offset: int, end: int) -> RecordBounds:

@@ -52,6 +52,8 @@ class ReadBuffers:
 
     Attributes:
         size: Maximum size of the section in bytes.
+        sandbox: The copy in which records are located.
+        buffer: The copy in which records are decoded.
     """
 
     def __init__(self, size: int) -> None:
@@ -87,7 +89,7 @@ class RecordReader:
         size: Size of the file when it was opened.
         count: Number of records that were read.
         end: Offset of the end of the last record that was read.
-        damage: Why the record at the offset ``end`` is invalid. None if no record is invalid, or if it is truncated.
+        damage: Why the record at the offset ``end`` is invalid, or None. Truncated records do not count as invalid.
     """
 
     def __init__(self, file: InputFile, buffers: ReadBuffers) -> None:
@@ -114,7 +116,7 @@ class RecordReader:
                 if len(bounds.starts):
                     yield BufferedRecords(self._buffers.buffer, bounds.starts, bounds.stops, self._offset)
             if result != NEED_MORE:
-                self.damage = f"the checksum of a {'record' if result == BAD_DATA else 'size'} is wrong"
+                self.damage = f"the checksum of the {'data' if result == BAD_DATA else 'size'} of a record is wrong"
                 return
             if not self._ensure_space():
                 return
@@ -148,7 +150,7 @@ class RecordReader:
         header = self._buffers.sandbox.data[self._consumed : self._consumed + 8]
         size = int(header.copy().view(np.uint64)[0])
         if size > MAX_RECORD_BYTES:
-            self.damage = f"a record of {size} bytes exceeds the limit of {MAX_RECORD_BYTES}"
+            self.damage = f"a record of {size} bytes exceeds tracekit's limit of {MAX_RECORD_BYTES}"
             return False
         needed = HEADER_BYTES + size + FOOTER_BYTES
         if needed > self.size - self.end:
@@ -181,6 +183,6 @@ def reread(path: Path, start: int, size: int, checksum: int) -> bytes:
     except FileNotFoundError as e:
         raise TracekitError("was removed while it was open", path=path, hint=CHANGED_HINT) from e
     if len(data) != size or zlib.crc32(data) != checksum:
-        what = f"changed while it was open: the {size} bytes at byte {start} are different now"
+        what = f"changed while it was open: the {size} bytes at offset {start} are different now"
         raise TracekitError(what, path=path, hint=CHANGED_HINT)
     return data

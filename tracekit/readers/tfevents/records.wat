@@ -1,8 +1,8 @@
-  ;; Records of a TFRecord file. The layout of the memory and the results are defined in record_sandbox.py.
-  ;; A record: its size (64 bits), the masked CRC-32C of these 8 bytes, the data, the masked CRC-32C of the data.
+  ;; Locate the records of a TFRecord file. record_sandbox.py defines the memory layout and the return values.
+  ;; A record consists of its size (64 bits), the masked CRC-32C of these 8 bytes, the data, and the masked CRC-32C of the data.
 
-  ;; Find records and check their checksums. Parameters: offset and end of the input, capacity of the output. Afterwards: the
-  ;; offset of the next record, and the number of records in the output.
+  ;; Find records and verify their checksums. Parameters: offset and end of the input, capacity of the output. The function
+  ;; also stores the offset of the next record and the number of records in the output as parameters.
   (func (export "records") (result i32)
     (local $offset i32) (local $end i32) (local $capacity i32) (local $count i32) (local $rest i32) (local $size i32)
     (local.set $offset (i32.load offset={records.offset} (i32.const 0)))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tracekit.readers.tfevents.events import FileEvents
     from tracekit.readers.tfevents.values import TagMetadata
 
-MAX_NAMES, MAX_NAME = 100, 60
+MAX_NAMES, MAX_NAME_LENGTH = 100, 60
 _SCALARS, _TEXT = "scalars", "text"
 _METADATA, _FUNCTION_METADATA = "graph_run_metadata", "graph_run_metadata_graph"
 _PLUGIN_KINDS = {"images": "image", "histograms": "histogram", "audio": "audio", "": "tensor"}
@@ -106,7 +106,7 @@ class Run:
         return compact_dictionary(pa.array(self._codes[rows]), self._tags.dictionary)
 
     def _common_column(self, name: str, rows: Places) -> pa.Array | None:
-        """Return a column that both scalars and texts have, or None for columns that do not depend on the run."""
+        """Return a column that both scalars and texts have (``tag``, ``step`` or ``wall_time_ns``), otherwise None."""
         if name == "tag":
             return self.tags(rows)
         if name == "step":
@@ -156,12 +156,12 @@ def _unify_tags(batches: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
 
 def _concat_strings(files: Sequence[FileEvents]) -> tuple[Places, Places, pa.ChunkedArray]:
     """Concatenate the strings of files: the row of the value that contains each string, its position, and its bytes."""
-    owners, elements, texts, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [], 0
+    owners, elements, texts, value_count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [], 0
     for values in (p.values for file in files for p in file.points):
-        owners.append(values.owners + before)
+        owners.append(values.owners + value_count)
         elements.append(values.elements)
         texts.append(values.texts)
-        before += len(values.kinds)
+        value_count += len(values.kinds)
     return np.concatenate(owners), np.concatenate(elements), pa.chunked_array(texts, pa.binary())
 
 
@@ -171,5 +171,5 @@ def _kind_name(kind: ValueKind, plugin: str) -> str:
         return _KINDS[kind]
     if kind == ValueKind.NOTHING and not plugin:
         return "value of no known kind"
-    short = "".join(c if c.isprintable() else "?" for c in plugin[:MAX_NAME])
+    short = "".join(c if c.isprintable() else "?" for c in plugin[:MAX_NAME_LENGTH])
     return _PLUGIN_KINDS.get(plugin, short)

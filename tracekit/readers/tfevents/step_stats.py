@@ -1,4 +1,4 @@
-"""Decode the executions of nodes on devices that TensorFlow records in traced runs (RunMetadata)."""
+"""Decode the executions of nodes on devices, which TensorFlow records as ``StepStats`` in ``RunMetadata``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places
 
     MaskedColumn: TypeAlias = tuple[Places, Mask | None]
-    """n numbers, and where they are known; None if everywhere."""
+    """Numbers, and a mask of the numbers that are known. The mask is None if all numbers are known."""
 
 _TAG, _METADATA = 1, 2
 _STEP_STATS, _DEVICES = 1, 1
@@ -26,9 +26,9 @@ _DEVICE, _NODES = 1, 2
 _NODE_NAME, _MEMORY, _OUTPUT, _LABEL, _THREAD, _MEMORY_STATS = 1, 6, 7, 8, 10, 12
 _TIMES = {"start_ns": (2, 13), "op_start_ns": (3, 14), "op_end_ns": (4, 15), "end_ns": (5, 16), "scheduled_ns": (9, 17)}
 """Numbers of the fields that contain a time in µs and in ns, by column."""
-_AFTER_START = ("op_start_ns", "op_end_ns", "end_ns")
+_RELATIVE_TIMES = ("op_start_ns", "op_end_ns", "end_ns")
 _LENGTH_DELIMITED_FIELDS = {_NODE_NAME, _MEMORY, _OUTPUT, _LABEL, _THREAD, _MEMORY_STATS}
-_NODE_FIELDS = _LENGTH_DELIMITED_FIELDS | {field for both in _TIMES.values() for field in both}
+_NODE_FIELDS = _LENGTH_DELIMITED_FIELDS | {field for numbers in _TIMES.values() for field in numbers}
 _ALLOCATOR_FIELDS = {"requested_bytes": 2, "peak_bytes": 3, "live_bytes": 4}
 _MEMORY_FIELDS = {"temp_bytes": 1, "persistent_bytes": 3}
 _DESCRIPTION, _ALLOCATION_OF_TENSOR, _REQUESTED = 3, 4, 1
@@ -38,8 +38,8 @@ EXECUTIONS_PER_BATCH = 1 << 17
 """Number of executions that are decoded together."""
 TIMES = tuple(_TIMES)
 FUNCTIONS = 4
-OTHERS = {2: "cost graph", 3: "partition graph", FUNCTIONS: "function graph"}
-"""Names of the fields of run metadata other than the step statistics, by number."""
+GRAPH_FIELDS = {2: "cost graph", 3: "partition graph", FUNCTIONS: "function graph"}
+"""Names of the fields of ``RunMetadata`` that contain graphs, by number."""
 
 
 class TracedRuns(NamedTuple):
@@ -71,7 +71,7 @@ class Executions(NamedTuple):
 
 
 def tagged_runs(buffer: Buffer, starts: Places, stops: Places, steps: Places) -> TracedRuns:
-    """Return the run metadata in tagged messages. Messages without run metadata are skipped.
+    """Return the locations of the run metadata in tagged messages. Messages without run metadata are skipped.
 
     Args:
         buffer: The buffer that contains the tagged messages.
@@ -94,7 +94,7 @@ def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executi
     Raises:
         Damage: A message is invalid, or a time or size is out of range.
     """
-    run_rows, stats_starts, stats_stops = descend(
+    run_rows, stats_starts, stats_stops = find_submessages(
         buffer, np.arange(len(traced_runs.starts)), traced_runs.starts, traced_runs.stops, _STEP_STATS
     )
     (devices,) = find_occurrences(buffer, stats_starts, stats_stops, (_DEVICES,))
@@ -120,7 +120,9 @@ def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executi
         yield Executions(columns, len(runs))
 
 
-def count_fields(buffer: Buffer, starts: Places, stops: Places, names: Mapping[int, str] = OTHERS) -> dict[str, int]:
+def count_fields(
+    buffer: Buffer, starts: Places, stops: Places, names: Mapping[int, str] = GRAPH_FIELDS
+) -> dict[str, int]:
     """Return how often each of the given fields occurs in the messages, by the name of the field.
 
     Raises:
@@ -130,8 +132,17 @@ def count_fields(buffer: Buffer, starts: Places, stops: Places, names: Mapping[i
     return {name: len(found) for name, found in occurrences_by_name if len(found)}
 
 
-def descend(buffer: Buffer, rows: Places, starts: Places, stops: Places, number: int) -> tuple[Places, Places, Places]:
-    """Return row, start and end of a submessage of each message. Messages without the submessage are skipped.
+def find_submessages(
+    buffer: Buffer, rows: Places, starts: Places, stops: Places, number: int
+) -> tuple[Places, Places, Places]:
+    """Return the row, start and end of a submessage in each message. Messages without the submessage are skipped.
+
+    Args:
+        buffer: The buffer that contains the messages.
+        rows: Row number of each message.
+        starts: Offset at which each message starts.
+        stops: Offset at which each message ends.
+        number: Field number of the submessage.
 
     Raises:
         Damage: A message is invalid.
@@ -140,7 +151,7 @@ def descend(buffer: Buffer, rows: Places, starts: Places, stops: Places, number:
 
 
 def _rows_and_spans(field: Field | None, rows: Places) -> tuple[Places, Places, Places]:
-    """Return row, start and end of each value of a field of bytes. Rows without the field are skipped."""
+    """Return the row, start and end of each value of a field of bytes. Rows without the field are skipped."""
     if field is None or field.stops is None:
         empty = np.zeros(0, np.int64)
         return empty, empty, empty
@@ -171,12 +182,12 @@ def _node_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
 
 
 def _time_columns(fields: Mapping[int, Field]) -> dict[str, pa.Array]:
-    """Return the times of executions in ns. They are converted from µs where the file has no times in ns."""
+    """Return the times of executions in ns, converted from µs where the file contains no time in ns."""
     times = {name: _merge_times(fields.get(us), fields.get(ns), name) for name, (us, ns) in _TIMES.items()}
     start = times["start_ns"]
     columns = {}
     for name, column in times.items():
-        if column is not None and name not in _AFTER_START:
+        if column is not None and name not in _RELATIVE_TIMES:
             columns[name] = _masked_array(*column)
         elif column is not None and start is not None:
             columns[name] = _masked_array(column[0] + start[0], _and_masks(column[1], start[1]))
@@ -213,7 +224,7 @@ def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     (outputs,) = find_occurrences(buffer, nodes.starts, nodes.stops, (_OUTPUT,))
     counts = pa.array(np.bincount(outputs.rows, minlength=n).astype(np.int64))
     description = decode(buffer, outputs.starts, outputs.stops, {_DESCRIPTION}).get(_DESCRIPTION)
-    rows, starts, stops = descend(buffer, *_rows_and_spans(description, outputs.rows), _ALLOCATION_OF_TENSOR)
+    rows, starts, stops = find_submessages(buffer, *_rows_and_spans(description, outputs.rows), _ALLOCATION_OF_TENSOR)
     requested = _integers(decode(buffer, starts, stops, {_REQUESTED}).get(_REQUESTED))
     if requested is None:
         return {"output_count": counts}

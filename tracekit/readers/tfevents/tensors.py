@@ -25,8 +25,8 @@ class ElementEncoding(NamedTuple):
     """How a tensor stores elements of one type.
 
     Attributes:
-        element: NumPy type of the elements in the raw content of the tensor.
-        field: Number of the field that contains the elements instead of the raw content.
+        element: NumPy type of the elements in ``tensor_content``, the raw content of the tensor.
+        field: Number of the field that contains the elements if the tensor has no raw content.
         fixed: Whether the elements in this field have a fixed size. Otherwise, they are varints.
     """
 
@@ -52,7 +52,7 @@ ENCODINGS = {
     23: ElementEncoding("<u8", 17),
 }
 """The encoding of each element type, by number of the type from DT_FLOAT (1) to DT_UINT64 (23)."""
-_DECODED_FIELDS = {DTYPE, SHAPE, CONTENT, *(kind.field for kind in ENCODINGS.values())}
+_DECODED_FIELDS = {DTYPE, SHAPE, CONTENT, *(encoding.field for encoding in ENCODINGS.values())}
 
 
 class TensorContents(NamedTuple):
@@ -104,7 +104,7 @@ def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Places:
 def _first_elements(
     buffer: Buffer, fields: dict[int, Field], encoding: ElementEncoding, rows: Places
 ) -> tuple[Words, Mask]:
-    """Return the bits of the first element of each given tensor, 0 if it is empty, and a mask of valid tensors."""
+    """Return the bits of the first element of each given tensor, 0 if it stores none, and a mask of valid tensors."""
     width = np.dtype(encoding.element).itemsize
     words, is_valid = np.zeros(len(rows), np.uint64), np.ones(len(rows), np.bool_)
     list_field, content = fields.get(encoding.field), fields.get(CONTENT)

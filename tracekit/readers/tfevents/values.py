@@ -1,4 +1,4 @@
-"""Decode the values of summaries, which have a kind, a number or strings, and a TensorBoard plug-in that shows them."""
+"""Decode the values of summaries. A value has a tag, a kind, a TensorBoard plug-in, and a number or strings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _BYTES_KINDS = {
 
 
 class TagMetadata(NamedTuple):
-    """The metadata of tags. Metadata in one value apply to all values with the same tag.
+    """The metadata of tags. The metadata in one value apply to all values with the same tag.
 
     Attributes:
         tags: The tags that have metadata.
