@@ -20,7 +20,7 @@ WRITTEN, WRITING = b"U3w[END]", b"\0\xff" * 4
 REPORT = (FIXTURES / "cpu_only.nsys-rep").read_bytes()
 IMPORT = "Hint: with the QdstrmImporter of Nsight Systems 2025.3.1.0, run: QdstrmImporter -i FILE.qdstrm"
 UNFINISHED = (
-    "Hint: copy it again; if the original is unfinished, too, let nsys finish, record again, "
+    "Hint: copy it again; if the original is also unfinished, let nsys finish, record again, "
     "or convert the .qdstrm file: QdstrmImporter -i FILE.qdstrm"
 )
 COPY = "Hint: copy the report again from where it was recorded, or record it again"
@@ -43,10 +43,10 @@ REPORTS = {
     ),
     "compression": (
         Parts(compression="zstd").pack(),
-        "its blocks are compressed with 'zstd'; only lz4 is supported",
+        "its blocks are compressed with 'zstd', but tracekit supports only lz4",
         "Hint: export it with nsys export --type sqlite REPORT, and read the export",
     ),
-    "head": (REPORT[:40], "truncated: 40 bytes", COPY),
+    "head": (REPORT[:40], "truncated: the file has only 40 bytes", COPY),
     "sections": (
         container(Parts().sections),
         "its section 'Raw Sampling Data' (0 bytes) does not begin with QDTEXT00",

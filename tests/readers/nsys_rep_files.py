@@ -113,7 +113,7 @@ def take_apart(path: Path) -> Parts:
     opened = Container(Source(path))
     raw = RawData(opened, count_entries)
     at, texts = raw._strings_at, []
-    while at < raw._string_blocks[1]:
+    while at < raw._strings_and_end[1]:
         block = raw._read_block(at)
         at = block.offset + block.packed
         texts.append(bytes(raw.decompress(block)))

@@ -385,7 +385,7 @@ class TestSurroundings:
             warnings.simplefilter("always")
             assert_same(written("".join([*mixed, *noise])), FOLDER / "ncu_details.csv")
         assert {str(w.message).partition(": ")[2] for w in caught} == {
-            "97 rows do not match their header and were skipped"
+            "97 rows do not match the header of their table and were skipped"
         }
 
     def test_far_below_what_the_program_printed(self, written: Written) -> None:
@@ -541,13 +541,13 @@ class TestDialects:
 
     def test_a_raw_page_without_units(self, written: Written) -> None:
         lines = raw({"dram__bytes.sum": "Kbyte"}, ["5.376000"]).splitlines(keepends=True)
-        with pytest.warns(TracekitWarning, match=r"some.csv: a raw page has no row of units: its values are read as"):
+        with pytest.warns(TracekitWarning, match=r"some.csv: a raw page lacks the row of units: its values are not"):
             found = metrics(written(lines[0] + lines[2]))
         assert found.select("value", "unit").rows() == [(5.376, None)]
 
     def test_a_source_page_beside_others_is_left_out(self, written: Written) -> None:
         source = '"Kernel Name","k"\n"#","Address","Source","# Samples"\n"1","0x10","MOV R1","5"\n'
-        with pytest.warns(TracekitWarning, match=r"some.csv: a source page is not read"):
+        with pytest.warns(TracekitWarning, match=r"some.csv: source pages are not supported"):
             assert metrics(written(details(["s", "a__b.sum", "", "1"]) + source)).height == 1
 
 
@@ -563,7 +563,7 @@ class TestRefusals:
                 "==ERROR== x\n",
                 errors.MissingTableError,
                 "ncu printed 1 messages (1 errors) and no table",
-                "let ncu run",
+                "run ncu with --csv, and let it finish",
             ),
             (
                 "==PROF== Connected to process 7 (/usr/bin/app)\n==ERROR== The application returned an error code (1).",
@@ -581,25 +581,30 @@ class TestRefusals:
                 "==PROF== Disconnected from process 7\n==WARNING== No kernels were profiled.\n",
                 errors.MissingTableError,
                 "ncu profiled no kernel",
-                "check its filters: --kernel-name",
+                "check the filters of ncu: --kernel-name",
             ),
-            (HEADER, errors.MissingTableError, "ncu printed 0 messages (0 errors) and a header, but no row", "let ncu"),
+            (
+                HEADER,
+                errors.MissingTableError,
+                "ncu printed 0 messages (0 errors) and a header, but no rows",
+                "run ncu",
+            ),
             (
                 "    Section: Occupancy\n    Block Limit SM   block   32\n",
                 errors.UnsupportedVersionError,
-                "is a page of ncu printed as text, not as CSV",
+                "is a page that ncu printed as text instead of CSV",
                 "print it with ncu --import REPORT --page raw --csv",
             ),
             (
                 '==PROF== x\n"Kernel Name","k"\n"#","Address","Source"\n"1","0x10","MOV"\n',
                 errors.UnsupportedVersionError,
-                "is a source page of ncu, which is not read",
+                "contains only source pages of ncu, which are not supported",
                 "print it with ncu --import REPORT --page raw --csv",
             ),
             (
                 HEADER + '"0","7","app"\n"1","7","app',
                 errors.CorruptTraceError,
-                "table ncu_launches: none of 2 rows matches its header",
+                "table ncu_launches: none of its 2 rows matches the header of its table",
                 "print it again with ncu",
             ),
         ],
@@ -638,13 +643,16 @@ class TestRefusals:
     def test_rows_that_do_not_fit_are_counted(self, written: Written) -> None:
         text = details(["s", "a__b.sum", "", "1"], ["s", "a__c.sum", "", "2"])
         text += line([*LAUNCH, "s", "a__d.sum", "", "3", "more", "and more"]) + line(LAUNCH) + '"0","7","cut'
-        with pytest.warns(TracekitWarning, match=r"some.csv: 3 rows do not match their header and were skipped"):
+        with pytest.warns(TracekitWarning, match=r"some.csv: 3 rows do not match the header of their table"):
             assert metrics(written(text))["value"].to_list() == [1, 2]
 
     def test_a_line_without_end(self, written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(frame, "MAX_LINE_BYTES", 1 << 20)
         monkeypatch.setattr(frame, "BLOCK_BYTES", 1 << 16)
-        with pytest.raises(errors.CorruptTraceError, match=r"has a line of more than 1 MiB\nHint: print it again"):
+        with pytest.raises(
+            errors.CorruptTraceError,
+            match=r"has a line longer than 1 MiB, the most",
+        ):
             tk.load(written(self.HEADER + '"0","' + "x" * (2 << 20)))
 
     def test_a_folder(self, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_launches_in_the_order_of_the_kinds(tmp_path: Path) -> None:
     names = ["launch__block_dim_x", "launch__grid_dim_x"]
     with written(tmp_path, block(*messages, names=names, process=42, process_id=41)) as trace:
         rows = trace.frame("ncu_launches").drop("grid_x").collect().to_dicts()
-        with pytest.raises(CorruptTraceError, match=r"table ncu_launches: a number is too large"):
+        with pytest.raises(CorruptTraceError, match=r"table ncu_launches: a number does not fit"):
             trace["ncu_launches"]
     kernel_row, range_row, list_row, graph_row = rows
     assert {k: v for k, v in kernel_row.items() if v is not None} == {
@@ -331,15 +331,21 @@ def test_graphs_have_the_size_of_their_launch() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"NVR\0", "truncated: 4 bytes are expected at byte 4, 0 are left"),
-        (b"NVR\0\xff\xff\xff\xff", "truncated: 4294967299 bytes are expected at byte 4, 4 are left"),
+        (b"NVR\0", "truncated: 4 bytes are expected at byte 4, but only 0 are left"),
+        (b"NVR\0\xff\xff\xff\xff", "truncated: 4294967299 bytes are expected at byte 4, but only 4 are left"),
         (b"NVR\0" + sized(b"\xff"), "the header of 1 bytes is not a valid message"),
         (report(), None),
-        (report() + b"\1", "truncated: 4 bytes are expected at byte 10, 1 are left"),
+        (report() + b"\1", "truncated: 4 bytes are expected at byte 10, but only 1 are left"),
         (report() + sized(b"\x0a"), "the header of the block at byte 10 of 1 bytes is not a valid message"),
-        (report() + sized(made("BlockHeader", payload_bytes=9)), "truncated: 9 bytes are expected at byte 16, 0 are"),
-        (report() + sized(made("BlockHeader", kernels=1 << 31)), "truncated: 4 bytes are expected at byte 20, 0 are"),
-        (report(block(("sources", b""))), "an empty message at byte 20"),
+        (
+            report() + sized(made("BlockHeader", payload_bytes=9)),
+            "truncated: 9 bytes are expected at byte 16, but",
+        ),
+        (
+            report() + sized(made("BlockHeader", kernels=1 << 31)),
+            "truncated: 4 bytes are expected at byte 20, but",
+        ),
+        (report(block(("sources", b""))), "the message at byte 20 is empty"),
     ],
 )
 def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None:
@@ -356,7 +362,7 @@ def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None
     ("table", "result", "message"),
     [
         ("ncu_metrics", ("kernels", b"\x6a\x7f"), "result 0, at byte .*, of 2 bytes is not a valid message"),
-        ("ncu_metrics", kernel(metric(1, whole=1)), "a metric has name number 1, but the report has 1 names"),
+        ("ncu_metrics", kernel(metric(1, whole=1)), "a metric refers to the name 1, but the report has only 1 names"),
         ("ncu_metrics", kernel(b"\x12\x00"), "a metric has no name"),
         ("ncu_metrics", kernel(b"\x0a\x01a"), "a metric has no name"),
         ("ncu_metrics", kernel(metric(0, whole=1), b""), "a metric has no name"),
@@ -368,7 +374,7 @@ def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None
         ("ncu_rules", kernel(rules=[b"\x1a\x7f"]), "a rule of result 0 of 2 bytes is not a valid message"),
         ("ncu_rules", kernel(rules=[b""], sections=[b"\x0a\x7f"]), "a section of 2 bytes is not a valid message"),
         ("ncu_nvtx_ranges", kernel(nvtx=b"\x0a\x7f"), "the NVTX state of result 0 of 2 bytes is not a valid message"),
-        ("ncu_launches", kernel(created_s=1 << 63), "a number is too large for ncu_launches"),
+        ("ncu_launches", kernel(created_s=1 << 63), "a number does not fit into its column of ncu_launches"),
     ],
 )
 def test_damaged_results(tmp_path: Path, table: str, result: tuple[str, bytes], message: str) -> None:
@@ -407,13 +413,14 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, tab
     monkeypatch.setattr(f"tracekit.readers.ncu_rep.{limit}", 2)
     assert some(2).count(table) > 1
     with pytest.raises(
-        CorruptTraceError, match=r"more than 2 results|[13] [a-zA-Z ]+( of result 0)?; at most [02] are supported"
+        CorruptTraceError,
+        match=r"more than 2 results|[13] [a-zA-Z ]+( of result 0)?, but .* at most [02]",
     ):
         some(3).count(table)
 
 
 def test_a_newer_format_is_read_with_a_warning(tmp_path: Path) -> None:
-    with pytest.warns(TracekitWarning, match=r"version 8 of the format is newer than the supported version 7"):
+    with pytest.warns(TracekitWarning, match=r"has version 8 of the format, but tracekit supports version 7"):
         trace = written(tmp_path, block(kernel()), version=8)
     assert trace.count("ncu_launches") == 1
 
@@ -517,7 +524,7 @@ def test_instances_of_every_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (made("Metric", name=9, instances=[b""]), "a metric has name number 9, but the report has 1 names"),
+        (made("Metric", name=9, instances=[b""]), "a metric refers to the name 9, but the report has only 1 names"),
         (made("Metric", name=0, instances=[b"\x0a\x7f"]), "beyond"),
         (b"\x12\x7f", "a metric is not a valid message"),
     ],

@@ -288,7 +288,7 @@ def test_unfinished_report_says_what_to_do(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{tmp_path / 'made.nsys-rep'}: unfinished or truncated: "
         f"its {len(data)} bytes do not end with the end mark of a report\n"
-        "Hint: copy it again; if the original is unfinished, too, let nsys finish, record again, "
+        "Hint: copy it again; if the original is also unfinished, let nsys finish, record again, "
         "or convert the .qdstrm file: QdstrmImporter -i FILE.qdstrm"
     )
 
@@ -297,7 +297,7 @@ def test_other_compression_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedVersionError) as caught:
         written(tmp_path, Parts(compression="zstd").pack())
     assert str(caught.value) == (
-        f"{tmp_path / 'made.nsys-rep'}: its blocks are compressed with 'zstd'; only lz4 is supported\n"
+        f"{tmp_path / 'made.nsys-rep'}: its blocks are compressed with 'zstd', but tracekit supports only lz4\n"
         "Hint: export it with nsys export --type sqlite REPORT, and read the export"
     )
 
@@ -305,8 +305,11 @@ def test_other_compression_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        ("2031.1.2.3-9", "written by nsys 2031.1.2.3; supported are 2019.5 to 2026.2: it may be read incompletely"),
-        ("", "the version of nsys is missing: read like the newest supported version"),
+        (
+            "2031.1.2.3-9",
+            "written by nsys 2031.1.2.3, but tracekit supports 2019.5 to 2026.2: unknown parts",
+        ),
+        ("", "does not contain the version of nsys: it is read like a report of the newest supported version"),
     ],
 )
 def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Path) -> None:
@@ -319,15 +322,18 @@ def test_unknown_build_is_warned_of_and_read(build: str, said: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"NVIDIA Tegra Profiler Report 1.", "truncated: 31 bytes"),
+        (b"NVIDIA Tegra Profiler Report 1.", "truncated: the file has only 31 bytes"),
         (
             Parts().pack()[:-16] + b"\xff" * 8 + b"U3w[END]",
-            "the offset of its table of contents is 18446744073709551615, but it has {size} bytes",
+            "the offset of its table of contents is 18446744073709551615, but the file has {size} bytes",
         ),
         (container(Parts().sections), "its section 'Raw Sampling Data' (0 bytes) does not begin with QDTEXT00"),
-        (Parts().pack(blocks=[packed(b"x", size=1 << 40)]), "a block of 3 bytes announces 1099511627776 bytes"),
-        (Parts().pack(blocks=[b"\x7f\x7f"]), "a block at byte {block} announces 127 bytes, 0 are left"),
-        (Parts().pack(blocks=[packed(event(59, 102))] * 1001), "1001 blocks of events have only 8008 bytes in all"),
+        (
+            Parts().pack(blocks=[packed(b"x", size=1 << 40)]),
+            "a block of 3 bytes declares a decompressed size of 1099511627776 bytes; it must be 1 to 765",
+        ),
+        (Parts().pack(blocks=[b"\x7f\x7f"]), "a block at byte {block} declares 127 bytes, but only 0 bytes are left"),
+        (Parts().pack(blocks=[packed(event(59, 102))] * 1001), "1001 blocks of events have only 8008 bytes in total"),
     ],
     ids=["short", "contents", "sections", "ratio", "block", "tiny"],
 )  # fmt: skip
@@ -355,13 +361,13 @@ EVENT_OVERRUN = "the payload of an event extends beyond the end of the event"
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        (packed(RANGE, size=200), "a block of {packed} bytes does not decompress to the 200 bytes that it announces"),
+        (packed(RANGE, size=200), "a block of {packed} bytes does not decompress to the 200 bytes that it declares"),
         (packed(RANGE[:-1]), "a block of events is damaged at byte 0 of {left}"),
         (packed(b"\x08\x01"), "a block of events is damaged at byte 0 of 2"),
         (packed(event(59, 102, (7, b"")).replace(b"\x3a\0", b"\x3a\7")), OVERRUN),
         (packed(event(59, 102, (1, 59)) + message((1, b"\x08\x3b\xb2\x06\x7f"))), EVENT_OVERRUN),
         (packed(event(59, 102, (5, 1)).replace(b"\x28\1", b"\x2b\1")), "a field has an unknown wire type"),
-        (packed(b"\x0a\0" * 200_000), "a block holds more than 131072 events"),
+        (packed(b"\x0a\0" * 200_000), "a block holds more than 131072 events, the most that tracekit supports"),
     ],
     ids=["tail", "cut", "tag", "field", "event", "kind", "entries"],
 )  # fmt: skip

@@ -189,13 +189,13 @@ def test_clocks_by_segments() -> None:
     assert clocks.time_extent(Message(memoryview(b"")), memoryview(b"")) == clocks.TimeExtent(None, None)
 
 
-def test_a_block_that_is_shorter_than_announced_is_not_believed(tmp_path: Path) -> None:
+def test_a_block_that_is_shorter_than_declared_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / "made.nsys-rep"
     path.write_bytes(Parts([message((1, b"\x08\x01" * 40))]).pack())
     raw = RawData(Container(Source(path)), entries.count_entries)
     block = raw.blocks[0]
     assert len(raw.decompress(block)) == 82
-    with pytest.raises(Damage, match="does not decompress to the 93 bytes that it announces"):
+    with pytest.raises(Damage, match="does not decompress to the 93 bytes that it declares"):
         raw.decompress(type(block)(block.offset, block.packed, block.size + 10))
     with pytest.raises(Damage, match="cannot be decompressed"):
         raw.decompress(type(block)(block.offset, block.packed, block.size - 10))

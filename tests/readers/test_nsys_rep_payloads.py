@@ -315,9 +315,9 @@ def test_any_bytes_are_told_or_damaged(schemas: bytes, events: list[bytes]) -> N
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (b"\x4a\x7f\x00", "reaches beyond its event"),
-        (message((9, message((1, b"x")))), "the schema of an NVTX payload is not a number"),
-        (message((9, message((1, 5), (2, 5)))), "the bytes of an NVTX payload are a number"),
+        (b"\x4a\x7f\x00", "extends beyond the end of its event"),
+        (message((9, message((1, b"x")))), "the schema id of an NVTX payload is not a number"),
+        (message((9, message((1, 5), (2, 5)))), "an NVTX payload is a number instead of bytes"),
         (message(*[(9, b"")] * (MAX_ITEMS + 1)), f"an event has more than {MAX_ITEMS} payloads"),
     ],
     ids=["beyond", "schema", "bytes", "many"],
@@ -330,7 +330,7 @@ def test_damage(made: bytes, said: str) -> None:
 def test_much_text_of_few_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payloads, "MAX_TEXT", 1000)
     schemas = known(schema(ID, entry(11, "n" * 100), size=1))
-    with pytest.raises(Damage, match="10 NVTX payloads would be formatted as more than 1000 characters"):
+    with pytest.raises(Damage, match="10 NVTX payloads are formatted as more than 1000 characters, the most that"):
         texts(schemas, *[message(item(ID, b"\1"))] * 10)
 
 
@@ -360,7 +360,7 @@ def test_a_report_with_schemas_of_its_own(tmp_path: Path) -> None:
     ("data", "said"),
     [
         (packed(b"\x0b"), "a field has the unknown wire type 3"),
-        (packed(b"x", size=1 << 23), "announces 8388608 bytes"),
+        (packed(b"x", size=1 << 23), "declares a decompressed size of 8388608 bytes"),
         (packed(b"\x08\x01" * (1 << 21) + b"\x08\x01"), "its payload schemas have 4194"),
         (b"", "the offset of its payload schemas is"),
     ],

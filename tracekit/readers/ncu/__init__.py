@@ -1,1 +1,1 @@
-"""Decode units, labels, NVTX state and device attributes of Nsight Compute, for both its reports and its CSV output."""
+"""Decode units, labels, NVTX state and device attributes for both the reports and the CSV output of Nsight Compute."""

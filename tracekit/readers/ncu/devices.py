@@ -29,8 +29,8 @@ def device_columns(attributes: Mapping[str, float | str | None]) -> dict[str, in
         attributes: Numbers or strings in base units, by attribute name without the prefix ``device__attribute_``.
 
     Returns:
-        Values by column name, without the device id. A value is None if its attribute is missing, not an integer, or
-        out of range.
+        Values by column name, without the device ids. The name is None if it is missing or not a string. Any other
+        value is None if its attribute is missing, not an integer, or too large for the column.
     """
     name = attributes.get("display_name")
     row: dict[str, int | str | None] = {"name": name if isinstance(name, str) else None}

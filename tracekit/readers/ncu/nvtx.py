@@ -5,8 +5,8 @@ A cell holds quoted entries separated by blanks. A push/pop cell begins with the
     3332  "<default domain>:Batch 0:none:none:none:none:none:none"  "<default domain>:Forward:none:none:…"
 
 An entry is ``Domain:Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg``. Start/end ranges are preceded by their
-number, and summaries by range omit the domain. Nothing is escaped, so a name that contains colons or quotes is parsed
-from both ends. The message repeats the name of the range, which shows where the domain ends.
+number, and summaries by range omit the domain. Nothing is escaped, so names may contain colons and quotes, too. The
+message of an entry repeats the name of the range, which shows where the domain ends.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
     """Parse NVTX cells into one row per range, with the outermost range of each cell first.
 
     Args:
-        cells: The cells as a column ``text``, and other columns, whose values are repeated for each range of the cell.
-        cell_kind: The CSV column that the cells come from.
+        cells: The cells in the column ``text``. The values of all other columns are repeated for each range of a cell.
+        cell_kind: Which of the three CSV columns with NVTX state the cells come from.
 
     Returns:
         The other columns and the columns of ``ncu_nvtx_ranges`` except ``launch_id``.
@@ -72,7 +72,7 @@ def parse_cells(cells: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
 
 
 def _rejoin_names(entries: pl.DataFrame) -> pl.DataFrame:
-    """Rejoin entries that were split at a quote inside the name of a range. A complete entry ends with attributes."""
+    """Rejoin entries that were split at quotes inside a name. Only complete entries end with attributes."""
     ends = (
         pl.col("entry").str.ends_with(_PLAIN) | pl.col("entry").str.contains(_TYPED) | _has_known_types(pl.col("entry"))
     )
@@ -86,7 +86,7 @@ def _rejoin_names(entries: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parse_entries(entries: pl.DataFrame, cell_kind: CellKind) -> pl.DataFrame:
-    """Split entries into name, domain and attributes. An entry without attributes consists of a name only."""
+    """Split entries into name, domain and attributes. An entry without attributes has only a name."""
     entry = pl.col("entry")
     plain = entry.str.ends_with(_PLAIN)
     typed = pl.when(plain).then(None).otherwise(entry)

@@ -1,8 +1,9 @@
 """Convert the units that Nsight Compute prints into base units, and derive the base unit of a metric from its name.
 
 Base units are ``ns``, ``byte``, ``hz``, ``%`` and counts, such as ``inst``, ``sector`` and ``cycle``. Rates are per
-second (``byte/s``), cycle, block or thread. Reports contain values in base units, but not the names of the units. A CSV
-file has base units or scaled units. Before 2023.2, its time units have longer names (``usecond``).
+second (``byte/s``), cycle, block or thread. Reports contain values in base units, but not the names of the units. CSV
+files contain values in base units or scaled units, with the names of the units. Before 2023.2, the names of time units
+are longer (``usecond``).
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ _TIME_UNITS = {"ns": 0, "us": 3, "ms": 6, "s": 9, "nsecond": 0, "usecond": 3, "m
 
 @functools.cache
 def parse_unit(unit: str) -> tuple[str | None, int]:
-    """Return the base unit of a printed unit, and the power of ten that converts values to it.
+    """Return the base unit of a printed unit, and the power of ten by which values must be multiplied.
 
     Args:
         unit: The unit as printed, such as ``Kbyte`` or ``cycle/nsecond``.
 
     Returns:
-        The base unit, or None for a plain number, and the exponent of the power of ten.
+        The base unit, which is None for values without a unit, and the exponent of the power of ten.
     """
     if unit in _TIME_UNITS:
         return "ns", _TIME_UNITS[unit]
@@ -109,7 +110,7 @@ _COUNTED_UNITS: tuple[tuple[str, str], ...] = (
 def unit_of_metric(metric: str) -> str | None:
     """Return the base unit of a metric, given its name, such as ``dram__bytes.sum.per_second``.
 
-    The unit is None for a plain number.
+    The result is None if the metric has no unit.
     """
     name = _SAMPLING_PREFIX.sub("", metric).removeprefix("pmsampling:")
     if name in _UNIT_EXCEPTIONS:

@@ -1,4 +1,4 @@
-"""Read all pages of the CSV output of Nsight Compute (``ncu --csv``, 2019 to 2025), even among other output."""
+"""Reader of the CSV output of Nsight Compute (``ncu --csv``) of 2019 to 2025, which may contain other output, too."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def sniff(source: Source) -> bool:
 
 
 def open_capture(source: Source) -> dict[str, pa.Table]:
-    """Open a CSV file of Nsight Compute."""
+    """Read the declared tables of a CSV file of Nsight Compute, by name."""
     from tracekit.readers.ncu_csv.capture import read_tables
 
     return read_tables(source)
 
 
 def _strip_utf16_zeros(data: bytes) -> bytes:
-    """Remove the zero bytes of UTF-16, so that ASCII patterns match the bytes."""
+    """Remove the zero bytes from bytes in UTF-16, so that ASCII patterns match them. Other bytes are unchanged."""
     return data.replace(b"\0", b"") if data.startswith(_UTF16) else data
 
 

@@ -28,7 +28,7 @@ MACHINE_COLUMNS = {
     "process_id": pl.Int64,
     "process_name": pl.String,
 }
-"""The columns of a launch that describe the machine."""
+"""The columns of launches from which the tables of devices and processes are built."""
 
 
 def capture_info(session: SessionPage, pages: Iterable[str]) -> pl.DataFrame:

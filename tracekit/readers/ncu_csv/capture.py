@@ -35,7 +35,7 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
     """Read a CSV file of Nsight Compute, and return its declared tables by name.
 
     Raises:
-        MissingTableError: The file has no table, because nothing was profiled, or because ncu or the program failed.
+        MissingTableError: The file has no rows, because nothing was profiled, or because ncu or the program failed.
         UnsupportedVersionError: The file has only pages that are not supported.
         CorruptTraceError: No row matches its header.
     """
@@ -48,7 +48,7 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
             session.add(page, text)
         elif page.layout != "source" and text:
             rows.add(page, text)
-    rows.finish()
+    rows.flush()
     if not rows.runs and "session" not in pages:
         raise no_rows_error(source.path, pages, rows, messages)
     _warn_of_losses(source.path, pages, rows, messages)
@@ -59,38 +59,42 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
 def no_rows_error(path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages) -> TracekitError:
     """Return the error that explains why a file has no supported rows."""
     if dropped := rows.invalid_rows + messages.incomplete:
-        what = f"none of {dropped} rows matches its header"
+        what = f"none of its {dropped} rows matches the header of its table"
         return CorruptTraceError(what, path=path, table="ncu_launches", hint="print it again with ncu")
     if "source" in pages:
-        return UnsupportedVersionError("is a source page of ncu, which is not read", path=path, hint=_PRINT_RAW_PAGE)
+        return UnsupportedVersionError(
+            "contains only source pages of ncu, which are not supported", path=path, hint=_PRINT_RAW_PAGE
+        )
     if messages.has_printed_page and not pages:
-        return UnsupportedVersionError("is a page of ncu printed as text, not as CSV", path=path, hint=_PRINT_RAW_PAGE)
-    what, hint = _explain_missing_rows(messages, "a header, but no row" if pages else "no table")
+        return UnsupportedVersionError(
+            "is a page that ncu printed as text instead of CSV", path=path, hint=_PRINT_RAW_PAGE
+        )
+    what, hint = _explain_missing_rows(messages, "a header, but no rows" if pages else "no table")
     return MissingTableError(f"ncu {what}", path=path, hint=hint)
 
 
 def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[str, str]:
-    """Return the reason why ncu printed no rows, which its messages contain, and a hint."""
-    lines = messages.lines
-    if lines[frame.PERMISSION]:
+    """Return the reason why ncu printed no rows and a hint, given its messages and a description of other output."""
+    counts = messages.counts
+    if counts[frame.PERMISSION]:
         guide = "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
         return "has no permission to read performance counters", f"allow this user to read them: {guide}"
-    if lines[frame.PROGRAM_FAILED]:
+    if counts[frame.PROGRAM_FAILED]:
         return "profiled nothing: the program failed", "run the program without ncu first"
-    if lines[frame.NO_KERNELS]:
-        return "profiled no kernel", "check its filters: --kernel-name, --launch-skip, --nvtx-include"
-    count = f"{sum(lines[k] for k in frame.MESSAGE_KINDS)} messages ({lines['ERROR']} errors)"
-    return f"printed {count} and {content}", "let ncu run to its end, with --csv"
+    if counts[frame.NO_KERNELS]:
+        return "profiled no kernel", "check the filters of ncu: --kernel-name, --launch-skip, --nvtx-include"
+    count = f"{sum(counts[k] for k in frame.MESSAGE_KINDS)} messages ({counts['ERROR']} errors)"
+    return f"printed {count} and {content}", "run ncu with --csv, and let it finish"
 
 
 def _warn_of_losses(path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages) -> None:
-    """Warn about rows and pages that were skipped."""
+    """Warn about rows and pages that were skipped, and about values whose units are unknown."""
     if dropped := rows.invalid_rows + messages.incomplete:
-        warn(f"{dropped} rows do not match their header and were skipped", path=path)
+        warn(f"{dropped} rows do not match the header of their table and were skipped", path=path)
     if rows.has_unitless_page:
-        warn("a raw page has no row of units: its values are read as they are printed", path=path)
+        warn("a raw page lacks the row of units: its values are not converted to base units", path=path)
     if "source" in pages:
-        warn("a source page is not read", path=path)
+        warn("source pages are not supported and were skipped", path=path)
 
 
 def build_tables(rows: RowCollector, session: SessionPage, pages: Collection[str]) -> dict[str, pa.Table]:
@@ -124,7 +128,7 @@ def _durations(metrics: Metrics) -> pl.DataFrame:
 
 
 def _add_range_columns(typed: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Add columns to the launches that describe the NVTX ranges around each of them."""
+    """Add the columns of launches that describe the NVTX ranges around each launch."""
     return typed.join(nvtx.range_paths(ranges), "launch_id", how="left", maintain_order="left").with_columns(
         launches.strip_range_prefix(pl.col("name"), pl.col("range_name")).alias("name"),
         pl.col("range_depth").fill_null(0),
@@ -132,7 +136,7 @@ def _add_range_columns(typed: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFram
 
 
 def _rules_table(rules: pl.DataFrame, launch_of_run: pl.Series, style: NumberStyle) -> pl.DataFrame:
-    """Return the messages of rules as rows of ``ncu_rules``."""
+    """Return the rows of ``ncu_rules``, which are the messages of rules."""
     speedup = parse_numbers(rules["speedup_percent"].fill_null(""), np.zeros(rules.height, np.int64), style)["value"]
     sections = {s: section_name(s) for s in rules["section"].unique()}
     return rules.select(

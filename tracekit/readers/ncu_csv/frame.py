@@ -33,7 +33,7 @@ MAX_RECORD_LINES = 1000
 MAX_COLUMNS = 1 << 16
 MIN_HEADER_BYTES = len('"Address","')
 NEWLINE = "\x1e"
-"""Replaces a newline inside a cell, so that each row is one line."""
+"""The character that replaces newlines inside cells, so that each row is one line."""
 
 _PRINTED_AFTER = re.compile(rb'"ID","Process ID","|"Process ID","Process Name","|"Domain","Range:')
 _HEADER = re.compile(
@@ -70,22 +70,22 @@ class Page:
     units: list[str] | None = None
 
     @property
-    def launches(self) -> bool:
-        """Whether each row describes a single launch, which has a number in the column ``ID``."""
+    def is_per_launch(self) -> bool:
+        """Whether each row describes a single launch, whose number is in the column ``ID``."""
         return self.layout in ("details", "raw")
 
 
 @dataclass(slots=True)
 class NcuMessages:
-    """Statistics of the messages of ncu and of other output around the tables of a file.
+    """Statistics of the output around the tables of a file.
 
     Attributes:
-        lines: Number of messages, by their kind and cause.
+        counts: Number of messages of ncu of each kind, and number of messages that mention each known cause of failure.
         has_printed_page: Whether the file has a page that ncu printed as text.
-        incomplete: Number of incomplete rows.
+        incomplete: Number of rows that were skipped because they are incomplete.
     """
 
-    lines: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     has_printed_page: bool = False
     incomplete: int = 0
 
@@ -93,13 +93,13 @@ class NcuMessages:
         """Count the messages of ncu in the given lines, and detect pages that are printed as text."""
         self.has_printed_page = self.has_printed_page or _PRINTED_PAGE.search(text) is not None
         for message in _MESSAGE.finditer(text):
-            self.lines[message[1].decode()] += 1
+            self.counts[message[1].decode()] += 1
             for cause in (PERMISSION, NO_KERNELS, PROGRAM_FAILED):
-                self.lines[cause] += cause.encode() in message[2]
+                self.counts[cause] += cause.encode() in message[2]
 
 
 def layout_of_header(header: list[str]) -> str | None:
-    """Return the layout of a table, given its header. Return None if the header is not one of ncu."""
+    """Return the layout of a table, given its header. The result is None if ncu does not print such a header."""
     names = set(header)
     if {"Metric Name", "Minimum", "Maximum", "Average"} <= names:
         return "per-nvtx" if header[0] == "Domain" else "per-kernel" if "Kernel Name" in names else "per-gpu"
@@ -121,10 +121,10 @@ def parse_csv_line(line: str) -> list[str]:
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """Read a file in blocks of complete lines, converted to UTF-8 with plain newlines.
+    """Read a file in blocks of complete lines, which are converted to UTF-8 with LF line endings.
 
     Raises:
-        CorruptTraceError: A line is longer than any line that ncu prints.
+        CorruptTraceError: A line is longer than ``MAX_LINE_BYTES``.
         TracekitError: The file cannot be read.
     """
     rest = b""
@@ -137,7 +137,9 @@ def read_blocks(path: Path) -> Iterator[bytes]:
                 complete, newline, rest = rest.rpartition(b"\n")
                 if len(rest) > MAX_LINE_BYTES:
                     raise CorruptTraceError(
-                        f"has a line of more than {MAX_LINE_BYTES >> 20} MiB", path=path, hint="print it again with ncu"
+                        f"has a line longer than {MAX_LINE_BYTES >> 20} MiB, the most that tracekit supports",
+                        path=path,
+                        hint="print it again with ncu",
                     )
                 if newline:
                     yield _normalize_block(complete + newline)
@@ -148,9 +150,9 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _utf8_converter(head: bytes) -> Callable[[bytes], bytes]:
-    """Return a function that converts the blocks of a file to UTF-8, given the head of the file.
+    """Return a function that converts consecutive blocks of a file from UTF-16 to UTF-8, and removes a byte order mark.
 
-    The function removes a byte order mark.
+    Blocks without the byte order mark of UTF-16 in the head of the file are not converted.
     """
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         decoder = codecs.getincrementaldecoder("utf-16")("replace")
@@ -160,7 +162,7 @@ def _utf8_converter(head: bytes) -> Callable[[bytes], bytes]:
 
 
 def _normalize_block(block: bytes) -> bytes:
-    """Return a block as UTF-8 with plain newlines. Other bytes are decoded in the encoding of a Windows console."""
+    """Return a block as UTF-8 with LF line endings. A block that is not valid UTF-8 is decoded as Windows-1252."""
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
     try:
@@ -171,10 +173,10 @@ def _normalize_block(block: bytes) -> bytes:
 
 
 def rows_with_stray_quotes(text: bytes) -> list[int]:
-    """Return the rows with quotes inside a cell that are not doubled.
+    """Return the numbers of the rows that contain a quote inside a cell that is not doubled.
 
-    Such quotes occur because ncu prints NVTX names unchanged. A quote next to a comma, a quote or the end of the row
-    delimits a cell or is doubled.
+    Such quotes occur because ncu prints NVTX names without escaping them. A quote next to a comma, another quote or the
+    end of the row is assumed to delimit a cell or to be doubled.
     """
     data = np.frombuffer(text, np.uint8)
     offsets = np.concatenate(
@@ -196,7 +198,7 @@ def _stray_quote_offsets(data: ByteArray) -> Offsets:
 
 
 def _window_starts(data: ByteArray) -> range:
-    """Return the offsets at which an array is divided so that each section fits into the cache of the processor."""
+    """Return the offsets at which an array is split into windows that fit into the cache of the processor."""
     return range(0, len(data), WINDOW)
 
 
@@ -212,14 +214,17 @@ def double_inner_quotes(text: bytes, row_numbers: Iterable[int] | None = None) -
 
 
 def iter_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, bytes]]:
-    """Yield batches of complete rows of all tables of a file with the table they belong to, one line per row.
+    """Yield the rows of all tables of a file in batches, together with the table that they belong to.
+
+    Rows are complete, and each row is one line. The first batch of each table is empty, so that a table without rows is
+    yielded, too.
 
     Args:
         path: The file.
-        messages: Collects the output of ncu around the tables.
+        messages: Statistics that are updated with the output around the tables.
 
     Raises:
-        CorruptTraceError: A table has more columns than ncu can print, or a line is too long.
+        CorruptTraceError: A table has more than ``MAX_COLUMNS`` columns, or a line is longer than ``MAX_LINE_BYTES``.
         TracekitError: The file cannot be read.
     """
     seen: Counter[str] = Counter()
@@ -232,7 +237,7 @@ def iter_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, b
             if page is not None and rows:
                 yield page, rows
             if len(header) > MAX_COLUMNS:
-                what = f"{layout} page: its header has more than {MAX_COLUMNS} columns"
+                what = f"{layout} page: its header has more than {MAX_COLUMNS} columns, the most that tracekit supports"
                 raise CorruptTraceError(what, path=path, hint="print it again with fewer metrics")
             is_repeated = page is not None and page.header == header  # pages with equal headers share one list
             columns = page.header if page is not None and is_repeated else header
@@ -343,7 +348,7 @@ class _RowExtractor:
         return b"".join(self._rows), b""
 
     def _take_row(self, line: int, k: int, *, final: bool) -> tuple[int, bool]:
-        """Append the lines before the irregular line ``k``, and the row that contains line ``k``.
+        """Append the lines before the irregular line ``k``, and the row that contains this line, if there is one.
 
         Returns:
             The next line to process, and whether this line begins a row that continues in the next block.
@@ -372,7 +377,11 @@ class _RowExtractor:
             self._rows.append(self._text[self._starts[first] : self._ends[end - 1]])
 
     def _append_row(self, first: int, last: int) -> tuple[int, bool]:
-        """Append consecutive lines as one row, unless the last line is in the next block."""
+        """Append consecutive lines as one row, unless the last line is in the next block.
+
+        Returns:
+            The next line to process, and whether this line begins a row that continues in the next block.
+        """
         if last == self._count:
             return first, True
         self._rows.append(self._join_lines(first, last))
@@ -383,7 +392,11 @@ class _RowExtractor:
         return not final and len(self._text) - self._starts[line] <= MAX_LINE_BYTES
 
     def _skip_other_output(self, line: int) -> int:
-        """Add the lines up to the next quote to the messages, and return the number of the line after them."""
+        """Skip the other output that begins at a line, and return the next line to process.
+
+        If the line contains no quote, all lines before the next line with a quote are added to the messages. Otherwise,
+        only this line is processed: a row that follows the other output on it is appended.
+        """
         start = self._starts[line]
         quote = self._text.find(b'"', start)
         after = int(np.searchsorted(self._line_starts, quote, "right")) - 1 if quote >= 0 else self._count
@@ -398,7 +411,7 @@ class _RowExtractor:
         return self._row_start.match(self._text, self._starts[line]) is not None
 
     def _join_lines(self, first: int, last: int) -> bytes:
-        """Join consecutive lines to one row, and replace the newlines between them with ``NEWLINE``."""
+        """Join consecutive lines to one row, in which ``NEWLINE`` replaces the newlines between them."""
         record = self._text[self._starts[first] : self._ends[last] - 1]
         return record.replace(b"\n", NEWLINE.encode()) + b"\n"
 
@@ -407,29 +420,29 @@ class _RowExtractor:
         return _is_complete_row(self._text[self._starts[first] : self._ends[last]], self._page)
 
     def _end_of_previous_row(self, line: int) -> int | None:
-        """Return the last line of the row that the previous line begins, if this line continues it.
+        """Return the last line of the row that begins at the previous line, if the given line continues this row.
 
         A newline and a quote inside a name can leave the previous line with an even number of quotes. The result is
-        None if the line does not continue a row, and the number of lines if the last line may be in the next block.
+        None if the line does not continue a row. It is the number of lines if the row may end in the next block.
         """
         if self._text[self._starts[line]] == ord('"') or self._is_complete(line - 1, line - 1):
             return None
         if not self._starts_row(line - 1):
             return None
-        parse_csv_line = self._text.count(b'","', self._starts[line - 1], self._ends[line - 1])
+        separators = self._text.count(b'","', self._starts[line - 1], self._ends[line - 1])
         for k in range(line, min(line + MAX_RECORD_LINES, self._count)):
             if k > line and self._starts_row(k):
                 return None
-            parse_csv_line += self._text.count(b'","', self._starts[k], self._ends[k])
-            if parse_csv_line >= self._min_separators and self._text[self._ends[k] - 2] in b'",':
+            separators += self._text.count(b'","', self._starts[k], self._ends[k])
+            if separators >= self._min_separators and self._text[self._ends[k] - 2] in b'",':
                 return k
         return self._count if line + MAX_RECORD_LINES > self._count else None
 
     def _closing_line(self, line: int) -> int | None:
-        """Return the line that contains the closing quote of a cell, given the line that leaves the cell open.
+        """Return the line that contains the closing quote of a cell that a given line leaves open.
 
-        The result is None if another row begins earlier or the closing quote is too far away. It is the number of lines
-        if the closing quote may be in the next block.
+        The result is None if another row begins before the closing quote, or if none of the next ``MAX_RECORD_LINES``
+        lines contains it. It is the number of lines if the closing quote may be in the next block.
         """
         for k in range(line + 1, min(line + MAX_RECORD_LINES, self._count)):
             if self._row_start.match(self._text, self._starts[k]):

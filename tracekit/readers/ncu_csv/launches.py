@@ -17,7 +17,7 @@ _MONTHS = {name: f"{number:02}" for number, name in enumerate(_MONTH_NAMES, star
 
 
 def number_launches(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """Assign runs of rows to launches. Runs with the same identity belong to one launch or one group of launches.
+    """Assign runs of rows to launches, or to groups of launches. Runs with equal identifying columns belong together.
 
     Args:
         runs: One row per run, in file order.
@@ -40,7 +40,7 @@ def number_launches(runs: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
 
 
 def typed_launches(launches: pl.DataFrame, style: NumberStyle) -> pl.DataFrame:
-    """Convert the cells of launches to columns of ``ncu_launches`` with one row per launch."""
+    """Convert the cells that describe launches to columns of ``ncu_launches``, with one row per launch."""
     group = pl.col("scope") != "launch"
     count = pl.col("invocations").str.replace_all(style.thousands, "").cast(pl.Int64, strict=False)
     has_grid = pl.col("grid").str.contains(r"\d")
@@ -84,7 +84,7 @@ def strip_range_prefix(name: pl.Expr, range_name: pl.Expr) -> pl.Expr:
 
 
 def _dimensions(name: str) -> list[pl.Expr]:
-    """Return the sizes in strings such as ``(128, 1, 1)`` as three columns. Missing sizes are 1."""
+    """Return the sizes in strings such as ``(128, 1, 1)`` as three columns. Omitted sizes are 1."""
     numbers = pl.col(name).str.extract_all(r"\d+")
     sizes = [numbers.list.get(i, null_on_oob=True).cast(pl.Int32, strict=False) for i in range(3)]
     has_any = numbers.list.len() > 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MetricKind(NamedTuple):
-    """The section, name and unit that are printed with a value, and the identifiers that they represent."""
+    """The section, name and unit that are printed with a value, and the identifiers that are looked up for them."""
 
     metric: str | None
     label: str | None
@@ -46,7 +46,7 @@ class Metrics:
         self._kinds = [MetricKind.from_printed(*key) for key in rows.kinds]
 
     def select(self, matches: Callable[[str], bool]) -> pl.DataFrame:
-        """Return the values of all metrics whose name matches, with the columns ``launch_id`` and ``metric`` added."""
+        """Return the values of all metrics whose name matches, with additional columns ``launch_id`` and ``metric``."""
         names = {n: k.metric for n, k in enumerate(self._kinds) if k.metric is not None and matches(k.metric)}
         matching = pl.col("kind").is_in(list(names))
         values = pl.concat([batch.select(METRICS.names()).filter(matching) for batch in self._batches])
@@ -73,7 +73,7 @@ class Metrics:
 
 
 def _dictionary_column(values: list[str | None], numbers: np.ndarray) -> pa.DictionaryArray:
-    """Return a dictionary-encoded column with the value at each of the given positions in a list."""
+    """Return a dictionary-encoded column of list elements. The argument ``numbers`` has the index of each element."""
     unique: dict[str | None, int] = {v: i for i, v in enumerate(dict.fromkeys(v for v in values if v is not None))}
     codes = np.array([unique.get(v, -1) for v in values], np.int32)[numbers]
     indices = columns.numbers(np.maximum(codes, 0), codes >= 0) if None in values else columns.numbers(codes)

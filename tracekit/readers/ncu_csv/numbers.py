@@ -18,7 +18,7 @@ _TENS = np.array([float(f"1e{n}") for n in range(23)])
 
 @dataclass(frozen=True, slots=True)
 class NumberStyle:
-    """How a locale writes numbers, as regular expressions for its thousands separators and its decimal point."""
+    """Regular expressions for the thousands separator and the decimal point of a locale."""
 
     thousands: str
     decimal_point: str
@@ -30,7 +30,7 @@ class NumberStyle:
 
     @property
     def distinctive_pattern(self) -> str:
-        """Pattern of the numbers that determine the style. ``1,234`` does not, because it occurs in several styles."""
+        """Pattern of numbers that determine the style. ``1,234`` does not, because it is a number in several styles."""
         both = (
             rf"\d{{1,3}}(?:{self.thousands}\d{{3}})+{self.decimal_point}\d+|\d{{1,3}}(?:{self.thousands}\d{{3}}){{2,}}"
         )
@@ -114,7 +114,7 @@ def _split_instances(cells: pl.Series, style: NumberStyle) -> pl.DataFrame:
 
 
 def _normalize_separators(numbers: pl.Series, style: NumberStyle) -> pl.Series:
-    """Return numbers with a decimal point and without thousands separators, null where a separator is misplaced."""
+    """Replace decimal commas, and remove thousands separators. The result is null where a separator is misplaced."""
     rows = numbers.str.contains(f"{style.thousands}|," if style.decimal_point == "," else style.thousands).arg_true()
     if not len(rows):
         return numbers
@@ -127,7 +127,7 @@ def _normalize_separators(numbers: pl.Series, style: NumberStyle) -> pl.Series:
 
 
 def _multiply_by_powers(digits: pl.Series, value: pl.Series, powers: np.ndarray, decimals: np.ndarray) -> pl.Series:
-    """Multiply numbers by powers of ten, rounding only once where the digits fit into a double."""
+    """Multiply numbers by powers of ten. The result is rounded only once if a double represents the digits exactly."""
     rows = np.flatnonzero(powers)
     if not len(rows):
         return value
@@ -147,7 +147,7 @@ def _multiply_by_powers(digits: pl.Series, value: pl.Series, powers: np.ndarray,
 
 
 def _powers_of_ten(exponents: np.ndarray) -> np.ndarray:
-    """Return 10 to the power of each exponent. Exponents beyond ±22 are clipped."""
+    """Return 10 to the power of each exponent. Exponents are clipped to the range from -22 to 22."""
     tens = _TENS[np.minimum(np.abs(exponents), len(_TENS) - 1)]
     power: np.ndarray = np.where(exponents < 0, 1 / tens, tens)
     return power

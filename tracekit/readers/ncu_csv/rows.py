@@ -43,7 +43,7 @@ IDENTITY = {
     "CC": "cc",
     "Invocations": "invocations",
 }
-"""Columns that identify the launch or group of launches that a row belongs to."""
+"""Names of the columns that identify the launch or the group of launches of a row, by their printed names."""
 
 _LAUNCH_COLUMNS = ("source_id", "process_id")
 _RULE_COLUMNS = {
@@ -67,13 +67,16 @@ METRICS = pl.Schema(
 RULES = pl.Schema({"run": pl.Int64, "section": pl.String, **dict.fromkeys(_RULE_COLUMNS.values(), pl.String)})
 _IDENTITY_COLUMNS = tuple(dict.fromkeys(IDENTITY.values()))
 STYLE_CELLS = 1 << 16
-"""Number of cells that are examined first to determine the style of numbers. All cells follow if they are ambiguous."""
+"""Number of cells from which the style of numbers is determined. If they are ambiguous, all cells are examined."""
 BATCH_BYTES = 1 << 22
-"""Rows of consecutive tables with the same columns are parsed together, this many bytes at a time."""
+"""Number of bytes of rows that are parsed together. They may belong to consecutive tables with the same columns."""
 FREE_BATCHES, BYTES_PER_BATCH = 500, 1 << 12
-"""Number of batches allowed in every file, and bytes of rows per additional batch. Each batch costs milliseconds."""
+"""Number of batches that any file may have, and number of bytes of rows per additional batch.
+
+The number is limited because parsing a batch takes milliseconds, even if it is tiny.
+"""
 FREE_CELLS, CELLS_PER_BYTE = 1 << 16, 2
-"""Number of cells allowed in every batch, and number of additional cells per byte of the batch."""
+"""Number of cells that any batch may have, and number of additional cells per byte of the batch."""
 _AGAIN = "print it again with ncu"
 _PAGE = "page"
 _NUMERIC_FIRST_COLUMNS = ("ID", "Process ID")
@@ -86,13 +89,13 @@ class RowCollector:
 
     Attributes:
         path: The file.
-        runs: Batches of the columns that identify the launch of each run of rows.
-        metrics: Batches of values with the columns run, kind, value, text, resolution and instances. Batches of
-            summaries also have the columns minimum and maximum.
-        rules: Batches of messages of rules.
-        kinds: Index of each combination of section, printed name and printed unit.
+        runs: Batches of runs, with the columns that identify the launch of each run.
+        metrics: Batches of metric values with the columns of ``METRICS``. Batches of summaries also have the columns
+            minimum and maximum.
+        rules: Batches of messages of rules with the columns of ``RULES``.
+        kinds: Index of each combination of section, printed name and printed unit, to which the column kind refers.
         invalid_rows: Number of rows that were skipped because they do not match their header.
-        has_unitless_page: Whether a raw page had no row of units.
+        has_unitless_page: Whether a raw page lacks the row of units.
         number_style: The style in which numbers are printed, or None before it has been determined.
     """
 
@@ -113,27 +116,27 @@ class RowCollector:
     _parsed_bytes: int = 0
 
     def add(self, page: Page, text: bytes) -> None:
-        """Add rows of a table. They are parsed when a batch is full or when rows with other columns follow.
+        """Add rows of a table. They are parsed when a batch is full, or before rows with other columns are added.
 
         Raises:
-            CorruptTraceError: Columns change too often, or rows have far fewer cells than their header.
+            CorruptTraceError: The columns change too often, or rows have far fewer cells than their header.
         """
         if self._pending_pages and (page.layout, page.header) != (
             self._pending_pages[0].layout,
             self._pending_pages[0].header,
         ):
-            self.finish()
+            self.flush()
         self._pending_pages.append(page)
         self._pending_texts.append(text)
         self._pending_bytes += len(text)
         if self._pending_bytes >= BATCH_BYTES:
-            self.finish()
+            self.flush()
 
-    def finish(self) -> None:
-        """Parse the rows that have been added but not parsed.
+    def flush(self) -> None:
+        """Parse the rows that have been added but not yet parsed.
 
         Raises:
-            CorruptTraceError: Columns change too often, or rows have far fewer cells than their header.
+            CorruptTraceError: The columns change too often, or rows have far fewer cells than their header.
         """
         pages, texts = (
             self._pending_pages,
@@ -152,12 +155,13 @@ class RowCollector:
             self._read_batch([page], alone, [alone.height])
 
     def _drop_short_rows(self, page: Page, text: bytes) -> bytes:
-        """Drop the rows with too few cells if there are many of them, and count them unless they are other output.
+        """Drop the rows with too few cells if parsing all rows would create more cells than allowed.
 
-        Otherwise, a row without cells would take as much memory as a complete row when it is parsed.
+        When a row is parsed, it takes as much memory as a complete row, even if it has no cells. Dropped rows are
+        counted as invalid unless they look like other output.
 
         Raises:
-            CorruptTraceError: Even the remaining rows have far fewer cells than their header.
+            CorruptTraceError: Parsing the remaining rows would still create more cells than allowed.
         """
         max_cells = FREE_CELLS + CELLS_PER_BYTE * len(text)
         width = len(page.header) + 1
@@ -166,7 +170,7 @@ class RowCollector:
         data, starts = line_starts(text)
         enough = np.add.reduceat((data == ord(",")).view(np.uint8), starts, dtype=np.int32) >= _last_required_cell(page)
         if np.count_nonzero(enough) * width > max_cells:
-            what = f"{page.layout} page: its header has {len(page.header)} columns, its rows have far fewer"
+            what = f"{page.layout} page: its header has {len(page.header)} columns, but its rows have far fewer"
             raise CorruptTraceError(what, path=self.path, hint=_AGAIN)
         ends = np.append(starts[1:], len(text))
         edges = np.flatnonzero(np.diff(enough, prepend=~enough[0])).tolist()
@@ -179,11 +183,11 @@ class RowCollector:
         return b"".join(long_runs)
 
     def _read_batch(self, pages: list[Page], table: pl.DataFrame, lines: list[int]) -> None:
-        """Convert a batch of rows of tables that have the same columns.
+        """Convert a batch of parsed rows to launches, metrics and rules. The rows may belong to several tables.
 
         Args:
-            pages: The tables that the rows belong to.
-            table: The rows of all tables.
+            pages: The tables that the rows belong to, which have the same columns.
+            table: The rows of all these tables, in order.
             lines: Number of rows of each table.
         """
         table = table.with_columns(pl.Series(_PAGE, np.repeat(np.arange(len(pages), dtype=np.int32), lines)))
@@ -199,7 +203,7 @@ class RowCollector:
             self._add_listed_metrics(pages[0], table, run)
 
     def style(self, cells: pl.Series) -> NumberStyle:
-        """Return the number style of the file, which the first distinctive numbers determine."""
+        """Return the number style of the file, or ``ENGLISH`` if neither these nor earlier cells determine it."""
         self.number_style = self.number_style or detect_style(cells.head(STYLE_CELLS)) or detect_style(cells)
         return self.number_style or ENGLISH
 
@@ -225,7 +229,7 @@ class RowCollector:
         return table
 
     def _take_units(self, pages: list[Page], table: pl.DataFrame) -> pl.DataFrame:
-        """Remove the row of units, which has no ID, from each raw page, and store the units in the page."""
+        """Remove the row of units, which has no ID, from the rows of each raw page, and store the units in the page."""
         of_units = pl.col("0") == ""
         first = table.filter(of_units).unique(_PAGE, keep="first", maintain_order=True)
         units = dict(zip(first[_PAGE], first.drop(_PAGE).iter_rows(), strict=True))
@@ -236,7 +240,7 @@ class RowCollector:
         return table.filter(~of_units.fill_null(value=False))
 
     def _matching_rows(self, page: Page, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that match the header. All other rows are counted unless they look like other output."""
+        """Return the rows that match the header. Others are counted as invalid unless they look like other output."""
         width = len(page.header)
         fits = pl.col(str(_last_required_cell(page))).is_not_null() & pl.col(str(width)).is_null()
         identified = (
@@ -255,13 +259,15 @@ class RowCollector:
         """Return the number of the run that each row belongs to, and store the columns that identify each run."""
         page = pages[0]
         identity = {IDENTITY[h]: str(i) for i, h in enumerate(page.header) if h in IDENTITY}
-        keys = [identity[c] for c in _LAUNCH_COLUMNS if c in identity] if page.launches else list(identity.values())
+        keys = (
+            [identity[c] for c in _LAUNCH_COLUMNS if c in identity] if page.is_per_launch else list(identity.values())
+        )
         changes = [pl.col(c).ne_missing(pl.col(c).shift(1)) for c in (*keys, _PAGE)]
         first = table.select(pl.any_horizontal(pl.int_range(pl.len()) == 0, *changes)).to_series()
         first_rows = table.filter(first)
         self.runs.append(
             first_rows.select(
-                pl.lit("launch" if page.launches else page.layout).alias("scope"),
+                pl.lit("launch" if page.is_per_launch else page.layout).alias("scope"),
                 pl.Series("number", [p.number for p in pages], pl.Int32).gather(first_rows[_PAGE]),
                 *(
                     (pl.col(identity[c]) if c in identity else pl.lit(None, pl.String)).alias(c)
@@ -303,7 +309,7 @@ class RowCollector:
         listed = table.with_columns(
             run, section=column("Section Name"), metric=column("Metric Name"), unit=column("Metric Unit")
         )
-        cells = {"cell": "Metric Value"} if page.launches else {"cell": "Average", **_EXTREMES}
+        cells = {"cell": "Metric Value"} if page.is_per_launch else {"cell": "Average", **_EXTREMES}
         metrics = listed.filter(pl.col("metric") != "").select(
             "run", "section", "metric", "unit", **{name: column(header) for name, header in cells.items()}
         )

@@ -1,4 +1,7 @@
-"""Read tool, time and devices from the session page. Command lines, hosts and addresses are dropped."""
+"""Read the session page, which lists versions, the start time, processes and devices.
+
+Command lines, host names and addresses are not added to any table.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ class SessionPage:
     """The contents of a session page.
 
     Attributes:
-        attributes: Attributes of the session, by printed name.
-        processes: Path of the program, by process id.
-        devices: Attributes of each device, by device id.
+        attributes: Values of the attributes of the session, by printed name.
+        processes: Path of the program of each process, by process id.
+        devices: Attributes of each device by name, by device id.
     """
 
     attributes: dict[str, str] = field(default_factory=dict)
@@ -46,7 +49,7 @@ class SessionPage:
 
     @property
     def facts(self) -> dict[str, str | None]:
-        """The facts that are not private, keyed by their name in ``capture_info``."""
+        """The facts on the session page that are not private, by their name in ``capture_info``."""
         version = self.attributes.get("Nsight Compute Target", "").split(" ")[0]
         return {
             "tool_version": version or None,

@@ -1,4 +1,4 @@
-"""Read Nsight Compute reports (``.ncu-rep``), 2018 to 2025.3, without Nsight Compute."""
+"""Reader of Nsight Compute reports (``.ncu-rep``) of 2018 to 2025.3, which does not need Nsight Compute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAGIC = b"NVR\0"
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file begins like an Nsight Compute report."""
+    """Return whether a file begins with the magic bytes of an Nsight Compute report."""
     return source.head.startswith(_MAGIC)
 
 

@@ -25,7 +25,7 @@ LAUNCHES, METRICS, INSTANCES, SOURCES = "ncu_launches", "ncu_metrics", "ncu_metr
 
 
 class RepCapture(Capture):
-    """An opened Nsight Compute report."""
+    """An open Nsight Compute report, whose tables are built when they are read."""
 
     def __init__(self, source: Source) -> None:
         self._report = ReportFile(source)
@@ -51,7 +51,7 @@ class RepCapture(Capture):
         """Return the requested columns of a table.
 
         Raises:
-            CorruptTraceError: The report is damaged where the table is stored.
+            CorruptTraceError: A part of the report that the table needs is damaged.
         """
         with damage_as_error(self._report.path, name, self._report.file):
             if name == METRICS:

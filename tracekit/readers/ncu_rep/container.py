@@ -1,7 +1,8 @@
-"""Parse the container format of a report, which consists of a magic number, a header, and blocks.
+"""Parse the container format of a report, which consists of magic bytes, a header, and blocks.
 
-A block consists of a header and the messages that the header describes. Only headers are read here, and the locations
-of the messages are recorded. Every size is checked against the size of the file before the bytes are read.
+A block consists of a header and the messages that the header describes. When a report is opened, only headers are read,
+and the locations of the messages are recorded. Every size is checked against the size of the file before the bytes are
+read.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ SIZE = struct.Struct("<I")
 MAX_RESULTS = 1 << 20
 MAX_NAMES = 1 << 20
 UNCHECKED_RESULTS, MIN_MEAN_BYTES = 4096, 64
-"""Number of results above which their mean size is checked, and its minimum in bytes. Real results have thousands."""
+"""Number of messages above which their mean size is checked, and the minimum of this mean in bytes.
+
+Real results have thousands of bytes.
+"""
 KINDS = {
     "kernels": ("kernel", "KernelResult"),
     "ranges": ("range", "RangeResult"),
     "command_lists": ("cmdlist", "CommandListResult"),
     "graphs": ("graph", "GraphResult"),
 }
-"""The kind of result and its message type, by the field of the block header with the number of such results."""
+"""The kind and the message type of results, by the field of the block header that holds their number."""
 message_class = functools.partial(message, "ncu_report")
 
 
@@ -49,7 +53,7 @@ class MessageLocation:
         message: Name of the message type.
         offset: Offset of the first byte of the message.
         size: Size of the message in bytes.
-        process_id: Process that the block belongs to, or None if the block has no process.
+        process_id: Process id in the header of the block that holds the message, or None if there is no process id.
     """
 
     kind: str
@@ -64,7 +68,7 @@ class SessionInfo:
     """Facts about the capture that are collected from all block headers.
 
     Attributes:
-        process_id: The first process of the session, which applies to blocks that have no process.
+        process_id: The first process id of a session, which applies to all blocks without a process id.
         created_s: Start of the capture, in seconds since 1970.
         devices: Messages that describe GPUs.
         versions: Version of each component of Nsight Compute, by name.
@@ -86,7 +90,7 @@ class ReportFile:
         file: The open file.
         results: Location of each result, in file order.
         sources: Location of the code of each module, in file order.
-        names: Dictionary-encoded names of the metrics. Metrics refer to them by position.
+        names: Dictionary-encoded names of metrics. A metric refers to its name by the index in this array.
         session: Facts about the capture.
     """
 
@@ -127,7 +131,7 @@ class ReportFile:
         return self._parse_message(self.sources[number], f"source {number}")
 
     def process_of(self, location: MessageLocation) -> int | None:
-        """Return the process id of a result or module: that of its block, or else the first one of the session."""
+        """Return the process id of a result or module. If its block has none, the session determines it."""
         return self.session.process_id if location.process_id is None else location.process_id
 
     def close(self) -> None:
@@ -142,8 +146,8 @@ class ReportFile:
         header, offset = self._read_sized_message(len(MAGIC))
         version = parse(message_class("FileHeader"), header, "the header").version
         if version != VERSION:
-            newer = f"version {version} of the format is newer than the supported version {VERSION}"
-            warn(f"{newer}: unknown parts are skipped", path=self.path)
+            supported = f"has version {version} of the format, but tracekit supports version {VERSION}"
+            warn(f"{supported}: unknown parts are skipped", path=self.path)
         skipped = 0
         while offset < self.file.size:
             head, payload = self._read_sized_message(offset)
@@ -151,9 +155,8 @@ class ReportFile:
             offset = payload + block.payload_bytes
             if offset > self.file.size:
                 remaining = self.file.size - payload
-                raise Damage(
-                    f"truncated: {block.payload_bytes} bytes are expected at byte {payload}, {remaining} are left"
-                )
+                expected = f"{block.payload_bytes} bytes are expected at byte {payload}"
+                raise Damage(f"truncated: {expected}, but only {remaining} are left")
             self._add_header_facts(block)
             skipped += offset - self._locate_messages(block, payload, offset)
         if skipped:
@@ -165,11 +168,13 @@ class ReportFile:
         return self.file.read(start, stop - start), stop
 
     def _message_span(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the start and end of the message whose size is stored at an offset."""
+        """Return the start and end offset of the message whose size is stored at an offset."""
         start = offset + SIZE.size
         size = SIZE.unpack(self.file.read(offset, SIZE.size))[0] if start <= end else 0
         if start + size > end:
-            raise Damage(f"truncated: {SIZE.size + size} bytes are expected at byte {offset}, {end - offset} are left")
+            raise Damage(
+                f"truncated: {SIZE.size + size} bytes are expected at byte {offset}, but only {end - offset} are left"
+            )
         return start, start + size
 
     def _locate_messages(self, block: Any, offset: int, end: int) -> int:
@@ -187,10 +192,10 @@ class ReportFile:
         return offset
 
     def _next_span(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the start and end of the next message of a block. The message must not be empty."""
+        """Return the start and end offset of the next message of a block, which must not be empty."""
         start, stop = self._message_span(offset, end)
         if start == stop:
-            raise Damage(f"an empty message at byte {offset}")
+            raise Damage(f"the message at byte {offset} is empty")
         return start, stop
 
     def _add_header_facts(self, block: Any) -> None:
@@ -210,17 +215,29 @@ class ReportFile:
 
 
 def _check_message_count(number: int, offset: int, label: str) -> None:
-    """Raise an error if more messages precede an offset than in any real report."""
+    """Check the number of results or sources that end at an offset or before it.
+
+    Raises:
+        Damage: The number exceeds ``MAX_RESULTS``, or it exceeds ``UNCHECKED_RESULTS`` and the mean size of the
+            messages is less than ``MIN_MEAN_BYTES``.
+    """
     if number > MAX_RESULTS:
-        raise Damage(f"more than {MAX_RESULTS:,} {label}")
+        raise Damage(f"it holds more than {MAX_RESULTS:,} {label}, the most that tracekit supports")
     if number > UNCHECKED_RESULTS and number * MIN_MEAN_BYTES > offset:
-        raise Damage(f"{number:,} {label} in {offset:,} bytes: results have at least {MIN_MEAN_BYTES} bytes on average")
+        raise Damage(
+            f"its first {offset:,} bytes hold {number:,} {label}, but the mean size of real {label} is at least "
+            f"{MIN_MEAN_BYTES} bytes"
+        )
 
 
 def check_count(items: Sequence[Any], limit: int, label: str) -> Sequence[Any]:
-    """Return the items of a message, or raise an error if they exceed a limit that no real report reaches."""
+    """Return items of a message after checking their number. The limit is one that no real report reaches.
+
+    Raises:
+        Damage: There are more items than the limit.
+    """
     if len(items) > limit:
-        raise Damage(f"{len(items):,} {label}; at most {limit:,} are supported")
+        raise Damage(f"there are {len(items):,} {label}, but tracekit supports at most {limit:,}")
     return items
 
 
@@ -230,5 +247,5 @@ def decode_text(data: bytes) -> str:
 
 
 def iter_results(report: ReportFile) -> Iterator[tuple[int, Any]]:
-    """Yield the position in file order and the message of each result."""
+    """Yield the index and the parsed message of each result, in file order."""
     return ((number, report.result(number)) for number in range(len(report.results)))

@@ -43,14 +43,18 @@ def read_instances(report: ReportFile) -> pa.Table:
         used, as in ``ncu_metrics``.
 
     Raises:
-        Damage: A message is invalid, refers to a missing name, or a result has too many instance values.
+        Damage: A message is invalid or refers to a missing name, or a result has more than ``MAX_INSTANCES`` values.
     """
     table = pa.concat_tables([COLUMNS.empty_table(), *(_decode_batch(*batch) for batch in _iter_batches(report))])
     return table.set_column(1, "metric", compact_dictionary(table["metric"], report.names.dictionary))
 
 
 def _iter_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int]], list[bytes]]]:
-    """Yield batches of encoded instance values, with the launch, the name and the number of values of each metric."""
+    """Yield batches of encoded instance values.
+
+    The values are preceded by the owner of the values of each metric: launch id, dictionary code of the metric, and
+    number of values.
+    """
     owners: list[tuple[int, int, int]] = []
     messages: list[bytes] = []
     size = 0
@@ -67,14 +71,14 @@ def _iter_batches(report: ReportFile) -> Iterator[tuple[list[tuple[int, int, int
 
 
 def _instances_by_metric(report: ReportFile, number: int, result: Any) -> dict[int, list[bytes]]:
-    """Return the encoded instance values of one result, by the dictionary code of the metric."""
+    """Return the encoded instance values of each metric of one result, by the dictionary code of the metric."""
     metric_type, names = message_class("Metric"), report.names.indices
     instances: dict[int, list[bytes]] = {}
     try:
         for data in check_count(result.metrics, MAX_METRICS, f"metrics of result {number}"):
             metric = metric_type.FromString(data)
             if metric.name >= len(names):
-                raise Damage(f"a metric has name number {metric.name}, but the report has {len(names)} names")
+                raise Damage(f"a metric refers to the name {metric.name}, but the report has only {len(names)} names")
             name = names[metric.name].as_py()
             instances.pop(name, None)
             if metric.instances:
@@ -82,7 +86,7 @@ def _instances_by_metric(report: ReportFile, number: int, result: Any) -> dict[i
     except DecodeError as e:
         raise Damage("a metric is not a valid message") from e
     if (total := sum(map(len, instances.values()))) > MAX_INSTANCES:
-        raise Damage(f"{total:,} instance values of result {number}; at most {MAX_INSTANCES:,} are supported")
+        raise Damage(f"result {number} has {total:,} instance values, but tracekit supports at most {MAX_INSTANCES:,}")
     return instances
 
 

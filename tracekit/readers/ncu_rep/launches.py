@@ -1,6 +1,7 @@
 """Build the rows of ``ncu_launches`` from the results of a report.
 
-Most columns are fields of the result. The device, the duration and the grid of a graph are metrics of the result.
+Most columns come from fields of a result or from its location in the file. The device, the compute capability and the
+duration are metrics of the result, and so are the grid and block sizes of a graph.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ METRIC_COLUMNS = {
     "duration_ns": ("gpu__time_duration.sum",),
     **{size: (f"launch__{size.replace('_', '_dim_')}",) for size in SIZES},
 }
-"""The metrics from which a column is read, by column. The first of these metrics that a result contains is used."""
+"""Names of the metrics from which each column is read. The first of them that a result contains is used."""
 RANGE_COLUMNS = ("range_name", "range_path", "range_depth")
 NS = 1_000_000_000
 
@@ -39,7 +40,7 @@ def launch_rows(report: ReportFile, metrics: pa.Table | None, columns: Sequence[
 
     Args:
         report: The report.
-        metrics: The columns launch_id, name and value of all metrics, or None if no requested column needs them.
+        metrics: The metrics of all results as returned by ``read_metrics``, or None if no requested column needs them.
         columns: The requested columns. All other columns may be missing from the rows.
     """
     metric_values = (
@@ -91,7 +92,7 @@ def _grid_and_block(result: Any) -> Row:
 
 
 def _values_of_metrics(report: ReportFile, metrics: pa.Table, columns: Sequence[str]) -> dict[str, list[float]]:
-    """Return the values of columns that are read from metrics: one element per result, NaN where it is missing."""
+    """Return columns that are read from metrics, as lists with one element per result. Missing values are NaN."""
     launches, names, values = (metrics[c].to_numpy() for c in ("launch_id", "name", "value"))
     values_by_column = {column: np.full(len(report.results), math.nan) for column in columns}
     for column, column_values in values_by_column.items():

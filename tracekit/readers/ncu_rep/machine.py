@@ -1,4 +1,4 @@
-"""Build the rows of ``capture_info``, ``devices`` and ``processes`` from the headers of a report."""
+"""Build the rows of ``capture_info``, ``devices`` and ``processes`` from the block headers of a report."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Read the metrics of all results in batches of a few megabytes, and decode each batch as columns.
 
 A result has hundreds or thousands of metrics. Each metric is a small message with the index of its name, a value and
-instance values. The protobuf runtime only splits results into metrics. The names and values of all metrics in a batch
-are decoded together.
+instance values. The protobuf runtime only splits results into encoded metrics, because parsing each of them would be
+slow. Instead, the names and values of all metrics in a batch are decoded together.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class MetricBatch:
     """The encoded metrics of consecutive results.
 
     Attributes:
-        results: Positions of the results in file order.
+        results: Indices of the results, in file order.
         counts: Number of metrics of each result.
-        messages: The encoded metrics.
+        messages: The encoded metrics of all results, in order.
         size: Size of all messages in bytes.
     """
 
@@ -123,7 +123,8 @@ def decode_batch(batch: MetricBatch, names: npt.NDArray[np.int32]) -> pa.Table:
         names: Dictionary code of each name of the report.
 
     Returns:
-        One row per metric with the columns of ``read_metrics``, without metrics that occur again in the same result.
+        One row per metric with the columns of ``read_metrics``. If a result contains a metric twice, only the last one
+        has a row.
     """
     buffer = Buffer(batch.size)
     buffer.data[: batch.size] = np.frombuffer(b"".join(batch.messages), np.uint8)
@@ -151,7 +152,7 @@ def _name_codes(field: Field | None, names: npt.NDArray[np.int32]) -> npt.NDArra
         raise Damage("a metric has no name")
     invalid = field.values[field.values >= np.uint64(len(names))]
     if len(invalid):
-        raise Damage(f"a metric has name number {invalid[0]}, but the report has {len(names)} names")
+        raise Damage(f"a metric refers to the name {invalid[0]}, but the report has only {len(names)} names")
     return names[field.values.view(np.int64)]
 
 
@@ -177,7 +178,7 @@ def decode_metric_values(
 
 
 def _decode_numbers(field: Field, field_number: int) -> tuple[Places, npt.NDArray[np.float64]]:
-    """Return the rows whose values have the numeric type of a field, and these values as doubles."""
+    """Return the rows in which a field is present, and its values in these rows as doubles."""
     if field.stops is not None:
         raise Damage("a metric has bytes instead of a number")
     rows = np.arange(len(field.values)) if field.valid is None else np.flatnonzero(field.valid)
@@ -198,7 +199,10 @@ def _decode_strings(buffer: Buffer, field: Field | None, outer: Places, total: i
 
 
 def _may_have_instances(buffer: Buffer, value: Field | None, stops: Places) -> Mask:
-    """Return a mask of the metrics that may have instance values, because more than a category follows their value."""
+    """Return a mask of the metrics that may have instance values.
+
+    A metric certainly has none if nothing, or only a category, follows its value.
+    """
     if value is None or value.stops is None:
         return np.ones(len(stops), np.bool_)
     tail_bytes = stops - value.stops
@@ -208,7 +212,7 @@ def _may_have_instances(buffer: Buffer, value: Field | None, stops: Places) -> M
 
 
 def _count_instances(messages: Sequence[bytes], rows: Places) -> npt.NDArray[np.int32]:
-    """Return the number of instance values of each metric. Metrics outside the given rows have none."""
+    """Return the number of instance values of each metric. Only the given rows are parsed, and the others have none."""
     metric_type, counts = message_class("Metric"), np.zeros(len(messages), np.int32)
     try:
         counts[rows] = [len(metric_type.FromString(messages[row]).instances) for row in rows.tolist()]
@@ -226,5 +230,5 @@ def _last_row_of_each_key(keys: Places) -> Places | None:
 
 
 def _units_of_numbers(texts: pa.ChunkedArray, codes: pa.ChunkedArray, units: pa.Array) -> pa.ChunkedArray:
-    """Return the dictionary code of the unit of each metric, null where the value is a string."""
+    """Return the dictionary code of the unit of each metric. It is null where the value is a string."""
     return pc.if_else(texts.is_null(), units.take(codes), pa.scalar(None, pa.int32()))

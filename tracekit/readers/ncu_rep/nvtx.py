@@ -48,7 +48,7 @@ def launch_ranges(number: int, result: Any) -> Iterator[Row]:
     for depth, (thread, domain, open_range) in enumerate(pushed_ranges, 1):
         row = _range_row(open_range, domain, domains, state.default_domain_id)
         yield {"launch_id": number, "kind": "push_pop", "depth": depth, "thread_id": thread, **row}
-    start_ends = check_count(state.start_ends, MAX_ITEMS, "NVTX domains")
+    start_ends = check_count(state.start_ends, MAX_ITEMS, "NVTX domains with start/end ranges")
     started_ranges = (
         (d.domain_id, r) for d in start_ends for r in check_count(d.ranges, MAX_ITEMS, "open NVTX ranges")
     )
@@ -68,7 +68,7 @@ def range_columns(number: int, result: Any) -> Row:
 
 
 class _NvtxDomain:
-    """The name of an NVTX domain, and the names of its categories by number. Later names of a category are ignored."""
+    """The name of an NVTX domain, and the names of its categories by number. The first name of a category is used."""
 
     def __init__(self, message: Any) -> None:
         self.name = decode_text(message.name)

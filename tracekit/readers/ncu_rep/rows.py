@@ -34,7 +34,7 @@ def _build_batch(rows: list[Row], schema: pa.Schema, name: str) -> pa.Table:
     try:
         return pa.table([_build_column([r.get(f.name) for r in rows], f.type) for f in schema], schema=schema)
     except (pa.ArrowInvalid, OverflowError) as e:
-        raise Damage(f"a number is too large for {name}") from e
+        raise Damage(f"a number does not fit into its column of {name}") from e
 
 
 def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Read the messages of rules about results: optimizations, warnings and notes."""
+"""Read the messages that rules wrote about results, such as optimizations, warnings and notes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rule_rows(report: ReportFile) -> Iterator[Row]:
 
 
 def resolve_links(message: str) -> str:
-    """Replace the links in a message with their text, as Nsight Compute prints them. Web links keep their address."""
+    """Replace the links in a message with their text, as Nsight Compute does. Web links keep their address, too."""
     return _LINK.sub(_resolve_link, message)
 
 

@@ -1,7 +1,7 @@
 """Read the code of the profiled modules as cubins, PTX and source files.
 
-Payloads stay in memory only if their column is requested. Otherwise, messages are parsed one at a time to count them.
-Every message lies within the file, so memory is limited by the size of the file.
+Payloads stay in memory only if the column ``data`` is requested. Otherwise, only one message is in memory at a time.
+Because payloads are not compressed, they never take more memory than the size of the file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def _launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
-    """Return the results that refer to each module. Modules are keyed by process and number."""
+    """Return the indices of the results that refer to each module, by process id and module number."""
     launches: dict[Module, list[int]] = defaultdict(list)
     for number, result in iter_results(report):
         process = report.process_of(report.results[number])
@@ -68,7 +68,7 @@ def _module_numbers(number: int, result: Any) -> set[int]:
 
 
 def _payloads(source: Any, number: int) -> Iterator[Payload]:
-    """Yield kind, name and bytes of each payload of a module. The bytes of a source file may be missing."""
+    """Yield the kind, the name and the bytes of each payload of a module. The bytes of a source file may be None."""
     for kind in KINDS:
         if data := getattr(source, kind):
             yield kind, None, data

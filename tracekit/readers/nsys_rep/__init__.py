@@ -1,4 +1,4 @@
-"""Reader of Nsight Systems reports (``.nsys-rep``, ``.qdrep``) of 2019.5 to 2026.2. It does not need nsys."""
+"""Reader of Nsight Systems reports (``.nsys-rep``, ``.qdrep``) of 2019.5 to 2026.2, which does not need nsys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAGIC = b"NVIDIA Tegra Profiler Report"
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file begins with the first bytes of a report."""
+    """Return whether a file begins with the magic bytes of a report."""
     return source.head.startswith(_MAGIC)
 
 
@@ -28,14 +28,17 @@ def open_(source: Source) -> Capture:
 
 
 def redact_(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy of a report without values that identify people and machines. A key determines the pseudonyms."""
+    """Write a copy of a report without values that identify people and machines.
+
+    The pseudonyms in the copy depend on the key. If it is None, a random key is used.
+    """
     from tracekit.readers.nsys_rep.redact import write_redacted
 
     return write_redacted(source, target, key)
 
 
 def unredacted_(source: Source) -> dict[str, int]:
-    """Count the values in a report that identify people and machines, by kind."""
+    """Return the number of values in a report that identify people and machines, by kind."""
     from tracekit.readers.nsys_rep.redact import count_private_values
 
     return count_private_values(source)

@@ -16,7 +16,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Field, decode, extract_strings
 from tracekit.readers.common.protobuf.distinct import dictionary_encode
 from tracekit.readers.nsys.tables import ROWID
-from tracekit.readers.nsys_rep import left_out
+from tracekit.readers.nsys_rep import unknown_events
 from tracekit.readers.nsys_rep.layout import CLASS, ValueKind
 
 if TYPE_CHECKING:
@@ -38,30 +38,35 @@ def decode_columns(
     budget: Budget,
     *,
     skipped: Counter[str],
-    without: EventFilter | None = None,
+    exclusion: EventFilter | None = None,
 ) -> dict[str, pa.Array]:
-    """Decode events into columns of a source table, with one row per event that is a row of the table, in order.
+    """Decode events into columns of a source table, in order. Events that do not belong to the table are skipped.
 
     Args:
         chosen: Events to decode.
         table: Source table that the columns belong to.
         names: Names of the columns to decode.
         budget: Memory budget for the columns.
-        skipped: Counter that is updated with the events of unknown types that may be rows of the table, by name.
-        without: Filter for events that are not rows of the table although they look like rows.
+        skipped: Counter to which skipped events are added by name, if their type is unknown. They may be rows of the
+            table.
+        exclusion: Filter that selects events to skip, although they have the type and the fields of a row.
 
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
     """
     needed = {name: table.columns[name] for name in names if name != ROWID}
     paths = [p for c in needed.values() for p in (c.path, c.fallback) if p]
-    filters = [*table.parts, *((CLASS,) if table.event_classes else ()), *(without.fields if without else ())]
+    filters = [
+        *table.identifying_fields,
+        *((CLASS,) if table.event_classes else ()),
+        *(exclusion.fields if exclusion else ()),
+    ]
     total = len(chosen.starts)
-    outer = {*(p[0] for p in paths), *filters, *table.sibling_parts}
+    outer = {*(p[0] for p in paths), *filters, *table.sibling_fields}
     budget.check(total, FIELD_BYTES * len(outer), "events")
     top = decode(chosen.buffer, chosen.starts, chosen.stops, outer)
-    rows = _table_rows(top, table, total, without)
-    skipped.update(left_out.count_unknown(chosen, top, table, rows))
+    rows = _table_rows(top, table, total, exclusion)
+    skipped.update(unknown_events.count_unknown(chosen, top, table, rows))
     budget.take(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
     fields = DecodedFields(chosen.buffer, top, rows, total if rows is None else len(rows))
     fields.decode(paths)
@@ -80,15 +85,20 @@ def decode_columns(
 
 
 class EventFilter(Protocol):
-    """A filter that excludes events from a table."""
+    """A filter that selects the events to exclude from a table."""
 
     @property
     def fields(self) -> tuple[int, ...]:
-        """The numbers of the fields that the filter needs."""
+        """Numbers of the event fields that the filter needs."""
         ...
 
-    def mask(self, top: Mapping[int, Field], rows: int) -> Mask:
-        """Return which of n events are excluded, as a mask computed from their decoded fields."""
+    def mask(self, top: Mapping[int, Field], total: int) -> Mask:
+        """Return a mask of the events to exclude.
+
+        Args:
+            top: Decoded fields of the events, by field number.
+            total: Number of events.
+        """
         ...
 
 
@@ -101,7 +111,7 @@ class DecodedFields:
         Args:
             buffer: Buffer that holds the messages.
             top: Decoded fields of all events, by field number.
-            selected: Indices of the events that are rows of the table, or None if all events are.
+            selected: Indices of the events that are rows of the table, or None if all events are rows.
             rows: Number of rows of the table.
         """
         self.buffer = buffer
@@ -111,7 +121,7 @@ class DecodedFields:
         self._fields: dict[tuple[int, ...], Field | None] = {}
 
     def decode(self, paths: Iterable[tuple[int, ...]]) -> None:
-        """Decode the fields at some paths, each of which has one or two field numbers."""
+        """Decode the fields at the given paths. A path consists of one or two field numbers."""
         inner: defaultdict[int, set[int]] = defaultdict(set)
         for path in paths:
             if len(path) == 1:
@@ -143,12 +153,14 @@ class DecodedFields:
         return fields if rows is None else {n: _expand(f, rows, self.rows) for n, f in fields.items()}
 
 
-def _table_rows(top: Mapping[int, Field], table: EventTable, rows: int, without: EventFilter | None) -> Places | None:
-    """Return the indices of the events that are rows of a table, or None if all events are."""
-    keep: Mask = np.ones(rows, np.bool_)
-    if table.parts:
-        keep = np.zeros(rows, np.bool_)
-        for number in table.parts:
+def _table_rows(
+    top: Mapping[int, Field], table: EventTable, total: int, exclusion: EventFilter | None
+) -> Places | None:
+    """Return the indices of the events that are rows of a table, or None if all events are rows."""
+    keep: Mask = np.ones(total, np.bool_)
+    if table.identifying_fields:
+        keep = np.zeros(total, np.bool_)
+        for number in table.identifying_fields:
             field = top.get(number)
             if field is not None:
                 keep |= True if field.valid is None else field.valid
@@ -159,13 +171,13 @@ def _table_rows(top: Mapping[int, Field], table: EventTable, rows: int, without:
         keep &= np.isin(field.values, np.array(table.event_classes, np.uint64))
         if field.valid is not None:
             keep &= field.valid
-    if without:
-        keep &= ~without.mask(top, rows)
+    if exclusion:
+        keep &= ~exclusion.mask(top, total)
     return None if keep.all() else np.flatnonzero(keep)
 
 
 def _expand(field: Field, rows: Places, total: int) -> Field:
-    """Expand a field that is decoded for some rows to all rows. The field is absent in the other rows."""
+    """Expand a field that was decoded for some rows to all rows of a table. It is absent in the other rows."""
     values, valid = np.zeros(total, np.uint64), np.zeros(total, np.bool_)
     values[rows] = field.values
     valid[rows] = True if field.valid is None else field.valid
@@ -202,13 +214,13 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
     return col.numbers(field.values.view(np.int64), field.valid)
 
 
-def _running_numbers(marks: Mask | None, rows: int) -> pa.Array:
-    """Number the marked rows from 1, or all rows if there is no mask. Rows that are not marked are null."""
-    return col.numbers(np.arange(1, rows + 1) if marks is None else np.cumsum(marks), marks)
+def _running_numbers(mask: Mask | None, rows: int) -> pa.Array:
+    """Number the masked rows from 1, or all rows if there is no mask. The numbers of all other rows are null."""
+    return col.numbers(np.arange(1, rows + 1) if mask is None else np.cumsum(mask), mask)
 
 
 def nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    """Return a column of nulls. These columns share one buffer, because most columns of most reports are null."""
+    """Return a column of nulls. These columns share one buffer, because most columns of a report are usually null."""
     if pa.types.is_dictionary(kind):
         return pa.nulls(rows, kind)
     zeros = _zeros(max(rows, 1).bit_length())

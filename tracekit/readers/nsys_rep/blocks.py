@@ -25,17 +25,18 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.container import Container
 
 MAGIC = b"QDTEXT00"
-MAX_BLOCK = 32 << 20
-MAX_SCHEMAS = 1 << 18
+MAX_BLOCK_BYTES = 32 << 20
+MAX_SCHEMA_BYTES = 1 << 18
 MAX_RATIO = 255
 """Maximum compression ratio of LZ4."""
-FEW_BLOCKS, MIN_MEAN = 1000, 4096
-MAX_REST = 1000
+UNCHECKED_BLOCKS, MIN_MEAN_BLOCK_BYTES = 1000, 4096
+"""Number of blocks above which their mean decompressed size is checked, and the minimum of this mean."""
+MAX_TRAILING_MESSAGES = 1000
 END_LITERALS = 5
-MIN_EVENT = 4
+MIN_PACKED_EVENT_BYTES = 4
 """Minimum compressed size of an event in bytes. The lowest average in known reports is 10."""
 STRING_BYTES, STRING_DATA_BYTES = 32, 3
-"""Bytes of memory per string, and per byte of a string: in its block, in an array, and in the concatenated array."""
+"""Bytes of memory per string, and per byte of a string, which is copied to an array and to the concatenated array."""
 ARRAY_BYTES = 16 << 20
 """Number of bytes of strings that are converted to one array."""
 _STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
@@ -49,7 +50,7 @@ class Block:
     Attributes:
         offset: Offset of the compressed bytes in the section.
         packed: Compressed size in bytes.
-        size: Uncompressed size in bytes.
+        size: Decompressed size in bytes.
     """
 
     offset: int
@@ -64,7 +65,7 @@ class RawData:
         data: Bytes of the section, which are read from the file only when they are sliced.
         file_bytes: Size of the whole file in bytes.
         header: Capture header, with targets, options and clocks.
-        stream: Stream header, with numbers of events and strings, and types of generic events.
+        stream: Stream header, with the numbers of events and strings, and the types of generic events.
         blocks: Compressed blocks of events, in file order.
     """
 
@@ -104,17 +105,17 @@ class RawData:
         tail = min(END_LITERALS, block.size)
         if unpacked[-tail:] != packed[-tail:]:
             raise Damage(
-                f"a block of {block.packed} bytes does not decompress to the {block.size} bytes that it announces"
+                f"a block of {block.packed} bytes does not decompress to the {block.size} bytes that it declares"
             )
         body, end = read_delimited(unpacked, 0)
         if end != block.size:
-            raise Damage(f"a block of {block.size} bytes has a message that ends at byte {end}")
+            raise Damage(f"a block decompresses to {block.size} bytes, but its message ends at byte {end}")
         return body
 
     @property
     def events(self) -> int:
         """Number of events that the report declares, limited to the number that can fit into its blocks."""
-        return max(0, min(self._announced_events, sum(b.packed for b in self.blocks) // MIN_EVENT))
+        return max(0, min(self._declared_events, sum(b.packed for b in self.blocks) // MIN_PACKED_EVENT_BYTES))
 
     @property
     def strings_at(self) -> int:
@@ -122,13 +123,13 @@ class RawData:
         return self._strings_at
 
     def block(self, at: int) -> Block:
-        """Return the location of the block at an offset in the section."""
+        """Return the location and the sizes of the block that begins at an offset in the section."""
         return self._read_block(at)
 
     @functools.cached_property
     def strings(self) -> pa.BinaryArray:
         """The strings of the report as bytes. The index of a string is its id."""
-        return self._string_blocks[0]
+        return self._strings_and_end[0]
 
     @functools.cached_property
     def threads(self) -> Message:
@@ -151,26 +152,30 @@ class RawData:
         if not 0 < at < len(self.data):
             raise Damage(f"the offset of its payload schemas is {at}, but the section has {len(self.data)} bytes")
         block = self._read_block(at)
-        if block.size > MAX_SCHEMAS:
-            raise Damage(f"its payload schemas have {block.size} bytes; at most {MAX_SCHEMAS} are supported")
+        if block.size > MAX_SCHEMA_BYTES:
+            raise Damage(
+                f"its payload schemas have {block.size} bytes, but tracekit supports at most {MAX_SCHEMA_BYTES}"
+            )
         return Message(self.decompress(block))
 
     @checked_property
     def _messages_after_strings(self) -> list[memoryview]:
         """The messages that follow the strings: the thread names and the trailer."""
         schema = self._offsets.number(_OFFSETS.payload_schemas)
-        at, end = self._string_blocks[1], len(self.data) if schema is None else schema + len(MAGIC)
+        at, end = self._strings_and_end[1], len(self.data) if schema is None else schema + len(MAGIC)
         messages = []
         while at < min(end, len(self.data)):
             message, at = read_delimited(self.data, at)
             messages.append(message)
-            if len(messages) > MAX_REST:
-                raise Damage(f"more than {MAX_REST} messages follow its strings")
+            if len(messages) > MAX_TRAILING_MESSAGES:
+                raise Damage(
+                    f"more than {MAX_TRAILING_MESSAGES} messages follow its strings, the most that tracekit supports"
+                )
         return messages or [memoryview(b"")]
 
     @checked_property
-    def _string_blocks(self) -> tuple[pa.BinaryArray, int]:
-        """The strings of the report, and the offset of the end of the last block of strings."""
+    def _strings_and_end(self) -> tuple[pa.BinaryArray, int]:
+        """The strings of the report, and the offset at which the last block of strings ends."""
         strings, at = (
             _StringBuilder(self.stream.number(_STREAM.string_count) or 0, Budget(self.file_bytes)),
             self._strings_at,
@@ -182,7 +187,7 @@ class RawData:
         return strings.finish(), at
 
     @property
-    def _announced_events(self) -> int:
+    def _declared_events(self) -> int:
         events, generic = _STREAM.event_count, _STREAM.generic_event_count
         return (self.stream.number(events) or 0) + (self.stream.number(generic) or 0)
 
@@ -194,36 +199,39 @@ class RawData:
         name = self.stream.text(_STREAM.compression)
         if name not in (None, "lz4"):
             raise UnsupportedVersionError(
-                f"its blocks are compressed with {name!r}; only lz4 is supported",
+                f"its blocks are compressed with {name!r}, but tracekit supports only lz4",
                 path=self.path,
                 hint="export it with nsys export --type sqlite REPORT, and read the export",
             )
 
     def _checked_blocks(self, blocks: Iterator[Block]) -> list[Block]:
-        """Return the blocks, after checking that they are not tiny.
+        """Return the blocks as a list, after checking their mean size. nsys writes about 7000 events to each block.
 
         Raises:
-            Damage: There are many tiny blocks, whereas nsys writes one block per 7000 events.
+            Damage: There are more than ``UNCHECKED_BLOCKS`` blocks, and their mean decompressed size is less than
+                ``MIN_MEAN_BLOCK_BYTES``.
         """
         collected: list[Block] = []
         total = 0
         for block in blocks:
             collected.append(block)
             total += block.size
-            if total < (len(collected) - FEW_BLOCKS) * MIN_MEAN:
+            if total < (len(collected) - UNCHECKED_BLOCKS) * MIN_MEAN_BLOCK_BYTES:
                 break
         number = len(collected)
-        if number > FEW_BLOCKS and total < number * MIN_MEAN:
-            raise Damage(f"{number} blocks of events have only {total} bytes in all")
+        if number > UNCHECKED_BLOCKS and total < number * MIN_MEAN_BLOCK_BYTES:
+            raise Damage(f"{number} blocks of events have only {total} bytes in total")
         return collected
 
     def _read_block(self, at: int) -> Block:
         packed, at = read_varint(self.data, at)
         size, at = read_varint(self.data, at)
         if not 0 < packed <= len(self.data) - at:
-            raise Damage(f"a block at byte {at} announces {packed} bytes, {len(self.data) - at} are left")
-        if not 0 < size <= min(MAX_BLOCK, packed * MAX_RATIO):
-            raise Damage(f"a block of {packed} bytes announces {size} bytes")
+            raise Damage(f"a block at byte {at} declares {packed} bytes, but only {len(self.data) - at} bytes are left")
+        if not 0 < size <= (max_size := min(MAX_BLOCK_BYTES, packed * MAX_RATIO)):
+            raise Damage(
+                f"a block of {packed} bytes declares a decompressed size of {size} bytes; it must be 1 to {max_size}"
+            )
         return Block(at, packed, size)
 
     def _blocks_until_offset(self, at: int) -> Iterator[Block]:
@@ -238,8 +246,11 @@ class RawData:
             raise Damage(f"its events end at byte {at}, but its strings begin at byte {end}")
 
     def _blocks_until_count(self, at: int, count: Callable[[memoryview], int]) -> Iterator[Block]:
-        """Yield blocks until all events are counted, because reports of 2019.5 lack the offset of the strings."""
-        left = self._announced_events
+        """Yield blocks until they contain as many events as the report declares.
+
+        Reports of 2019.5 do not store the offset of the strings, which is the end of the blocks of events.
+        """
+        left = self._declared_events
         while left > 0:
             block = self._read_block(at)
             at = block.offset + block.packed
@@ -263,7 +274,7 @@ class _StringBuilder:
     """A builder that joins the strings of all blocks into one array.
 
     Attributes:
-        left: Number of strings that are still missing.
+        left: Number of strings that are still to be added.
     """
 
     def __init__(self, number: int, budget: Budget) -> None:
@@ -277,7 +288,7 @@ class _StringBuilder:
         """Add the strings of a decompressed block.
 
         Raises:
-            Damage: The block is invalid, or it has more strings than are still missing.
+            Damage: The block is invalid, it has more strings than are left, or they exceed the memory budget.
         """
         self._budget.take(len(body), STRING_DATA_BYTES, "bytes of strings")
         max_strings, before = min(self.left, self._budget.left // STRING_BYTES), len(self._edges)

@@ -21,10 +21,10 @@ class RepCapture(NsysCapture):
         super().__init__(self.report)
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events, by name, that the file holds but that no declared table contains."""
+        """Return the number of events in the report that no declared table contains, by event name."""
         return self.undecoded
 
     @property
     def undecoded(self) -> dict[str, int]:
-        """Number of events, by name, that the file holds but that no declared table contains."""
+        """Number of events in the report that no declared table contains, by event name."""
         return self.report.undecoded

@@ -36,7 +36,7 @@ def time_extent(header: Message, conversions: memoryview) -> TimeExtent:
 
     Args:
         header: Capture header, which contains the offsets between clocks in reports up to 2025.
-        conversions: Section of clock conversions, which reports have from 2025.6 on. It is used if the header has no
+        conversions: Section of clock conversions, which reports have since 2025.6. It is used if the header has no
             offsets.
     """
     field = fields_of("CaptureHeader")
@@ -67,12 +67,12 @@ def _origin_from_offsets(listed: Message) -> int | None:
 
 
 def _parse_offset(text: str | None) -> int:
-    """Parse a decimal clock offset, which is 0 if it is missing. Negative offsets are signed or wrapped at 2^64."""
+    """Parse a decimal clock offset, or return 0 if it is missing. A negative offset is signed or increased by 2^64."""
     return to_signed(int(text) & _U64) if text and re.fullmatch(r"-?[0-9]{1,20}", text) else 0
 
 
 def _origin_from_segments(conversions: Message) -> tuple[int | None, int | None]:
-    """Return the UTC time and the system time at event time 0, from the segments of clock conversions."""
+    """Return the UTC time and the time of the system clock at event time 0, from the segments of clock conversions."""
     kinds = _clock_kinds(conversions)
     segments = {}
     for from_uuid, to_uuid, point in _last_points(conversions):
@@ -93,7 +93,7 @@ def _clock_kinds(conversions: Message) -> dict[bytes, int]:
 
 
 def _last_points(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
-    """Yield the UUIDs of two clocks, and the time on both clocks at the start of their last conversion segment."""
+    """Yield for each conversion the UUIDs of its two clocks, and the time on both at the start of its last segment."""
     field, point = fields_of("Conversion"), fields_of("ConversionPoint")
     listed = conversions.message(fields_of("TimeConversions").conversions)
     for conversion in listed.messages(fields_of("Conversions").conversions):

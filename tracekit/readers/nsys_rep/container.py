@@ -1,4 +1,4 @@
-"""Read the sections of a report file, which consists of a magic, sections, a table of contents and an end mark.
+"""Read the sections of a report file, which consists of magic bytes, sections, a table of contents and an end mark.
 
 Offsets and sizes are checked against the size of the file before anything is read. Sections are read only when they are
 needed.
@@ -27,7 +27,7 @@ RAW, OFFSETS, CLOCKS, UI_DATA = "Raw Sampling Data", "Sampling Data Offsets", "T
 MAX_CONTENTS = 1 << 20
 OLDEST, NEWEST = (2019, 5), (2026, 2)
 UNFINISHED = (
-    "copy it again; if the original is unfinished, too, let nsys finish, record again, "
+    "copy it again; if the original is also unfinished, let nsys finish, record again, "
     "or convert the .qdstrm file: QdstrmImporter -i FILE.qdstrm"
 )
 
@@ -38,9 +38,9 @@ class Container:
     Attributes:
         path: Path of the file.
         file: Open input file.
-        sections: Bytes of each section by name, which are read from the file only when they are sliced.
+        sections: Region of the file that holds each section, by name. Its bytes are read when it is sliced.
         offsets: Offset of each section in the file.
-        build: Version of the nsys that wrote the report, such as ``2025.3.2.474``. It is empty if it is missing.
+        build: Version of the nsys that wrote the report, such as ``2025.3.2.474``, or an empty string if it is unknown.
     """
 
     def __init__(self, source: Source) -> None:
@@ -64,12 +64,12 @@ class Container:
         return self.region(name)[:]
 
     def region(self, name: str) -> Region:
-        """Return the bytes of a section without reading them. The result is empty if the section is missing."""
+        """Return the region of the file that holds a section. The region is empty if the section is missing."""
         return self.sections.get(name) or Region(self.file, 0, 0)
 
     @property
     def release(self) -> tuple[int, ...]:
-        """Year and number of the nsys release that wrote the report, such as ``(2025, 3)``, or an empty tuple."""
+        """Year and number of the nsys release that wrote the report, such as ``(2025, 3)``. It is empty if unknown."""
         return tuple(int(n) for n in self.build.split(".")[:2] if n)
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class Container:
     def _read_contents(self) -> dict[str, Region]:
         size = self.file.size
         if size < len(MAGIC) + TAIL.size:
-            raise Damage(f"truncated: {size} bytes")
+            raise Damage(f"truncated: the file has only {size} bytes")
         start, end = TAIL.unpack(self.file.read(size - TAIL.size, TAIL.size))
         if end != END:
             raise CorruptTraceError(
@@ -88,10 +88,10 @@ class Container:
                 hint=UNFINISHED,
             )
         if not len(MAGIC) <= start <= size - TAIL.size:
-            raise Damage(f"the offset of its table of contents is {start}, but it has {size} bytes")
+            raise Damage(f"the offset of its table of contents is {start}, but the file has {size} bytes")
         length = size - TAIL.size - start
         if length > MAX_CONTENTS:
-            raise Damage(f"its table of contents has {length} bytes; at most {MAX_CONTENTS} are supported")
+            raise Damage(f"its table of contents has {length} bytes, but tracekit supports at most {MAX_CONTENTS}")
         contents = Message(memoryview(self.file.read(start, length)))
         return dict(self._section_entry(entry) for entry in contents.messages(fields_of("Contents").sections))
 
@@ -105,11 +105,15 @@ class Container:
 
     def _check_build(self) -> None:
         if not self.release:
-            warn("the version of nsys is missing: read like the newest supported version", path=self.path)
+            warn(
+                "does not contain the version of nsys: it is read like a report of the newest supported version",
+                path=self.path,
+            )
         elif not OLDEST <= self.release <= NEWEST:
             supported = " to ".join(".".join(map(str, r)) for r in (OLDEST, NEWEST))
             warn(
-                f"written by nsys {self.build}; supported are {supported}: it may be read incompletely", path=self.path
+                f"written by nsys {self.build}, but tracekit supports {supported}: unknown parts of it are skipped",
+                path=self.path,
             )
 
 

@@ -1,6 +1,6 @@
 """Find the events in blocks: the offset, size and kind of each payload.
 
-The entries of a block form a chain, because each entry begins where the previous entry ends.
+An entry is the encoded event in a block. Each entry begins where the previous entry ends.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Entries:
     """The entries of consecutive blocks, in order.
 
     Attributes:
-        starts: Offset of each of the n payloads in its block.
-        sizes: Size of each of the n payloads in bytes.
-        kinds: Kind of each of the n entries, which combines payload field and event type.
-        bounds: Index of the first entry of each block, followed by n.
+        starts: Offset of the payload of each entry in its block.
+        sizes: Size of the payload of each entry in bytes.
+        kinds: Kind of each entry, which combines its payload field and its event type.
+        bounds: Index of the first entry of each block, followed by the number of entries.
         counts: Number of entries of each kind.
     """
 
@@ -73,24 +73,24 @@ class Entries:
     counts: dict[int, int]
 
     def mask(self, selection: Selection) -> Mask:
-        """Return which entries are selected, as a mask."""
+        """Return a mask of the selected entries."""
         selected = np.zeros(1 << 16, np.bool_)
         selected[self._selected_kinds(selection)] = True
         return selected[self.kinds]
 
     def count_by_block(self, mask: Mask) -> Places:
-        """Return the number of masked entries in each block."""
+        """Return the number of entries of each block that a mask contains."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))
 
     def ranks(self, rows: Places, selection: Selection) -> Places:
-        """Return the rank of each selected entry among all entries with the same payload field, counted from 0."""
+        """Return the position of each selected entry among all entries with the same payload field, counted from 0."""
         if not selection.types:
             return np.arange(len(rows))
         return np.cumsum(self.mask(Selection(selection.payload)))[rows] - 1
 
-    def types(self, rows: Places, some: Places) -> Kinds:
-        """Return the event types of some of the given rows. These rows must not be generic or unknown events."""
-        return self.kinds[rows[some]] % TYPES
+    def types(self, rows: Places, indices: Places) -> Kinds:
+        """Return the event types of the rows at the given indices, which must not be generic or unknown events."""
+        return self.kinds[rows[indices]] % TYPES
 
     def total(self, payload: int) -> int:
         """Return the number of entries with a given payload field."""
@@ -100,7 +100,7 @@ class Entries:
         return [k for k in self.counts if _is_selected(k, *selection)]
 
 
-NONE = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint16), _FIRST, {})
+EMPTY = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint16), _FIRST, {})
 
 
 def kind_of(payload: int, event_type: int) -> int:
@@ -135,7 +135,7 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
     """
     inside = np.zeros(len(edges) - 1, np.int64)
     parts = []
-    for part in _parts(buffer, edges, inside):
+    for part in _entry_batches(buffer, edges, inside):
         if budget is not None:
             budget.take(len(part[0]), ENTRY_BYTES, "events")
         parts.append(part)
@@ -145,7 +145,7 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
     return Entries(starts, sizes.astype(narrow), kinds, bounds, _kind_counts(kinds))
 
 
-def _parts(buffer: Buffer, edges: Sequence[int], inside: Places) -> Iterator[tuple[Starts, Starts, Kinds]]:
+def _entry_batches(buffer: Buffer, edges: Sequence[int], inside: Places) -> Iterator[tuple[Starts, Starts, Kinds]]:
     """Yield the offsets, sizes and kinds of payloads, in batches that fit into the scratch memory.
 
     The number of entries of each block is written to the array ``inside``.
@@ -154,14 +154,14 @@ def _parts(buffer: Buffer, edges: Sequence[int], inside: Places) -> Iterator[tup
     after = SCRATCH + 8 * (blocks + 1) + 4 * blocks
     rows = (SCRATCH + SCRATCH_BYTES - after) // 16
     if rows < 1:
-        raise Damage(f"{blocks} blocks of events at once")
+        raise Damage(f"a batch has {blocks} blocks of events, which exceed the memory of the decoder")
     at = [SCRATCH, after, after + 4 * rows, after + 8 * rows, after - 4 * blocks]
     buffer.array(SCRATCH, blocks + 1, np.int64)[:] = edges
     arrays = dict(zip(("edges", "starts", "sizes", "kinds", "bounds"), at, strict=True))
     result = buffer.call("entries", blocks=blocks, capacity=rows, max_entries=MAX_ENTRIES, **arrays)
     while True:
         if result in (BROKEN_CHAIN, TOO_MANY):
-            _complain(result, buffer, edges)
+            _raise_damage(result, buffer, edges)
         check_result(0 if result == FULL else result)
         count = buffer.parameter("entries", "count")
         starts, sizes = (buffer.array(offset, count, np.uint32).copy() for offset in at[1:3])
@@ -172,9 +172,9 @@ def _parts(buffer: Buffer, edges: Sequence[int], inside: Places) -> Iterator[tup
     inside[:] = buffer.array(at[4], blocks, np.int32)
 
 
-def _complain(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
+def _raise_damage(result: int, buffer: Buffer, edges: Sequence[int]) -> NoReturn:
     if result == TOO_MANY:
-        raise Damage(f"a block holds more than {MAX_ENTRIES} events")
+        raise Damage(f"a block holds more than {MAX_ENTRIES} events, the most that tracekit supports")
     block, offset = (buffer.parameter("entries", name) for name in ("block", "offset"))
     raise Damage(f"a block of events is damaged at byte {offset} of {edges[block + 1] - edges[block]}")
 
@@ -192,7 +192,7 @@ def count_entries(body: memoryview) -> int:
 
 
 def entry_counter() -> Callable[[memoryview], int]:
-    """Return a function that counts the entries in a block. It reuses memory and must be called in one thread only."""
+    """Return a function that counts the entries in a block. It reuses memory, so that only one thread may call it."""
     buffers: list[Buffer] = []
 
     def count_block(body: memoryview) -> int:

@@ -44,14 +44,14 @@ class SelectedEvents:
 
     Attributes:
         buffer: Buffer that holds the decompressed blocks.
-        starts: Start offset of each of the n payloads in the buffer.
-        stops: End offset of each of the n payloads.
-        ranks: Function that returns the rank of each of the n events among all events of the batch with the same
-            payload field.
-        total: Number of events of the batch with the same payload field.
-        types: Function that returns the event types of some of the n events.
-        prefix_totals: Function that receives the totals of this batch and returns the totals of all earlier batches. It
-            may be called once.
+        starts: Start offset of each payload in the buffer.
+        stops: End offset of each payload in the buffer.
+        ranks: Function that returns the position of each event among all events of the batch with the same payload
+            field, counted from 0.
+        total: Number of all events of the batch with the same payload field, including events that are not selected.
+        types: Function that returns the event types of the selected events at the given indices.
+        prefix_totals: Function that takes the totals of this batch and returns the totals of all earlier batches. It
+            must not be called twice.
     """
 
     buffer: Buffer
@@ -64,7 +64,7 @@ class SelectedEvents:
 
 
 class Events:
-    """All events of a report."""
+    """The events of a report, which are decompressed and located when they are needed."""
 
     def __init__(self, raw: RawData) -> None:
         self._raw = raw
@@ -75,27 +75,27 @@ class Events:
         self._budget = Budget(raw.file_bytes)
 
     def map_batches(
-        self, selections: Sequence[Selection], work: Callable[[list[SelectedEvents]], Result]
+        self, selections: Sequence[Selection], function: Callable[[list[SelectedEvents]], Result]
     ) -> Iterator[Result]:
         """Call a function with the selected events of each batch of blocks, and yield its results.
 
         Args:
             selections: Selections of events.
-            work: Function that is called with the selected events of a batch, one item per selection, in several
-                threads at once. It must not keep a reference to the buffer.
+            function: Function that is called with the selected events of a batch, as a list with one item per
+                selection. Several threads call it at once. It must not keep a reference to the buffer.
 
         Yields:
-            The result of ``work`` for each batch, in file order. A report without events has one empty batch.
+            The result of the function for each batch, in file order. A report without events has one empty batch.
         """
-        relays = [RunningTotals() for _ in selections]
+        running_totals = [RunningTotals() for _ in selections]
 
         def job(nth: int) -> Result:
             with contextlib.ExitStack() as stack:
-                for relay in relays:
-                    stack.enter_context(relay.holding(nth))
-                hands = [functools.partial(relay.add_totals, nth) for relay in relays]
-                with self._selected(nth, selections, hands) as chosen:
-                    return work(chosen)
+                for totals in running_totals:
+                    stack.enter_context(totals.holding(nth))
+                prefix_totals = [functools.partial(totals.add_totals, nth) for totals in running_totals]
+                with self._selected(nth, selections, prefix_totals) as chosen:
+                    return function(chosen)
 
         yield from map_in_order(job, range(len(self._batches)), THREADS)
 
@@ -115,7 +115,7 @@ class Events:
 
     @contextlib.contextmanager
     def _selected(
-        self, nth: int, selections: Sequence[Selection], hands: Sequence[PrefixTotals]
+        self, nth: int, selections: Sequence[Selection], prefix_totals: Sequence[PrefixTotals]
     ) -> Iterator[list[SelectedEvents]]:
         """Return a context manager that provides the selected events of a batch. The buffer is reused afterwards."""
         entries_of_batch = self._entries[nth]
@@ -126,11 +126,8 @@ class Events:
             masks = [entries_of_batch.mask(selection) for selection in selections]
             needed = sum(entries_of_batch.count_by_block(mask) for mask in masks)
             buffer, bases = self._load(nth, np.flatnonzero(needed))
-        chosen = zip(selections, masks, hands, strict=True)
-        yield [
-            _select(_LoadedBatch(buffer, bases, entries_of_batch), w, mask, prefix_totals)
-            for w, mask, prefix_totals in chosen
-        ]
+        batch = _LoadedBatch(buffer, bases, entries_of_batch)
+        yield [_select(batch, *arguments) for arguments in zip(selections, masks, prefix_totals, strict=True)]
         self._buffers.release(buffer)
 
     def _find_entries(self, nth: int) -> tuple[Buffer, Entries, Places]:
@@ -143,7 +140,7 @@ class Events:
             raise Damage(self._damaged[nth])
         try:
             buffer, bases = self._load(nth, np.arange(len(batch)))
-            entries_of_batch = entries.find_entries(buffer, bases.tolist(), self._budget) if batch else entries.NONE
+            entries_of_batch = entries.find_entries(buffer, bases.tolist(), self._budget) if batch else entries.EMPTY
         except Damage as e:
             self._damaged[nth] = str(e)
             raise
@@ -205,7 +202,10 @@ class _BufferPool:
 
 
 def _batches(blocks: Sequence[Block]) -> Iterator[range]:
-    """Yield ranges of consecutive blocks of some megabytes. Ranges with an unusual compression ratio are smaller."""
+    """Yield the indices of the blocks of each batch, which has at least ``BATCH_BYTES`` except for the last batch.
+
+    A block with an unusually high compression ratio counts as larger than it is, so that its batch has fewer blocks.
+    """
     first, size = 0, 0.0
     for i, block in enumerate(blocks):
         size += block.size * max(1.0, block.size / (USUAL_RATIO * block.packed))

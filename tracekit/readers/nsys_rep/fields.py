@@ -1,4 +1,4 @@
-"""Field numbers of the messages of a report, by the names that ``schemas/proto/nsys_rep.proto`` declares."""
+"""Look up the field numbers of the messages of a report by the names that ``schemas/proto/nsys_rep.proto`` declares."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Map the event columns of nsys exports to fields of the messages of a report.
 
-An event has a type and one payload, and the field that holds the payload determines the kind of the event. A column is
-a field of the payload, or a field nested in such a field. Absent fields are null, unless the export writes a number for
-them.
+An event has a type and one payload. The field that holds the payload determines the kind of the event. The values of a
+column are stored in a field of the payload, or in a message inside the payload. Where the field is absent, the column
+is null or has the number that nsys writes to exports in this case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ValueKind(Enum):
     FLOAT = "float in 32 bits"
     BYTES = "bytes"
     NAME = "bytes with many repeated values, dictionary-encoded"
-    CHAIN = "running number of the rows that have the field"
+    CHAIN = "number of the call chain: rows with the field are numbered in order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,13 @@ class SourceColumn:
     """The source of one column in a table of events.
 
     Attributes:
-        path: Field numbers that lead to the value, from the payload inwards.
+        path: Path of the field that holds the values: the number of a payload field, or the numbers of a payload field
+            and of a field nested in it.
         kind: Way in which the values are decoded.
-        fallback: Path of the field to read where the first field is absent.
-        default: Value that an export writes for an absent field, or None for null.
+        fallback: Path of the field that is used where the first field is absent, or None.
+        default: Value where the fields are absent, or None for null.
         since: Year and number of the first release whose exports have the column.
-        first_chain: Number of the first call chain, if the column numbers call chains.
+        first_chain: Number of the first call chain, for columns of the kind ``CHAIN``.
     """
 
     path: tuple[int, ...]
@@ -51,27 +52,30 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class EventTable:
-    """The rows and columns of one source table of events.
+    """The definition of one source table of events: which events are its rows, and which fields are its columns.
 
     Attributes:
         payload: Number of the event field that holds the payload.
         columns: Source of each column by name.
-        event_types: Event types of the rows. If it is empty, events of all types are rows.
-        parts: Payload fields, at least one of which every row has. If it is empty, all events are rows.
-        event_classes: Values of the field ``CLASS`` that identify rows. If it is empty, all events are rows.
-        event_type_column: Name of the column that repeats the event type.
-        expected_types: Event types whose events should all have one of ``parts`` or ``sibling_parts``.
-        sibling_parts: Payload fields that make events of the expected types rows of another table.
+        event_types: Event types of the rows. If it is empty, events of all types may be rows.
+        identifying_fields: Payload fields that identify rows: an event is a row only if it has at least one of them. If
+            it is empty, the payload fields do not matter.
+        event_classes: Values of the field ``CLASS`` that identify rows: an event is a row only if it has one of them.
+            If it is empty, the class does not matter.
+        event_type_column: Name of the column that contains the event type, or None.
+        expected_types: Event types whose events should all have an identifying field or a sibling field. Those that
+            have neither are reported as unknown.
+        sibling_fields: Payload fields that identify the rows of another table with the same event types.
     """
 
     payload: int
     columns: Mapping[str, SourceColumn]
     event_types: tuple[int, ...] = ()
-    parts: tuple[int, ...] = ()
+    identifying_fields: tuple[int, ...] = ()
     event_classes: tuple[int, ...] = ()
     event_type_column: str | None = None
     expected_types: tuple[int, ...] = ()
-    sibling_parts: tuple[int, ...] = ()
+    sibling_fields: tuple[int, ...] = ()
 
 
 def _column(
@@ -84,13 +88,16 @@ def _column(
     since: tuple[int, int] = (0, 0),
     first_chain: int = 1,
 ) -> SourceColumn:
-    """Return the source of a column, given a field name, or the names along a path joined by dots."""
+    """Return the source of a column. Fields are given by name, or by the names along their path, joined with dots."""
     fallback_path = None if fallback is None else field_path(message, fallback)
     return SourceColumn(field_path(message, field), kind, fallback_path, default, since, first_chain)
 
 
 def _columns(message: str, *names: str, inside: str = "") -> dict[str, SourceColumn]:
-    """Return the sources of integer columns by name. The field names are the column names in snake case."""
+    """Return the source of each integer column by name. The field of a column is named like the column, in snake case.
+
+    The argument ``inside`` is the path of the message that contains the fields, followed by a dot.
+    """
     return {name: _column(message, inside + snake_case(name)) for name in names}
 
 
@@ -145,7 +152,7 @@ TABLES: dict[str, EventTable] = {
                 inside="kernel.",
             ),
         },
-        parts=(_ACTIVITY.kernel,),
+        identifying_fields=(_ACTIVITY.kernel,),
         expected_types=(79,),
     ),
     "CUPTI_ACTIVITY_KIND_MEMCPY": EventTable(
@@ -161,9 +168,9 @@ TABLES: dict[str, EventTable] = {
                 inside="memory_copy.",
             ),
         },
-        parts=(_ACTIVITY.memory_copy,),
+        identifying_fields=(_ACTIVITY.memory_copy,),
         expected_types=_MEMORY_TYPES,
-        sibling_parts=(_ACTIVITY.memory_set,),
+        sibling_fields=(_ACTIVITY.memory_set,),
     ),
     "CUPTI_ACTIVITY_KIND_MEMSET": EventTable(
         GPU,
@@ -173,9 +180,9 @@ TABLES: dict[str, EventTable] = {
             "value": _column("GpuActivity", "memory_set.value", default=0),
             **_columns("GpuActivity", "graphNodeId", "memKind", inside="memory_set."),
         },
-        parts=(_ACTIVITY.memory_set,),
+        identifying_fields=(_ACTIVITY.memory_set,),
         expected_types=_MEMORY_TYPES,
-        sibling_parts=(_ACTIVITY.memory_copy,),
+        sibling_fields=(_ACTIVITY.memory_copy,),
     ),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": EventTable(
         GPU,
@@ -189,7 +196,7 @@ TABLES: dict[str, EventTable] = {
             ),
             **_columns("GpuActivity", "eventId", "eventSyncId", inside="synchronization."),
         },
-        parts=(_ACTIVITY.synchronization,),
+        identifying_fields=(_ACTIVITY.synchronization,),
         expected_types=(106,),
     ),
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EventTable(
@@ -199,13 +206,13 @@ TABLES: dict[str, EventTable] = {
             **_ORIGIN_COLUMNS,
             **_columns("GpuActivity", "eventId", "eventSyncId", inside="cuda_event."),
         },
-        parts=(_ACTIVITY.cuda_event,),
+        identifying_fields=(_ACTIVITY.cuda_event,),
         expected_types=(127,),
     ),
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": EventTable(
         GPU,
         {**_ACTIVITY_COLUMNS, **_columns("GpuActivity", "graphId", "graphExecId", inside="graph_launch.")},
-        parts=(_ACTIVITY.graph_launch,),
+        identifying_fields=(_ACTIVITY.graph_launch,),
         expected_types=(130,),
     ),
     "NVTX_EVENTS": EventTable(
@@ -233,6 +240,6 @@ TABLES: dict[str, EventTable] = {
             "name": _column("Process", "name", ValueKind.BYTES, fallback="command"),
         },
         event_types=(27,),
-        parts=(fields_of("Process").command, fields_of("Process").name),
+        identifying_fields=(fields_of("Process").command, fields_of("Process").name),
     ),
 }

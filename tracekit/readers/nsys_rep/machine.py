@@ -1,4 +1,4 @@
-"""Build the small source tables of a report: facts, GPUs, contexts, streams, threads and metric names."""
+"""Build the small source tables of a report, which list facts, GPUs, contexts, streams, threads and metric names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CONTEXTS_SINCE = (2023, 4)
 """First release whose exports list contexts. Exports of older releases list null streams instead."""
 
 PUBLIC = (13, 205, 605, 611)
-"""Numbers of the public properties of a machine. All other properties may hold private values."""
+"""Ids of the properties of a machine that are never private. All other properties are ignored."""
 
 
 def _numbers_by_column(message: str, *columns: str) -> dict[str, int]:
-    """Map each column to the number of the protobuf field whose name is the column name in snake case."""
+    """Return the field number of each column. The field of a column is named like the column, in snake case."""
     return {column: field_path(message, snake_case(column))[0] for column in columns}
 
 
@@ -65,12 +65,12 @@ class MachineReport(Protocol):
 
     @property
     def metrics(self) -> Mapping[int, Sequence[Metric]]:
-        """The GPU metrics in each type of sample."""
+        """The metrics in the samples of each event type."""
         ...
 
 
 def tool_fact_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row with the name and one row with the version of nsys. Reports have no schema version."""
+    """Yield the rows with the name and the version of nsys. Unlike an export, a report has no schema version."""
     yield {"name": "EXPORT_PRODUCT_NAME", "value": "NVIDIA Nsight Systems"}
     if report.container.build:
         yield {"name": "EXPORT_PRODUCT_VERSION", "value": report.container.build}
@@ -135,7 +135,7 @@ def thread_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def metric_name_rows(report: MachineReport) -> Iterable[Row]:
-    """Yield one row per type of sample and GPU metric in it."""
+    """Yield one row per event type of samples and metric in such a sample."""
     strings = report.raw.strings
     names: dict[int, str] = {}
     for number, listed in report.metrics.items():
@@ -162,7 +162,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]
 
 
 def table_names(release: tuple[int, ...]) -> list[str]:
-    """Return the names of the small source tables of a release, including one of the two tables of contexts."""
+    """Return the names of the small source tables of a release, which has only one of the two tables of contexts."""
     excluded = "TARGET_INFO_CUDA_CONTEXT_INFO" if () < release < CONTEXTS_SINCE else "TARGET_INFO_CUDA_NULL_STREAM"
     return [name for name in TABLES if name != excluded]
 

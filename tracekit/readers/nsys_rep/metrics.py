@@ -1,4 +1,7 @@
-"""Decode GPU metric samples, which are generic events with one value per metric. The stream header describes them."""
+"""Decode samples of GPU metrics, which are generic events with one value per metric.
+
+The stream header describes the layout of the samples of each event type.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +54,10 @@ class Metric:
     size: int
 
     def values(self, words: Words) -> Places:
-        """Return the integer in the first bytes of each of n words.
+        """Return the value of the metric in each sample, given the 64-bit words at the offset of the metric.
 
-        Reports declare all values as unsigned. But nsys exports values of 3 bytes as signed, and presumably does so for
-        all sizes that no C integer has.
+        Reports declare all values as unsigned. But nsys exports values of 3 bytes as signed. All other sizes that are
+        not the size of a C integer are assumed to be signed, too.
         """
         unused = 8 * (WORD - self.size)
         shifted = words << np.uint64(unused)
@@ -64,7 +67,9 @@ class Metric:
 
 
 def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
-    """Return the metrics in each type of sample, ordered by offset. The lowest byte of a type is the GPU number.
+    """Return the metrics in the samples of each event type, ordered by offset.
+
+    The lowest byte of the event type is the number of the GPU.
 
     Raises:
         Damage: Metrics overlap, or a metric has an invalid offset or size.
@@ -91,7 +96,7 @@ def decode_samples(
     """Decode generic events into columns with one row per sample and metric, in order, including ``rowid``.
 
     Args:
-        metrics_by_id: Metrics in each type of sample.
+        metrics_by_id: Metrics in the samples of each event type.
         chosen: Generic events to decode.
         budget: Memory budget for the rows.
         skipped: Counter that is updated with the number of samples without a time or without values.
@@ -118,9 +123,9 @@ def _decode_rows(
     whole = np.ones(len(ids), np.bool_)
     for field in top.values():
         whole &= True if field.valid is None else field.valid
-    at = _Samples(chosen.buffer, times, places, stops - places)
+    samples = _Samples(chosen.buffer, times, places, stops - places)
     groups = list(_events_by_type(ids, whole, metrics_by_id))
-    parts = [at.decode_type(number, metrics_by_id[number], events, budget) for number, events in groups]
+    parts = [samples.decode_type(number, metrics_by_id[number], events, budget) for number, events in groups]
     columns: tuple[Places, ...] = parts[0] if len(parts) == 1 else ()
     if not columns:
         owners = [np.repeat(events, len(metrics_by_id[number])) for number, events in groups]
@@ -131,7 +136,7 @@ def _decode_rows(
 
 
 def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[int, Field]) -> Counter[str]:
-    """Return the number of metric samples without a time or without values, by name."""
+    """Return the number of samples of GPU metrics without a time or without values, by name."""
     if _EVENT.type_id not in top:
         return Counter()
     types = top[_EVENT.type_id]
@@ -148,7 +153,7 @@ def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[in
 def _events_by_type(
     ids: Places, whole: Mask, metrics_by_id: Mapping[int, list[Metric]]
 ) -> Iterator[tuple[int, Places]]:
-    """Yield each type of sample that occurs, with the ascending indices of its events."""
+    """Yield each event type of samples that occurs, with the ascending indices of its events."""
     events = np.flatnonzero(whole)
     events = events[np.argsort(ids[events], kind="stable")]
     listed = np.array(sorted(metrics_by_id), np.int64)
@@ -173,9 +178,13 @@ class _Samples:
     def decode_type(
         self, number: int, metrics: list[Metric], events: Places, budget: Budget
     ) -> tuple[Places, Places, Places, Places]:
-        """Decode n events of one type with m metrics. Return n · m times, types, metric ids and values."""
+        """Decode the samples of one event type.
+
+        Returns:
+            Times, event types, metric ids and values, as arrays with one element per sample and metric.
+        """
         if int(self.sizes[events].min()) < max((m.at + m.size for m in metrics), default=0):
-            raise Damage("a sample of GPU metrics is too short for its metrics")
+            raise Damage("a sample of GPU metrics is shorter than the metrics that its event type declares")
         budget.take(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
         at = self.places[events]
         values = np.empty((len(events), len(metrics)), np.int64)
@@ -187,7 +196,7 @@ class _Samples:
 
 
 def _check_no_overlap(metrics: Sequence[Metric]) -> None:
-    """Check that metrics do not overlap, because otherwise one byte could become any number of rows."""
+    """Check that metrics do not overlap. If they did, a small sample could become any number of rows."""
     for one, other in itertools.pairwise(metrics):
         if one.at + one.size > other.at:
             raise Damage(f"two GPU metrics overlap at byte {other.at} of their samples")

@@ -1,4 +1,4 @@
-"""Find the NVTX ranges that are MPI calls, which an export stores in separate tables.
+"""Find the NVTX ranges that are MPI calls. They are not NVTX events in an export, which stores them in other tables.
 
 The MPI wrapper of nsys opens a range in the domain ``MPI`` for each MPI call. It also registers payload schemas with
 reserved ids. A domain with the same name that a program creates has no such schemas, and its ranges stay in the table
@@ -37,7 +37,7 @@ PROCESS = ~np.int64((1 << 24) - 1)
 RANGES = np.array((59, 60, 70, 71), np.uint64)
 _NVTX = fields_of("NvtxEvent")
 FIELDS = (_NVTX.event_type, _NVTX.global_tid, _NVTX.domain_id)
-CREATED = Selection(layout.NVTX, (75,))
+DOMAIN_CREATIONS = Selection(layout.NVTX, (75,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class MpiDomains:
     """The domains of the MPI wrapper of nsys, as a filter for NVTX events.
 
     Attributes:
-        pairs: Global process id and domain id of each domain.
+        pairs: Global process id and domain id of each domain of the MPI wrapper.
     """
 
     pairs: frozenset[tuple[int, int]] = frozenset()
@@ -55,14 +55,19 @@ class MpiDomains:
 
     @property
     def fields(self) -> tuple[int, ...]:
-        """The numbers of the fields that determine whether an event is an MPI call."""
+        """Numbers of the event fields that determine whether an event is an MPI call."""
         return FIELDS
 
-    def mask(self, top: Mapping[int, Field], rows: int) -> Mask:
-        """Return which of n NVTX events are MPI calls, as a mask computed from their decoded fields."""
-        ranges = np.isin(_integer_values(top, _NVTX.event_type, rows), RANGES)
-        threads, domains = (_integer_values(top, f, rows).view(np.int64) for f in (_NVTX.global_tid, _NVTX.domain_id))
-        calls = np.zeros(rows, np.bool_)
+    def mask(self, top: Mapping[int, Field], total: int) -> Mask:
+        """Return a mask of the NVTX events that are MPI calls.
+
+        Args:
+            top: Decoded fields of the events, by field number.
+            total: Number of events.
+        """
+        ranges = np.isin(_integer_values(top, _NVTX.event_type, total), RANGES)
+        threads, domains = (_integer_values(top, f, total).view(np.int64) for f in (_NVTX.global_tid, _NVTX.domain_id))
+        calls = np.zeros(total, np.bool_)
         for process, domain in self.pairs:
             calls |= (threads & PROCESS == process) & (domains == domain)
         return calls & ranges
@@ -70,18 +75,18 @@ class MpiDomains:
     def count(self, events: Events) -> int:
         """Return the number of MPI calls in a report."""
 
-        def work(batch: list[SelectedEvents]) -> int:
+        def count_batch(batch: list[SelectedEvents]) -> int:
             chosen = batch[0]
             top = decode(chosen.buffer, chosen.starts, chosen.stops, FIELDS)
             return int(np.count_nonzero(self.mask(top, len(chosen.starts))))
 
-        return sum(events.map_batches([Selection(layout.NVTX)], work)) if self else 0
+        return sum(events.map_batches([Selection(layout.NVTX)], count_batch)) if self else 0
 
 
 def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Budget) -> MpiDomains:
-    """Return the domains with the name and the payload schemas of the MPI wrapper of nsys.
+    """Return the domains that have both the name and the payload schemas of the MPI wrapper of nsys.
 
-    No event is read if the report has no such schemas.
+    If the report has no such schemas, no events are read.
 
     Raises:
         Damage: An event that creates a domain is invalid.
@@ -93,10 +98,10 @@ def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Bu
     registered = pc.indices_nonzero(pc.equal(strings, NAME)).cast("int64")
     pairs: set[tuple[int, int]] = set()
 
-    def work(batch: list[SelectedEvents]) -> dict[str, pa.Array]:
+    def decode_batch(batch: list[SelectedEvents]) -> dict[str, pa.Array]:
         return arrays.decode_columns(batch[0], layout.TABLES["NVTX_EVENTS"], names, budget, skipped=Counter())
 
-    for columns in events.map_batches([CREATED], work):
+    for columns in events.map_batches([DOMAIN_CREATIONS], decode_batch):
         text = columns["text"]
         inline = pc.is_in(text.indices, pc.indices_nonzero(pc.equal(text.dictionary, NAME)).cast("int32"))
         named = [columns[c].filter(pc.or_(inline, pc.is_in(columns["textId"], registered))) for c in names[:2]]
@@ -105,9 +110,9 @@ def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Bu
     return MpiDomains(frozenset(pairs))
 
 
-def _integer_values(top: Mapping[int, Field], number: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return the values of an integer field of n events. The value is 0 where the field is absent."""
+def _integer_values(top: Mapping[int, Field], number: int, total: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Return the values of an integer field of events. The value is 0 where the field is absent."""
     field = top.get(number)
     if field is None:
-        return np.zeros(rows, np.uint64)
+        return np.zeros(total, np.uint64)
     return field.values if field.valid is None else np.where(field.valid, field.values, np.uint64(0))

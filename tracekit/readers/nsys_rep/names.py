@@ -1,4 +1,4 @@
-"""Name the events that no declared table contains, so that they can be counted and listed."""
+"""Name the events that no declared table contains, because their counts are listed by name."""
 
 from __future__ import annotations
 
@@ -80,16 +80,16 @@ MARK_CLASSES = frozenset((
 KNOWN_CLASSES = frozenset((*range(14), 18, *range(26, 30), *range(31, 97), 102, 103, *range(107, 111)))
 """Classes of calls that nsys up to 2026.2 records. A call with a different class may be a CUDA call."""
 WITHOUT_CLASS = "call without a class"
-_HALVES = (
+_RANGE_ENDS = (
     "start of a push/pop range",
     "end of a push/pop range",
     "start of a start/end range",
     "end of a start/end range",
 )
-NVTX_HALVES = dict(enumerate(_HALVES, 35)) | dict(enumerate(_HALVES, 66))
-"""Names of the halves of ranges by event type.
+NVTX_RANGE_ENDS = dict(enumerate(_RANGE_ENDS, 35)) | dict(enumerate(_RANGE_ENDS, 66))
+"""Names of the events that record only the start or only the end of a range, by event type.
 
-Reports store the halves joined. Imported text logs use types 66 to 69.
+Reports store a whole range as one event of another type. Types 66 to 69 occur in imported text logs.
 """
 _NVTX_TYPES = (33, 34, 39, 59, 60, 64, 65, *range(70, 77), 97, 98, 99)
 GPU_TYPES = (79, 80, 106, 127, 130, 142)
@@ -100,7 +100,11 @@ KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
 
 
 def kind_name(kind: int) -> str | None:
-    """Return the name of a kind of events. The result is None for decoded events, and for calls, which have classes."""
+    """Return the name of a kind of events that no declared table contains.
+
+    The result is None for decoded events. It is also None for function calls and generic events, because their kind
+    does not determine whether they are decoded.
+    """
     if kind == entries.GENERIC:
         return None
     if kind == entries.UNKNOWN:
@@ -113,7 +117,7 @@ def kind_name(kind: int) -> str | None:
 def type_name(payload: int, event_type: int) -> str:
     """Return the name of the events with a payload field and event type."""
     if payload == layout.NVTX:
-        return f"NVTX {NVTX_HALVES.get(event_type, f'event of type {event_type}')}"
+        return f"NVTX {NVTX_RANGE_ENDS.get(event_type, f'event of type {event_type}')}"
     return EVENT_TYPES.get(event_type, f"event of type {event_type}")
 
 
@@ -123,7 +127,7 @@ def class_name(event_class: int) -> str:
 
 
 def activity_name(event_type: int) -> str:
-    """Return the name of GPU activities of a type if none of their fields is known."""
+    """Return the name of the GPU activities of an event type that have none of the known activity fields."""
     return f"GPU activity of type {event_type}"
 
 

@@ -1,7 +1,7 @@
 """Overwrite private values in the messages of a report, visiting only fields that may hold such values.
 
-The cost is limited in proportion to the size of the file, because a few bytes compressed with LZ4 can become a million
-fields.
+The number of steps is limited in proportion to the size of the file. Otherwise, a small file could take very long,
+because LZ4 can compress a million fields to a few bytes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.rewriting import FieldSpan
 
     Span = tuple[int, int, int]
-    """An interval of bytes in which private values may be: start, end, and a bit mask of the possible names."""
+    """The start and end of an interval that may hold private values, and a bit mask of the names it may contain."""
     Spans = Sequence[Span]
 
-LEAST_STEPS, STEPS_PER_BYTE = 1 << 18, 1
+BASE_STEPS, STEPS_PER_BYTE = 1 << 18, 1
+"""Number of steps that are allowed for a file of any size, and number of additional steps per byte of the file."""
 BYTES_PER_STEP = 16
 """Number of bytes of a string that may be searched per step."""
 MAX_ENTRIES = 1 << 21
-DEEPEST = 24
+MAX_DEPTH = 24
 _ENTRY_FIELDS = (fields_of("EventBlock").events, fields_of("EventBlock").generic_events)
 _KEY_AND_LENGTH = 5
 """Maximum number of bytes of the key and the length of an entry."""
@@ -51,11 +52,11 @@ class StepBudget:
     """
 
     def __init__(self, size: int) -> None:
-        """Create a budget for a file with a size in bytes."""
-        self._most = self.left = LEAST_STEPS + STEPS_PER_BYTE * size
+        """Create the budget for a file, given its size in bytes."""
+        self._limit = self.left = BASE_STEPS + STEPS_PER_BYTE * size
 
     def spend(self, steps: int = 1) -> None:
-        """Count steps that are about to be taken.
+        """Spend the given number of steps.
 
         Raises:
             Damage: Not enough steps are left.
@@ -65,7 +66,7 @@ class StepBudget:
             raise self.exceeded_error()
 
     def spend_bytes(self, size: int) -> None:
-        """Count the steps for processing a string with a size in bytes.
+        """Spend the steps for processing a string, given its size in bytes.
 
         Raises:
             Damage: Not enough steps are left.
@@ -73,8 +74,8 @@ class StepBudget:
         self.spend(1 + size // BYTES_PER_STEP)
 
     def exceeded_error(self) -> Damage:
-        """Return the error for a budget that is exceeded."""
-        return Damage(f"redacting it would take more than {self._most} steps")
+        """Return the error that reports that the budget is exceeded."""
+        return Damage(f"redacting it takes more than {self._limit} steps, the most that tracekit allows for its size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ class BlockEntries:
 
     Attributes:
         body: Bytes of the decompressed block.
-        starts: Start offset of each of the n entries, ascending.
-        stops: End offset of each of the n entries.
+        starts: Start offset of each entry, ascending.
+        stops: End offset of each entry.
         numbers: Field number of each entry. The messages ``EventBlock`` and ``StringBlock`` use the same field numbers.
     """
 
@@ -109,7 +110,7 @@ class BlockEntries:
         return cls(body, starts[order], stops[order], numbers[order])
 
     def containing(self, places: Iterable[int]) -> list[int]:
-        """Return the indices of the entries that contain any of some offsets in the block, in ascending order."""
+        """Return the ascending indices of the entries that contain at least one of the given offsets in the block."""
         at = np.fromiter(places, np.int64)
         nth = np.searchsorted(self.starts, at, side="right") - 1
         inside = (nth >= 0) & (at < self.stops[nth]) if len(self.stops) else np.zeros(len(at), np.bool_)
@@ -119,13 +120,16 @@ class BlockEntries:
         return self.body[self.starts[nth] : self.stops[nth]]
 
     def spans(self, nth: int, spans: Spans) -> list[Span]:
-        """Return the intervals that start in an entry, relative to the start of the entry."""
+        """Return those of the given intervals that start in an entry, relative to the start of the entry."""
         start, stop = int(self.starts[nth]), int(self.stops[nth])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
         return [(a - start, b - start, bits) for a, b, bits in spans[first:last]]
 
     def unknown_fields(self, budget: StepBudget) -> Iterator[tuple[int, int]]:
-        """Yield the start and end offset of fields with unknown numbers, which no known release writes."""
+        """Yield the start and end offset of each length-delimited field that is not an entry.
+
+        No known release of nsys writes such fields.
+        """
         view, befores = memoryview(self.body), np.concatenate(([0], self.stops))
         afters = np.concatenate((self.starts, [len(self.body)]))
         room = np.append(np.full(len(self.starts), _KEY_AND_LENGTH), 0)
@@ -139,7 +143,7 @@ class BlockEntries:
                 at = part.end
 
     def with_values(self, values: dict[int, bytes], budget: StepBudget) -> bytes:
-        """Return a copy of the block with new values of some entries. All other bytes are unchanged."""
+        """Return the bytes of the block with new values for some entries, given by index. Other bytes are unchanged."""
         out: list[bytes] = []
         kept = 0
         for nth, value in sorted(values.items()):
@@ -161,7 +165,7 @@ class BlockEntries:
 
 
 class Overwriter:
-    """Overwrites names, and values with a private format, in messages, strings and other bytes of a report."""
+    """Overwrites private names and values with a private format in the messages and strings of a report."""
 
     def __init__(self, redaction: Redaction, budget: StepBudget, names: Names) -> None:
         self.redaction = redaction
@@ -169,10 +173,10 @@ class Overwriter:
         self.names = names
 
     def candidates(self, data: bytes) -> list[Span]:
-        """Return the intervals of data that may hold private values.
+        """Return the intervals of bytes that may hold private values.
 
         Raises:
-            Damage: There are more intervals than the budget allows.
+            Damage: The budget is exceeded, because there are too many intervals.
         """
         before = self.names.examined
         try:
@@ -183,9 +187,9 @@ class Overwriter:
         return spans
 
     def overwrite(self, value: bytes, spans: Spans | None = None) -> bytes:
-        """Return a message, string or other bytes with overwritten private values.
+        """Return a message, a string or other bytes, with private values overwritten.
 
-        The argument ``spans`` avoids a repeated search if the intervals are already known.
+        The argument ``spans`` contains the intervals that may hold private values. If it is None, they are searched.
         """
         spans = self.candidates(value) if spans is None else spans
         out = bytearray(value)
@@ -194,12 +198,12 @@ class Overwriter:
         return bytes(out)
 
     def overwrite_string(self, text: bytes, bits: int) -> bytes:
-        """Return a string, or bytes that are not a message, with overwritten private values."""
+        """Return a string, or bytes that are not a message, with private values overwritten."""
         self.budget.spend_bytes(len(text))
         return self.redaction.overwrite(self.names, text, bits)
 
     def overwrite_unknown_fields(self, entries: BlockEntries, spans: Spans) -> BlockEntries:
-        """Return the entries of a block after overwriting private values outside the entries."""
+        """Return a copy of a block in which private values in fields that are not entries are overwritten."""
         out = bytearray(entries.body)
         for start, end in entries.unknown_fields(self.budget):
             inside = [(a - start, b - start, bits) for a, b, bits in spans if start <= a < end]
@@ -208,16 +212,16 @@ class Overwriter:
 
 
 def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator[Span]:
-    """Yield the innermost fields of a message in which intervals start. The bit masks of the intervals are combined.
+    """Yield the innermost fields of a message that contain intervals, with the combined bit mask of these intervals.
 
-    Bytes are treated as a message if they can be parsed as one, and if every interval is within one of its fields.
+    Bytes are treated as a message if they can be parsed as one and every interval lies within one of its fields.
     """
     waiting: list[tuple[int, int, int, Spans]] = [(0, len(value), 0, spans)]
     while waiting:
         start, end, depth, inside = waiting.pop()
         if not inside:
             continue
-        inner = _fields_with_intervals(value[start:end], inside, budget) if depth < DEEPEST else None
+        inner = _fields_with_intervals(value[start:end], inside, budget) if depth < MAX_DEPTH else None
         if inner is None:
             yield start, end, functools.reduce(operator.or_, (bits for _, _, bits in inside))
             continue
@@ -228,7 +232,7 @@ def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator
 def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> list[tuple[FieldSpan, Spans]] | None:
     """Return the fields of a message that contain intervals, with these intervals.
 
-    The result is None if the bytes are not a message, or if an interval is not within one of its fields.
+    The result is None if the bytes are not a message, or if an interval does not lie within one field.
     """
     try:
         budget.spend(len(spans))
@@ -267,7 +271,7 @@ def _delimited_fields(value: bytes, budget: StepBudget) -> Iterator[FieldSpan]:
 def edit_entries(
     entries: BlockEntries, chosen: Iterable[int], edit: Callable[[int, bytes], bytes], budget: StepBudget
 ) -> bytes:
-    """Return a block in which some entries are edited. Entries that do not change keep their bytes."""
+    """Return the bytes of a block after editing the entries with the given indices. Other bytes are unchanged."""
     values: dict[int, bytes] = {}
     for nth in chosen:
         budget.spend()

@@ -1,8 +1,9 @@
 """Determine how to format NVTX payloads as JSON from the schemas that a program registered for them.
 
-A schema lists entries like a struct in C, with types, names and offsets. An entry may hold another schema, an enum, or
-an array of fixed length. The plan of a schema describes the JSON text that nsys writes for a payload, as constant
-strings and values between them. A schema whose layout depends on the values themselves has no plan.
+A schema describes the layout of payloads like a struct in C. It lists entries with types, names and offsets. The type
+of an entry may be another schema or an enum, and an entry may be an array of fixed length. The plan of a schema
+describes the JSON text that nsys writes for a payload, as constant strings and values between them. A schema whose
+layout depends on the values has no plan.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_DEPTH, MAX_NESTED, MAX_VALUES, MAX_WIDTH = 8, 64, 4096, 1 << 20
 MAX_PLANNED = 1 << 16
 """Maximum number of values in all plans of a report.
 
-An array of thousands of values takes a few bytes in its schema.
+The number is limited because a few bytes of a schema can declare an array of thousands of values.
 """
 POINTER_SIZE = 8
 NUMBER_WIDTH, ESCAPED = 48, 6
@@ -47,7 +48,7 @@ class ValueFormat(Enum):
     BYTE = "hexadecimal number of one byte"
     TEXT = "characters"
     ENUM = "name of a number"
-    BLANK = "nothing: nsys gives an empty text"
+    BLANK = "empty string, which nsys writes for types that it does not format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Value:
         form: Way in which the value is formatted.
         at: Offset of the value in the payload.
         size: Size of the value in bytes, or 0 if it extends to the end of the payload.
-        labels: Names of the numbers of an enum, or None if the value is not an enum.
+        labels: Names of the values of the enum, or None if the value is not an enum.
     """
 
     form: ValueFormat
@@ -82,7 +83,7 @@ class Plan:
 
     Attributes:
         pieces: Constant strings, and the values between them.
-        size: Required size of a payload in bytes, or None if a payload may be larger than its values require.
+        size: Exact size of the payloads in bytes, or None if a payload may have any size from ``min_size`` on.
     """
 
     pieces: Pieces
@@ -90,7 +91,7 @@ class Plan:
 
     @property
     def min_size(self) -> int:
-        """Minimum size in bytes of a payload that contains all values."""
+        """Minimum size of a payload in bytes, so that it contains all values."""
         return max((p.at + p.size for p in self.pieces if not isinstance(p, str)), default=0)
 
     @functools.cached_property
@@ -101,7 +102,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Labels:
-    """The names of the numbers of an enum. Numbers that are flags may be combined."""
+    """The names of the values of an enum. Values that are flags may be combined.
+
+    Attributes:
+        size: Size of a value in bytes.
+        names: Name of each value.
+        flags: Name of each value that is a flag.
+    """
 
     size: int
     names: Mapping[int, str]
@@ -121,18 +128,34 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEntry:
-    """One entry of a payload schema, as stored in a report."""
+    """One entry of a payload schema, as stored in a report.
+
+    Attributes:
+        type: Number of a predefined type, or id of a schema or enum.
+        flags: Flags for pointers and arrays.
+        offset: Offset in the payload in bytes. If it is 0, the entry follows the previous entry.
+        length: Number of values of an array, or number of characters of a string.
+        name: Name of the entry.
+    """
 
     type: int
     flags: int
     offset: int
-    detail: int
+    length: int
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadSchema:
-    """One payload schema as stored in a report. Its size is 0 if the size is unknown."""
+    """One payload schema, as stored in a report.
+
+    Attributes:
+        kind: Kind of layout, such as ``STATIC`` or ``UNION``.
+        name: Name of the schema.
+        entries: Entries in order.
+        size: Size of a payload in bytes, or 0 if it is unknown.
+        pack: Maximum alignment of the entries in bytes, or 0 for their natural alignment.
+    """
 
     kind: int
     name: str
@@ -159,13 +182,19 @@ SIZES = dict(enumerate(_C_TYPE_SIZES, 1)) | {
 }  # fmt: skip
 
 
-class NoPlan(Exception):  # noqa: N818 - never leaves this module
+class _NoPlanError(Exception):
     """The layout of a schema is unknown, or it depends on values."""
 
 
 @dataclass
 class Schemas:
-    """All payload schemas and enums of a report, by process, domain and id."""
+    """The payload schemas and enums of a report.
+
+    Attributes:
+        schemas: Payload schemas by process, domain and id.
+        enums: Names of enum values by process, domain and id of the enum.
+        sizes: Size of each predefined type in bytes.
+    """
 
     schemas: dict[Key, PayloadSchema] = field(default_factory=dict)
     enums: dict[Key, Labels] = field(default_factory=dict)
@@ -197,7 +226,7 @@ class Schemas:
         """Return how to format the payloads of a schema, or None if its layout is unknown or depends on values.
 
         Raises:
-            Damage: All schemas together have more values than supported.
+            Damage: All schemas together have more than ``MAX_PLANNED`` values.
         """
         if number < FIRST_SCHEMA:
             return Plan(self._predefined_plan(number))
@@ -211,24 +240,20 @@ class Schemas:
         planner = _Planner(self, process, domain)
         try:
             pieces = planner.plan_struct(schema, 0, 0)
-        except NoPlan:
+        except _NoPlanError:
             return None
         finally:
             self._planned_values += planner.values
             if self._planned_values > MAX_PLANNED:
-                raise Damage(
-                    f"its payload schemas have {self._planned_values} values; at most {MAX_PLANNED} are supported"
-                )
+                number = self._planned_values
+                raise Damage(f"its payload schemas have {number} values, but tracekit supports at most {MAX_PLANNED}")
         named = ["{" + json_string(schema.name) + ":", *pieces, "}"] if schema.name else pieces
         plan = Plan(list(_merge_constants(named)), schema.size or None)
         values = sum(not isinstance(p, str) for p in plan.pieces)
         return plan if values <= plan.min_size and plan.width <= MAX_WIDTH else None
 
     def _predefined_plan(self, number: int) -> Pieces:
-        """Return how to format a payload of a predefined type as one value.
-
-        Only the first of several values is formatted.
-        """
+        """Return how to format a payload of a predefined type. Only the first of several values is formatted."""
         if STRINGS.get(number) == 1:
             return [Value(ValueFormat.TEXT, 0, 0)]
         form, size = FORMS.get(number, ValueFormat.BLANK), self.sizes.get(number, 0)
@@ -247,7 +272,7 @@ class _Planner:
     def plan_struct(self, schema: PayloadSchema, at: int, depth: int) -> Pieces:
         """Return the constant strings and values that format a struct at an offset."""
         if schema.kind != STATIC or depth > MAX_DEPTH:
-            raise NoPlan
+            raise _NoPlanError
         pieces: Pieces = []
         after = 0
         for nth, entry in enumerate(schema.entries):
@@ -257,7 +282,7 @@ class _Planner:
             start = entry.offset if entry.offset or not nth else behind
             after = behind + size * _value_count(entry)
             if schema.size and start + size * _value_count(entry) > schema.size:
-                raise NoPlan
+                raise _NoPlanError
             planned = self.plan_entry(entry, at + start, size, depth)
             pieces += ["," if pieces else "", *planned] if planned else []
         return ["{", *pieces, "}"]
@@ -272,8 +297,8 @@ class _Planner:
             return []
         if not _is_array(entry):
             return [f"{json_string(_entry_name(entry, inner))}:", *self.plan_value(entry, inner, at, size, depth)]
-        self._count_values(entry.detail)
-        items = (self.plan_value(entry, inner, at + i * size, size, depth) for i in range(entry.detail))
+        self._count_values(entry.length)
+        items = (self.plan_value(entry, inner, at + i * size, size, depth) for i in range(entry.length))
         return [
             f"{json_string(entry.name)}:[",
             *(p for i, item in enumerate(items) for p in ("," * (i > 0), *item)),
@@ -281,7 +306,7 @@ class _Planner:
         ]
 
     def plan_value(self, entry: SchemaEntry, inner: PayloadSchema | None, at: int, size: int, depth: int) -> Pieces:
-        """Return the constant strings and values that format one value of an entry."""
+        """Return the constant strings and values that format one value of an entry. An array has several values."""
         if entry.flags & POINTER:
             return ['""']
         if inner is not None:
@@ -291,53 +316,57 @@ class _Planner:
             return [Value(ValueFormat.ENUM, at, size, labels)]
         form = (
             ValueFormat.TEXT
-            if STRINGS.get(entry.type) == 1 and entry.detail
+            if STRINGS.get(entry.type) == 1 and entry.length
             else FORMS.get(entry.type, ValueFormat.BLANK)
         )
         return ['""'] if form is ValueFormat.BLANK else [Value(form, at, size)]
 
     def size_and_alignment(self, entry: SchemaEntry) -> tuple[int, int]:
-        """Return the size and the alignment of one value of an entry, in bytes."""
+        """Return the size and the alignment of one value of an entry in bytes.
+
+        Raises:
+            _NoPlanError: The size is unknown, or it depends on values.
+        """
         if entry.flags & OFFSETS or entry.flags & ARRAYS not in (0, FIXED_ARRAY):
-            raise NoPlan
+            raise _NoPlanError
         if entry.flags & POINTER:
             return POINTER_SIZE, POINTER_SIZE
         labels = self.report.enums.get((*self.key, entry.type))
         if labels is not None:
             if not _is_supported_size(ValueFormat.ENUM, labels.size):
-                raise NoPlan
+                raise _NoPlanError
             return labels.size, labels.size
         inner = self.report.schemas.get((*self.key, entry.type))
         if inner is not None:
             return inner.size, self.alignment(entry.type, inner)
         if entry.type in STRINGS:
             unit = STRINGS[entry.type]
-            return (unit * entry.detail, unit) if entry.detail else (POINTER_SIZE, POINTER_SIZE)
+            return (unit * entry.length, unit) if entry.length else (POINTER_SIZE, POINTER_SIZE)
         size, form = self.report.sizes.get(entry.type, 0), FORMS.get(entry.type)
         if not size or form is None or not _is_supported_size(form, size):
-            raise NoPlan
+            raise _NoPlanError
         return size, size
 
     def alignment(self, number: int, schema: PayloadSchema) -> int:
         """Return the alignment of a struct in bytes, which is that of its most strictly aligned entry.
 
         Raises:
-            NoPlan: The struct contains itself, or its size is unknown.
+            _NoPlanError: The struct contains itself, or its size is unknown.
         """
         if number not in self.alignments:
             if len(self.alignments) == MAX_NESTED:
-                raise NoPlan
+                raise _NoPlanError
             self.alignments[number] = 0
             widest = max((self.size_and_alignment(e)[1] for e in schema.entries), default=1)
             self.alignments[number] = min(widest, schema.pack or widest)
         if not self.alignments[number] or not schema.size:
-            raise NoPlan
+            raise _NoPlanError
         return self.alignments[number]
 
     def _count_values(self, values: int) -> None:
         self.values += values
         if self.values > MAX_VALUES:
-            raise NoPlan
+            raise _NoPlanError
 
 
 def _unsigned_number(m: Message, field: int) -> int:
@@ -375,7 +404,7 @@ def _is_array(entry: SchemaEntry) -> bool:
 
 
 def _value_count(entry: SchemaEntry) -> int:
-    return entry.detail if _is_array(entry) else 1
+    return entry.length if _is_array(entry) else 1
 
 
 def _is_supported_size(form: ValueFormat, size: int) -> bool:
@@ -391,7 +420,7 @@ def _align_up(at: int, align: int) -> int:
 
 
 def _entry_name(entry: SchemaEntry, inner: PayloadSchema | None) -> str:
-    """Return the name of an entry. The name of a nested struct is preceded by the name of its schema."""
+    """Return the name of an entry in JSON. For a nested struct, the name of its schema precedes its own name."""
     schema = "" if inner is None else inner.name
     return f"{schema}:{entry.name}" if schema and entry.name else schema or entry.name
 

@@ -1,8 +1,8 @@
 """Format extended NVTX payloads as the JSON text that nsys writes when it exports with ``--include-json``.
 
-All payloads of one schema have their values at the same offsets. Therefore they are formatted together, one value of
+All payloads of one schema have their values at the same offsets. Therefore, they are formatted together, one value of
 all payloads at a time. Payloads whose layout depends on their values, or whose schema is missing, are formatted as
-hexadecimal digits instead.
+hexadecimal strings instead.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KINDS = {ValueFormat.SIGNED: "i", ValueFormat.UNSIGNED: "u", ValueFormat.ENUM: 
 
 
 def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budget) -> dict[str, pa.Array]:
-    """Return the columns ``STRING_COLUMNS`` of n events as exports contain them, given the columns ``NEEDED``.
+    """Return the columns ``STRING_COLUMNS`` of NVTX events as in an export, given the decoded columns ``NEEDED``.
 
     Raises:
         Damage: A message is invalid, or the strings exceed the memory budget.
@@ -61,16 +61,17 @@ def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budg
 def format_payloads(
     schemas: Schemas, payloads: pa.Array, threads: pa.Array, domains: pa.Array, max_chars: int | None = None
 ) -> tuple[pa.Array, pa.Array]:
-    """Format the extended payloads of n events as JSON strings or as hexadecimal strings.
-
-    Of the two strings of an event, at most one is not null.
+    """Format the extended payloads of events as JSON strings or as hexadecimal strings.
 
     Args:
         schemas: Payload schemas of the report.
         payloads: Payload message of each event, which is null for an event without payloads.
         threads: Global thread id of each event.
         domains: Domain id of each event.
-        max_chars: Maximum number of characters of all strings together. None stands for ``MAX_TEXT``.
+        max_chars: Maximum number of characters of all strings together. If it is None, ``MAX_TEXT`` is used.
+
+    Returns:
+        The JSON string and the hexadecimal string of each event. At least one of them is null.
 
     Raises:
         Damage: A message is invalid, or the strings may exceed the maximum number of characters.
@@ -97,7 +98,7 @@ def format_payloads(
 
 
 class _Items:
-    """The extended payloads of n events, in order. An event may have several extended payloads.
+    """The extended payloads of events, in order. An event may have several extended payloads.
 
     Attributes:
         octets: Buffer that holds the bytes of the payloads.
@@ -118,11 +119,11 @@ class _Items:
         self.stops: Places = empty
         if schema is not None:
             if schema.stops is not None:
-                raise Damage("the schema of an NVTX payload is not a number")
+                raise Damage("the schema id of an NVTX payload is not a number")
             self.schemas = np.where(_validity(schema.valid), schema.values, np.uint64(0))
         if content is not None:
             if content.stops is None:
-                raise Damage("the bytes of an NVTX payload are a number")
+                raise Damage("an NVTX payload is a number instead of bytes")
             there = _validity(content.valid)
             self.starts = np.where(there, content.values.view(np.int64), 0)
             self.stops = np.where(there, content.stops, 0)
@@ -154,16 +155,23 @@ def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
 
 
 def _split_items(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Places, Places, Places]:
-    """Return the event index, start offset and end offset of each payload in some messages, in order."""
+    """Return the event index, start offset and end offset of each payload, ordered by event.
+
+    Args:
+        buffer: Buffer that holds the messages of all events.
+        rows: Index of the event of each message.
+        at: Offset of the first payload in each message.
+        stops: End offset of each message.
+    """
     found: list[tuple[Places, Places, Places]] = []
     while len(rows):
         if len(found) == MAX_ITEMS:
-            raise Damage(f"an event has more than {MAX_ITEMS} payloads")
+            raise Damage(f"an event has more than {MAX_ITEMS} payloads, the most that tracekit supports")
         sizes, lengths = decode_varints(buffer, at + 1)
         starts = at + 1 + lengths
         at = starts + np.minimum(sizes, MAX_LENGTH).view(np.int64)
         if (at > stops).any():
-            raise Damage("an NVTX payload reaches beyond its event")
+            raise Damage("an NVTX payload extends beyond the end of its event")
         found.append((rows, starts, at))
         more = np.flatnonzero(at < stops)
         more = more[buffer.data[at[more]] == _ITEM_KEY]
@@ -176,9 +184,9 @@ def _split_items(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tup
 
 
 def _format_items(schemas: Schemas, items: _Items, keys: npt.NDArray[np.int64], max_chars: int) -> pa.Array:
-    """Format payloads by the schema of their process, domain and id.
+    """Format payloads by the schemas that their keys identify: process, domain and schema id.
 
-    A payload that cannot be formatted becomes null.
+    The result is null where a payload cannot be formatted.
     """
     distinct, of = np.unique(keys, axis=0, return_inverse=True)
     order = np.argsort(of.reshape(-1), kind="stable")
@@ -197,7 +205,10 @@ def _format_items(schemas: Schemas, items: _Items, keys: npt.NDArray[np.int64], 
             continue
         width += plan.width * len(group)
         if width > max_chars:
-            raise Damage(f"{len(keys)} NVTX payloads would be formatted as more than {max_chars} characters")
+            raise Damage(
+                f"{len(keys)} NVTX payloads are formatted as more than {max_chars} characters, "
+                "the most that tracekit supports"
+            )
         made.append(_format_by_plan(items.octets, items.starts[group], items.stops[group], plan))
         places[group] = np.arange(done, done + len(group))
         done += len(group)
@@ -205,13 +216,13 @@ def _format_items(schemas: Schemas, items: _Items, keys: npt.NDArray[np.int64], 
 
 
 def _format_by_plan(octets: Bytes, starts: Places, stops: Places, plan: Plan) -> pa.Array:
-    """Format n payloads of one schema."""
+    """Format payloads of one schema."""
     parts = [p.encode() if isinstance(p, str) else _format_value(octets, starts, stops, p) for p in plan.pieces]
     return _concatenate(pa.array([b""] * len(starts), _BYTES), *parts)
 
 
 def _format_value(octets: Bytes, starts: Places, stops: Places, value: Value) -> pa.Array:
-    """Format one value in each of n payloads."""
+    """Format one value of each payload."""
     begin = starts + value.at
     if value.form is ValueFormat.TEXT and not value.size:
         return _quote(_split_bytes(octets[_interval_offsets(begin, stops - begin)], stops - begin))
@@ -230,13 +241,13 @@ def _format_value(octets: Bytes, starts: Places, stops: Places, value: Value) ->
 
 
 def _trimmed_sizes(raw: Bytes) -> Places:
-    """Return the number of bytes in each row, not counting trailing zeros."""
+    """Return the number of bytes in each row, not counting trailing zero bytes."""
     written = raw[:, ::-1] != 0
     return np.where(written.any(axis=1), raw.shape[1] - written.argmax(axis=1), 0)
 
 
 def _enum_names(numbers: Ints, labels: Labels) -> pa.Array:
-    """Return the name of each of n enum values as a JSON string."""
+    """Return the names of enum values as JSON strings."""
     distinct, of = np.unique(numbers, return_inverse=True)
     return pa.array([json_string(labels.name_of(n)).encode() for n in distinct.tolist()], _BYTES).take(pa.array(of))
 
@@ -246,7 +257,7 @@ def _format_integers(numbers: Ints) -> pa.Array:
 
 
 def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
-    """Format n floats with the fewest digits that identify them. Floats with an exponent are quoted, as nsys does."""
+    """Format floats with the fewest digits that identify them. Floats with an exponent are quoted, as nsys does."""
     if numbers.dtype.itemsize == np.dtype(np.float32).itemsize:
         numbers = numbers.astype("U").astype(np.float64)
     shortest = pc.replace_substring_regex(pa.array(numbers.astype("U")), r"\.0$", "")
@@ -255,7 +266,7 @@ def _format_floats(numbers: npt.NDArray[np.floating]) -> pa.Array:
 
 
 def _quote(column: pa.Array) -> pa.Array:
-    """Quote n strings, which may contain any bytes, as JSON strings."""
+    """Quote strings, which may contain any bytes, as JSON strings."""
     octets = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     for special in _SPECIAL[np.isin(_SPECIAL, octets)].tolist():
         column = pc.replace_substring(
@@ -265,17 +276,17 @@ def _quote(column: pa.Array) -> pa.Array:
 
 
 def _concatenate(*parts: bytes | pa.Array) -> pa.Array:
-    """Concatenate constants and columns of n strings row by row. The result is null where any string is null."""
+    """Concatenate constants and columns of strings row by row. The result is null where any string is null."""
     return pc.binary_join_element_wise(*(pa.scalar(p, _BYTES) if isinstance(p, bytes) else p for p in parts), b"")
 
 
 def _join_lists(edges: Places, column: pa.Array) -> pa.Array:
-    """Join the strings in each of n lists with commas. The result is null where any string of the list is null."""
+    """Join the strings of each list with commas. The result is null where any string of the list is null."""
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(edges, pa.int32()), column), b",")
 
 
 def _split_bytes(octets: Bytes, sizes: Places) -> pa.Array:
-    """Split bytes into n strings with given sizes."""
+    """Split bytes into strings with the given sizes."""
     edges = np.append(0, np.cumsum(sizes)).astype(np.int32)
     return pa.Array.from_buffers(
         _BYTES, len(sizes), [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(octets))]
@@ -283,7 +294,7 @@ def _split_bytes(octets: Bytes, sizes: Places) -> pa.Array:
 
 
 def _interval_offsets(starts: Places, sizes: Places) -> Places:
-    """Return the offsets of all bytes of n intervals, in order."""
+    """Return the offsets of all bytes of some intervals, in order."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
 

@@ -1,6 +1,6 @@
 """Edit the fields of a report that hold private values.
 
-Each function returns an edit, which is a function that takes the bytes of a message and returns the redacted bytes.
+An edit is a function that takes the bytes of a field and returns the redacted bytes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.rewriting import Edit, FieldSpan
 
 OPTIONS, AGENTS = "Analysis Options Data", "Agent activity list"
-PROCESS_MARK = encode_varint(fields_of("Event").process << 3 | DELIMITED)
-"""Bytes that precede the length of a process message in an event."""
+PROCESS_KEY = encode_varint(fields_of("Event").process << 3 | DELIMITED)
+"""Encoded key of the field of an event that holds a process. It precedes the length of the field."""
 
 _PROCESS, _LAUNCH, _VARIABLE = fields_of("Process"), fields_of("LaunchOptions"), fields_of("Variable")
 _ENVIRONMENT, _HOST, _NETWORK, _FOLDERS = 610, 619, 910, (170, 173)
 
 
 def section_edits(redaction: Redaction) -> dict[str, Edit]:
-    """Return the edit of each section that holds private values, by section name."""
+    """Return the edits of the sections that hold private values, by section name."""
     command, host, device = (
         _replacement_edit(redaction, COMMAND),
         _replacement_edit(redaction, HOST),
@@ -76,7 +76,7 @@ def section_edits(redaction: Redaction) -> dict[str, Edit]:
 
 
 def trailer_edit(redaction: Redaction) -> Edit:
-    """Return the edit of a message after the strings. It replaces the UUIDs of GPUs that are stored as 16 bytes."""
+    """Return the edit of the report trailer. It replaces the binary UUIDs of GPUs, and keeps UUIDs that are text."""
 
     def uuid(value: bytes) -> bytes:
         return value if is_text(value) else redaction.identifier(value)
@@ -87,13 +87,18 @@ def trailer_edit(redaction: Redaction) -> Edit:
 
 
 def fields_edit(message: str, **edits: Edit) -> Edit:
-    """Return the edit of a message that applies an edit to each of some fields, which are given by name."""
+    """Return the edit of a message that applies the given edits to its fields.
+
+    Args:
+        message: Name of the message type.
+        edits: Edit of each field, by field name.
+    """
     fields = fields_of(message)
     return message_edit({getattr(fields, name): edit for name, edit in edits.items()})
 
 
 def optional_message_edit(message: str, **edits: Edit) -> Edit:
-    """Return the edit of bytes that may be a message. Bytes that are not a message are unchanged."""
+    """Return the edit of a field that may hold a message, like ``fields_edit``. Other bytes are unchanged."""
     edit = fields_edit(message, **edits)
 
     def edited_if_message(data: bytes) -> bytes:
@@ -114,7 +119,7 @@ def _device_name_edit(redaction: Redaction) -> Edit:
 
 
 def _variable_edit(redaction: Redaction) -> Edit:
-    """Return the edit of an environment variable. It removes the name and the value."""
+    """Return the edit of an environment variable, which removes its name and its value."""
 
     def edit(data: bytes) -> bytes:
         name, value = (bytes(Message(memoryview(data)).part(n)) for n in (_VARIABLE.name, _VARIABLE.value))
@@ -126,7 +131,7 @@ def _variable_edit(redaction: Redaction) -> Edit:
 
 
 def _launch_options_edit(redaction: Redaction) -> Edit:
-    """Return the edit of the launch options of a process. All of their strings are treated like the command line."""
+    """Return the edit of the launch options of a process. All strings in them are replaced like a command line."""
     variable = _variable_edit(redaction)
 
     def edit(part: FieldSpan, value: bytes) -> bytes:
@@ -160,7 +165,7 @@ def target_edit(redaction: Redaction) -> Edit:
 
 
 def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], bytes]:
-    """Return the edit of a network device. It sets the hardware address to 0."""
+    """Return the edit of the fields of a network device, which sets the hardware address to 0."""
 
     def edit(part: FieldSpan, value: bytes) -> bytes:
         if part.number != fields_of("NetworkDevice").address or not value.strip(b"\0"):
@@ -172,7 +177,7 @@ def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], b
 
 
 def process_edit(redaction: Redaction) -> Edit:
-    """Return the edit of a process. It keeps the name of the process without folder and arguments."""
+    """Return the edit of a process, which keeps the name of the program, and removes its folder and arguments."""
 
     def edit(data: bytes) -> bytes:
         replaced = _redacted_strings(data, list(field_spans(data)))
@@ -189,33 +194,33 @@ def process_edit(redaction: Redaction) -> Edit:
 
 
 class ProcessesOfEvent(NamedTuple):
-    """The properties of the processes in an event that redaction needs.
+    """What redaction needs to know about the processes in an event.
 
     Attributes:
         environments: Ids of the strings that hold the environments of the processes.
-        change: Whether redaction changes any of the processes.
+        need_edit: Whether redaction changes at least one of the processes.
     """
 
     environments: list[int]
-    change: bool
+    need_edit: bool
 
     @classmethod
     def parse(cls, event: bytes) -> ProcessesOfEvent:
         """Parse the processes in an encoded event."""
         environments: list[int] = []
-        change = False
+        need_edit = False
         for outer in field_spans(event):
             if outer.number == fields_of("Event").process and outer.kind == DELIMITED:
                 data = event[outer.start : outer.end]
                 fields = list(field_spans(data))
                 numbers = [p for p in fields if p.number == _PROCESS.environment_text_id and p.kind == VARINT]
                 environments += [to_signed(read_varint(memoryview(data), p.start)[0]) for p in numbers]
-                change = change or bool(_redacted_strings(data, fields))
-        return cls(environments, change)
+                need_edit = need_edit or bool(_redacted_strings(data, fields))
+        return cls(environments, need_edit)
 
 
 def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
-    """Return the new values of those strings of a process that redaction changes, by offset of the string."""
+    """Return the redacted strings of a process by their offsets, without strings that redaction does not change."""
     texts = [(p.start, p.number, data[p.start : p.end]) for p in fields if p.kind == DELIMITED]
     named = next((value for _, number, value in texts if number == _PROCESS.name), b"")
     replaced: dict[int, bytes] = {}

@@ -49,14 +49,14 @@ EVENT = fields_of("EventBlock").events
 STRING, STREAM = fields_of("StringBlock").strings, fields_of("StringBlock").process_streams
 _STREAM, _OFFSETS = fields_of("StreamHeader"), fields_of("DataOffsets")
 _CONTENT = fields_of("ProcessStream").content_text_id
-BATCH = 4 << 20
-"""Number of bytes of blocks that are searched together."""
-LEAST_STRINGS = 1 << 20
-"""Number of strings that any report may have. A report may have one additional string per byte."""
-UNPACKED_PER_STEP = 128
-"""Number of bytes of blocks that may be decompressed per step of the budget. Each block is decompressed twice."""
-MESSAGES = 4
-"""Cost of processing a byte of a message, relative to a byte of a string."""
+BATCH_BYTES = 4 << 20
+"""Number of decompressed bytes that are searched together."""
+BASE_STRINGS = 1 << 20
+"""Number of strings that a file of any size may declare. It may declare one additional string per byte of the file."""
+DECOMPRESSED_BYTES_PER_STEP = 128
+"""Number of bytes that are decompressed per step of the budget. Each block is decompressed twice."""
+MESSAGE_COST = 4
+"""Number of steps for processing a byte of a message, as a multiple of the steps for a byte of a string."""
 
 
 def write_redacted(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
@@ -71,7 +71,7 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
         The number of replaced values by kind.
 
     Raises:
-        CorruptTraceError: The report is damaged, or searching it costs more than is allowed for its size.
+        CorruptTraceError: The report is damaged, or redacting it takes more steps than allowed for its size.
         UnsupportedVersionError: The compression of the report is not supported.
         TracekitError: The report changed while it was read.
     """
@@ -83,7 +83,7 @@ def count_private_values(source: Source) -> dict[str, int]:
     """Return the number of values that ``write_redacted`` would replace, by kind, without writing a file.
 
     Raises:
-        CorruptTraceError: The report is damaged, or searching it costs more than is allowed for its size.
+        CorruptTraceError: The report is damaged, or redacting it takes more steps than allowed for its size.
         UnsupportedVersionError: The compression of the report is not supported.
         TracekitError: The report changed while it was read.
     """
@@ -103,7 +103,7 @@ def _redact(source: Source, out: BinaryIO, key: bytes | None) -> dict[str, int]:
 
 
 class _NullFile(io.RawIOBase):
-    """A file that discards everything that is written and remembers only the length."""
+    """A file that discards everything that is written to it and keeps only the total size."""
 
     def __init__(self) -> None:
         self._length = 0
@@ -120,7 +120,7 @@ class _NullFile(io.RawIOBase):
         return size
 
     def seek(self, _: int, __: int = io.SEEK_SET) -> int:
-        """Seek to the end and return the size of the file. No other position is supported."""
+        """Return the size of the file. The arguments are ignored, because the position is always at the end."""
         return self._length
 
 
@@ -135,7 +135,7 @@ class _SearchedBlock(NamedTuple):
 class _RedactedReport:
     """A report that is being redacted.
 
-    Small sections are edited at once, and blocks are edited when they are written.
+    Small sections are edited when the object is created, and blocks are edited when they are written.
     """
 
     def __init__(self, container: Container, source: Source, key: bytes | None) -> None:
@@ -145,7 +145,7 @@ class _RedactedReport:
         self.redaction = Redaction(source.path, key)
         self.lead = source.head[: min(container.offsets[n] for n, data in container.sections.items() if data)]
         if not self.lead.startswith(FILE_MAGIC):
-            raise Damage("a section overlaps the magic of the file")
+            raise Damage("a section overlaps the magic bytes of the file")
         if sum(map(len, container.sections.values())) > source.size:
             raise Damage("its sections overlap")
         self._check_counts(source.size)
@@ -163,7 +163,7 @@ class _RedactedReport:
         self.overwriter = Overwriter(self.redaction, self.budget, self.redaction.names())
 
     def write(self, out: BinaryIO) -> None:
-        """Write the whole redacted file. The offsets in the raw data are known only after it is written."""
+        """Write the whole redacted file. The section of offsets follows the raw data, which determines the offsets."""
         out.write(self.lead)
         contents: list[bytes] = []
         offsets = b""
@@ -179,19 +179,24 @@ class _RedactedReport:
         out.write(TAIL.pack(at, END))
 
     def _check_counts(self, size: int) -> None:
-        """Check that the file does not declare more strings than a file of its size can hold.
+        """Check the number of strings that the file declares against the size of the file.
 
         Raises:
-            Damage: The file declares more strings.
+            Damage: The number of strings exceeds the limit for a file of this size.
         """
-        announced = self.raw.stream.number(_STREAM.string_count) or 0
-        if announced > LEAST_STRINGS + size:
+        declared = self.raw.stream.number(_STREAM.string_count) or 0
+        if declared > BASE_STRINGS + size:
             raise Damage(
-                f"a file of {size} bytes announces {announced} strings; at most {LEAST_STRINGS + size} are supported"
+                f"it declares {declared} strings, but tracekit supports at most {BASE_STRINGS + size} "
+                f"in a file of {size} bytes"
             )
 
     def _section_names(self) -> list[str]:
-        """Return the names of the sections in file order. nsys requires this order in the table of contents."""
+        """Return the names of the sections in the order in which they are written.
+
+        This is the order in the file, because nsys requires it in the table of contents. But the section of offsets is
+        moved after the raw data if it precedes them.
+        """
         names = sorted(self.container.sections, key=lambda name: self.container.offsets[name])
         if OFFSETS in names[: names.index(RAW)]:
             names.remove(OFFSETS)
@@ -202,13 +207,13 @@ class _RedactedReport:
         """Write the raw data, and return the bytes of the section that holds its offsets."""
         raw, begin, overwritten = self.raw, out.tell() + len(MAGIC), self.overwriter.overwrite
         out.write(MAGIC + encode_delimited(overwritten(self.header)) + encode_delimited(overwritten(self.stream)))
-        events = self._search_blocks(raw.blocks, self.overwriter.candidates)
-        out.writelines(self._compressed(e.block, e.body, self._without_private_events(e)) for e in events)
+        event_blocks = self._search_blocks(raw.blocks, self.overwriter.candidates)
+        out.writelines(self._compressed(b.block, b.body, self._without_private_events(b)) for b in event_blocks)
         moved = {_OFFSETS.strings: out.tell() - begin}
         firsts = dict(self.strings)
-        for unpacked in self._search_blocks(list(firsts), self.overwriter.candidates):
-            edited_block = self._without_private_strings(unpacked, firsts[unpacked.block])
-            out.write(self._compressed(unpacked.block, unpacked.body, edited_block))
+        for searched in self._search_blocks(list(firsts), self.overwriter.candidates):
+            edited_block = self._without_private_strings(searched, firsts[searched.block])
+            out.write(self._compressed(searched.block, searched.body, edited_block))
         places = self.container.section(OFFSETS)
         schema = Message(places).number(_OFFSETS.payload_schemas)
         end = len(raw.data) if schema is None else schema + len(MAGIC)
@@ -236,8 +241,8 @@ class _RedactedReport:
         return head + bytes(self.raw.data[block.offset : block.offset + block.packed])
 
     def _decompress(self, block: Block) -> bytes:
-        """Return the decompressed bytes of a block, and count the steps for decompressing it."""
-        self.budget.spend(block.size // UNPACKED_PER_STEP)
+        """Return the decompressed bytes of a block, and spend the steps for decompressing it."""
+        self.budget.spend(block.size // DECOMPRESSED_BYTES_PER_STEP)
         return bytes(self.raw.decompress(block))
 
     def _search_blocks(
@@ -250,28 +255,31 @@ class _RedactedReport:
             body = self._decompress(block)
             batch.append((block, body))
             size += len(body)
-            if size >= BATCH:
+            if size >= BATCH_BYTES:
                 yield from _search_batch(batch, candidates)
                 batch, size = [], 0
         yield from _search_batch(batch, candidates)
 
     def _learn_from_events(self) -> set[int]:
-        """Learn names from the environments in events. Return the ids of strings that are environments of processes.
+        """Learn private names from the environments in events.
 
-        The attribute ``processes`` records the events with processes that redaction changes.
+        The events with processes that redaction changes are added to the attribute ``processes``.
+
+        Returns:
+            The ids of the strings that hold the environments of processes.
         """
         environments: set[int] = set()
         for block, body, spans in self._search_blocks(self.raw.blocks, self._environment_spans):
-            marks = list(_find_all(body, private.PROCESS_MARK))
-            if not marks and not spans:
+            keys = list(_find_all(body, private.PROCESS_KEY))
+            if not keys and not spans:
                 continue
             entries = BlockEntries.parse(body)
-            for nth in entries.containing(marks):
+            for nth in entries.containing(keys):
                 event = self._entry(entries, nth)
-                if entries.numbers[nth] == EVENT and private.PROCESS_MARK in event:
+                if entries.numbers[nth] == EVENT and private.PROCESS_KEY in event:
                     processes = private.ProcessesOfEvent.parse(event)
                     environments.update(processes.environments)
-                    if processes.change:
+                    if processes.need_edit:
                         self.processes.setdefault(block.offset, set()).add(nth)
             for nth in entries.containing(start for start, _, _ in spans):
                 event = self._entry(entries, nth)
@@ -280,13 +288,13 @@ class _RedactedReport:
         return environments
 
     def _entry(self, entries: BlockEntries, nth: int) -> bytes:
-        """Return an entry whose fields are about to be parsed, and count the steps for parsing it."""
+        """Return the bytes of an entry, and spend the steps for parsing them."""
         event = entries[nth]
-        self.budget.spend_bytes(MESSAGES * len(event))
+        self.budget.spend_bytes(MESSAGE_COST * len(event))
         return event
 
     def _learn_environment(self, text: bytes) -> bool:
-        """Learn names from the environment in a string. Return whether the string is an environment as a whole."""
+        """Learn private names from the environment in a string. Return whether the whole string is an environment."""
         start = environment_start(text)
         if start is not None:
             self.redaction.learn(ENVIRONMENT, text[start:])
@@ -301,10 +309,10 @@ class _RedactedReport:
         return [(start, start + 1, 0) for start in starts]
 
     def _learn_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
-        """Learn names from the environments in strings, and learn which strings are output of programs.
+        """Learn private names from the environments in strings, and find the strings that are output of programs.
 
         Returns:
-            The blocks of strings, each with the id of its first string, and the offset of the end of the last block.
+            The blocks of strings, each with the id of its first string, and the offset at which the last block ends.
         """
         found: list[tuple[Block, int]] = []
         at, have, string_ids = self.raw.strings_at, 0, self.raw.stream.number(_STREAM.string_count) or 0
@@ -320,16 +328,13 @@ class _RedactedReport:
         return found, at
 
     def _learn_from_block(self, entries: BlockEntries, ids: Places) -> None:
-        """Learn names from a block of strings.
-
-        The argument ``ids`` has the string id of each entry that is a string.
-        """
+        """Learn private names from a block of strings. ``ids`` contains the id of each entry that is a string."""
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
             self.outputs.update(Message(memoryview(self._entry(entries, nth))).numbers(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
-        marks = [start for start, _, _ in self._environment_spans(entries.body, homes=True)]
+        environments = [start for start, _, _ in self._environment_spans(entries.body, homes=True)]
         known = self._entries_with_ids(entries, ids, self.environments)
-        for nth in sorted({*entries.containing(zeros), *entries.containing(marks), *known}):
+        for nth in sorted({*entries.containing(zeros), *entries.containing(environments), *known}):
             text = entries[nth]
             self.budget.spend_bytes(len(text))
             if entries.numbers[nth] != STRING:
@@ -341,7 +346,7 @@ class _RedactedReport:
                 self.redaction.learn(ENVIRONMENT, text)
 
     def _entries_with_ids(self, entries: BlockEntries, ids: Places, string_ids: set[int]) -> set[int]:
-        """Return the indices of the entries of a block that are strings with any of some ids."""
+        """Return the indices of the entries of a block that are strings with one of the given ids."""
         if not len(ids) or not string_ids:
             return set()
         first, last = int(ids[0]), int(ids[-1])
@@ -353,9 +358,9 @@ class _RedactedReport:
             if entries.numbers[nth] == STRING
         }
 
-    def _without_private_strings(self, unpacked: _SearchedBlock, first: int) -> bytes:
+    def _without_private_strings(self, searched: _SearchedBlock, first: int) -> bytes:
         """Return a block of strings without private values. ``first`` is the id of the first string in the block."""
-        _, body, spans = unpacked
+        _, body, spans = searched
         if not spans and not self.outputs and not self.environments:
             return body
         entries = self.overwriter.overwrite_unknown_fields(BlockEntries.parse(body), spans)
@@ -378,9 +383,9 @@ class _RedactedReport:
 
         return edit_entries(entries, sorted(chosen), edit, self.budget)
 
-    def _without_private_events(self, unpacked: _SearchedBlock) -> bytes:
+    def _without_private_events(self, searched: _SearchedBlock) -> bytes:
         """Return a block of events without private values."""
-        block, body, spans = unpacked
+        block, body, spans = searched
         processes = self.processes.get(block.offset, set())
         if not processes and not spans:
             return body
@@ -390,7 +395,7 @@ class _RedactedReport:
         def edit(nth: int, value: bytes) -> bytes:
             inside = entries.spans(nth, spans)
             if nth in processes:
-                self.budget.spend_bytes(MESSAGES * len(value))
+                self.budget.spend_bytes(MESSAGE_COST * len(value))
                 shorter = process(value)
                 inside, value = self.overwriter.candidates(shorter), shorter
             return self.overwriter.overwrite(value, inside)
@@ -421,12 +426,12 @@ def _search_batch(
         start = end + 1
 
 
-def _find_all(data: bytes, mark: bytes) -> Iterator[int]:
+def _find_all(data: bytes, needle: bytes) -> Iterator[int]:
     """Yield every offset at which a byte sequence occurs in data."""
-    at = data.find(mark)
+    at = data.find(needle)
     while at >= 0:
         yield at
-        at = data.find(mark, at + 1)
+        at = data.find(needle, at + 1)
 
 
 def _is_moved_offset(part: FieldSpan, moved: dict[int, int]) -> bool:

@@ -18,7 +18,17 @@ from tracekit.readers.common.budget import BYTES_PER_BYTE, Ledger
 from tracekit.readers.common.damage import COPY_AGAIN, damage_as_error
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys.tables import ROWID, Request
-from tracekit.readers.nsys_rep import arrays, entries, layout, left_out, machine, metrics, mpi, names, payloads
+from tracekit.readers.nsys_rep import (
+    arrays,
+    entries,
+    layout,
+    machine,
+    metrics,
+    mpi,
+    names,
+    payloads,
+    unknown_events,
+)
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.nsys_rep.entries import Selection
@@ -60,7 +70,7 @@ class Report:
         self._warned: Counter[tuple[int, str]] = Counter()
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
-        """Return the number of rows of each table that match its filter. The number is 0 if the table is missing.
+        """Return the number of matching rows for each pair of table and filter. It is 0 if the table is missing.
 
         All tables of events are counted in one pass over the report.
         """
@@ -110,10 +120,10 @@ class Report:
         repaired: Counter[tuple[str, str]],
         skipped: Counter[tuple[int, str]],
     ) -> Iterator[list[Result]]:
-        """Yield the results of the ``work`` of all requests for each batch of events."""
+        """Yield the results of all requests for each batch of events."""
         lock = threading.Lock()
 
-        def work(batch: list[SelectedEvents]) -> list[Result]:
+        def decode_batch(batch: list[SelectedEvents]) -> list[Result]:
             broken: Counter[tuple[str, str]] = Counter()
             unknown: list[Counter[str]] = [Counter() for _ in requests]
             jobs = zip(requests, batch, budgets, unknown, strict=True)
@@ -129,16 +139,16 @@ class Report:
         totals: list[Counter[str]] = [Counter() for _ in requests]
         with contextlib.ExitStack() as stack:
             budgets = [stack.enter_context(self._memory_budget(request)) for request in requests]
-            yield from self.events.map_batches([self._selection(r) for r in requests], work)
+            yield from self.events.map_batches([self._selection(r) for r in requests], decode_batch)
         for request, total in zip(requests, totals, strict=True):
             skipped |= Counter({(_payload_of(request.table), name): n for name, n in total.items()})
 
     def _warn_skipped(self, skipped: Counter[tuple[int, str]], payloads: Collection[int]) -> None:
-        """Warn about events of unknown types that may be rows of the tables that were read, once per type."""
-        known = left_out.unknown_types(self.events.counts())
+        """Warn once per type about events of unknown types that may be rows of the tables that were read."""
+        known = unknown_events.unknown_types(self.events.counts())
         found = skipped | Counter({(payload, name): n for payload, n, name in known if payload in payloads})
         for (payload, name), number in (found - self._warned).items():
-            message = f"{number} events of unknown types are not in {left_out.TABLES[payload]}: {name}"
+            message = f"{number} events of unknown types are not in {unknown_events.TABLES[payload]}: {name}"
             warn(message, path=self.path)
         self._warned |= found
 
@@ -170,7 +180,7 @@ class Report:
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of recorded events that no declared table contains, keyed by event name, most frequent first."""
+        """Number of events in the report that no declared table contains, by event name, most frequent first."""
         with damage_as_error(self.path, file=self.container.file):
             found: Counter[str] = Counter()
             for kind, number in self.events.counts().items():
@@ -198,7 +208,7 @@ class Report:
 
     @functools.cached_property
     def metrics(self) -> dict[int, list[Metric]]:
-        """The GPU metrics in each type of sample."""
+        """The GPU metrics in the samples of each event type."""
         with damage_as_error(self.path, file=self.container.file):
             return metrics.metrics_by_type(self.raw)
 
@@ -218,7 +228,7 @@ class Report:
     def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
         """Return the memory budget of a table.
 
-        GPU metric samples have twice the budget, because equal samples compress well.
+        Samples of GPU metrics have twice the budget, because repeated samples have a high compression ratio.
         """
         per_byte = (2 if request.table == SAMPLES else 1) * BYTES_PER_BYTE
         return self._ledger.reading((request.table, *request.types, request.where), per_byte)
@@ -226,7 +236,7 @@ class Report:
     def _selection(self, request: Request[Result]) -> Selection:
         """Return the selection of the events that a request needs.
 
-        It may exclude events that do not match the filter.
+        If the filter applies to the event type, only events that match it are selected.
         """
         if request.table == SAMPLES:
             return Selection(entries.GENERIC)
@@ -246,15 +256,15 @@ class Report:
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
         have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
         table = layout.TABLES[request.table]
-        without = self.mpi if table.payload == layout.NVTX else None
+        exclusion = self.mpi if table.payload == layout.NVTX else None
         if not set(payloads.STRING_COLUMNS).intersection(have):
-            return arrays.decode_columns(chosen, table, have or [ROWID], budget, skipped=skipped, without=without)
+            return arrays.decode_columns(chosen, table, have or [ROWID], budget, skipped=skipped, exclusion=exclusion)
         needed = dict.fromkeys([*have, *payloads.NEEDED])
-        made = arrays.decode_columns(chosen, table, list(needed), budget, skipped=skipped, without=without)
+        made = arrays.decode_columns(chosen, table, list(needed), budget, skipped=skipped, exclusion=exclusion)
         return made | payloads.payload_columns(self.payload_schemas, made, budget)
 
     def _small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
-        """Return all columns of a table that does not consist of events."""
+        """Return all columns of a table whose rows are not events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
             return {ROWID: pa.array(ids + 1), "id": pa.array(ids), "value": self.raw.strings}

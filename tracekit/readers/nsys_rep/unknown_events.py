@@ -1,6 +1,6 @@
 """Count the events of unknown types that are skipped when a table is read, so that a warning can list them.
 
-Events that are known not to be rows of any declared table (see ``names``) are not counted here.
+Events of the types in the module ``names`` are known not to be rows of any declared table, and are not counted here.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ TABLES = {
     layout.NVTX: "nvtx_ranges and nvtx_marks",
     entries.GENERIC: "gpu_metrics",
 }
-"""Names of the declared tables that contain the events with each payload field, for messages."""
+"""Declared tables that contain the events with each payload field, as named in warnings."""
 
 
 def count_unknown(
     chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Places | None
 ) -> Counter[str]:
-    """Return the number of events of unknown types or classes that are not rows of a table, by name.
+    """Return the number of events that were read for a table but are not its rows, if their type or class is unknown.
 
     Args:
         chosen: Events that were read for the table.
-        top: Decoded fields of the events: the class, or the fields that make events rows of a table.
+        top: Decoded fields of the events, by field number: the class, or the identifying and sibling fields.
         table: Source table that was read.
-        rows: Indices of the events that are rows of the table, or None if all events are.
+        rows: Indices of the events that are rows of the table, or None if all events are rows.
+
+    Returns:
+        The number of events by name.
     """
     if rows is None or table.payload not in TABLES:
         return Counter()
@@ -67,12 +70,12 @@ def _unknown_calls(classes: Field | None, rows: Places) -> Counter[str]:
 def _unknown_activities(
     chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Places
 ) -> Counter[str]:
-    """Return the number of GPU activities, by name, that have no field which makes them rows of a table."""
+    """Return the number of GPU activities that have neither an identifying field nor a sibling field, by name."""
     if not table.expected_types:
         return Counter()
     types = chosen.types(rows)
-    mine, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
-    empty = _lacks_all(top, table.sibling_parts, rows) & mine
+    expected, unknown = np.isin(types, table.expected_types), ~np.isin(types, names.GPU_TYPES)
+    empty = _lacks_all(top, table.sibling_fields, rows) & expected
     if unknown.any():
         some = rows[unknown]
         parts = decode(chosen.buffer, chosen.starts[some], chosen.stops[some], layout.ACTIVITIES)
@@ -82,7 +85,7 @@ def _unknown_activities(
 
 
 def _lacks_all(fields: Mapping[int, Field], numbers: Sequence[int], rows: Places) -> Mask:
-    """Return which rows have none of some fields, as a mask."""
+    """Return a mask of the rows that have none of the given fields."""
     empty = np.ones(len(rows), np.bool_)
     for number in numbers:
         field = fields.get(number)
@@ -92,7 +95,10 @@ def _lacks_all(fields: Mapping[int, Field], numbers: Sequence[int], rows: Places
 
 
 def unknown_types(counts: Mapping[int, int]) -> Iterator[tuple[int, int, str]]:
-    """Yield the payload field, number of events and name of each unknown type of calls and NVTX events."""
+    """Yield the payload field, the number of events and the name of each unknown type of calls and NVTX events.
+
+    The argument ``counts`` has the number of events of each kind.
+    """
     for kind, number in counts.items():
         if kind in (entries.GENERIC, entries.UNKNOWN):
             continue
