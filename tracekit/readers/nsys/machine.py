@@ -66,12 +66,10 @@ def _machine_properties(capture: Lookups) -> dict[str, str]:
     if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_ENVIRONMENT, ())):
         return {}
     listed = capture.fetch(_ENVIRONMENT, ["nameEnum", "value"], Where("nameEnum", tuple(_PROPERTIES)))
-    firsts = listed.filter(pc.less_equal(pc.binary_length(listed["value"]), _LONGEST_PROPERTY)).group_by(
-        "nameEnum", use_threads=False
-    )
-    first = firsts.aggregate([("value", "first")])
-    values = dict(zip(first["nameEnum"].to_pylist(), first["value_first"].to_pylist(), strict=True))
-    named = {_PROPERTIES[number]: value for number, value in values.items() if number in _PROPERTIES and value}
+    short = listed.filter(pc.less_equal(pc.binary_length(listed["value"]), _LONGEST_PROPERTY))
+    rows = {number: pc.index(short["nameEnum"], number).as_py() for number in _PROPERTIES}
+    values = {number: short["value"][row].as_py() for number, row in rows.items() if row >= 0}
+    named = {_PROPERTIES[number]: value for number, value in values.items() if value}
     return {name: _VERSIONS.get(name, str)(value) for name, value in named.items()}
 
 

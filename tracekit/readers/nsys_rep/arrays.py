@@ -75,7 +75,7 @@ def decode_columns(
     totals = {name: len(arrays[name]) - arrays[name].null_count for name in chains}
     if ROWID in names:
         ranks = np.arange(fields.rows) if filters else chosen.ranks()
-        arrays[ROWID] = pa.array(ranks + 1)
+        arrays[ROWID] = col.numbers(ranks + 1)
         totals[ROWID] = fields.rows if filters else chosen.total
     if totals:
         before = chosen.prefix_totals(totals)

@@ -107,7 +107,7 @@ def decode_samples(
     decoded = _decode_rows(metrics_by_id, chosen, budget, skipped)
     rows = len(decoded["value"])
     before = chosen.prefix_totals({ROWID: rows})
-    return {ROWID: pa.array(np.arange(1, rows + 1) + before[ROWID])} | decoded
+    return {ROWID: numbers(np.arange(1, rows + 1) + before[ROWID])} | decoded
 
 
 def _decode_rows(

@@ -267,12 +267,12 @@ class Report:
         """Return all columns of a table whose rows are not events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
-            return {ROWID: pa.array(ids + 1), "id": pa.array(ids), "value": self.raw.strings}
+            return {ROWID: col.numbers(ids + 1), "id": col.numbers(ids), "value": self.raw.strings}
         rows = list(budget.counted(machine.TABLES[table][1](self), f"rows of {table}"))
         for row in rows:
             budget.take(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of strings of {table}")
         listed = {c: _value_array([r[c] for r in rows]) for c in self.columns[table]}
-        return {ROWID: pa.array(np.arange(1, len(rows) + 1)), **listed}
+        return {ROWID: col.numbers(np.arange(1, len(rows) + 1)), **listed}
 
     def _count_undecoded(self) -> Counter[str]:
         """Return the number of calls and generic events that no declared table contains, by name."""

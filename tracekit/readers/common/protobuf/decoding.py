@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tracekit.readers.common import columns as col
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoder import (
     COUNTS,
@@ -203,7 +204,7 @@ def extract_strings(
         data, edges = _gather_strings(data, edges)
     offsets = pa.py_buffer(edges.astype(np.int32))
     between = pa.Array.from_buffers(pa.binary(), max(0, len(edges) - 1), [None, offsets, pa.py_buffer(data)])
-    return between.take(pa.array(np.arange(0, len(between), 2)))
+    return between.take(col.numbers(np.arange(0, len(between), 2)))
 
 
 def _gather_strings(

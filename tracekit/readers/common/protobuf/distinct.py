@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tracekit.readers.common import columns as col
 from tracekit.readers.common.protobuf.decoder import SCRATCH, check_result
 from tracekit.readers.common.protobuf.decoding import extract_strings
 
@@ -44,4 +45,4 @@ def dictionary_encode(buffer: Buffer, starts: Places, stops: Places) -> pa.Dicti
         count, table_size = count + new, buffer.parameter("distinct", "entries")
     new_rows = np.concatenate(first_rows)
     strings = extract_strings(buffer.data, np.stack((starts[new_rows], stops[new_rows]), axis=1).reshape(-1))
-    return pa.DictionaryArray.from_arrays(pa.array(codes), strings)
+    return pa.DictionaryArray.from_arrays(col.numbers(codes), strings)
