@@ -34,7 +34,8 @@ def tables() -> str:
 
 def _table_section(schema: schemas.TableSchema) -> str:
     """Return a section with the description and columns of a table."""
-    recorded = f" Recorded by `{schema.recorded_by}`." if schema.recorded_by else ""
+    commands = (schema.recorded_by or "").split(" or ")
+    recorded = f" Recorded by {' or '.join(f'`{c}`' for c in commands)}." if schema.recorded_by else ""
     lines = [f"## {schema.name}\n", f"{schema.doc} Key: {', '.join(f'`{k}`' for k in schema.key)}.{recorded}\n"]
     lines += _column_grid(schema.columns)
     count = len(schema.columns)

@@ -60,13 +60,13 @@ def test_nothing_but_a_regular_file_is_opened(
         path = tmp_path / "link"
     with pytest.raises(TracekitError) as caught:
         files.open_regular(path)
-    assert str(caught.value) == f"{path}: is {said}, not a regular file\nHint: write it to a file first"
+    assert str(caught.value) == f"{path}: this is {said}, not a regular file\nHint: write its content to a file first"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_without_permission(path: Path) -> None:
     path.chmod(0)
-    with pytest.raises(TracekitError, match="cannot be read: permission denied\nHint: check its mode"):
+    with pytest.raises(TracekitError, match="cannot be read: permission denied\nHint: check its permissions"):
         files.open_regular(path)
 
 
@@ -100,10 +100,10 @@ def replace(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (shrink, "changed while it was open: it had 10 bytes, now 3"),
-        (rewrite, "changed while it was open"),
-        (replace, "was replaced by another file while it was open"),
-        (Path.unlink, "was removed while it was open"),
+        (shrink, "the file changed while it was open: it had 10 bytes, but now it has 3"),
+        (rewrite, "the file changed while it was open"),
+        (replace, "the file was replaced by another file while it was open"),
+        (Path.unlink, "the file was removed while it was open"),
     ],
 )
 def test_a_changed_file_is_noticed(path: Path, change, said: str) -> None:  # type: ignore[no-untyped-def]

@@ -47,7 +47,7 @@ def collected():
         return trace.frame("kernels").collect().height
 """
 REFUSED = (
-    "this process was forked after polars had started threads, which it lacks\n"
+    "polars cannot run queries in this process, because it was forked after polars had started its threads\n"
     "Hint: start workers with multiprocessing.get_context('spawn') or 'forkserver'\nended with 0\n"
 )
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

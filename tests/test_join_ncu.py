@@ -124,11 +124,14 @@ def test_a_second_join_takes_the_place_of_the_first(nsys: tk.Trace, ncu: tk.Trac
 
 
 def test_what_cannot_be_joined(nsys: tk.Trace, ncu: tk.Trace) -> None:
-    with pytest.raises(MissingTableError, match=r"ncu_basic.ncu-rep: has no kernels to join\nHint: nsys profile"):
+    with pytest.raises(MissingTableError, match=r"there are no kernels to join\nHint: record them with nsys profile"):
         ncu.join_ncu(ncu)
-    with pytest.raises(MissingTableError, match=r"train_amp.*: has no results of Nsight Compute to join\nHint: ncu "):
+    with pytest.raises(
+        MissingTableError,
+        match=r"there are no results of .* to join\nHint: record them with ncu ",
+    ):
         nsys.join_ncu(nsys)
-    with pytest.raises(SchemaError, match=r"no such metrics: nothing\nHint: tracekit rows FILE ncu_metrics"):
+    with pytest.raises(SchemaError, match=r"do not have the metric nothing\nHint: list the metrics"):
         nsys.join_ncu(ncu, metrics=[BYTES, "nothing"]).table("kernels", ["kernel_id"])
 
 
@@ -145,8 +148,8 @@ def test_what_belongs_to_results_is_selected_as_they_are() -> None:
         assert some.wide()["launch_id"].to_list() == sorted(long)
         with pytest.warns(tk.TracekitWarning, match="there is no NVTX domain 'x' in the capture"):
             assert some.select(domains=["x"]).count("ncu_nvtx_ranges") == 0
-        with pytest.raises(tk.TracekitError, match="there is no GPU 3 in the capture\nHint: it has GPU 0"):
+        with pytest.raises(tk.TracekitError, match="there is no GPU 3 in the capture\nHint: GPUs in the capture: 0"):
             trace.select(devices=[3])
         assert none.count("devices") == 1
-        with pytest.warns(tk.TracekitWarning, match="have durations, but no place in time: all are kept"):
+        with pytest.warns(tk.TracekitWarning, match="time does not filter results of Nsight Compute"):
             assert trace.select(time=(0, 5)).count("ncu_launches") == 12

@@ -139,7 +139,7 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
     with pytest.raises(TracekitError) as raised:
         pickle.loads(pickled).count("kernels")
-    assert str(raised.value) == f"{path}: has changed since the trace was loaded\nHint: load it again"
+    assert str(raised.value) == f"{path}: the file has changed since the trace was loaded\nHint: load it again"
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert pickle.loads(pickled).count("kernels") == 334
     copied = tmp_path / "copied"
@@ -180,7 +180,7 @@ def test_a_trace_of_unknown_origin_says_so() -> None:
         for copied in (copy.copy, copy.deepcopy):
             assert_same(unknown, copied(unknown))
         for trace in (unknown, unknown.correlate(), tk.load(TRAIN).join_ncu(results)):
-            with pytest.raises(TracekitError, match="of unknown origin cannot be pickled\nHint: open it with"):
+            with pytest.raises(TracekitError, match=r"cannot be pickled, because .*\nHint: create the trace with"):
                 pickle.dumps(trace)
 
 

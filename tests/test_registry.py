@@ -81,7 +81,7 @@ def test_the_longest_suffix_counts(plugins) -> None:
     assert registry.exporter_for("a.mine.parquet").format == "other"
     assert registry.exporter_for(Path("x/a.json.gz")).format == "chrome-trace"
     assert registry.exporter_for("a.gz").format == "other"
-    with pytest.raises(UnknownFormatError, match=r"^a.xyz: no exporter writes files of that name\nHint: give the form"):
+    with pytest.raises(UnknownFormatError, match=r"^a.xyz: no exporter writes files with this suffix\nHint: choose"):
         registry.exporter_for("a.xyz")
 
 
@@ -129,13 +129,13 @@ def test_a_plug_in_that_fails_when_imported(monkeypatch: pytest.MonkeyPatch, err
 
 def test_a_built_in_wins_over_its_name(plugins) -> None:
     plugins(mine=reader("parquet"))
-    with pytest.warns(TracekitWarning, match="plug-in 'some_plugin:mine' skipped: the format 'parquet' is taken"):
+    with pytest.warns(TracekitWarning, match="plug-in 'some_plugin:mine' skipped: the format 'parquet' already exists"):
         assert registry.readers()["parquet"].doc != "a test"
 
 
 def test_of_two_plug_ins_the_first_wins(plugins) -> None:
     plugins(one=reader("mine"), two=reader("mine"))
-    with pytest.warns(TracekitWarning, match="plug-in 'some_plugin:two' skipped: the format 'mine' is taken"):
+    with pytest.warns(TracekitWarning, match="plug-in 'some_plugin:two' skipped: the format 'mine' already exists"):
         assert registry.readers()["mine"]
 
 
@@ -191,7 +191,7 @@ def test_a_plug_in_that_gives_no_tables(plugins, tmp_path: Path) -> None:
     path.write_bytes(b"x")
     trace = tk.load(path)
     for ask in (trace.table, trace.count):
-        with pytest.raises(TracekitError, match=f"^{path}: 'kernels' is a list, not a pyarrow.Table"):
+        with pytest.raises(TracekitError, match=f"^{path}: table 'kernels' is a list, not a pyarrow.Table"):
             ask("kernels")
 
 
@@ -208,7 +208,7 @@ class TestFoldersOfCaptures:
 
     def test_say_what_they_hold(self, folder: Path) -> None:
         what = r"a folder of 3 captures \(1 of nsys-rep, 2 of nsys-sqlite\)"
-        how = "captures are read one by one; give empty.nsys-rep, empty.sqlite, train_amp.sqlite"
+        how = "give one of its files: empty.nsys-rep, empty.sqlite, train_amp.sqlite"
         with pytest.raises(UnknownFormatError, match=f"{what}\nHint: {how}$"):
             tk.load(folder)
 

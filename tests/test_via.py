@@ -113,9 +113,10 @@ def test_only_reports_are_exported_and_only_by_nsys(fake: FakeNsys) -> None:
     with pytest.raises(TracekitError) as caught:
         tk.load(TRAIN, via="nsys")
     assert str(caught.value) == (
-        f"{TRAIN}: nsys exports its reports only, and this is nsys-sqlite\nHint: read it without via=, or --via"
+        f"{TRAIN}: nsys can export only its own reports (nsys-rep), but the format of this file is nsys-sqlite\n"
+        "Hint: leave out via= or --via"
     )
-    with pytest.raises(UnknownFormatError, match="nothing is read via 'ncu'\nHint: via: nsys"):
+    with pytest.raises(UnknownFormatError, match="reading via 'ncu' is not supported\nHint: supported programs: nsys"):
         tk.load(fake.report, via="ncu")
     with pytest.raises(FileNotFoundError):
         tk.load("nothing.nsys-rep", "nsys-rep", via="nsys")

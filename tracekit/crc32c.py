@@ -39,8 +39,8 @@ def masked_crc32c(data: bytes) -> int:
 def _sandbox() -> Sandbox:
     from tracekit.sandbox import Sandbox
 
-    atexit.register(_sandbox.cache_clear)  # at exit, wasmtime is unloaded before cached objects
-    return Sandbox(_program(), _BUFFER + _WINDOW_BYTES, lambda: MemoryError("bytes outside of the sandbox"))
+    atexit.register(_sandbox.cache_clear)  # otherwise wasmtime is unloaded before the cached sandbox is freed
+    return Sandbox(_program(), _BUFFER + _WINDOW_BYTES, lambda: MemoryError("access outside of the sandbox memory"))
 
 
 @functools.cache

@@ -22,16 +22,14 @@ _FOREIGN = (
     (b"\x1f\x8b", "a gzip file", "unpack it first"),
     (b"PK\x03\x04", "a zip file", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
-    (b"\xff\xff\xff\xff", "an Arrow stream", "of an export of Nsight Systems give the folder that it is in"),
+    (b"\xff\xff\xff\xff", "an Arrow stream", "for an export of Nsight Systems, give the folder that contains the file"),
     (
         b"SQLite format 3\x00",
         "a SQLite database, but not an export of Nsight Systems",
         "run: nsys export --type sqlite",
     ),
 )
-_READ_OF_TENSORFLOW = "of TensorFlow, graphs (GraphDef, MetaGraphDef, SavedModel) and event files are read"
-
-
+_TENSORFLOW_HINT = "supported files of TensorFlow: graphs (GraphDef, MetaGraphDef, SavedModel) and event files"
 _STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9}){0,3})")
 _STREAM_WRITTEN = b"U3w[END]"
 _PROFILER_PAGE = re.compile(
@@ -66,11 +64,11 @@ def describe(source: Source) -> tuple[str, str]:
     if source.path.is_dir():
         return _describe_folder(source)
     if not source.path.is_file():
-        return "neither a file nor a folder", "write it to a file first"
+        return "neither a file nor a folder", "write its content to a file first"
     if not source.head:
         return "the file is empty (0 bytes)", "export or copy it again"
     if not source.head.strip(b"\0"):
-        return "begins with zeros only: an interrupted export", "export it again"
+        return "the file begins with zeros only, as after an interrupted export", "export it again"
     return _describe_content(source)
 
 
@@ -98,11 +96,14 @@ def captures_in(source: Source, limit: int = 256) -> dict[str, str]:
 def _describe_folder(source: Source) -> tuple[str, str]:
     files = captures_in(source)
     if not files:
-        return "a folder, and no reader recognises what is in it", f"give a file, or a folder of tables ({_formats()})"
+        return (
+            "a folder whose content no reader recognises",
+            f"give a single file, or a folder of tables ({_formats()})",
+        )
     formats = ", ".join(f"{count} of {name}" for name, count in sorted(Counter(files.values()).items()))
     captures = f"{len(files)} captures" if len(files) > 1 else "one capture"
     names = ", ".join(list(files)[:_SHOWN_FILES]) + (", …" if len(files) > _SHOWN_FILES else "")
-    return f"a folder of {captures} ({formats})", f"captures are read one by one; give {names}"
+    return f"a folder of {captures} ({formats})", f"give one of its files: {names}"
 
 
 def _describe_content(source: Source) -> tuple[str, str]:
@@ -110,9 +111,9 @@ def _describe_content(source: Source) -> tuple[str, str]:
         if source.head.startswith(magic):
             return what, hint
     if page := _PROFILER_PAGE.search(source.path.name):
-        return f"a page of TensorFlow's profiler ({page[1]}), no graph and no trace", _READ_OF_TENSORFLOW
+        return f"a page of TensorFlow's profiler ({page[1]}), which is not supported", _TENSORFLOW_HINT
     if source.path.suffix.lower() in (".pb", ".pbtxt"):
-        return "neither a TensorFlow graph nor another file that can be read", _READ_OF_TENSORFLOW
+        return "neither a TensorFlow graph nor another supported file", _TENSORFLOW_HINT
     stream = _STREAM.match(source.head)
     if stream or source.path.suffix.lower() == ".qdstrm":
         return _describe_stream(source, stream)
@@ -127,7 +128,7 @@ def _describe_stream(source: Source, version_match: re.Match[bytes] | None) -> t
     unfinished = ", perhaps an unfinished one" if version_match and not source.head.startswith(_STREAM_WRITTEN) else ""
     version = f"Nsight Systems {version_match[1].decode()}" if version_match else "the Nsight Systems that recorded it"
     return (
-        f"a .qdstrm stream{unfinished}, which only Nsight Systems can turn into a report",
+        f"a .qdstrm stream{unfinished}, which only Nsight Systems can convert into a report",
         f"with the QdstrmImporter of {version}, run: QdstrmImporter -i FILE.qdstrm",
     )
 
@@ -141,6 +142,6 @@ def _recognises(reader: Reader, source: Source) -> bool:
         return bool(reader.sniff(source))
     except (TracekitError, FileNotFoundError):
         raise
-    except Exception as e:  # noqa: BLE001 - a third party's sniffer must not break the rest
+    except Exception as e:  # noqa: BLE001 - an error in a plug-in must not prevent detection by other readers
         warn(f"reader {reader.format!r} skipped: {type(e).__name__}: {e}", path=source.path)
         return False

@@ -7,9 +7,9 @@
      ├─ UnsupportedVersionError              the format is supported, but not this version of it
      ├─ CorruptTraceError (ValueError)       the file violates its own format; has .path .table .row
      ├─ SchemaError (TypeError)              a table or column does not exist, or is not as declared
-     ├─ MissingTableError (LookupError)      the operation needs data that the capture did not record
+     ├─ MissingTableError (LookupError)      the operation needs data that the capture does not contain
      └─ ExportError                          the target exists, cannot be written, or cannot represent the trace
-    TracekitWarning (UserWarning)            rows dropped, plug-in skipped, unsupported schema version
+    TracekitWarning (UserWarning)            rows skipped, plug-in skipped, newer schema version
 
 A message has the form ``PATH: what is wrong``, followed by a second line ``Hint: what to do`` if there is a remedy.
 """
@@ -83,7 +83,7 @@ class SchemaError(TracekitError, TypeError):
 
 
 class MissingTableError(TracekitError, LookupError):
-    """An operation needs data that the capture did not record."""
+    """An operation needs data that the capture does not contain."""
 
 
 class ExportError(TracekitError):
@@ -91,7 +91,7 @@ class ExportError(TracekitError):
 
 
 class TracekitWarning(UserWarning):
-    """Data was skipped, repaired or not understood. The message states how much."""
+    """Something was skipped, repaired or not understood. The message states what it is, and how much of it."""
 
 
 def choices_hint(what: str, known: Iterable[str], name: str, *, quoted: bool = False) -> str:

@@ -70,7 +70,7 @@ def write_table(
         ExportError: The output exists or cannot be written.
     """
     if exporter.write_table is None:
-        raise UnknownFormatError(f"{exporter.format} holds whole traces, not one table", path=path)
+        raise UnknownFormatError(f"{exporter.format} cannot store a single table, only a whole trace", path=path)
     with targets.atomic_output(path, overwrite=overwrite, inputs=inputs_of(view)) as new:
         exporter.write_table(view, name, new, _ignore_progress)
     return Path(path)
@@ -90,7 +90,7 @@ def _write(view: View, exporter: Exporter, path: Path, tables: Sequence[str] | N
     if exporter.write is not None:
         exporter.write(view, path, progress)
     elif exporter.write_table is None:
-        raise ExportError(f"exporter {exporter.format!r} writes nothing", path=path)
+        raise ExportError(f"exporter {exporter.format!r} defines neither write nor write_table", path=path)
     elif tables is not None and len(tables) == 1:
         exporter.write_table(view, tables[0], path, progress)
     else:

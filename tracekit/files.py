@@ -1,7 +1,8 @@
 """Open input files safely: only regular files are opened, and changes while a file is open are detected.
 
-Files are not memory-mapped. If another program truncates a file, a read returns fewer bytes, which raises an error.
-With a mapping, the process would be killed, or values that were already returned would change.
+Files are not memory-mapped. If another program truncates a file, a read returns fewer bytes than requested, and
+tracekit raises an error. With a mapping, the process would be killed, or values that were already returned would
+change.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 CHANGED_HINT = "wait until it is written completely, then load it again"
+PERMISSIONS_HINT = "check its permissions"
 LONGEST_SQLITE_PATH = 504
 """Length of the longest resolved path that SQLite opens, in bytes: 512 minus the suffix of its journal."""
 _MAX_READ_BYTES = 1 << 30
@@ -57,9 +59,9 @@ def open_regular(path: Path) -> int:
     except FileNotFoundError:
         raise
     except PermissionError as e:
-        raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e
+        raise TracekitError("the file cannot be read: permission denied", path=path, hint=PERMISSIONS_HINT) from e
     except OSError as e:
-        raise TracekitError(f"cannot be read: {e.strerror or e}", path=path) from e
+        raise TracekitError(f"the file cannot be read: {e.strerror or e}", path=path) from e
     kind = special_file_kind(os.fstat(descriptor).st_mode)
     if kind is None:
         return descriptor
@@ -117,8 +119,8 @@ class FileState:
         try:
             status = path.stat() if descriptor is None else os.fstat(descriptor)
         except OSError as e:
-            what = "was removed" if e.errno == errno.ENOENT else f"cannot be read any more: {e.strerror}"
-            raise TracekitError(f"{what} while it was open", path=path, hint=CHANGED_HINT) from e
+            what = "was removed" if e.errno == errno.ENOENT else f"became inaccessible ({e.strerror})"
+            raise TracekitError(f"the file {what} while it was open", path=path, hint=CHANGED_HINT) from e
         if (kind := special_file_kind(status.st_mode)) is not None:
             raise _not_regular(path, kind)
         state = FileState.from_status(status)
@@ -127,12 +129,12 @@ class FileState:
             raise TracekitError(self.difference(state), path=path, hint=CHANGED_HINT)
 
     def difference(self, now: FileState) -> str:
-        """Describe how a later state of the file differs from this one, for an error message."""
+        """Return an error message that states how a later state of the file differs from this one."""
         if (now.device, now.inode) != (self.device, self.inode):
-            return "was replaced by another file while it was open"
+            return "the file was replaced by another file while it was open"
         if now.size != self.size:
-            return f"changed while it was open: it had {self.size} bytes, now {now.size}"
-        return "changed while it was open"
+            return f"the file changed while it was open: it had {self.size} bytes, but now it has {now.size}"
+        return "the file changed while it was open"
 
 
 def file_state(path: Path) -> FileState | None:
@@ -189,8 +191,8 @@ class InputFile:
     def native_path(self) -> str:
         """Path for a library that opens files itself.
 
-        If the system supports it, the path leads to this open descriptor, so that a new file at the original path is
-        ignored. Call ``check`` after reading through this path.
+        If the system supports it, the path refers to the open descriptor of this file, so that a new file at the
+        original path is ignored. Call ``check`` after reading from this path.
         """
         paths = (f"{folder}/{self._descriptor}" for folder in _DESCRIPTOR_FOLDERS)
         return next(filter(os.path.exists, paths), os.fspath(self.path))
@@ -257,7 +259,7 @@ class InputFile:
         """Return the descriptor and prevent it from being closed until ``_release`` is called."""
         with self._lock:
             if self._closed:
-                raise TracekitError("is closed", path=self.path, hint="load it again")
+                raise TracekitError("the file is closed", path=self.path, hint="load it again")
             self._readers += 1
         return self._descriptor
 
@@ -289,11 +291,13 @@ class InputFile:
 
     def _read_error(self, error: OSError) -> TracekitError:
         """Return the error for a read that failed with an error of the operating system."""
-        return TracekitError(f"cannot be read: {error.strerror or error}", path=self.path, hint="copy it again")
+        return TracekitError(
+            f"the file cannot be read: {error.strerror or error}", path=self.path, hint="copy it again"
+        )
 
     def _truncation_error(self, end: int) -> TracekitError:
         """Return the error for a file that was truncated, so that a read ended at the given offset."""
-        message = f"changed while it was open: it had {self.size} bytes, and ends at byte {end} now"
+        message = f"the file changed while it was open: it had {self.size} bytes, but now it ends at byte {end}"
         return TracekitError(message, path=self.path, hint=CHANGED_HINT)
 
 
@@ -362,13 +366,13 @@ class Window:
 
 
 def _open_expected(path: Path, expected: FileState | None) -> int:
-    """Open a regular file. If it was examined before and no longer exists, raise an error that it was removed."""
+    """Open a regular file. If a file with an expected state does not exist, the error states that it was removed."""
     try:
         return open_regular(path)
     except FileNotFoundError as e:
         if expected is None:
             raise
-        raise TracekitError("was removed while it was open", path=path, hint=CHANGED_HINT) from e
+        raise TracekitError("the file was removed while it was open", path=path, hint=CHANGED_HINT) from e
 
 
 def _read_at(descriptor: int, start: int, size: int) -> bytes:
@@ -393,4 +397,4 @@ def _read_into(descriptor: int, start: int, target: memoryview) -> int:
 
 def _not_regular(path: Path, kind: str) -> TracekitError:
     """Return the error for a path that is not a regular file."""
-    return TracekitError(f"is {kind}, not a regular file", path=path, hint="write it to a file first")
+    return TracekitError(f"this is {kind}, not a regular file", path=path, hint="write its content to a file first")

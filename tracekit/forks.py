@@ -1,11 +1,11 @@
-"""Detect processes that were forked after polars had started its threads, in which a query would never end.
+"""Detect forked processes in which a query of polars would wait forever.
 
 A forked process contains only the thread that called fork. polars starts a pool of threads with its first query and
-cannot start another one, so a query in a forked process waits for threads that do not exist. Arrow restarts its threads
-after a fork, and the WebAssembly code of tracekit runs in the calling thread.
+cannot start another one. If a process is forked after that, a query in the forked process waits for threads that do not
+exist. Arrow restarts its threads after a fork, and the WebAssembly code of tracekit runs in the calling thread.
 
-The package imports this module first, because it cannot detect forks that happen before. Therefore it imports as little
-as possible.
+The package imports this module first, because forks before the import cannot be detected. The module itself imports as
+little as possible.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class _PolarsState:
     """The state of polars in this process.
 
     Attributes:
-        queried: Whether tracekit has run a query. If the system does not list the threads of a process, this flag is
-            used instead.
-        forking_with_pool: Whether polars had started its threads when this process last called fork.
-        orphaned: Whether this process was forked from a process in which polars had started its threads.
+        has_queried: Whether tracekit has run a query. If the system does not list the threads of a process, this flag
+            is used instead.
+        had_threads_at_fork: Whether polars had started its threads when this process last called fork.
+        lacks_threads: Whether this process was forked from a process in which polars had started its threads.
     """
 
-    __slots__ = ("forking_with_pool", "orphaned", "queried")
+    __slots__ = ("had_threads_at_fork", "has_queried", "lacks_threads")
 
     def __init__(self) -> None:
-        self.queried = self.forking_with_pool = self.orphaned = False
+        self.has_queried = self.had_threads_at_fork = self.lacks_threads = False
 
 
 _state = _PolarsState()
@@ -43,12 +43,15 @@ def check_polars() -> None:
     Raises:
         TracekitError: The process was forked after polars had started its threads.
     """
-    if _state.orphaned:
+    if _state.lacks_threads:
         from tracekit.errors import TracekitError
 
         hint = "start workers with multiprocessing.get_context('spawn') or 'forkserver'"
-        raise TracekitError("this process was forked after polars had started threads, which it lacks", hint=hint)
-    _state.queried = True
+        message = (
+            "polars cannot run queries in this process, because it was forked after polars had started its threads"
+        )
+        raise TracekitError(message, hint=hint)
+    _state.has_queried = True
 
 
 def _has_polars_threads() -> bool:
@@ -58,7 +61,7 @@ def _has_polars_threads() -> bool:
     try:
         tasks = os.listdir(_TASKS)  # noqa: PTH208 - pathlib takes long to import
     except OSError:
-        return _state.queried
+        return _state.has_queried
     return any(_thread_name(task).startswith(_POLARS_THREADS) for task in tasks)
 
 
@@ -73,12 +76,12 @@ def _thread_name(task: str) -> bytes:
 
 def _before_fork() -> None:
     """Record, before a fork, whether polars has started its threads."""
-    _state.forking_with_pool = _has_polars_threads()
+    _state.had_threads_at_fork = _has_polars_threads()
 
 
 def _after_fork_in_child() -> None:
-    """Record, in a forked process, that polars lacks its threads if it had started them before the fork."""
-    _state.orphaned = _state.orphaned or _state.forking_with_pool
+    """Record, in a forked process, whether polars had started its threads before the fork."""
+    _state.lacks_threads = _state.lacks_threads or _state.had_threads_at_fork
 
 
 if hasattr(os, "register_at_fork"):

@@ -29,7 +29,7 @@ class Progress(Protocol):
 
 
 class Capture(ABC):
-    """An opened file that contains tables. Readers return a capture, and only one thread at a time uses it."""
+    """An opened file that contains tables, which readers return. Only one thread at a time calls its methods."""
 
     @abstractmethod
     def names(self) -> Collection[str]:
@@ -69,14 +69,14 @@ class Capture(ABC):
 
 
 class Report(Protocol):
-    """A computed report, as a data frame and as the CSV that the tool that defined the report would write."""
+    """A computed report, which can be returned as a data frame or written as CSV."""
 
     def frame(self) -> pl.DataFrame:
         """Return the rows of the report."""
         ...
 
     def csv(self, sink: BinaryIO) -> None:
-        """Write the report as CSV, with the same bytes as the tool that defined it."""
+        """Write the report as CSV, with the same bytes as the tool that defines the report, such as nsys."""
         ...
 
 
@@ -100,7 +100,10 @@ class View(Protocol):
         ...
 
     def chunked_table(self, name: str) -> pa.Table:
-        """Return a table with its declared columns. Each chunk of a string column may have its own dictionary."""
+        """Return a table with its declared columns, without unifying the dictionaries of its string columns.
+
+        Each chunk of a string column may have its own dictionary.
+        """
         ...
 
     def frame(self, name: str) -> pl.LazyFrame:
@@ -137,13 +140,15 @@ class Reader:
         format: Name of the format in kebab case, such as ``nsys-sqlite``.
         doc: Description of the files that are read, in one line.
         suffixes: File suffixes. They only determine the order in which readers are tried.
-        sniff: Returns whether the content of a source looks like this format. It must not raise on foreign content.
-        open: Opens a source and returns a ``Capture``, or a mapping of table names to Arrow tables.
-        redact: Writes a copy of a source without private values to a path that does not exist yet, and returns the
-            number of replaced values by kind. None if the format cannot be redacted.
-        redact_with_key: Writes the same copy as ``redact``, but with pseudonyms that depend on a key. None if the
-            format has no pseudonyms, or only random ones.
-        unredacted: Returns the number of values that ``redact`` would replace, by kind. None if they cannot be counted.
+        sniff: Function that returns whether the content of a source is in this format. It must not raise an error if
+            the content is in another format.
+        open: Function that opens a source and returns a ``Capture``, or a mapping of table names to Arrow tables.
+        redact: Function that writes a copy of a source without private values to a path that does not exist yet, and
+            returns the number of replaced values by kind. None if the format cannot be redacted.
+        redact_with_key: Function that does the same as ``redact`` with pseudonyms that depend on a key. None if the
+            reader does not support keys.
+        unredacted: Function that returns the number of values that ``redact`` would replace, by kind. None if they
+            cannot be counted.
     """
 
     format: str
@@ -164,14 +169,16 @@ class Exporter:
         format: Name of the format in kebab case, such as ``chrome-trace``.
         doc: Description of the files that are written, in one line.
         suffixes: Suffixes of the files that are written. The first one is the default.
-        write: Writes a whole trace to a path that does not exist yet.
-        write_table: Writes one table to a path that does not exist yet, for formats with one file per table.
+        write: Function that writes a whole trace to a path that does not exist yet.
+        write_table: Function that writes one table to a path that does not exist yet, for formats with one file per
+            table.
         correlated: Whether a trace has to be correlated before it is written.
         folder: Whether ``write`` creates a folder.
         options: Description of each option of the exporter, by option name.
-        configure: Returns the exporter with the values of some options set.
-        wrote: Returns whether this exporter wrote a file in a folder. It must not raise. A folder can be replaced only
-            if it contains no other files. None if folders that this exporter wrote must not be replaced.
+        configure: Function that returns the exporter with the values of some options set.
+        wrote: Function that returns whether this exporter wrote a file in a folder. It must not raise an error. A
+            folder can be replaced only if exporters wrote all its files. None if a folder that this exporter wrote must
+            not be replaced.
     """
 
     format: str
@@ -204,5 +211,5 @@ class Exporter:
             ExportError: The name has the suffix of a file.
         """
         if os.fspath(path).endswith(self.suffixes):
-            what = f"{self.format} holds one table per file, and this is the name of a file"
-            raise ExportError(what, path=path, hint="name one table, --table kernels, or give the name of a folder")
+            what = f"{self.format} writes several tables to a folder, but this name has the suffix of a file"
+            raise ExportError(what, path=path, hint="select a single table, or use a folder name without this suffix")

@@ -22,7 +22,7 @@ _TIMES = ("start_ns", "end_ns", "timestamp_ns")
 _SHOWN = 20
 
 
-class Tables(Protocol):
+class SelectableTrace(Protocol):
     """The properties and methods of a trace that the functions of this module use."""
 
     path: Path | None
@@ -40,12 +40,12 @@ class Tables(Protocol):
         """Return a table as a LazyFrame."""
         ...
 
-    def prefetch(self, wanted: Mapping[str, Sequence[str] | None]) -> None:
+    def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
         """Read columns of several tables together."""
         ...
 
 
-def span(trace: Tables, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
+def span(trace: SelectableTrace, tables: Sequence[str] = TIMED) -> tuple[int, int] | None:
     """Return the earliest and the latest time in tables, in ns. Return None if the tables have no rows."""
     import polars as pl
 
@@ -62,7 +62,9 @@ def span(trace: Tables, tables: Sequence[str] = TIMED) -> tuple[int, int] | None
     return None if low is None or high is None else (low, high)
 
 
-def check(trace: Tables, *, time: Time | None, devices: Sequence[int] | None, domains: Sequence[str] | None) -> None:
+def check(
+    trace: SelectableTrace, *, time: Time | None, devices: Sequence[int] | None, domains: Sequence[str] | None
+) -> None:
     """Check that the capture has the selected GPUs and NVTX domains, and events in the selected time.
 
     A missing domain is only a warning, because other captures of the same program may have it.
@@ -78,25 +80,25 @@ def check(trace: Tables, *, time: Time | None, devices: Sequence[int] | None, do
         _check_time(trace, time)
 
 
-def _check_devices(trace: Tables, devices: Sequence[int]) -> None:
+def _check_devices(trace: SelectableTrace, devices: Sequence[int]) -> None:
     known = _distinct(trace, ["devices"], "device_id")
     if set(devices) <= set(known):
         return
     known = sorted({*known, *_distinct(trace, ON_DEVICES, "device_id")})
     if missing := [d for d in devices if d not in known]:
-        have = f"it has GPU {', '.join(map(str, known))}" if known else "it knows of no GPU"
-        raise TracekitError(f"there is no GPU {missing[0]} in the capture", path=trace.path, hint=have)
+        hint = f"GPUs in the capture: {', '.join(map(str, known)) or 'none'}"
+        raise TracekitError(f"there is no GPU {missing[0]} in the capture", path=trace.path, hint=hint)
 
 
-def _check_domains(trace: Tables, domains: Sequence[str]) -> None:
+def _check_domains(trace: SelectableTrace, domains: Sequence[str]) -> None:
     known = _distinct(trace, IN_DOMAINS, "domain")
     for missing in (d for d in domains if d and d not in known):
         more = "" if len(known) <= _SHOWN else ", …"
-        have = choices_hint("domains", sorted(known[:_SHOWN]), missing, quoted=True) + more
-        warn(f"there is no NVTX domain {missing!r} in the capture; {have}", path=trace.path)
+        hint = choices_hint("domains", sorted(known[:_SHOWN]), missing, quoted=True) + more
+        warn(f"there is no NVTX domain {missing!r} in the capture; {hint}", path=trace.path)
 
 
-def _check_time(trace: Tables, time: Time) -> None:
+def _check_time(trace: SelectableTrace, time: Time) -> None:
     """Check that the capture has events in a time window.
 
     The times of all tables are read only if the window is outside the recorded duration.
@@ -107,13 +109,16 @@ def _check_time(trace: Tables, time: Time) -> None:
         return
     known = span(trace, [*TIMED, *OTHER_TIMED])
     if known is not None and ((start or 0) > known[1] or (end is not None and end <= known[0])):
-        message = f"nothing was recorded {_within(time)}"
-        hint = f"the capture has events from {_ms(known[0])} to {_ms(known[1])}"
+        message = f"the capture has no events {_time_text(time)}"
+        hint = f"the capture has events from {_ms_text(known[0])} to {_ms_text(known[1])}"
         raise TracekitError(message, path=trace.path, hint=hint)
 
 
-def _distinct(trace: Tables, tables: Iterable[str], column: str) -> list[Any]:
-    """Return the distinct values of a column in tables. Null strings become empty, and other nulls are left out."""
+def _distinct(trace: SelectableTrace, tables: Iterable[str], column: str) -> list[Any]:
+    """Return the distinct values of a column in several tables.
+
+    Null strings are returned as empty strings, and other nulls are left out.
+    """
     import polars as pl
 
     values: dict[Any, None] = {}
@@ -126,12 +131,12 @@ def _distinct(trace: Tables, tables: Iterable[str], column: str) -> list[Any]:
     return list(values)
 
 
-def _within(time: Time) -> str:
+def _time_text(time: Time) -> str:
     start, end = time
     if start is None or end is None:
-        return f"from {_ms(start)} on" if start is not None else f"before {_ms(end or 0)}"
-    return f"from {_ms(start)} to {_ms(end)}"
+        return f"from {_ms_text(start)} on" if start is not None else f"before {_ms_text(end or 0)}"
+    return f"from {_ms_text(start)} to {_ms_text(end)}"
 
 
-def _ms(time: int) -> str:
+def _ms_text(time: int) -> str:
     return f"{time / 1e6:,.3f} ms"

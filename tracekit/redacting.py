@@ -56,7 +56,7 @@ def redact(
     redact, with_key = reader.redact, reader.redact_with_key
     if redact is None or (secret is not None and with_key is None):
         raise TracekitError(
-            f"{reader.format} files cannot be redacted with a key", path=source.path, hint="leave it out"
+            f"{reader.format} files cannot be redacted with a key", path=source.path, hint="leave out the key"
         )
     with targets.atomic_output(target, overwrite=overwrite, inputs=inputs) as new:
         return dict(redact(source, new) if secret is None or with_key is None else with_key(source, new, secret))
@@ -86,7 +86,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
     reader = _redacting_reader(source)
     if reader.unredacted is None:
         message = f"private values of {reader.format} files cannot be counted"
-        raise TracekitError(message, path=source.path, hint="redact it: that counts what is replaced")
+        raise TracekitError(message, path=source.path, hint="redact the file, which counts the replaced values")
     return dict(reader.unredacted(source))
 
 
@@ -96,9 +96,10 @@ def _secret(key: bytes | os.PathLike[str] | None) -> bytes | None:
 
     secret = _read_key(key, MAX_KEY + 1) if isinstance(key, os.PathLike) else key
     if secret is not None and len(secret) < MIN_KEY:
-        raise TracekitError(f"a key of {len(secret)} bytes can be guessed", hint=f"use {MIN_KEY} random bytes or more")
+        message = f"the key has only {len(secret)} bytes, so it can be guessed"
+        raise TracekitError(message, hint=f"use at least {MIN_KEY} random bytes")
     if secret is not None and len(secret) > MAX_KEY:
-        raise TracekitError(f"a key of more than {MAX_KEY} bytes", hint=f"use {MIN_KEY} random bytes")
+        raise TracekitError(f"the key is longer than {MAX_KEY} bytes", hint=f"use {MIN_KEY} random bytes")
     return secret
 
 

@@ -56,13 +56,13 @@ def readers() -> dict[str, Reader]:
 @functools.cache
 def built_in_readers() -> dict[str, Reader]:
     """Return the built-in readers by format name."""
-    return _built_in(BUILTIN_READERS, "READER")
+    return _import_built_in(BUILTIN_READERS, "READER")
 
 
 @functools.cache
 def exporters() -> dict[str, Exporter]:
     """Return all exporters by format name. Built-in exporters come before plug-ins."""
-    return _with_plugins(Exporter, _built_in(BUILTIN_EXPORTERS, "EXPORTER"), "tracekit.exporters")
+    return _with_plugins(Exporter, _import_built_in(BUILTIN_EXPORTERS, "EXPORTER"), "tracekit.exporters")
 
 
 def reader(name: str) -> Reader:
@@ -71,7 +71,7 @@ def reader(name: str) -> Reader:
     Raises:
         UnknownFormatError: No reader has this format name.
     """
-    return _named("reader", name, readers())
+    return _look_up("reader", name, readers())
 
 
 def exporter(name: str) -> Exporter:
@@ -80,7 +80,7 @@ def exporter(name: str) -> Exporter:
     Raises:
         UnknownFormatError: No exporter has this format name.
     """
-    return _named("exporter", name, exporters())
+    return _look_up("exporter", name, exporters())
 
 
 def formats() -> dict[str, tuple[bool, bool]]:
@@ -105,7 +105,7 @@ def exporter_for(path: str | os.PathLike[str]) -> Exporter:
     matches = [(len(s), e) for e in exporters().values() for s in e.suffixes if name.endswith(s)]
     if not matches:
         raise UnknownFormatError(
-            "no exporter writes files of that name", path=path, hint=f"give the format: {', '.join(exporters())}"
+            "no exporter writes files with this suffix", path=path, hint=f"choose a format: {', '.join(exporters())}"
         )
     return max(matches, key=lambda m: m[0])[1]
 
@@ -115,39 +115,43 @@ def is_exported_file(path: Path) -> bool:
     return any(e.wrote(path) for e in exporters().values() if e.wrote is not None)
 
 
-def _built_in(modules: tuple[str, ...], attribute: str) -> dict[str, Any]:
-    parts = [getattr(importlib.import_module(module), attribute) for module in modules]
-    return {part.format: part for part in parts}
+def _import_built_in(modules: tuple[str, ...], attribute: str) -> dict[str, Any]:
+    """Import modules and return the readers or exporters that they define, by format name."""
+    handlers = [getattr(importlib.import_module(module), attribute) for module in modules]
+    return {handler.format: handler for handler in handlers}
 
 
-def _with_plugins(kind: type[Plugin], known: Mapping[str, Plugin], group: str) -> dict[str, Plugin]:
+def _with_plugins(kind: type[Plugin], built_in: Mapping[str, Plugin], group: str) -> dict[str, Plugin]:
+    """Return the built-in readers or exporters and those of plug-ins, by format name."""
     from importlib import metadata
 
-    found = dict(known)
+    known = dict(built_in)
     for entry in metadata.entry_points(group=group):
-        plugin = _load(kind, entry)
-        if plugin is not None and plugin.format in found:
-            warn(f"plug-in {entry.value!r} skipped: the format {plugin.format!r} is taken")
+        plugin = _load_plugin(kind, entry)
+        if plugin is not None and plugin.format in known:
+            warn(f"plug-in {entry.value!r} skipped: the format {plugin.format!r} already exists")
         elif plugin is not None:
-            found[plugin.format] = plugin
-    return found
+            known[plugin.format] = plugin
+    return known
 
 
-def _load(kind: type[Plugin], entry: EntryPoint) -> Plugin | None:
+def _load_plugin(kind: type[Plugin], entry: EntryPoint) -> Plugin | None:
+    """Import the reader or exporter of an entry point. Warn and return None if it cannot be used."""
     no_pandas.allow_pandas()
     try:
-        part = entry.load()
-    except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever a third party's import raises must not break the rest
+        plugin = entry.load()
+    except (Exception, SystemExit) as e:  # noqa: BLE001 - an error in a plug-in must not affect other formats
         warn(f"plug-in {entry.value!r} skipped: {type(e).__name__}: {e}")
         return None
-    if isinstance(part, kind):
-        return part
-    warn(f"plug-in {entry.value!r} skipped: it is a {type(part).__name__}, not a tracekit.{kind.__name__}")
+    if isinstance(plugin, kind):
+        return plugin
+    warn(f"plug-in {entry.value!r} skipped: it is a {type(plugin).__name__}, not a tracekit.{kind.__name__}")
     return None
 
 
-def _named(what: str, name: str, found: dict[str, Plugin]) -> Plugin:
+def _look_up(what: str, name: str, known: dict[str, Plugin]) -> Plugin:
+    """Return the reader or exporter of a format, or raise an error that lists the known formats."""
     try:
-        return found[name]
+        return known[name]
     except KeyError:
-        raise UnknownFormatError(f"no {what} is called {name!r}", hint=choices_hint(f"{what}s", found, name)) from None
+        raise UnknownFormatError(f"no {what} is called {name!r}", hint=choices_hint(f"{what}s", known, name)) from None

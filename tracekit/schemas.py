@@ -55,7 +55,7 @@ class TableSchema:
         doc: Description of one row.
         key: Names of the columns that identify a row.
         columns: The declared columns, in order.
-        recorded_by: Option of the profiler that makes it record the table.
+        recorded_by: Commands or functions that record the table, separated by " or ". None if it needs no option.
         optional: Whether an export of a whole trace omits the table by default, because it is large.
     """
 
@@ -204,17 +204,17 @@ def conform(
     import pyarrow as pa
 
     if not isinstance(data, pa.Table):
-        raise SchemaError(f"{schema.name!r} is a {type(data).__name__}, not a pyarrow.Table", path=path)
+        raise SchemaError(f"table {schema.name!r} is a {type(data).__name__}, not a pyarrow.Table", path=path)
     target = arrow_schema(schema, columns)
     counts = Counter(data.column_names)
     if missing := [n for n in target.names if n not in counts]:
-        raise SchemaError(f"{len(missing)} missing columns for {schema.name!r}: {', '.join(missing)}", path=path)
+        raise SchemaError(f"table {schema.name!r} lacks declared columns: {', '.join(missing)}", path=path)
     if repeated := [n for n in target.names if counts[n] > 1]:
-        raise SchemaError(f"{len(repeated)} repeated columns for {schema.name!r}: {', '.join(repeated)}", path=path)
+        raise SchemaError(f"table {schema.name!r} has repeated columns: {', '.join(repeated)}", path=path)
     try:
         arrays = [_cast(data[f.name], f, schema[f.name]) for f in target]
     except _Misfit as e:
-        raise SchemaError(f"column {e.args[0]!r} of {schema.name!r} {e.args[1]}", path=path) from e.__cause__
+        raise SchemaError(f"column {e.args[0]!r} of table {schema.name!r} {e.args[1]}", path=path) from e.__cause__
     return pa.table(arrays, schema=target)
 
 
@@ -289,11 +289,12 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Column) -> pa.Chun
     try:
         cast = _as_dictionary(column) if declared.type == "dictionary" else _cast_to(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
-        raise _Misfit(field.name, f"is not {field.type}: {e}") from e
+        raise _Misfit(field.name, f"cannot be cast to {field.type}: {e}") from e
     if not field.nullable and cast.null_count:
-        raise _Misfit(field.name, f"holds {cast.null_count} nulls; none are allowed")
+        raise _Misfit(field.name, f"is not nullable, but it has {cast.null_count} nulls")
     if declared.values and (undeclared := _undeclared_values(cast, declared.values)):
-        raise _Misfit(field.name, f"holds {', '.join(undeclared)}; allowed are {', '.join(declared.values)}")
+        allowed = ", ".join(declared.values)
+        raise _Misfit(field.name, f"contains {', '.join(undeclared)}, but only these values are declared: {allowed}")
     return cast
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError
-from tracekit.files import InputFile
+from tracekit.files import PERMISSIONS_HINT, InputFile
 
 if TYPE_CHECKING:
     import os
@@ -28,16 +28,16 @@ class Source:
     @property
     def head(self) -> bytes:
         """The first bytes of the file. Empty for a folder, a pipe or a device."""
-        return self._first_look[0]
+        return self._head_and_state[0]
 
     @property
     def state(self) -> FileState | None:
         """State of the file when its first bytes were read. None for a folder, a pipe or a device."""
-        return self._first_look[1]
+        return self._head_and_state[1]
 
     @functools.cached_property
-    def _first_look(self) -> tuple[bytes, FileState | None]:
-        with self._readable():
+    def _head_and_state(self) -> tuple[bytes, FileState | None]:
+        with self._reading():
             if not self.path.is_file():
                 return b"", None
             with InputFile(self.path) as file:
@@ -46,7 +46,7 @@ class Source:
     @functools.cached_property
     def size(self) -> int:
         """Size of the file in bytes."""
-        with self._readable():
+        with self._reading():
             return self.path.stat().st_size
 
     def open(self) -> InputFile:
@@ -61,22 +61,25 @@ class Source:
     @functools.cached_property
     def names(self) -> frozenset[str]:
         """Names of the entries of a folder. Empty for a file."""
-        with self._readable():
+        with self._reading():
             return frozenset(p.name for p in self.path.iterdir()) if self.path.is_dir() else frozenset()
 
     @property
     def exists(self) -> bool:
         """Whether the file or folder exists."""
-        with self._readable():
+        with self._reading():
             return self.path.exists()
 
     @contextlib.contextmanager
-    def _readable(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
+        """Return a context manager that converts errors of the operating system into ``TracekitError``."""
         try:
             yield
         except PermissionError as e:
-            raise TracekitError("cannot be read: permission denied", path=self.path, hint="check its mode") from e
+            raise TracekitError(
+                "the path cannot be read: permission denied", path=self.path, hint=PERMISSIONS_HINT
+            ) from e
         except FileNotFoundError:
             raise
         except OSError as e:
-            raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path) from e
+            raise TracekitError(f"the path cannot be read: {e.strerror or e}", path=self.path) from e

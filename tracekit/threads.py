@@ -20,28 +20,28 @@ MAX_THREADS = 8
 
 
 def map_in_order(
-    work: Callable[[Job], Result], jobs: Iterable[Job], max_threads: int = MAX_THREADS
+    function: Callable[[Job], Result], jobs: Iterable[Job], max_threads: int = MAX_THREADS
 ) -> Iterator[Result]:
     """Apply a function to each job in several threads and yield the results in the order of the jobs.
 
     At most two results per thread are computed ahead of the caller. A single job runs in the thread of the caller.
 
     Args:
-        work: Function that is called with each job.
+        function: Function that is called with each job.
         jobs: The arguments of the function.
         max_threads: Maximum number of threads. Many short numpy calls gain little from more than two threads, because
             each call acquires and releases the interpreter's lock.
     """
     job_list = list(jobs)
     if len(job_list) <= 1:
-        yield from map(work, job_list)
+        yield from map(function, job_list)
         return
     threads = min(max_threads, MAX_THREADS, available_cores())
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads, "tracekit") as pool:
         try:
             for job in job_list:
-                waiting.append(pool.submit(work, job))
+                waiting.append(pool.submit(function, job))
                 if len(waiting) > 2 * threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -59,7 +59,7 @@ class RunningTotals:
     """Running totals over numbered jobs in several threads. Each job gets the totals of all earlier jobs."""
 
     def __init__(self) -> None:
-        self._turn = threading.Condition()
+        self._condition = threading.Condition()
         self._next = 0
         self._totals: Counter[str] = Counter()
         self._failed: int | None = None
@@ -70,14 +70,14 @@ class RunningTotals:
         Raises:
             EarlierJobError: An earlier job failed.
         """
-        with self._turn:
-            self._turn.wait_for(lambda: self._next == job or self._has_earlier_failure(job))
+        with self._condition:
+            self._condition.wait_for(lambda: self._next == job or self._has_earlier_failure(job))
             if self._next != job:
                 raise EarlierJobError
             before = self._totals.copy()
             self._totals.update(added)
             self._next += 1
-            self._turn.notify_all()
+            self._condition.notify_all()
             return before
 
     @contextlib.contextmanager
@@ -86,9 +86,9 @@ class RunningTotals:
         try:
             yield
         except BaseException:
-            with self._turn:
+            with self._condition:
                 self._failed = job if self._failed is None else min(job, self._failed)
-                self._turn.notify_all()
+                self._condition.notify_all()
             raise
 
     def _has_earlier_failure(self, job: int) -> bool:

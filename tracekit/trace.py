@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 QUICK_BYTES = 1 << 27
 """Maximum size of a file whose rows are counted to describe it, because counting larger files may take seconds."""
-_OF_VIEWS = {"pieces": "chunked_table", "prefetch": "prefetch", "model": "model"}
+_MOVED_TO_VIEW = {"pieces": "chunked_table", "prefetch": "prefetch", "model": "model"}
 """Deprecated methods of ``Trace`` that only exporters need, and their names in ``TraceView``."""
 
 
 def load(
     path: str | os.PathLike[str],
-    format: str | None = None,  # noqa: A002 - the word of the API
+    format: str | None = None,  # noqa: A002 - the public name of the argument
     *,
     via: str | None = None,
 ) -> Trace:
@@ -80,7 +80,7 @@ def load(
     found = detection.sniff(source) if format is None else registry.reader(format)
     if not source.exists:
         raise FileNotFoundError(2, os.strerror(2), str(source.path))
-    opened = OpenedFile.of(source, found, via)
+    opened = OpenedFile.from_source(source, found, via)
     reader = opened.reader(source)
     recorded = RecordedTables(opened, opened=opened.open_with(reader, source), path=source.path)
     return Trace(Plan(recorded), path=source.path, format=reader.format)
@@ -330,7 +330,7 @@ class Trace:
 
         Returns:
             The rows and columns of ``ncu_launches``, with an additional column for each metric of ``ncu_metrics``.
-            Numbers are in base units. Metrics without numbers have strings. The column of a metric whose name is
+            Numbers are in base units. Values that are not numbers are strings. The column of a metric whose name is
             unknown is called ``section: label``.
 
         Raises:
@@ -354,7 +354,8 @@ class Trace:
         name, grid and block. The column ``ncu_match`` contains the kind of match.
 
         Args:
-            ncu: A trace with Nsight Compute results of single launches or of groups. It has to stay open.
+            ncu: A trace with Nsight Compute results of single launches or of groups. It has to stay open while the
+                joined trace is used.
             metrics: Names of the metrics to add. None adds all metrics.
 
         Returns:
@@ -374,7 +375,7 @@ class Trace:
         """
         for trace, table, what in ((self, "kernels", "kernels"), (ncu, "ncu_launches", "results of Nsight Compute")):
             if not trace.count(table):
-                raise MissingTableError(f"has no {what} to join", path=trace.path, hint=self.schema(table).recorded_by)
+                raise _missing_rows_error(what, trace.path, self.schema(table).recorded_by)
         return self._then(JoinNcu(ncu._plan, None if metrics is None else tuple(metrics)))
 
     def ncu_matches(self) -> pl.DataFrame:
@@ -383,7 +384,7 @@ class Trace:
         Returns:
             One row per kind of match (``match``), with the number of ``kernels``, their ``share`` of all kernels, and
             the number of different results (``launches``). The row in which ``match`` is null counts kernels without a
-            result and results without a kernel. There are no rows without a call of ``join_ncu``.
+            result and results without a kernel. The frame has no rows if the trace was not joined by ``join_ncu``.
 
         Examples:
             >>> import tracekit as tk
@@ -401,12 +402,13 @@ class Trace:
     def join_graph(self, graph: Trace) -> Trace:
         """Join the nodes of a graph with the ops of this capture.
 
-        An op is matched with a node of the same name, of the same name in the characters that node names may have, or
-        of a name that ends in the op name or the other way around. Otherwise it is matched with the scope or node that
-        contains it. The first of these rules that applies is used.
+        An op is matched with the first of these nodes that exists: the node with the same name, the node whose name
+        differs only in characters that node names cannot contain, the node whose name ends with the op name or is
+        itself the end of the op name, or the scope or node that contains the op.
 
         Args:
-            graph: A trace with a graph, loaded from a GraphDef, a SavedModel or an event file. It has to stay open.
+            graph: A trace with a graph, loaded from a GraphDef, a SavedModel or an event file. It has to stay open
+                while the joined trace is used.
 
         Returns:
             A rolled-up trace. Its ``graph_nodes`` and ``graph_edges`` are those of ``graph``. Nodes have additional
@@ -428,7 +430,7 @@ class Trace:
         joined = self._then(JoinGraph(graph._plan))
         for trace, table, what in ((self, "ops", "ops"), (graph, "graph_nodes", "nodes of a graph")):
             if not joined.count(table):
-                raise MissingTableError(f"has no {what} to join", path=trace.path, hint=self.schema(table).recorded_by)
+                raise _missing_rows_error(what, trace.path, self.schema(table).recorded_by)
         return joined
 
     def graph_matches(self) -> pl.DataFrame:
@@ -437,7 +439,7 @@ class Trace:
         Returns:
             One row per kind of match (``match``), with the number of ``ops``, their GPU time (``gpu_time_ns``), and its
             ``share`` of the GPU time of all ops. The row in which ``match`` is null counts ops that are not in the
-            graph. There are no rows without a call of ``join_graph``.
+            graph. The frame has no rows if the trace was not joined by ``join_graph``.
         """
         from tracekit.core.graph import join
 
@@ -460,7 +462,7 @@ class Trace:
 
         Rows are selected from the recorded rows. A roll-up is computed from the selected rows, whether it is called
         before or after ``select``. Correlation uses all rows, so that kernels keep the ranges around them. Tables that
-        are not selected are empty, also for correlation.
+        are not selected are empty, and correlation treats them as empty.
 
         Args:
             time: Select rows that overlap ``[a, b)`` in ns since the trace origin. Either end may be None. Nsight
@@ -471,7 +473,7 @@ class Trace:
             tables: Names of the tables to select. None selects all tables.
 
         Returns:
-            The trace. If it is selected from again, rows have to match all selections.
+            The trace. If ``select`` is called on it again, rows have to match both selections.
 
         Raises:
             SchemaError: A table does not exist.
@@ -497,7 +499,7 @@ class Trace:
         if tables is not None:
             steps.append(SelectTables(frozenset(tables)))
         if time is not None and self.count("ncu_launches") and not self.count("kernels"):
-            warn("results of Nsight Compute have durations, but no place in time: all are kept", path=self.path)
+            warn("time does not filter results of Nsight Compute, which have no timestamps", path=self.path)
         return self._then(*steps)
 
     def export(
@@ -565,10 +567,10 @@ class Trace:
         return name in schemas.tables()
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _OF_VIEWS:
+        if name not in _MOVED_TO_VIEW:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         warnings.warn(f"Trace.{name} is deprecated: only exporters need it", DeprecationWarning, stacklevel=2)
-        return getattr(self._view, _OF_VIEWS[name])
+        return getattr(self._view, _MOVED_TO_VIEW[name])
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the tables."""
@@ -588,20 +590,21 @@ class Trace:
         return self.tables
 
     def _description(self) -> Description:
-        """Return a description of the trace, without facts that cannot be read or would take long to compute."""
+        """Return a description of the trace, without facts that cannot be read or that would take long to compute."""
         basic = Description(self.format, self.path)
         if not self._plan.source.is_open:
             return basic
         try:
             devices = tuple(self.devices["name"].cast(str))
-            counts = self.counts() if self._counts_quickly() else {}
+            counts = self.counts() if self._can_count_quickly() else {}
             return Description(self.format, self.path, self.info.get("duration_ns", ""), devices, counts)
         except (TracekitError, OSError):
             return basic
 
-    def _counts_quickly(self) -> bool:
-        small = self.path is None or not self.path.is_file() or self.path.stat().st_size <= QUICK_BYTES
-        return small and self._plan == Plan(self._plan.source)
+    def _can_count_quickly(self) -> bool:
+        """Return whether the file is not large, and nothing has to be computed to count the rows of its tables."""
+        is_small = self.path is None or not self.path.is_file() or self.path.stat().st_size <= QUICK_BYTES
+        return is_small and self._plan == Plan(self._plan.source)
 
     def __reduce__(self) -> tuple[Callable[..., Trace], tuple[Plan, str]]:
         return _reopened, (self._plan, self.format)
@@ -690,6 +693,12 @@ def write_table(
     chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
     view = trace._view  # noqa: SLF001 - exporters take the view
     return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
+
+
+def _missing_rows_error(what: str, path: Path | None, recorded_by: str | None) -> MissingTableError:
+    """Return the error for a join with a trace that lacks the rows to join."""
+    hint = None if recorded_by is None else f"record them with {recorded_by}"
+    return MissingTableError(f"there are no {what} to join", path=path, hint=hint)
 
 
 def _reopened(plan: Plan, format: str) -> Trace:  # noqa: A002

@@ -122,7 +122,7 @@ def test_the_format_of_the_input_can_be_named(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["dlprof-reports", "tfevents"])
 def test_a_folder_does_not_go_to_standard_output(run: Run, name: str) -> None:
     done = run("convert", TRAIN, "-", "--to", name, status=2)
-    assert f"{name} writes a folder, not to standard output: name a folder" in done.stderr
+    assert f"{name} writes a folder, so standard output cannot be used: name a folder" in done.stderr
     assert done.stdout == b""
 
 

@@ -24,7 +24,7 @@ def test_one_row_a_kernel_in_the_order_of_the_file(run: Run, tmp_path: Path) -> 
     out = tmp_path / "k.parquet"
     result = run("correlate", TRAIN, "-o", out)
     kernels = pl.read_parquet(out)
-    assert result.stderr == f"wrote {out}: 334 kernels, 334 with API call, 334 in a range\n"
+    assert result.stderr == f"wrote {out}: 334 kernels, 334 with an API call, 334 in a range\n"
     assert kernels["kernel_id"].to_list() == list(range(1, 335))
     assert set(kernels.columns) >= CONTRACT
     assert kernels["range_path"].cast(pl.String).str.starts_with("Batch ").sum() > 0
@@ -73,4 +73,4 @@ def test_force(run: Run, tmp_path: Path) -> None:
 
 def test_formats_of_whole_traces_are_refused(run: Run, tmp_path: Path) -> None:
     result = run("correlate", TRAIN, "-o", tmp_path / "k.json", status=1)
-    assert "chrome-trace holds whole traces, not one table" in result.stderr
+    assert "chrome-trace cannot store a single table, only a whole trace" in result.stderr

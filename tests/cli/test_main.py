@@ -126,7 +126,7 @@ def test_no_arguments_show_the_help(run: Run) -> None:
         (["convert", TRAIN, "--to", "x"], "tracekit: no exporter is called 'x'\nHint: exporters: "),
         (
             ["convert", TRAIN, "out.xyz"],
-            "tracekit: out.xyz: no exporter writes files of that name\nHint: give the format",
+            "tracekit: out.xyz: no exporter writes files with this suffix\nHint: choose a format",
         ),
         (
             ["rows", TRAIN, "kernel"],

@@ -136,22 +136,21 @@ def test_metrics_beside_kernels(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "k.parquet"
     done = run("correlate", TRAIN, "--ncu", RAW, "-o", out)
     assert done.stderr == (
-        f"wrote {out}: 334 kernels, 334 with API call, 334 in a range\n"
-        "Nsight Compute: 60 of 334 kernels have metrics (18.0 %), 11 by range, 1 by order, 48 by shape; "
+        f"wrote {out}: 334 kernels, 334 with an API call, 334 in a range\n"
+        "Nsight Compute: 60 of 334 kernels have metrics (18.0%), 11 by range, 1 by order, 48 by shape; "
         "0 results have no kernel\n"
     )
     assert pl.read_parquet(out).select("ncu_launch_id", "dram__bytes.sum", "sm__cycles_elapsed.max").height == 334
     some = run("correlate", TRAIN, "--ncu", BY_KERNEL, "--metrics", "dram__bytes.sum", "-o", "-", "--to", "csv")
     assert some.text.splitlines()[0].endswith(",ncu_launch_id,ncu_match,dram__bytes.sum")
     assert (
-        some.stderr
-        == "Nsight Compute: 60 of 334 kernels have metrics (18.0 %), 60 by group; 0 results have no kernel\n"
+        some.stderr == "Nsight Compute: 60 of 334 kernels have metrics (18.0%), 60 by group; 0 results have no kernel\n"
     )
 
 
 def test_of_other_programs_nothing_is_found(run: Run, tmp_path: Path) -> None:
     done = run("correlate", TRAIN, "--ncu", BY_RANGE, "-o", tmp_path / "k.csv", "--metrics", "dram__bytes.sum")
-    assert "Nsight Compute: 0 of 334 kernels have metrics (0.0 %); 12 results have no kernel\n" in done.stderr
+    assert "Nsight Compute: 0 of 334 kernels have metrics (0.0%); 12 results have no kernel\n" in done.stderr
     quiet = run("correlate", TRAIN, "--ncu", BY_RANGE, "-o", tmp_path / "k.csv", "-f", "-q")
     assert quiet.stderr == ""
 
@@ -160,9 +159,9 @@ def test_what_cannot_be_joined(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "k.csv"
     assert "--metrics needs --ncu FILE" in run("correlate", TRAIN, "--metrics", "a", "-o", out, status=2).stderr
     failed = run("correlate", TRAIN, "--ncu", RAW, "--metrics", "nothing", "-o", out, status=1)
-    assert failed.stderr.startswith("tracekit: no such metrics: nothing\nHint: ")
+    assert failed.stderr.startswith("tracekit: the results of Nsight Compute do not have the metric nothing\nHint: ")
     session = run("correlate", TRAIN, "--ncu", "fixtures/ncu/ncu_session.csv", "-o", out, status=1)
-    assert "ncu_session.csv: has no results of Nsight Compute to join" in session.stderr
+    assert "ncu_session.csv: there are no results of Nsight Compute to join" in session.stderr
     assert not out.exists()
 
 

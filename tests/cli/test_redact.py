@@ -66,8 +66,10 @@ def test_a_check_says_no_value(path: str, run: Run) -> None:
 
 
 def test_either_out_or_check_is_given(run: Run, tmp_path: Path) -> None:
-    assert "give either OUT or --check" in run("redact", TRAIN, status=2).stderr
-    assert "give either OUT or --check" in run("redact", TRAIN, tmp_path / "a", "--check", status=2).stderr
+    assert "exactly one of OUT and --check is required" in run("redact", TRAIN, status=2).stderr
+    assert (
+        "exactly one of OUT and --check is required" in run("redact", TRAIN, tmp_path / "a", "--check", status=2).stderr
+    )
 
 
 def test_short_and_missing_keys_are_refused(run: Run, tmp_path: Path) -> None:
@@ -75,10 +77,10 @@ def test_short_and_missing_keys_are_refused(run: Run, tmp_path: Path) -> None:
     assert "does not exist" in run("redact", TRAIN, tmp_path / "a.sqlite", "--key-file", key, status=2).stderr
     key.write_bytes(b"short")
     said = run("redact", TRAIN, tmp_path / "a.sqlite", "--key-file", key, status=1).stderr
-    assert said == "tracekit: a key of 5 bytes can be guessed\nHint: use 16 random bytes or more\n"
+    assert said == "tracekit: the key has only 5 bytes, so it can be guessed\nHint: use at least 16 random bytes\n"
     assert [p.name for p in tmp_path.iterdir()] == ["key"]
     said = run("redact", TRAIN, tmp_path / "a.sqlite", "--key-file", "/dev/zero", status=1).stderr
-    assert said == "tracekit: a key of more than 65536 bytes\nHint: use 16 random bytes\n"
+    assert said == "tracekit: the key is longer than 65536 bytes\nHint: use 16 random bytes\n"
 
 
 def test_the_key_is_not_replaced(run: Run, tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_what_exists_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None
     [
         ("pyproject.toml", "no reader recognises the content"),
         ("nothing.sqlite", "No such file or directory"),
-        ("docs", "a folder, and no reader recognises what is in it"),
+        ("docs", "a folder whose content no reader recognises"),
     ],
 )
 def test_errors(run: Run, tmp_path: Path, path: str, said: str) -> None:

@@ -41,7 +41,7 @@ def test_options_say_what_is_written(run: Run, tmp_path: Path) -> None:
 
 def test_a_graph_is_summed_up(run: Run, run_folder: Path) -> None:
     done = run("stats", TRAIN, "-r", "graph_summary", "--graph", run_folder, "--format", "json")
-    assert done.stderr == "graph: contains 60 of 60 ops (100.0 % of GPU time), 60 by spelling\n"
+    assert done.stderr == "graph: contains 60 of 60 ops (100.0% of GPU time), 60 by spelling\n"
     first = json.loads(done.text)[0]
     assert (first["Scope"], first["Nodes"], first["Executed"]) == ("(whole graph)", 60, 60)
     some = run("stats", TRAIN, "-r", "graph_summary", "--graph", run_folder, "--iterations", "2:3", "--format", "json")
@@ -51,4 +51,4 @@ def test_a_graph_is_summed_up(run: Run, run_folder: Path) -> None:
 def test_without_a_graph_there_is_no_summary(run: Run) -> None:
     assert "Hint: join one with --graph FILE" in run("stats", TRAIN, "-r", "graph_summary", status=1).stderr
     other = run("stats", TRAIN, "-r", "graph_summary", "--graph", TRAIN, status=1)
-    assert "has no nodes of a graph to join" in other.stderr
+    assert "there are no nodes of a graph to join" in other.stderr

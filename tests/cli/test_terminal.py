@@ -195,7 +195,7 @@ class TestSuffixes:
 
     def test_several_reports_are_not_one_parquet_file(self, run: Run, tmp_path: Path) -> None:
         said = run("stats", TRAIN, "-o", tmp_path / "o.parquet", status=2).stderr
-        assert "parquet output holds one report, not 6: choose one with -r" in said
+        assert "parquet output can contain only one report, but 6 are selected: choose one with -r" in said
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
@@ -203,11 +203,12 @@ class TestSuffixes:
         target = tmp_path / f"kernels{suffix}"
         said = run("convert", TRAIN, target, status=1).stderr
         assert said == (
-            f"tracekit: {target}: {suffix[1:]} holds one table per file, and this is the name of a file\n"
-            "Hint: name one table, --table kernels, or give the name of a folder\n"
+            f"tracekit: {target}: {suffix[1:]} writes several tables to a folder, "
+            "but this name has the suffix of a file\n"
+            "Hint: select a single table, or use a folder name without this suffix\n"
         )
         assert said == run("convert", TRAIN, target, "--to", suffix[1:], status=1).stderr
-        with pytest.raises(tk.errors.ExportError, match="holds one table per file"):
+        with pytest.raises(tk.errors.ExportError, match="writes several tables to a folder"):
             tk.convert(TRAIN, target)
         run("convert", TRAIN, target, "--table", "kernels")
         assert target.is_file()
@@ -382,13 +383,13 @@ class TestSelections:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (["--device", "7"], "there is no GPU 7 in the capture\nHint: it has GPU 0, 1\n"),
+            (["--device", "7"], "there is no GPU 7 in the capture\nHint: GPUs in the capture: 0, 1\n"),
             (["--device", "0", "--device", "-1"], "there is no GPU -1 in the capture\n"),
             (
                 ["--time", "100s:"],
-                "nothing was recorded from 100,000.000 ms on\nHint: the capture has events from 19.378 ms to 249.226 ",
+                "on\nHint: the capture has events from 19.378 ms to 249.226 ",
             ),
-            (["--time", "100s:101s"], "nothing was recorded from 100,000.000 ms to 101,000.000 ms\n"),
+            (["--time", "100s:101s"], "the capture has no events from 100,000.000 ms to 101,000.000 ms\n"),
         ],
     )
     def test_refused(self, run: Run, options: list[str], said: str) -> None:
@@ -433,7 +434,7 @@ class TestSeveralInputs:
             str(FIXTURES / "empty.sqlite"),
         ]
         assert f"tracekit: {tmp_path / 'missing'}: No such file or directory\n" in result.stderr
-        assert f"tracekit: {tmp_path / 'bad.sqlite'}: begins with zeros only" in result.stderr
+        assert f"tracekit: {tmp_path / 'bad.sqlite'}: the file begins with zeros only" in result.stderr
         lines = run(
             "info", TRAIN, tmp_path / "missing", FIXTURES / "empty.sqlite", "--json", status=1
         ).text.splitlines()

@@ -38,13 +38,13 @@ IN_MEMORY = {
 """Formats that are read at once."""
 CHANGES = ("truncate", "empty", "overwrite", "grow", "replace", "delete", "pipe")
 SAID = {
-    "truncate": "changed while it was open: it had {size} bytes, now ",
-    "empty": "changed while it was open: it had {size} bytes, now 0",
-    "overwrite": "changed while it was open",
-    "grow": "changed while it was open: it had {size} bytes, now ",
-    "replace": "was replaced by another file while it was open",
-    "delete": "was removed while it was open",
-    "pipe": "is a named pipe, not a regular file",
+    "truncate": "the file changed while it was open: it had {size} bytes, but now it ",
+    "empty": "the file changed while it was open: it had {size} bytes, but now it has 0",
+    "overwrite": "the file changed while it was open",
+    "grow": "the file changed while it was open: it had {size} bytes, but now it ",
+    "replace": "the file was replaced by another file while it was open",
+    "delete": "the file was removed while it was open",
+    "pipe": "this is a named pipe, not a regular file",
 }
 
 
@@ -93,7 +93,8 @@ def test_a_member_of_a_folder_that_changes(tmp_path: Path, format: str, change: 
     found = program("main", folder, format, change, first, second, member)
     assert found["given"] == 334
     assert found["said"].startswith(message(file, change, size))
-    assert found["said"].endswith(f"\nHint: {'write it to a file first' if change == 'pipe' else CHANGED_HINT}")
+    hint = "write its content to a file first" if change == "pipe" else CHANGED_HINT
+    assert found["said"].endswith(f"\nHint: {hint}")
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -126,7 +127,7 @@ def test_graphs_in_event_files(tmp_path: Path, change: str) -> None:
     if change == "grow":
         assert (found["said"], found["rows"]) == ("", 50)
     else:
-        said = {"delete": "was removed while it was open", "pipe": "is a named pipe, not a regular file"}
+        said = {"delete": "was removed while it was open", "pipe": "this is a named pipe, not a regular file"}
         assert found["said"].startswith(f"TracekitError: {file}: {said.get(change, 'changed while it was open: the ')}")
 
 
@@ -152,5 +153,5 @@ def test_a_file_that_was_replaced_before_it_is_opened(tmp_path: Path) -> None:
     other = tmp_path / "b.nsys-rep"
     shutil.copyfile(FIXTURES / "empty.nsys-rep", other)
     other.replace(file)
-    with pytest.raises(TracekitError, match="was replaced by another file while it was open"):
+    with pytest.raises(TracekitError, match="the file was replaced by another file while it was open"):
         reader.open(source)

@@ -60,7 +60,7 @@ def error_of(path: Path, table: str = "kernels") -> str:
     ("data", "said"),
     [
         (b"", "the file is empty (0 bytes)\nHint: export or copy it again"),
-        (b"\0" * 5000, "begins with zeros only: an interrupted export\nHint: export it again"),
+        (b"\0" * 5000, "the file begins with zeros only, as after an interrupted export\nHint: export it again"),
         (POINTER, "a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
         (b"\x1f\x8b" + b"\1" * 50, "a gzip file\nHint: unpack it first"),
         (b"start,end\n1,2\n", "no reader recognises the content{again}"),
@@ -86,7 +86,7 @@ def test_each_kind_in_place_of_the_other(kind: str, kernels: Path) -> None:
 def test_a_folder_or_nothing_in_place_of_a_file(kind: str, kernels: Path) -> None:
     with tk.load(kernels.parent) as trace:
         kernels.unlink()
-        with pytest.raises(TracekitError, match=rf"{kernels.name}: was removed while it was open\nHint: wait until"):
+        with pytest.raises(TracekitError, match=rf"{kernels.name}: the file was removed while it was open\nHint: wait"):
             trace["kernels"]
     kernels.mkdir()
     assert error_of(kernels.parent).startswith(f"{kernels}: table {KERNEL}: not {NAMES[kind]}: a folder")
@@ -106,7 +106,7 @@ def test_no_permission(kind: str, kernels: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(os, "open", refuse)
         with pytest.raises(TracekitError) as caught:
             trace["kernels"]
-    assert str(caught.value) == f"{kernels}: cannot be read: permission denied\nHint: check its mode"
+    assert str(caught.value) == f"{kernels}: the file cannot be read: permission denied\nHint: check its permissions"
 
 
 def test_truncated_anywhere(kind: str, kernels: Path) -> None:
@@ -245,8 +245,8 @@ def test_no_folder_of_an_export(tmp_path: Path, name: str | None) -> None:
     (tmp_path / "file").write_bytes(POINTER)
     kind = CorruptTraceError if name else UnknownFormatError
     for path, said in (
-        ("empty", "a folder, and no reader recognises what is in it\nHint: "),
-        ("other", "a folder, and no reader recognises what is in it\nHint: "),
+        ("empty", "a folder whose content no reader recognises\nHint: "),
+        ("other", "a folder whose content no reader recognises\nHint: "),
         ("file", "a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
     ):
         with pytest.raises(kind) as caught:
@@ -265,7 +265,7 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
     )
     said = {
         "parquetdir": "holds no table of tracekit\nHint: give the folder that nsys exported",
-        "arrowdir": "an Arrow stream\nHint: of an export of Nsight Systems give the folder that it is in",
+        "arrowdir": "an Arrow stream\nHint: for an export of Nsight Systems, give the folder that contains the file",
     }
     with pytest.raises(TracekitError) as caught_:
         tk.load(kernels)

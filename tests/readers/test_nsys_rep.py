@@ -268,7 +268,7 @@ def test_reader_recognises_the_content(tmp_path: Path) -> None:
         (
             b"U3w[END]NVIDIA Nsight Systems Stream 2025.3.1.0!\n",
             (
-                "a .qdstrm stream, which only Nsight Systems can turn into a report\n"
+                "a .qdstrm stream, which only Nsight Systems can convert into a report\n"
                 "Hint: with the QdstrmImporter of Nsight Systems 2025.3.1.0, run: QdstrmImporter -i FILE.qdstrm"
             ),
         ),

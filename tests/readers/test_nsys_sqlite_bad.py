@@ -52,12 +52,12 @@ def error_of(path: Path, table: str = "kernels", format: str | None = None) -> T
     ("data", "said"),
     [
         (b"", "the file is empty (0 bytes)\nHint: export or copy it again"),
-        (b"\0" * 9000, "begins with zeros only: an interrupted export\nHint: export it again"),
+        (b"\0" * 9000, "the file begins with zeros only, as after an interrupted export\nHint: export it again"),
         (
             b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234567\n",
             "a Git LFS pointer, not the file itself\nHint: run: git lfs pull",
         ),
-        (b"U3w[END]NVIDIA Nsight Systems Stream 2", "a .qdstrm stream, which only Nsight Systems can turn into a re"),
+        (b"U3w[END]NVIDIA Nsight Systems Stream 2", "a .qdstrm stream, which only Nsight Systems can convert into a"),
         (b"\x1f\x8b" + b"\1" * 200, "a gzip file\nHint: unpack it first"),
         (b"PK\x03\x04" + b"\1" * 200, "a zip file\nHint: unpack it first"),
         (b"\x28\xb5\x2f\xfd" + b"\1" * 200, "a zstd file\nHint: unpack it first"),
@@ -92,7 +92,9 @@ def test_sqlite_of_something_else(tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(UnknownFormatError, match="a folder, and no reader recognises what is in it\nHint: give a file"):
+    with pytest.raises(
+        UnknownFormatError, match="a folder whose content no reader recognises\nHint: give a single file"
+    ):
         tk.load(tmp_path)
     with pytest.raises(CorruptTraceError, match="not a SQLite database: a folder"):
         tk.load(tmp_path, "nsys-sqlite")
@@ -106,7 +108,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UnknownFormatError, match="neither a file nor a folder\nHint: write it to a file first"):
+    with pytest.raises(UnknownFormatError, match="neither a file nor a folder\nHint: write its content"):
         tk.load(tmp_path / "pipe")
 
 
@@ -123,7 +125,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: 
         monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(TracekitError) as caught:
         tk.load(path, format)
-    assert str(caught.value) == f"{path}: cannot be read: permission denied\nHint: check its mode"
+    assert str(caught.value) == f"{path}: the file cannot be read: permission denied\nHint: check its permissions"
 
 
 def test_a_read_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,7 +363,7 @@ def test_negative_times_are_kept(tmp_path: Path) -> None:
 def test_rows_that_end_before_they_start_are_kept_and_counted(tmp_path: Path) -> None:
     path = edited(tmp_path, f'UPDATE {KERNEL} SET "end" = start - 1 WHERE rowid IN (2, 3)')
     with tk.load(path) as trace:
-        message = "2 rows of kernels end before they start: kept as recorded"
+        message = "2 rows of kernels end before they start; they are kept as recorded"
         with pytest.warns(TracekitWarning, match=f"^{path}: {message}$"):
             assert trace["kernels"].num_rows == 52
         with warnings.catch_warnings():

@@ -688,7 +688,7 @@ def test_a_file_that_changes_meanwhile_gives_no_copy(tmp_path: Path, monkeypatch
         return opened(uri)
 
     monkeypatch.setattr(redact, "_writable_database", changing)
-    with pytest.raises(TracekitError, match=r"changed while it was open: it had .* bytes, now .*\nHint: wait until"):
+    with pytest.raises(TracekitError, match=r"changed while it was open: it had .* bytes, but now .*\nHint: wait"):
         tk.redact(path, tmp_path / "out.sqlite")
     assert [p.name for p in tmp_path.iterdir()] == ["edited.sqlite"]
 

@@ -57,8 +57,8 @@ def test_named_as_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kin
     found = outcomes(*((path, name, None) for name in (None, *FORMATS, *FOLDERS)))
     for said in found:
         assert said.startswith(f"{path}: "), said
-        assert "neither a file nor a folder" in said or f"is {KINDS[kind]}, not a regular file" in said, said
-        assert said.endswith("\nHint: write it to a file first"), said
+        assert "neither a file nor a folder" in said or f"this is {KINDS[kind]}, not a regular file" in said, said
+        assert said.endswith("\nHint: write its content to a file first"), said
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -72,7 +72,9 @@ def test_as_a_table_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     put(path, kind)
     folder = path.parent
     first, second, third = outcomes((folder, None, "kernels"), (folder, format, "kernels"), (folder, None, "api_calls"))
-    assert first == second == f"{path}: is {KINDS[kind]}, not a regular file\nHint: write it to a file first"
+    assert (
+        first == second == f"{path}: this is {KINDS[kind]}, not a regular file\nHint: write its content to a file first"
+    )
     assert third == "781 rows"
 
 
@@ -86,7 +88,7 @@ def test_as_a_table_of_an_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     put(path, kind)
     said, others = outcomes((folder, None, "kernels"), (folder, format, "api_calls"))
     assert said.startswith(f"{path}: ")
-    assert "not a regular file" in said or "neither a file nor a folder" in said or "a folder, and no reader" in said
+    assert "not a regular file" in said or "neither a file nor a folder" in said or "a folder whose content" in said
     assert others == "781 rows"
 
 
@@ -109,4 +111,4 @@ def test_as_a_saved_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind:
     found = outcomes((tmp_path, None, "graph_nodes"), (tmp_path, "graphdef", "graph_nodes"))
     for said in found:
         assert said.startswith(f"{path}: ")
-        assert "neither a file nor a folder" in said or "a folder, and no reader" in said
+        assert "neither a file nor a folder" in said or "a folder whose content" in said

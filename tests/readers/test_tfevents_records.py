@@ -121,7 +121,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
         batches = made.batches()
         next(batches)
         os.truncate(path, 17 * 4 + 5)
-        with pytest.raises(TracekitError, match="changed while it was open: it had 170 bytes, now 73"):
+        with pytest.raises(TracekitError, match="changed while it was open: it had 170 bytes, but now it has 73"):
             list(batches)
 
 

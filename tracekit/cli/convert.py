@@ -13,12 +13,12 @@ from tracekit.cli.options import (
     from_option,
     input_argument,
     load_input,
+    output_format_option,
     parse_name_value,
     quiet_option,
     rollup_options,
     selection_options,
     table_names,
-    to_option,
 )
 from tracekit.cli.output import STDOUT, output_file, print_message, progress_bar
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from tracekit.interface import Exporter
     from tracekit.trace import Trace
 
-ALWAYS = ("capture_info", "devices")
+MINIMAL_TABLES = ("capture_info", "devices")
 
 
 @click.command("convert")
 @input_argument
 @click.argument("out", metavar="[OUT]", type=click.Path(path_type=Path), required=False)
-@to_option("Format of the output. Determined by the suffix of OUT by default.")
+@output_format_option("Format of the output. Determined by the suffix of OUT by default.")
 @from_option
 @click.option(
     "--table",
@@ -70,18 +70,19 @@ def command(
 ) -> None:
     """Convert IN to another format.
 
-    By default, OUT is the name of IN with the suffix of the format, or with the name of the format for a folder of
-    tables. Use - for standard output. A folder of tables contains one file per table that has rows.
+    By default, OUT is the name of IN with the suffix of the format. If the output is a folder of tables, it is the name
+    of IN without its suffix, followed by _ and the name of the format. Use - for standard output. A folder of tables
+    contains one file per table that has rows.
     """
     exporter = _choose_exporter(out, to)
     with load_input(path, from_) as trace, progress_bar("converting", quiet=quiet) as progress:
         selected = roll_up(select(trace.correlate() if exporter.correlated else trace), *tables)
         output = out or _default_output(path, exporter, tables)
-        one_by_one = exporter.write is None and len(tables) != 1
-        if output == STDOUT and (one_by_one or exporter.folder):
-            hint = "choose one table with --table, or name a folder" if one_by_one else "name a folder"
-            raise click.UsageError(f"{exporter.format} writes a folder, not to standard output: {hint}")
-        if one_by_one:
+        has_file_per_table = exporter.write is None and len(tables) != 1
+        if output == STDOUT and (has_file_per_table or exporter.folder):
+            hint = "choose one table with --table, or name a folder" if has_file_per_table else "name a folder"
+            raise click.UsageError(f"{exporter.format} writes a folder, so standard output cannot be used: {hint}")
+        if has_file_per_table:
             exporter.check_folder(output)
             tables = tables or _tables_to_export(selected)
         with output_file(output, exporter.suffixes[0]) as file:
@@ -99,12 +100,12 @@ def command(
 def _tables_to_export(trace: Trace) -> tuple[str, ...]:
     """Return the names of the tables to export: those that have rows and are not declared as optional.
 
-    If there are fewer than two such tables, the tables in ``ALWAYS`` are added, because a single table would be written
-    to a file and not to a folder.
+    If there are fewer than two such tables, ``MINIMAL_TABLES`` are added, because a single table would be written to a
+    file and not to a folder.
     """
     counts = trace.counts()
     nonempty = tuple(t for t in trace.tables if counts[t] and not trace.schema(t).optional)
-    return nonempty if len(nonempty) > 1 else tuple(dict.fromkeys((*nonempty, *ALWAYS)))
+    return nonempty if len(nonempty) > 1 else tuple(dict.fromkeys((*nonempty, *MINIMAL_TABLES)))
 
 
 def _choose_exporter(out: Path | None, to: str | None) -> Exporter:

@@ -14,11 +14,11 @@ from tracekit.cli.options import (
     input_argument,
     load_input,
     ops_option,
+    output_format_option,
     parse_names,
     quiet_option,
     rollup_options,
     selection_options,
-    to_option,
 )
 from tracekit.cli.output import STDOUT, output_file, print_message, progress_bar
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="File to write, or - for standard output.",
 )
-@to_option("Format of the output: parquet, arrow or csv. Determined by its suffix by default.")
+@output_format_option("Format of the output: parquet, arrow or csv. Determined by its suffix by default.")
 @click.option(
     "--ncu",
     "ncu",
@@ -110,7 +110,7 @@ def _ncu_match_summary(trace: Trace) -> str:
     unmatched = matches.pop(None, {"launches": 0})["launches"]
     total, matched = trace.count("kernels"), sum(row["kernels"] for row in matches.values())
     by_kind = "".join(f", {row['kernels']:,} by {kind}" for kind, row in matches.items())
-    percent = f"{100 * matched / total:.1f} %" if total else "none"
+    percent = f"{100 * matched / total:.1f}%" if total else "none"
     return (
         f"Nsight Compute: {matched:,} of {total:,} kernels have metrics ({percent}){by_kind}; "
         f"{unmatched:,} results have no kernel"
@@ -121,4 +121,4 @@ def _correlation_summary(trace: Trace) -> str:
     """Return a message with the number of kernels, and of kernels with an API call and with a range."""
     rows = trace.count("kernels")
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))
-    return f"{rows:,} kernels, {calls:,} with API call, {ranges:,} in a range"
+    return f"{rows:,} kernels, {calls:,} with an API call, {ranges:,} in a range"

@@ -66,9 +66,10 @@ def collect_facts(trace: Trace) -> dict[str, Any]:
 
 
 def _ncu_facts(trace: Trace) -> dict[str, Any]:
-    """Return facts about Nsight Compute results.
+    """Return facts about Nsight Compute results. Return no facts if there are no results.
 
-    They are the number of results by kind, and the numbers of launches, metrics and results in NVTX ranges.
+    The facts are the number of results by kind, the numbers of launches, of metrics and of results in NVTX ranges, and
+    the sum of measured durations.
     """
     import polars as pl
 

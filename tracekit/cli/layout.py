@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 GAP = "  "
-NARROWEST_TEXT = 24  # a long string that is cut shorter than this is useless
-NARROWEST_CUT_INSIDE = 24  # narrower strings are cut at the end instead of in the middle
-NARROWEST_NAME = 36  # columns of numbers are left out before a name is cut shorter than this
-MOST_LINES = 4  # of a string in a block
+NARROWEST_TEXT = 24  # in cells; if string columns would be narrower, the frame is printed as blocks
+NARROWEST_CUT_INSIDE = 24  # in cells; strings that are shortened to less are cut at the end, not in the middle
+NARROWEST_NAME = 36  # in cells; columns of numbers are left out before string columns become narrower
+MOST_LINES = 4  # maximum number of lines of a string in a block
 MOST_DECIMALS = 3
 _ID = re.compile(r"(_id|Id|ID)$|^[PT]id$")
 
@@ -168,7 +168,7 @@ def _collapse_brackets(text: str, opening: str, closing: str, deepest: int) -> s
 def _fit_widths(columns: Sequence[TextColumn], width: int | None, narrowest: int = NARROWEST_TEXT) -> list[int] | None:
     """Return a width for each column so that the grid fits a total width.
 
-    All string columns have the same maximum width. Return None if the width is too small for this.
+    All string columns have the same maximum width. Return None if it would be less than ``narrowest``.
     """
     widths = [c.width for c in columns]
     if width is None:

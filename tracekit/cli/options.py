@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 _UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
-_LIMIT = 1 << 62
-_DIGITS = 10
+_MAX_NS = 1 << 62
+_MAX_DIGITS = 10
 _VIA = "tracekit.via"
 
 
@@ -66,14 +66,14 @@ def parse_nanoseconds(text: str) -> int:
     """Parse a number of nanoseconds, or a number with a time unit such as ``1.5s``, into nanoseconds.
 
     Raises:
-        ValueError: The text is not a time, or the time is longer than a century.
+        ValueError: The text is not a time, or its absolute value is 2^62 ns (146 years) or more.
     """
     unit, factor = next(((u, f) for u, f in _UNITS if text.endswith(u)), ("", 1))
     try:
         value = Decimal(text.removesuffix(unit).strip()) * factor
     except InvalidOperation:
         raise ValueError(text) from None
-    if not (value.is_finite() and abs(value) < _LIMIT):
+    if not (value.is_finite() and abs(value) < _MAX_NS):
         raise ValueError(text)
     return int(value)
 
@@ -91,7 +91,7 @@ def parse_names(text: str) -> list[str]:
 
 
 def complete_names(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
-    """Return a function that completes a name, or the last name in a comma-separated list, in a shell."""
+    """Return a function for shell completion that completes a name, or the last name in a comma-separated list."""
 
     def complete(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
         before, comma, last = typed.rpartition(",")
@@ -129,9 +129,9 @@ quiet_option = click.option(
 correlated_option = click.option("--correlated", is_flag=True, help="Include the columns that correlation adds.")
 
 
-def limit_option(text: str) -> Callable[[Command], Command]:
+def limit_option(help_text: str) -> Callable[[Command], Command]:
     """Return a decorator that adds the option ``-n`` to a command, with its own help text."""
-    return click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), help=text)
+    return click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), help=help_text)
 
 
 def from_option(command: Command) -> Command:
@@ -163,9 +163,9 @@ def _store_via(context: click.Context, _: click.Parameter, via: str | None) -> N
     context.meta[_VIA] = via
 
 
-def to_option(text: str) -> Callable[[Command], Command]:
+def output_format_option(help_text: str) -> Callable[[Command], Command]:
     """Return a decorator that adds the option ``--to`` to a command, with its own help text."""
-    return click.option("--to", metavar="FORMAT", shell_complete=complete_names(_exporter_names), help=text)
+    return click.option("--to", metavar="FORMAT", shell_complete=complete_names(_exporter_names), help=help_text)
 
 
 ops_option = click.option(
@@ -231,7 +231,7 @@ def rollup_options(command: Command) -> Command:
 
     The command receives ``roll_up``, a function that rolls up a trace with these options. Because a roll-up takes time,
     the function returns the trace unchanged unless one of these options is used, ``required`` is true, or one of the
-    given tables is computed by a roll-up and is missing from the file.
+    given tables is computed by a roll-up and has no rows in the file.
     """
     modes = click.Choice([EXTENDED, "dlprof"])
     options = (
@@ -283,7 +283,7 @@ def parse_iterations(text: str) -> tuple[int | None, int | None]:
         click.BadParameter: The text is neither a range of iterations nor a single iteration.
     """
     low, colon, high = (part.strip() for part in text.partition(":"))
-    if not all((part.isdecimal() and len(part) < _DIGITS) or not part for part in (low, high)) or not (low or high):
+    if not all((part.isdecimal() and len(part) < _MAX_DIGITS) or not part for part in (low, high)) or not (low or high):
         raise click.BadParameter(f"{text!r} is not a range of iterations A:B, such as 2:9 or 2:")
     first = int(low) if low else None
     return first, (int(high) if high else None) if colon else first
@@ -344,7 +344,7 @@ class Printing:
         """Open the page to print on.
 
         Args:
-            trace: The trace that is being read. The output may not replace its files.
+            trace: The trace that is being read. The output must not replace its files.
             limit: Value of ``--limit``. 0 prints all rows, with a pager if the output is a terminal.
         """
         from tracekit.cli.output import open_page

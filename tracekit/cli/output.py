@@ -52,7 +52,7 @@ class Page:
     bold: bool = False
 
     def print_line(self, text: str = "") -> None:
-        """Print a line of text. Bytes of a path that are not UTF-8 are escaped only on a terminal."""
+        """Print a line of text. Bytes of a path that are not valid UTF-8 are escaped only on a terminal."""
         self._write(printable(text, keep="" if self._terminal else UNDECODED))
 
     def print_json(self, value: Any, *, indent: int | None = None) -> None:
@@ -112,7 +112,7 @@ class Page:
 
     @property
     def _terminal(self) -> BinaryIO | None:
-        """The stream of the terminal, without escaping. None if the output is not a terminal."""
+        """The underlying stream of the terminal, which does not escape. None if the output is not a terminal."""
         return self.data.terminal if isinstance(self.data, EscapingStream) else None
 
 
@@ -144,7 +144,7 @@ def open_page(
     Args:
         out: File to write. None or ``-`` is standard output.
         overwrite: Whether to replace the file if it exists.
-        trace: The trace that is being read. The output may not replace its files.
+        trace: The trace that is being read. The output must not replace its files.
         paged: Whether to show the output in a pager if it has more lines than the terminal.
 
     Raises:

@@ -51,7 +51,7 @@ def command(
     from tracekit.redacting import redact, unredacted
 
     if check == (out is not None):
-        raise click.UsageError("give either OUT or --check")
+        raise click.UsageError("exactly one of OUT and --check is required")
     if out is None:
         counts = unredacted(path)
         _print_counts(counts, "remains", as_json=as_json)

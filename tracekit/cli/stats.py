@@ -148,7 +148,7 @@ def command(
 
 
 def _missing_data_reason(trace: Trace, selected: Trace) -> str:
-    """Return the reason why a report has no rows, for a message."""
+    """Return a clause for a message that states why a report has no rows."""
     if selected is trace:
         return "the capture recorded nothing for it"
     return "the selection excludes it or the capture recorded nothing for it"
@@ -160,7 +160,7 @@ def _graph_match_summary(joined: Trace) -> str:
     unmatched = matches.pop(None, {"ops": 0})["ops"]
     ops, share = (sum(row[c] for row in matches.values()) for c in ("ops", "share"))
     by_kind = "".join(f", {row['ops']:,} by {kind}" for kind, row in matches.items())
-    return f"graph: contains {ops:,} of {ops + unmatched:,} ops ({100 * share:.1f} % of GPU time){by_kind}"
+    return f"graph: contains {ops:,} of {ops + unmatched:,} ops ({100 * share:.1f}% of GPU time){by_kind}"
 
 
 def _rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
@@ -223,7 +223,10 @@ def _print_jsonl(page: Page, reports: Reports, _: Printing) -> None:
 
 def _print_binary(page: Page, reports: Reports, printing: Printing) -> None:
     if len(reports) > 1:
-        raise click.UsageError(f"{printing.style} output holds one report, not {len(reports)}: choose one with -r")
+        message = (
+            f"{printing.style} output can contain only one report, but {len(reports)} are selected: choose one with -r"
+        )
+        raise click.UsageError(message)
     page.print_frame(reports[0][1].frame(), printing.style)
 
 

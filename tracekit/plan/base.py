@@ -1,4 +1,4 @@
-"""The interface of the tables of a trace, which are read by column, and their conversion to LazyFrames."""
+"""The interface through which the tables of a trace are read, and the conversion of tables to LazyFrames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Tables(ABC):
-    """All declared tables, read by name and column. Tables may be empty. Several threads may read them."""
+    """Interface to read the declared tables of a trace by table name and column name.
+
+    A table may have no rows. Several threads may call the methods at the same time.
+    """
 
     @abstractmethod
     def schema(self, name: str) -> TableSchema:
@@ -53,10 +56,10 @@ def to_frame(tables: Tables, name: str) -> pl.LazyFrame:
     check_polars()
     schema = schemas.polars_schema(tables.schema(name))
 
-    def read(columns: list[str] | None, where: pl.Expr | None, rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
+    def read(with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None):  # type: ignore[no-untyped-def]
         check_polars()
-        table = tables.read(name, list(schema) if columns is None else columns or list(schema)[:1])
-        frame = pl.DataFrame(table if rows is None else table.slice(0, rows))
-        yield frame if where is None else frame.filter(where)
+        table = tables.read(name, list(schema) if with_columns is None else with_columns or list(schema)[:1])
+        frame = pl.DataFrame(table if n_rows is None else table.slice(0, n_rows))
+        yield frame if predicate is None else frame.filter(predicate)
 
     return register_io_source(read, schema=schema)

@@ -1,14 +1,16 @@
 """Plans of traces: the source of a trace, and how it is selected, correlated, joined and rolled up.
 
-Each method that derives a trace adds steps to its plan. Any order of the steps leads to the same plan, by these rules:
+Each method that derives a trace adds steps to its plan. The order of different steps does not change the plan, because
+these rules apply:
 
 - Rows are selected from the recorded rows. A roll-up and a join with a graph are computed from the selected rows.
   Correlation is computed from all rows, so that selected kernels keep API calls and ranges that are not selected.
-- Tables that are not selected are empty, also for correlation and for joining Nsight Compute results. There are two
-  exceptions: projections of ranges and roll-ups are computed from all tables.
+- Tables that are not selected are empty. Correlation and the join with Nsight Compute results also treat them as empty.
+  There are two exceptions: projections of ranges and roll-ups are computed from all tables.
 - Selections are combined: a row has to match all of them, and a table has to be in each of them.
-- Joining Nsight Compute results correlates, and joining a graph rolls up.
-- A later roll-up or join replaces an earlier one.
+- A join with Nsight Compute results also correlates the trace. A join with a graph also rolls it up.
+
+If a plan gets a second roll-up, or a second join of the same kind, the later step replaces the earlier one.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A filter for rows. None instead of a condition selects all rows.
+    """Conditions that a row has to meet to be selected. A condition that is None selects all rows.
 
     Attributes:
-        time: Rows that overlap ``[a, b)`` in ns since the trace origin. Either end may be None.
-        devices: Rows of these devices, in tables that have devices.
-        domains: NVTX ranges and marks of these domains. "" is the default domain.
-        min_duration_ns: Rows with at least this duration, in tables that have durations.
+        time: Start and end of a half-open interval in ns since the trace origin. It selects the rows that overlap it.
+            Either may be None.
+        devices: Ids of the selected devices, for tables of events that have a column for the device.
+        domains: Names of the selected NVTX domains, for tables of ranges and marks. "" is the default domain.
+        min_duration_ns: Minimum duration of selected rows, for tables with a start and an end or a duration.
     """
 
     time: tuple[int | None, int | None] | None = None
@@ -42,7 +45,8 @@ class Aggregation:
     """Parameters of a roll-up: how ops are derived from ranges, and which iterations are aggregated.
 
     Attributes:
-        key_op: Id or name of the op that delimits iterations. None uses the key op of the dialect.
+        key_op: Id or name of the op that delimits iterations. None uses the key op of the dialect, or else an op that
+            repeats.
         iterations: First and last iteration to aggregate, both inclusive. None is the first or last of the capture.
         dialect: Name of the dialect of the ranges. None uses the first dialect that matches the capture.
         tensor_cores: ``extended`` detects all known Tensor Core kernels. ``dlprof`` computes everything as DLProf 1.8.0
@@ -110,7 +114,7 @@ Step: TypeAlias = SelectTables | SelectRows | Correlate | JoinNcu | RollUp | Joi
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The source of a trace and everything that was applied to it, in canonical form.
+    """The source of a trace and the operations that are applied to it, in canonical form.
 
     Attributes:
         source: The recorded tables.

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 class RecordedTables(Tables):
     """The tables of one file, or tables in memory, checked against their declarations.
 
-    Each column is read once, by one thread at a time, and cached until the file is closed. Returned tables stay valid
-    after the file is closed, but reading raises an error.
+    Each column is read once and cached until the file is closed. Only one thread at a time reads the file. Tables that
+    were returned stay valid after the file is closed, but further reads raise an error.
 
     Attributes:
         origin: The file, tables in memory, or opened capture that the tables come from.
         path: The file or folder, for error messages.
-        stages: Tables of each plan with this source. They are freed when no trace uses them.
+        stages: Tables of the plans with this source, by plan. They are freed when no trace uses them.
         rollups: Roll-ups by row filters and parameters. They are freed when no tables use them.
     """
 
@@ -92,7 +92,10 @@ class RecordedTables(Tables):
             return self._opened
 
     def undecoded(self) -> dict[str, int]:
-        """Return the number of events in the file that are in no table, by event name, if the reader counts them."""
+        """Return how many events of the file are in no table, by event name.
+
+        The mapping is empty if the reader does not count these events.
+        """
         with self._lock:
             return dict(self.capture.count_undecoded())
 
@@ -101,7 +104,7 @@ class RecordedTables(Tables):
         return schemas.table(name)
 
     def count(self, name: str) -> int:
-        """Return the number of rows of a table. They are not read if the format stores their number."""
+        """Return the number of rows of a table. If the format stores this number, the rows are not read."""
         schemas.table(name)
         return self.counts([name])[name]
 
@@ -157,11 +160,11 @@ class RecordedTables(Tables):
                 self._opened.close()
 
     def reopened(self) -> RecordedTables:
-        """Return the same tables with a separate open file, which is opened when it is first used.
+        """Return tables that open the same origin separately when they are first used.
 
-        A capture of unknown origin cannot be opened again, so these tables themselves are returned.
+        If the origin is a capture that cannot be opened again, return these tables themselves.
         """
-        return RecordedTables(self.origin) if self.origin.reopens else self
+        return RecordedTables(self.origin) if self.origin.can_reopen else self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordedTables, (self.origin,)
@@ -180,16 +183,18 @@ class RecordedTables(Tables):
         cached = self._columns.setdefault(name, {})
         checked = schemas.conform(data, self.schema(name), columns, path=self.path)
         if cached and checked.num_rows != (rows := len(next(iter(cached.values())))):
-            raise SchemaError(f"{name} had {rows} rows and now {checked.num_rows}", path=self.path)
+            message = f"table {name!r} had {rows} rows when it was first read, but now it has {checked.num_rows}"
+            raise SchemaError(message, path=self.path)
         cached.update(zip(columns, checked.columns, strict=True))
-        self._check_ends(name, cached)
+        self._warn_of_negative_durations(name, cached)
 
-    def _check_ends(self, name: str, cached: dict[str, pa.ChunkedArray]) -> None:
+    def _warn_of_negative_durations(self, name: str, cached: dict[str, pa.ChunkedArray]) -> None:
+        """Warn of rows that end before they start, as soon as both times of a table are cached."""
         import pyarrow.compute as pc
 
         if name in self._checked or not {"start_ns", "end_ns"} <= cached.keys():
             return
         self._checked.add(name)
-        backwards = pc.sum(pc.less(cached["end_ns"], cached["start_ns"])).as_py()
-        if backwards:
-            warn(f"{backwards} rows of {name} end before they start: kept as recorded", path=self.path)
+        negative = pc.sum(pc.less(cached["end_ns"], cached["start_ns"])).as_py()
+        if negative:
+            warn(f"{negative} rows of {name} end before they start; they are kept as recorded", path=self.path)

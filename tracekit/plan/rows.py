@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tracekit.plan.plan import Selection
     from tracekit.schemas import TableSchema
 
-NCU = "ncu_"
+NCU_PREFIX = "ncu_"
 RESULTS = "ncu_launches"
 
 
 class Filtered(Tables):
-    """Base class of stages that return a subset of the rows of the stage below, with the same schemas."""
+    """Base class of stages that return a subset of the rows of the stage below and do not change the schemas."""
 
     def __init__(self, base: Tables) -> None:
         self._base = base
@@ -108,9 +108,9 @@ class SelectedRows(Filtered):
         return mask.fill_null(value=False).to_arrow()
 
     def _condition(self, name: str) -> pl.Expr | None:
-        """Return the condition that selected rows of a table meet. Return None if all rows are selected.
+        """Return the condition that selected rows of a table have to meet. Return None if all rows are selected.
 
-        Metrics, rules and ranges of an Nsight Compute result are selected if the result is selected.
+        Metrics, rules and ranges of an Nsight Compute result are selected only if the result is selected.
         """
         from tracekit.core import select
 
@@ -121,15 +121,16 @@ class SelectedRows(Filtered):
             )
             for s in self._selections
         ]
-        condition = _all(c for c in conditions if c is not None)
-        if not name.startswith(NCU) or name == RESULTS or (results := self._mask(RESULTS)) is None:
+        condition = _conjunction(c for c in conditions if c is not None)
+        if not name.startswith(NCU_PREFIX) or name == RESULTS or (results := self._mask(RESULTS)) is None:
             return condition
         return select.launch_condition(
             self._base.read(RESULTS, [select.LAUNCH]).filter(results)[select.LAUNCH], condition
         )
 
 
-def _all(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
+def _conjunction(conditions: Iterable[pl.Expr]) -> pl.Expr | None:
+    """Return the condition that all given conditions are met. Return None if there are no conditions."""
     import polars as pl
 
     listed = list(conditions)
@@ -141,10 +142,10 @@ def _without_unused_values(table: pa.Table) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    def used(column: pa.ChunkedArray) -> pa.DictionaryArray:
-        whole = column.unify_dictionaries().combine_chunks()
-        codes = whole.indices.unique().drop_null()
-        return pa.DictionaryArray.from_arrays(pc.index_in(whole.indices, codes), whole.dictionary.take(codes))
+    def compact_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
+        array = column.unify_dictionaries().combine_chunks()
+        codes = array.indices.unique().drop_null()
+        return pa.DictionaryArray.from_arrays(pc.index_in(array.indices, codes), array.dictionary.take(codes))
 
-    columns = [used(c) if pa.types.is_dictionary(c.type) else c for c in table.columns]
+    columns = [compact_dictionary(c) if pa.types.is_dictionary(c.type) else c for c in table.columns]
     return pa.table(columns, schema=table.schema)

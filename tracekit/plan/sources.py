@@ -42,8 +42,8 @@ class Stamp:
     modified_ns: int
 
     @classmethod
-    def of(cls, path: Path) -> Self | None:
-        """Return the stamp of a regular file. Return None for a folder or if the path does not exist."""
+    def from_path(cls, path: Path) -> Self | None:
+        """Return the stamp of a regular file. Return None if the path is a folder or does not exist."""
         try:
             status = path.stat()
         except OSError:
@@ -60,18 +60,19 @@ class OpenedFile:
         format: Name of the format, which selects the reader.
         via: Name of the program that exports the file before it is read. None if the reader opens it directly.
         stamp: Stamp of the file when it was loaded. None for a folder.
+        can_reopen: Whether the origin can be opened again, also in another process.
     """
 
     path: Path
     format: str
     via: str | None
     stamp: Stamp | None
-    reopens: ClassVar[bool] = True
+    can_reopen: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, source: Source, reader: Reader, via: str | None) -> Self:
+    def from_source(cls, source: Source, reader: Reader, via: str | None) -> Self:
         """Return the origin for a source that is about to be opened."""
-        return cls(source.path.absolute(), reader.format, via, Stamp.of(source.path))
+        return cls(source.path.absolute(), reader.format, via, Stamp.from_path(source.path))
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -88,8 +89,8 @@ class OpenedFile:
         source = Source(self.path)
         if not source.exists:
             raise FileNotFoundError(2, os.strerror(2), str(self.path))
-        if Stamp.of(self.path) != self.stamp:
-            raise TracekitError("has changed since the trace was loaded", path=self.path, hint="load it again")
+        if Stamp.from_path(self.path) != self.stamp:
+            raise TracekitError("the file has changed since the trace was loaded", path=self.path, hint="load it again")
         return self.open_with(self.reader(source), source)
 
     def reader(self, source: Source) -> Reader:
@@ -99,7 +100,7 @@ class OpenedFile:
             UnknownFormatError: The reader or the program of ``via`` is unknown.
             TracekitError: The program of ``via`` does not export files of this format.
         """
-        return through(self.via, registry.reader(self.format), source)
+        return reader_via(self.via, registry.reader(self.format), source)
 
     @staticmethod
     def open_with(reader: Reader, source: Source) -> Capture:
@@ -113,8 +114,8 @@ class OpenedFile:
         if isinstance(opened, Mapping):
             return TablesCapture(opened, source.path)
         if not isinstance(opened, Capture):
-            expected = "neither a mapping of tables nor a tracekit.Capture"
-            raise SchemaError(f"reader {reader.format!r} opened {type(opened).__name__}, {expected}", path=source.path)
+            problem = f"returned {type(opened).__name__}, which is neither a mapping of tables nor a tracekit.Capture"
+            raise SchemaError(f"reader {reader.format!r} {problem}", path=source.path)
         return opened
 
 
@@ -146,7 +147,7 @@ class InMemory:
     tables: Mapping[str, pa.Table]
     path: ClassVar[Path] = Path("memory")
     inputs: ClassVar[tuple[Input, ...]] = ()
-    reopens: ClassVar[bool] = True
+    can_reopen: ClassVar[bool] = True
 
     def open(self) -> Capture:
         """Return the tables as a capture."""
@@ -160,18 +161,18 @@ class LiveCapture:
     capture: Capture
     path: ClassVar[Path] = Path("memory")
     inputs: ClassVar[tuple[Input, ...]] = ()
-    reopens: ClassVar[bool] = False
+    can_reopen: ClassVar[bool] = False
 
     def open(self) -> Capture:
         """Return the capture."""
         return self.capture
 
     def __reduce__(self) -> tuple[Any, ...]:
-        hint = "open it with tracekit.load, or make it with Trace.from_tables"
-        raise TracekitError("a trace of a capture of unknown origin cannot be pickled", hint=hint)
+        hint = "create the trace with tracekit.load or Trace.from_tables"
+        raise TracekitError("the trace cannot be pickled, because its capture cannot be opened again", hint=hint)
 
 
-def through(via: str | None, reader: Reader, source: Source) -> Reader:
+def reader_via(via: str | None, reader: Reader, source: Source) -> Reader:
     """Return a reader that lets another program export a source and then reads the export.
 
     If ``via`` is None, the reader itself is returned.
@@ -185,8 +186,8 @@ def through(via: str | None, reader: Reader, source: Source) -> Reader:
     from tracekit.readers import by_nsys, nsys_rep, nsys_sqlite
 
     if via != by_nsys.TOOL:
-        raise UnknownFormatError(f"nothing is read via {via!r}", hint=f"via: {by_nsys.TOOL}")
+        raise UnknownFormatError(f"reading via {via!r} is not supported", hint=f"supported programs: {by_nsys.TOOL}")
     if reader.format != nsys_rep.READER.format:
-        hint = "read it without via=, or --via"
-        raise TracekitError(f"nsys exports its reports only, and this is {reader.format}", path=source.path, hint=hint)
+        message = f"nsys can export only its own reports (nsys-rep), but the format of this file is {reader.format}"
+        raise TracekitError(message, path=source.path, hint="leave out via= or --via")
     return dataclasses.replace(nsys_sqlite.READER, open=by_nsys.open_via_nsys)

@@ -12,7 +12,7 @@ from tracekit import schemas
 from tracekit.errors import SchemaError
 from tracekit.forks import check_polars
 from tracekit.plan.base import Tables, to_frame
-from tracekit.plan.rows import NCU, RESULTS
+from tracekit.plan.rows import NCU_PREFIX, RESULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,8 +37,10 @@ class Stage(Tables):
     """Base class of stages that add columns to the tables of the stage below.
 
     A subclass defines the added columns (``schema``), computes them (``compute``), and states which columns it reads to
-    compute them (``reads``). Tables whose rows are all computed by the stage are listed in ``computed``. Computed
-    columns are cached.
+    compute them (``reads``). Computed columns are cached.
+
+    Attributes:
+        computed: Names of the tables whose rows are all computed by the stage.
     """
 
     computed: tuple[str, ...] = ()
@@ -54,7 +56,7 @@ class Stage(Tables):
 
     @abstractmethod
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns that are read to compute added columns of a table, by table of the stages below."""
+        """Return which columns of the stages below are read to compute added columns of a table, by table name."""
 
     def base_of(self, name: str) -> Tables:
         """Return the stage below that contains the rows of a table."""
@@ -74,15 +76,15 @@ class Stage(Tables):
     def counts(self, names: Sequence[str]) -> dict[str, int]:
         """Return the number of rows of several tables. Tables that are not computed are counted together."""
         counts: dict[str, int] = {}
-        for base, below in self._by_base([n for n in names if n not in self.computed]):
+        for base, below in self._group_by_base([n for n in names if n not in self.computed]):
             counts |= base.counts(below)
         return {name: counts[name] if name in counts else self.count(name) for name in names}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a table, both of the stage below and added by this stage."""
+        """Return columns of a table, whether they are from the stage below or added by this stage."""
         import pyarrow as pa
 
-        added = self._added(name, columns)
+        added = self._added_columns(name, columns)
         with self._lock:
             cached = self._columns.setdefault(name, {})
             if missing := [c for c in added if c not in cached]:
@@ -99,12 +101,12 @@ class Stage(Tables):
         """Read the requested columns of the stages below, and the columns that added columns are computed from."""
         needed: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for name, names in columns.items():
-            added = self._added(name, names)
+            added = self._added_columns(name, names)
             needed[name].update(dict.fromkeys(c for c in names if c not in added))
             if any(c not in self._columns.get(name, {}) for c in added):
                 for table, below in self.reads(name, added).items():
                     needed[table].update(dict.fromkeys(below))
-        for base, names in self._by_base([n for n, below in needed.items() if below]):
+        for base, names in self._group_by_base([n for n, below in needed.items() if below]):
             base.prefetch({name: list(needed[name]) for name in names})
 
     def release(self) -> None:
@@ -112,7 +114,8 @@ class Stage(Tables):
         with self._lock:
             self._columns.clear()
 
-    def _added(self, name: str, columns: Sequence[str]) -> list[str]:
+    def _added_columns(self, name: str, columns: Sequence[str]) -> list[str]:
+        """Return the requested columns of a table that this stage computes."""
         if name in self.computed:
             return list(dict.fromkeys(columns))
         below = set(self.base_of(name).schema(name).names)
@@ -123,7 +126,8 @@ class Stage(Tables):
         conformed = schemas.conform(computed, self.schema(name), computed.column_names)
         return dict(zip(conformed.column_names, conformed.columns, strict=True))
 
-    def _by_base(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:
+    def _group_by_base(self, names: Sequence[str]) -> list[tuple[Tables, list[str]]]:
+        """Return each stage below with the names of the tables whose rows it contains."""
         grouped: dict[int, tuple[Tables, list[str]]] = {}
         for name in names:
             base = self.base_of(name)
@@ -147,10 +151,10 @@ class Correlated(Stage):
             return self._correlation.projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
         if self._base.count(name) and (name == "nvtx_ranges" or self._base.count("api_calls")):
             return self._correlation.columns(name, columns).to_arrow()
-        return self._uncorrelated(name, columns)
+        return self._uncorrelated_columns(name, columns)
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns that correlation reads to compute columns of a table, by table."""
+        """Return which columns correlation reads to compute added columns of a table, by table name."""
         return correlation_reads(name, () if name == PROJECTIONS else tuple(columns))
 
     def release(self) -> None:
@@ -165,8 +169,11 @@ class Correlated(Stage):
 
         return Correlation(lambda name: to_frame(self._base, name))
 
-    def _uncorrelated(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the added columns of a table in a capture without calls or ranges: nulls, or 0 if not nullable."""
+    def _uncorrelated_columns(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """Return added columns of a table that has no rows, or no API calls to correlate its rows with.
+
+        They contain nulls, or 0 if a column is not nullable.
+        """
         import pyarrow as pa
 
         schema, rows = schemas.arrow_schema(self.schema(name), columns), self._base.count(name)
@@ -178,7 +185,10 @@ class Correlated(Stage):
 
 @functools.cache
 def correlation_reads(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
-    """Return the columns that correlation reads to compute columns of a table or the projections, by table."""
+    """Return which columns correlation reads to compute columns of a table, by table name.
+
+    If the table is ``nvtx_projections``, all its columns are computed, and ``columns`` has to be empty.
+    """
     from tracekit.core.correlate import Correlation
     from tracekit.core.reads import find_read_columns
 
@@ -198,18 +208,18 @@ class NcuJoined(Stage):
     def __init__(self, base: Tables, results: Tables, metrics: Sequence[str] | None = None) -> None:
         super().__init__(base)
         self._results = results
-        self._chosen = metrics
+        self._metric_names = metrics
 
     def base_of(self, name: str) -> Tables:
         """Return the Nsight Compute results for their tables, and the stage below for all other tables."""
-        return self._results if name.startswith(NCU) else self._base
+        return self._results if name.startswith(NCU_PREFIX) else self._base
 
     def schema(self, name: str) -> TableSchema:
-        """Return the schema of a table. Kernels have an additional column for each metric."""
-        return self._kernels if name == KERNELS else super().schema(name)
+        """Return the schema of a table. Kernels have additional columns for the matched result and for each metric."""
+        return self._kernels_schema if name == KERNELS else super().schema(name)
 
     def compute(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """Return the match and the metrics of each kernel."""
+        """Return added columns of the kernels: the id of the matched result, the kind of match, or metrics."""
         import polars as pl
 
         values = self._metrics.select("launch_id", *(c for c in columns if c in self._metrics.columns))
@@ -219,14 +229,14 @@ class NcuJoined(Stage):
         return joined.with_columns(pl.col("ncu_match").cast(pl.Categorical)).select(columns).to_arrow()
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns of kernels with which results are matched."""
+        """Return the columns of the kernels that are compared with the results to match them."""
         from tracekit.core.ncu import join
 
         return {KERNELS: join.KERNEL_COLUMNS}
 
     @functools.cached_property
     def _matches(self) -> pl.DataFrame:
-        """The id of the matched result for each kernel, and the kind of match."""
+        """One row per kernel, with the id of the matched result and the kind of match."""
         from tracekit.core.ncu import join
 
         return join.match_kernels(to_frame(self._base, KERNELS), to_frame(self._results, RESULTS))
@@ -239,17 +249,17 @@ class NcuJoined(Stage):
         launches = to_frame(self._results, RESULTS).select("launch_id")
         metrics = wide_metrics(launches, to_frame(self._results, "ncu_metrics"))
         names = [c for c in metrics.columns if c not in self._base.schema(KERNELS).names]
-        if missing := [c for c in self._chosen or () if c not in names]:
-            hint = "tracekit rows FILE ncu_metrics lists those of a file"
-            raise SchemaError(f"no such metrics: {', '.join(missing)}", hint=hint)
-        return metrics.select(names if self._chosen is None else ["launch_id", *self._chosen])
+        if missing := [c for c in self._metric_names or () if c not in names]:
+            hint = "list the metrics of a file with: tracekit rows FILE ncu_metrics"
+            raise SchemaError(f"the results of Nsight Compute do not have the metric {', '.join(missing)}", hint=hint)
+        return metrics.select(names if self._metric_names is None else ["launch_id", *self._metric_names])
 
     @functools.cached_property
-    def _kernels(self) -> TableSchema:
+    def _kernels_schema(self) -> TableSchema:
         import polars as pl
 
-        described = to_frame(self._results, "ncu_metrics").select(pl.col("metric", "unit").cast(pl.String)).unique()
-        units = dict(described.collect().drop_nulls().iter_rows())
+        metric_units = to_frame(self._results, "ncu_metrics").select(pl.col("metric", "unit").cast(pl.String)).unique()
+        units = dict(metric_units.collect().drop_nulls().iter_rows())
         metrics = (
             schemas.Column(
                 name, "float64" if dtype == pl.Float64 else "string", METRIC_DOC, units.get(name), nullable=True
@@ -327,12 +337,12 @@ class RolledUp(Stage):
         """Return a table of the roll-up, or the columns with the op of each activity."""
         from tracekit.core.rollup import tables
 
-        rollup, whole = self._shared.rollup(), tables.TABLES.get(name)
-        table = whole(rollup) if whole else tables.activity_ops(rollup, name)
-        return table.select(self._added(name, self.schema(name).names)).to_arrow()
+        rollup, compute_table = self._shared.rollup(), tables.TABLES.get(name)
+        table = compute_table(rollup) if compute_table else tables.activity_ops(rollup, name)
+        return table.select(self._added_columns(name, self.schema(name).names)).to_arrow()
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns that a roll-up reads, by table. They are the same for all results."""
+        """Return which columns a roll-up reads, by table name. They do not depend on the requested columns."""
         from tracekit.core.rollup import tables
 
         return tables.READ_COLUMNS
@@ -368,7 +378,7 @@ class GraphJoined(Stage):
         return join.node_columns(ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()).to_arrow()
 
     def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return the columns of ops and nodes that are read to match them."""
+        """Return the columns of the ops and nodes that are read to match them and to add up statistics."""
         from tracekit.core.graph import join
 
         return {"ops": join.OP_COLUMNS, GRAPH_NODES: join.NODE_COLUMNS}

@@ -34,27 +34,28 @@ def _build(plan: Plan) -> Tables:
     """Build the last stage of a plan on top of the tables of the plan without this stage."""
     if plan.graph is not None:
         ops = tables_of(Plan(plan.source, rows=plan.rows, rollup=plan.rollup))
-        return _selected(plan, GraphJoined(tables_of(replace(plan, graph=None)), tables_of(plan.graph), ops))
+        return _select_tables(plan, GraphJoined(tables_of(replace(plan, graph=None)), tables_of(plan.graph), ops))
     if plan.rollup is not None:
-        return _selected(plan, RolledUp(tables_of(replace(plan, rollup=None)), _shared_rollup(plan)))
-    return _of_events(plan)
+        return _select_tables(plan, RolledUp(tables_of(replace(plan, rollup=None)), _shared_rollup(plan)))
+    return _build_without_rollup(plan)
 
 
-def _of_events(plan: Plan) -> Tables:
+def _build_without_rollup(plan: Plan) -> Tables:
     """Build the last stage of a plan that has neither a roll-up nor a graph."""
     if plan.rows:
         return SelectedRows(tables_of(replace(plan, rows=frozenset())), plan.rows)
     if plan.ncu is not None:
         results = tables_of(plan.ncu.results)
-        return _selected(plan, NcuJoined(tables_of(replace(plan, ncu=None)), results, plan.ncu.metrics))
+        return _select_tables(plan, NcuJoined(tables_of(replace(plan, ncu=None)), results, plan.ncu.metrics))
     if plan.correlated and plan.tables is not None and PROJECTIONS in plan.tables:
-        return _selected(plan, tables_of(replace(plan, tables=None)))
+        return _select_tables(plan, tables_of(replace(plan, tables=None)))
     if plan.correlated:
         return Correlated(tables_of(replace(plan, correlated=False)))
-    return _selected(plan, plan.source)
+    return _select_tables(plan, plan.source)
 
 
-def _selected(plan: Plan, tables: Tables) -> Tables:
+def _select_tables(plan: Plan, tables: Tables) -> Tables:
+    """Return the tables with a stage that selects the tables of the plan, or unchanged if all are selected."""
     return tables if plan.tables is None else SelectedTables(tables, plan.tables)
 
 
@@ -63,12 +64,14 @@ def _shared_rollup(plan: Plan) -> SharedRollup:
     aggregation, shared = plan.rollup or Aggregation(), plan.source.rollups
     rollup = shared.get((plan.rows, aggregation))
     if rollup is None:
-        known = [r for (rows, other), r in list(shared.items()) if rows == plan.rows and _same_ops(other, aggregation)]
+        known = [
+            r for (rows, other), r in list(shared.items()) if rows == plan.rows and _have_same_ops(other, aggregation)
+        ]
         events = tables_of(Plan(plan.source, rows=plan.rows))
         rollup = shared[plan.rows, aggregation] = SharedRollup(events, aggregation, known[0] if known else None)
     return rollup
 
 
-def _same_ops(one: Aggregation, other: Aggregation) -> bool:
+def _have_same_ops(one: Aggregation, other: Aggregation) -> bool:
     """Return whether two roll-ups of the same events have the same ops."""
     return (one.dialect, one.tensor_cores) == (other.dialect, other.tensor_cores)
