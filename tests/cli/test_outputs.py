@@ -361,7 +361,7 @@ def test_the_longest_path_that_sqlite_opens(run: Run, tmp_path: Path, length: in
     shutil.copy(TRAIN, path)
     done = run("info", path, status=int(length > 504))
     if length > 504:
-        said = "its path has 505 bytes, and SQLite opens paths of at most 504 bytes\nHint: move it to a shorter path"
+        said = "its path has 505 bytes, but SQLite supports at most 504 bytes\nHint: move it to a shorter path"
         assert done.stderr == f"tracekit: {path}: {said}\n"
     else:
         assert "api_calls" in done.stdout.decode()

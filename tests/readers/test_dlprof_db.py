@@ -177,7 +177,7 @@ def test_long_texts_that_many_rows_name(written: Path, monkeypatch: pytest.Monke
     for table, source in (("ops", "read_only_ops"), ("group_nodes", "group_ops")):
         with (
             tk.load(written) as trace,
-            pytest.raises(CorruptTraceError, match=r"\d+ rows refer to \d+ bytes") as caught,
+            pytest.raises(CorruptTraceError, match=r"the strings of \d+ rows have \d+ bytes") as caught,
         ):
             trace[table]
         assert caught.value.table == source

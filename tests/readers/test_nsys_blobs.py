@@ -115,7 +115,7 @@ def test_more_than_can_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with (
         tk.load(path) as trace,
         pytest.raises(
-            CorruptTraceError, match=r"1235 bytes of NVTX payloads in one batch; at most 800 are supported\nHint: "
+            CorruptTraceError, match=r"a batch has 1235 bytes of NVTX payloads; tracekit supports at most 800\nHint: "
         ),
     ):
         trace["nvtx_ranges"]

@@ -130,7 +130,7 @@ def test_a_stream_cut_between_two_batches(tmp_path: Path) -> None:
     said = f"{path}: table {KERNEL}: cannot be read: truncated: it has no end marker{again('arrowdir')}"
     assert error_of(path.parent) == said
     path.write_bytes(whole[:size] + whole[-8:] + whole[size:])
-    said = f"its end marker is at offset {size + 8} of {len(whole) + 8}{again('arrowdir')}"
+    said = f"{len(whole) - size} bytes follow its end marker, which must be the end of the file{again('arrowdir')}"
     assert error_of(path.parent) == f"{path}: table {KERNEL}: cannot be read: {said}"
 
 
@@ -182,7 +182,9 @@ def test_a_null_where_none_may_be(kind: str, kernels: Path) -> None:
 def test_a_number_too_large(kind: str, kernels: Path) -> None:
     grid = [1] * 333
     changed(kernels, "gridX", pa.array([*grid[:4], 3_000_000_000, *grid[4:]], pa.int64()))
-    said = f"{kernels.parent}: table {KERNEL}, row 5: grid_x is 3000000000, more than 32 bits{again(kind)}"
+    said = (
+        f"{kernels.parent}: table {KERNEL}, row 5: grid_x is 3000000000, which does not fit into 32 bits{again(kind)}"
+    )
     assert error_of(kernels.parent) == said
 
 
@@ -210,7 +212,7 @@ def test_a_row_among_filtered_ones_is_named_by_its_number(kind: str, tmp_path: P
 def test_a_missing_column(kind: str, tmp_path: Path, table: str, column: str, name: str) -> None:
     path = copied(kind, tmp_path) / f"{table}{SUFFIXES[kind]}"
     write(path, read(path).drop_columns(column))
-    assert error_of(path.parent, name) == f"{path.parent}: table {table}: has no column {column}{again(kind)}"
+    assert error_of(path.parent, name) == f"{path.parent}: table {table}: it has no column {column}{again(kind)}"
 
 
 def test_missing_columns_elsewhere_leave_nulls(kind: str, kernels: Path) -> None:
@@ -231,9 +233,7 @@ def test_a_table_without_columns_has_no_rows(kind: str, kernels: Path) -> None:
 def test_two_columns_of_one_name(kind: str, kernels: Path) -> None:
     table = read(kernels)
     write(kernels, pa.table([*table.columns, table["end"]], names=[*table.column_names, "start"]))
-    assert (
-        error_of(kernels.parent) == f"{kernels}: table {KERNEL}: has several columns with the name start{again(kind)}"
-    )
+    assert error_of(kernels.parent) == f"{kernels}: table {KERNEL}: it has several columns named start{again(kind)}"
 
 
 @pytest.mark.parametrize("name", [None, "nsys-parquetdir", "nsys-arrowdir"])
@@ -261,10 +261,10 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
     with pytest.raises(CorruptTraceError) as caught:
         tk.load(kernels, f"nsys-{kind}")
     assert str(caught.value) == (
-        f"{kernels}: not a folder of {NAMES[kind]} files: one file of it\nHint: give the folder that it is in"
+        f"{kernels}: not a folder of {NAMES[kind]} files: a file of such a folder\nHint: give the folder that it is in"
     )
     said = {
-        "parquetdir": "holds no table of tracekit\nHint: give the folder that nsys exported",
+        "parquetdir": "it holds no table that tracekit declares\nHint: give the folder that nsys exported",
         "arrowdir": "an Arrow stream\nHint: for an export of Nsight Systems, give the folder that contains the file",
     }
     with pytest.raises(TracekitError) as caught_:
@@ -282,9 +282,9 @@ def test_absurd_numbers_of_rows(tmp_path: Path) -> None:
                 out.write_batch(pa.record_batch([pa.nulls(rows)], names=["start"]))
         else:
             parquet.write_table(pa.table({"start": pa.repeat(7, rows)}), path, row_group_size=rows)
-        said = f"announces {rows} rows in {path.stat().st_size} bytes{again(kind)}"
+        said = f"it declares {rows} rows, but it has only {path.stat().st_size} bytes{again(kind)}"
         assert error_of(path.parent) == f"{path}: table {KERNEL}: {said}"
-        with tk.load(path.parent) as trace, pytest.raises(CorruptTraceError, match=f"announces {rows} rows"):
+        with tk.load(path.parent) as trace, pytest.raises(CorruptTraceError, match=f"it declares {rows} rows"):
             trace.count("kernels")
 
 

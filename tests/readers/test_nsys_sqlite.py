@@ -328,14 +328,14 @@ def test_no_environment_reaches_a_table(tmp_path: Path) -> None:
 
 def test_only_the_columns_asked_for_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, list[str]]] = []
-    real = database.Database.slices
+    real = database.Database.map_batches
 
     def spy(self: database.Database, table: str, columns: list[str], *rest: object):
         asked.append((table, sorted(columns)))
         return real(self, table, columns, *rest)  # type: ignore[arg-type]
 
     with tk.load(FEATURES) as trace:
-        monkeypatch.setattr(database.Database, "slices", spy)
+        monkeypatch.setattr(database.Database, "map_batches", spy)
         trace.table("kernels", ["start_ns", "process_id"])
         trace.frame("kernels").filter(pl.col("start_ns") > 0).select("end_ns").collect()
         assert trace.count("kernels") == 22
@@ -344,13 +344,13 @@ def test_only_the_columns_asked_for_are_read(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_loading_reads_no_table_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    real = database.Database.slices
+    real = database.Database.map_batches
 
     def spy(self: database.Database, table: str, *rest: object):
         asked.append(table)
         return real(self, table, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(database.Database, "slices", spy)
+    monkeypatch.setattr(database.Database, "map_batches", spy)
     tk.load(FEATURES).close()
     facts = {"META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}
     assert set(asked) == facts

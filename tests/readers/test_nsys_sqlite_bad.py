@@ -143,7 +143,7 @@ def test_truncated_at_every_page(tmp_path: Path) -> None:
     for size in {*range(PAGE, len(whole), PAGE), 100, 101, 4095, 4097, len(whole) - 1, len(whole) // 2 + 7}:
         path = written(tmp_path, whole[:size])
         error = error_of(path)
-        pages = f"its header counts {len(whole) // PAGE} pages of {PAGE} bytes, the file has {size // PAGE}"
+        pages = f"its header declares {len(whole) // PAGE} pages of {PAGE} bytes, but it has {size // PAGE}"
         assert isinstance(error, CorruptTraceError)
         assert str(error) == f"{path}: truncated: {pages}{AGAIN}"
 
@@ -151,7 +151,9 @@ def test_truncated_at_every_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [16, 17, 99])
 def test_truncated_in_its_header(tmp_path: Path, size: int) -> None:
     path = written(tmp_path, small()[:size])
-    assert str(error_of(path)) == f"{path}: truncated: {size} bytes{AGAIN}"
+    assert (
+        str(error_of(path)) == f"{path}: truncated: it has {size} bytes, but the header of a SQLite file has 100{AGAIN}"
+    )
 
 
 def test_truncated_where_the_header_does_not_tell(tmp_path: Path) -> None:
@@ -235,9 +237,12 @@ def test_a_null_where_none_may_be(tmp_path: Path) -> None:
 
 def test_a_number_too_large(tmp_path: Path) -> None:
     path = edited(tmp_path, f"UPDATE {KERNEL} SET gridX = 3000000000 WHERE rowid = 5")
-    assert str(error_of(path)) == f"{path}: table {KERNEL}, row 5: grid_x is 3000000000, more than 32 bits{AGAIN}"
+    assert (
+        str(error_of(path))
+        == f"{path}: table {KERNEL}, row 5: grid_x is 3000000000, which does not fit into 32 bits{AGAIN}"
+    )
     path = edited(tmp_path, "UPDATE TARGET_INFO_GPU SET smCount = -3000000000 WHERE rowid = 2", name="gpu.sqlite")
-    said = "table TARGET_INFO_GPU, row 2: sm_count is -3000000000, more than 32 bits"
+    said = "table TARGET_INFO_GPU, row 2: sm_count is -3000000000, which does not fit into 32 bits"
     assert str(error_of(path, "devices")) == f"{path}: {said}{AGAIN}"
 
 
@@ -267,7 +272,7 @@ def test_a_row_among_filtered_ones_is_named_by_its_number(tmp_path: Path) -> Non
 )
 def test_a_missing_column(tmp_path: Path, table: str, column: str, name: str) -> None:
     path = edited(tmp_path, f"ALTER TABLE {table} DROP COLUMN {column}")
-    assert str(error_of(path, name)) == f"{path}: table {table}: has no column {column}{AGAIN}"
+    assert str(error_of(path, name)) == f"{path}: table {table}: it has no column {column}{AGAIN}"
 
 
 def test_devices_without_a_number(tmp_path: Path) -> None:
@@ -296,7 +301,7 @@ def test_a_table_without_rowid(tmp_path: Path) -> None:
         "CREATE TABLE ThreadNames (nameId, priority, globalTid PRIMARY KEY) WITHOUT ROWID",
         "INSERT INTO ThreadNames VALUES (1, 2, 3)",
     )
-    said = r"table ThreadNames: cannot be read: page \d+ belongs to an index or a table without rowids"
+    said = r"table ThreadNames: cannot be read: page \d+ belongs to an index or a WITHOUT ROWID table"
     assert re.match(re.escape(f"{path}: ") + said, str(error_of(path, "threads")))
 
 
@@ -373,7 +378,7 @@ def test_rows_that_end_before_they_start_are_kept_and_counted(tmp_path: Path) ->
 
 def test_dangling_string_ids(tmp_path: Path) -> None:
     path = edited(tmp_path, f"UPDATE {KERNEL} SET demangledName = 999999 WHERE rowid < 4")
-    message = "3 rows of kernels refer to unknown strings: their name is null"
+    message = "3 rows of kernels refer to strings that the file lacks: their name is null"
     with tk.load(path) as trace, pytest.warns(TracekitWarning, match=f"^{path}: {message}$"):
         names = trace["kernels"]["name"]
     assert names[:3].null_count == 3
@@ -391,7 +396,8 @@ def test_repeated_string_ids(tmp_path: Path) -> None:
     )
     with tk.load(path) as trace, tk.load(SMALL) as same:
         with pytest.warns(
-            TracekitWarning, match=r"\d+ strings have the id of another string: the first string of each id is used"
+            TracekitWarning,
+            match=r"\d+ strings have the same id as an earlier string: the first string with each id is used",
         ):
             names = trace["kernels"]["name"]
         assert names.equals(same["kernels"]["name"])
@@ -480,7 +486,8 @@ def test_numbers_of_either_kind_in_a_real_column(tmp_path: Path, column: str) ->
 def test_a_newer_schema_is_read_with_a_warning(tmp_path: Path) -> None:
     newer = "UPDATE META_DATA_EXPORT SET value = '4.1.7' WHERE name = 'EXPORT_SCHEMA_VERSION'"
     path = edited(tmp_path, newer)
-    message = "schema 4.1.7 is newer than 3.25, the newest supported: new tables and columns are ignored"
+    version = "its schema version 4.1.7 is newer than 3.25, the newest that tracekit supports"
+    message = f"{version}: new tables and columns are ignored"
     with pytest.warns(TracekitWarning, match=f"^{path}: {message}$"), tk.load(path) as trace:
         assert trace["kernels"].num_rows == 52
 
@@ -507,7 +514,7 @@ def test_a_journal_beside_the_file(tmp_path: Path, suffix: str, content: bytes) 
         error = error_of(opened)
         assert isinstance(error, CorruptTraceError)
         assert str(error) == (
-            f"{opened}: a {suffix[1:]} file beside it holds changes that it lacks"
+            f"{opened}: the file {path.name}{suffix} beside it holds changes that are not in it yet"
             "\nHint: wait for the writer to end, or export it again"
         )
     beside.write_bytes(b"")
@@ -517,7 +524,9 @@ def test_a_journal_beside_the_file(tmp_path: Path, suffix: str, content: bytes) 
         assert tk.load(path).count("kernels") == 52
     beside.unlink()
     beside.mkdir()
-    with pytest.raises(TracekitError, match="file beside it is a folder, not a regular file\nHint: move it away"):
+    with pytest.raises(
+        TracekitError, match="beside it is a folder, not a regular file\nHint: move or delete that file"
+    ):
         tk.load(path)
 
 
@@ -539,7 +548,7 @@ def test_a_writer_at_work(tmp_path: Path) -> None:
         connection.execute("BEGIN EXCLUSIVE")
         connection.execute(f"UPDATE {RUNTIME} SET returnValue = 1")
         connection.execute("UPDATE StringIds SET value = value || 'x'")
-        with pytest.raises(CorruptTraceError, match="a journal file beside it"):
+        with pytest.raises(CorruptTraceError, match="-journal beside it"):
             tk.load(path)
         connection.rollback()
 
@@ -565,7 +574,10 @@ def test_a_failing_driver_is_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_number_too_large_in_one_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "RUN_BYTES", 1)
     path = edited(tmp_path, f"UPDATE {KERNEL} SET gridX = 3000000000, globalPid = -1 WHERE rowid = 23")
-    assert str(error_of(path)) == f"{path}: table {KERNEL}, row 23: grid_x is 3000000000, more than 32 bits{AGAIN}"
+    assert (
+        str(error_of(path))
+        == f"{path}: table {KERNEL}, row 23: grid_x is 3000000000, which does not fit into 32 bits{AGAIN}"
+    )
     assert tk.load(path).table("kernels", ["process_id"])["process_id"][22].as_py() == (1 << 24) - 1
 
 

@@ -255,7 +255,7 @@ def test_old_exports_without_settings_are_redacted(tmp_path: Path) -> None:
         (
             "CREATE TRIGGER t AFTER UPDATE ON StringIds BEGIN DELETE FROM StringIds; END",
             TracekitError,
-            "holds 1 triggers, which would run while it is redacted\nHint: drop them, or export the report again",
+            "it has 1 triggers, which would run while it is redacted\nHint: drop them, or export the report again",
         ),
         (
             "CREATE UNIQUE INDEX one ON META_DATA_CAPTURE(name, value)",
@@ -280,7 +280,9 @@ def test_other_encodings_are_refused(tmp_path: Path) -> None:
         db.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
         db.execute("CREATE TABLE ThreadNames (nameId INTEGER)")
         db.commit()
-    with pytest.raises(UnsupportedVersionError, match="its strings are encoded in UTF-16le; only UTF-8 is supported"):
+    with pytest.raises(
+        UnsupportedVersionError, match="its strings are encoded in UTF-16le, but redaction supports only UTF-8"
+    ):
         tk.redact(path, tmp_path / "out.sqlite")
 
 
@@ -346,7 +348,9 @@ def test_names_that_are_no_unicode_are_refused(tmp_path: Path) -> None:
     data = edited(tmp_path, "CREATE TABLE scratch (hello TEXT)").read_bytes()
     path = tmp_path / "odd.sqlite"
     path.write_bytes(data.replace(b"scratch", b"scr\xe9tch").replace(b"hello", b"h\xe9llo"))
-    with pytest.raises(CorruptTraceError, match=r"odd\.sqlite: .*the name of a table or column is not UTF-8\nHint: "):
+    with pytest.raises(
+        CorruptTraceError, match=r"odd\.sqlite: .*the name of a table or column is not valid UTF-8\nHint: "
+    ):
         tk.redact(path, tmp_path / "out.sqlite")
 
 
@@ -599,7 +603,8 @@ def test_more_values_than_the_size_allows_are_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(rewriting, "MIN_VALUES", 1000)
     monkeypatch.setattr(rewriting, "VALUES_PER_BYTE", 0)
     with pytest.raises(
-        CorruptTraceError, match=r"bytes hold over .* values that may be strings\nHint: export it again"
+        CorruptTraceError,
+        match=r"may hold strings have more than \d+ values, the most that .*\nHint: export it again",
     ):
         tk.redact(path, tmp_path / "out.sqlite")
 
@@ -608,7 +613,8 @@ def test_more_text_than_the_size_allows_is_refused(tmp_path: Path, monkeypatch: 
     path = edited(tmp_path)
     monkeypatch.setattr(rewriting, "MIN_STRING_BYTES", -rewriting.STRING_BYTES_PER_BYTE * path.stat().st_size)
     with pytest.raises(
-        CorruptTraceError, match=r"its strings have over 4 times as many bytes as the file\nHint: export it again"
+        CorruptTraceError,
+        match=r"its strings have more than 4 times the size of the file, .*\nHint: export it again",
     ):
         tk.redact(path, tmp_path / "out.sqlite")
 
@@ -673,7 +679,7 @@ def test_pages_that_lead_to_the_same_page_again_and_again_are_refused(tmp_path: 
     done = fork_server.run(command, cwd=FIXTURES.parent, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
-        f"CorruptTraceError {path}: cannot be redacted: SQLite finds its pages or rows damaged"
+        f"CorruptTraceError {path}: cannot be redacted: SQLite reports that its pages or rows are damaged"
     )
     assert [p.name for p in tmp_path.iterdir()] == ["loop.sqlite"]
 

@@ -70,7 +70,9 @@ def test_a_table_that_cannot_be_counted_is_warned_of(tmp_path: Path) -> None:
         db.execute("INSERT INTO own VALUES (1), (2)")
         db.execute("CREATE TABLE hollow (a)")
     capture = ExportCapture(Source(path))
-    with pytest.warns(TracekitWarning, match="1 undecoded tables cannot be counted: table mine"):
+    with pytest.warns(
+        TracekitWarning, match="the rows of 1 undecoded tables cannot be counted; the first error is: table mine"
+    ):
         counts = capture.undecoded
     assert counts["own"] == 2
     assert counts.keys().isdisjoint({"mine", "hollow"})

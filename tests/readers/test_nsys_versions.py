@@ -56,7 +56,7 @@ def test_declared_columns_are_those_that_tables_are_made_of() -> None:
     for table, origins in (("devices", DEVICES), ("contexts", CONTEXTS)):
         for origin in origins:
             assert set(origin.columns) <= set(schemas.table(table).names), origin.table
-            assert origin.completes in (None, *origin.columns), origin.table
+            assert origin.fill_key in (None, *origin.columns), origin.table
         assert set(origins[0].columns) == set(schemas.table(table).names)
     assert set(ENUM_OF_COLUMN.values()) == set(LABELS)
 

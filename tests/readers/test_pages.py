@@ -306,7 +306,7 @@ def test_an_index_is_no_table(tmp_path: Path) -> None:
         "CREATE TABLE t (a INTEGER PRIMARY KEY, b) WITHOUT ROWID",
         f"{MANY} INSERT INTO t SELECT i, i FROM k",
     )
-    with pytest.raises(Damage, match="page 2 belongs to an index or a table without rowids"):
+    with pytest.raises(Damage, match="page 2 belongs to an index or a WITHOUT ROWID table"):
         Pages(path).runs(2)
 
 
@@ -334,7 +334,7 @@ def test_broken_trees_are_named(tmp_path: Path) -> None:
     data = bytearray(whole)
     data[16:18] = struct.pack(">H", 1000)
     path.write_bytes(data)
-    with pytest.raises(Damage, match="invalid page size of 1000 bytes with 0 reserved bytes"):
+    with pytest.raises(Damage, match="pages of 1000 bytes with 0 reserved bytes, which is invalid"):
         Pages(path)
 
 

@@ -109,7 +109,7 @@ def test_pages_that_lead_elsewhere(whole: bytes, tmp_path: Path, child: str) -> 
     }[child]
     message = said(tmp_path / "x", changed(whole, (at, number(to))))
     if child in ("zero", "beyond", "first page"):
-        assert message == f"a tree refers to page {to}, and the valid pages are 2 to {pages.count}"
+        assert message == f"a B-tree refers to page {to}, but only the pages 2 to {pages.count} are allowed"
     else:
         assert message == f"page {to} is used twice"
 
@@ -122,7 +122,7 @@ def test_pages_of_another_table(whole: bytes, tmp_path: Path) -> None:
         assert db.count("single") == 3
         with pytest.raises(CorruptTraceError, match=f"page {single} is used twice"):
             db.count("deep")
-    assert said(tmp_path / "x", file) == f"page {single} holds rowids outside the range that its parents allow"
+    assert said(tmp_path / "x", file) == f"page {single} has rowids outside the range that its parent pages declare"
 
 
 def test_two_tables_in_one_place(whole: bytes, tmp_path: Path) -> None:
@@ -137,13 +137,16 @@ def test_two_tables_in_one_place(whole: bytes, tmp_path: Path) -> None:
 def test_too_many_levels(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "MAX_DEPTH", 2)
     (root, *_), _ = tree_of(whole, "deep")
-    assert said(tmp_path / "x", whole) == f"the tree of page {root} has more than 2 levels"
+    assert said(tmp_path / "x", whole) == f"the B-tree with the root page {root} has more than 2 levels"
 
 
 def test_the_page_that_sqlite_never_uses(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, leaves = tree_of(whole, "deep")
     monkeypatch.setattr(trees, "LOCK_BYTE", 512 * (leaves[3] - 1) + 100)
-    assert said(tmp_path / "x", whole) == f"a tree refers to page {leaves[3]}, which SQLite never uses"
+    assert (
+        said(tmp_path / "x", whole)
+        == f"a B-tree refers to page {leaves[3]}, the lock-byte page, which SQLite never uses"
+    )
 
 
 Lie = Callable[[Pages, list[int], list[int]], tuple[int, tuple[tuple[int, bytes], ...]]]
@@ -232,21 +235,21 @@ def no_rows(it: Pages, _: list[int], leaves: list[int]) -> tuple[int, tuple[tupl
     [
         (inner_kind, "is not an inner page of a table"),
         (leaf_kind, "is not a leaf page of a table"),
-        (no_keys, "holds no keys"),
+        (no_keys, "has no keys"),
         (swapped_keys, ": the keys of the inner pages above it are not in order"),
-        (key_beyond, "holds a key that does not fit"),
-        (more_rows, "holds more rows than fit"),
-        (more_rows_than_room, "refers to a cell outside itself"),
-        (pointer_into_head, "refers to a cell outside itself"),
-        (pointer_to_end, "refers to a cell outside itself"),
-        (no_payload, "holds a record of an impossible size"),
-        (long_payload, "holds a record of an impossible size"),
-        (reaching_over, "holds a row that does not fit"),
-        (overlapping, "holds rows that overlap"),
-        (same_row, "holds rows that overlap"),
-        (exchanged_rows, "holds rowids that are not in order"),
-        (high_rowid, "holds rowids outside the range that its parents allow"),
-        (no_rows, "holds no rows"),
+        (key_beyond, "has a key that extends beyond the end of the page"),
+        (more_rows, "declares more cells than fit on it"),
+        (more_rows_than_room, "has a pointer to a cell outside the page"),
+        (pointer_into_head, "has a pointer to a cell outside the page"),
+        (pointer_to_end, "has a pointer to a cell outside the page"),
+        (no_payload, "has a record that is empty or larger than the file"),
+        (long_payload, "has a record that is empty or larger than the file"),
+        (reaching_over, "has a row that extends beyond the end of the page"),
+        (overlapping, "has rows that overlap"),
+        (same_row, "has rows that overlap"),
+        (exchanged_rows, "has rowids that are not in order"),
+        (high_rowid, "has rowids outside the range that its parent pages declare"),
+        (no_rows, "has no rows"),
     ],
 )
 def test_what_a_page_may_not_say(whole: bytes, tmp_path: Path, lie: Lie, what: str) -> None:
@@ -261,7 +264,7 @@ def test_rows_that_share_their_overflow_pages(whole: bytes, tmp_path: Path) -> N
     message = said(tmp_path / "x", changed(whole, (second.end, number(shared))), "long")
     assert message == f"page {shared} is used twice"
     message = said(tmp_path / "x", changed(whole, (second.end, number(pages.count + 7))), "long")
-    assert message == f"a row refers to page {pages.count + 7}, and the file has {pages.count} pages"
+    assert message == f"a row refers to page {pages.count + 7}, but the file has only {pages.count} pages"
 
 
 @pytest.mark.parametrize("size", [1, 1 << 21])
@@ -284,14 +287,14 @@ def test_rows_that_claim_more_than_the_file_has(
 def test_texts_are_read_in_batches(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "BATCH_BYTES", 2 * LONG)
     sizes: list[int] = []
-    real = connections.Connections.fetch
+    real = connections.ConnectionPool.fetch
 
-    def fetch(self: connections.Connections, *arguments: object) -> Iterator[pa.RecordBatch]:
+    def fetch(self: connections.ConnectionPool, *arguments: object) -> Iterator[pa.RecordBatch]:
         for batch in real(self, *arguments):  # type: ignore[arg-type]
             sizes.append(batch.num_rows)
             yield batch
 
-    monkeypatch.setattr(connections.Connections, "fetch", fetch)
+    monkeypatch.setattr(connections.ConnectionPool, "fetch", fetch)
     with contextlib.closing(opened(tmp_path / "x", whole)) as db:
         for where, rows in ((None, LONG_ROWS), (Where("a", tuple(range(3, 9))), 6)):
             sizes.clear()
@@ -306,10 +309,11 @@ def test_more_text_than_an_array_holds(whole: bytes, tmp_path: Path, monkeypatch
     monkeypatch.setattr(col, "MAX_TEXT_BYTES", LONG_ROWS * LONG)
     with contextlib.closing(opened(tmp_path / "x", whole)) as db:
         with pytest.raises(
-            CorruptTraceError, match=rf"table long: column t holds \d+ bytes of text, more than {LONG_ROWS * LONG}"
+            CorruptTraceError,
+            match=rf"table long: column t holds \d+ bytes of text; tracekit supports at most {LONG_ROWS * LONG}",
         ):
             db.read_columns("long", {"t": pa.string()})
-        db.kept_apart = frozenset({"t"})
+        db.chunked_columns = frozenset({"t"})
         assert len(db.read_columns("long", {"t": pa.string()})[0]["t"]) == LONG_ROWS
 
 
@@ -319,7 +323,7 @@ def test_what_a_driver_may_not_return() -> None:
     )
     with pytest.raises(pa.ArrowInvalid):
         connections.validate_batch(pa.RecordBatch.from_arrays([lying], ["a"]))
-    with pytest.raises(Damage, match="SQLite returned a column of the type date32"):
+    with pytest.raises(Damage, match="SQLite returned a column of the unexpected type date32"):
         connections.validate_batch(pa.RecordBatch.from_arrays([pa.array([1], pa.int32()).cast(pa.date32())], ["a"]))
     texts, numbers = pa.array(["a", None, "b"]), pa.array([1, 2, 3])
     whole = connections.validate_batch(pa.RecordBatch.from_arrays([texts, numbers], ["a", "b"]))
@@ -333,8 +337,11 @@ def test_a_query_that_takes_too_many_steps(whole: bytes, tmp_path: Path, monkeyp
         monkeypatch.setattr(connections, "STEPS_PER_BYTE", 0)
         monkeypatch.setattr(connections, "_STEPS_AT_A_TIME", 1000)
         db.close()
-        with pytest.raises(CorruptTraceError, match="a query takes more steps than a file of this size can need"):
-            db.wrong_type("deep", "a", "integer")
+        with pytest.raises(
+            CorruptTraceError,
+            match="a query runs more SQLite instructions than tracekit allows for a file of this size",
+        ):
+            db.wrong_type_error("deep", "a", "integer")
 
 
 @pytest.mark.parametrize("always", [True, False])
@@ -355,7 +362,7 @@ def test_conditions(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             assert len(columns["a"]) == len(columns["c"]) == opened_.count("deep", where)
         with pytest.raises(CorruptTraceError, match="table deep, row 1000: column b holds text, expected integer"):
             opened_.read_columns("deep", {"b": pa.int64()})
-        with pytest.raises(CorruptTraceError, match="table deep: cannot be read: column x is missing"):
+        with pytest.raises(CorruptTraceError, match="table deep: cannot be read: it has no column x"):
             opened_.count("deep", Where("x"))
 
 
@@ -363,7 +370,7 @@ def test_a_condition_that_others_meet_later(whole: bytes, tmp_path: Path) -> Non
     with contextlib.closing(opened(tmp_path / "x", whole)) as db:
         assert db.count("single", Where("a", (1, 2))) == 2
         with pytest.raises(Damage, match="of the rows -9223372036854775808 to 9223372036854775807, first 2 and then 3"):
-            db._table("single").match(0, ("a", (1, 2)), 3)
+            db._table("single").record_match_count(0, ("a", (1, 2)), 3)
 
 
 def test_a_table_whose_rows_have_no_name(tmp_path: Path) -> None:
@@ -406,7 +413,7 @@ def test_a_damaged_schema_is_an_error(tmp_path: Path) -> None:
         "belongs to an index": (pages.head(1), b"\x02"),
         "page 999999 of": (long.end, number(999_999)),
         "a truncated record": (cell.record + 1, b"\x7f"),
-        "holds rows that overlap|rowids that are not in order": (
+        "has rows that overlap|rowids that are not in order": (
             pages.pointers(leaves[0])[0],
             short(pages.short(pages.pointers(leaves[0])[1])),
         ),
@@ -445,7 +452,10 @@ def test_a_read_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             db.count("StringIds")
         assert str(caught.value).startswith(f"{path}: cannot be read: Input/output error\nHint: copy it again")
         monkeypatch.setattr(pages, "_fill", lambda *_: False)
-        with pytest.raises(CorruptTraceError, match=r"table PROCESSES: .*: the file ends before its last page"):
+        with pytest.raises(
+            CorruptTraceError,
+            match=r"table PROCESSES: .*: the file ends before the last of the pages that are being read",
+        ):
             db.count("PROCESSES")
 
 

@@ -61,7 +61,9 @@ def test_a_file_without_a_note_is_known_by_its_name(folder: Path, tmp_path: Path
     path = written(tmp_path / f"mine.{folder.name}", bare)
     with pytest.raises(CorruptTraceError) as caught:
         tk.load(path)
-    assert str(caught.value) == f"{path}: holds no table of tracekit\nHint: give a file that tracekit wrote"
+    assert (
+        str(caught.value) == f"{path}: it holds no table that tracekit declares\nHint: give a file that tracekit wrote"
+    )
 
 
 def test_other_files_of_a_folder_do_not_matter(folder: Path, tmp_path: Path) -> None:

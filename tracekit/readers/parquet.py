@@ -51,7 +51,7 @@ class _ParquetFile:
 
         if not self._metadata.num_row_groups:  # pyarrow 18 cannot read such a file
             return self.schema.empty_table().select(list(columns))
-        parquet_pages.check_columns(file, self._metadata, columns, budget)
+        parquet_pages.reserve_columns(file, self._metadata, columns, budget)
         string_columns = [c for c in columns if is_string_type(self.schema.field(c).type)]
         long_columns = parquet_pages.columns_of_long_strings(file, self._metadata, string_columns, budget)
         with _open_parquet(file, metadata=self._metadata, read_dictionary=long_columns) as parquet:

@@ -1,7 +1,7 @@
-"""Read Arrow IPC files and streams, checking the sizes in their messages before memory is allocated.
+"""Read Arrow IPC files and streams, and check the sizes that their messages declare before memory is allocated.
 
-pyarrow always reads whole messages of a stream. Single columns of uncompressed streams, which nsys writes, are
-therefore extracted from the messages here.
+pyarrow always reads whole messages of a stream. This module therefore extracts the requested columns of uncompressed
+streams, which is the format that nsys writes, from the messages itself.
 """
 
 from __future__ import annotations
@@ -31,23 +31,30 @@ _NODE, _BUFFER, _BLOCK = "<qq", "<qq", "<qi4xq"
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
 _LENGTH, _NODES, _BUFFERS, _COMPRESSION = range(4)
 _DATA = 1
-_OF_FOOTER_DICTIONARIES, _OF_FOOTER_BATCHES = 2, 3
+_FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3
 
 
 class IpcMessage(NamedTuple):
-    """The location of a message in an Arrow file: its offset, its metadata size, its body size, and its metadata."""
+    """A message in an Arrow file.
 
-    at: int
-    head: int
-    body: int
-    message: FlatTable
+    Attributes:
+        offset: Offset of the message in the file.
+        metadata_size: Size in bytes of the prefix and the metadata. The body follows them.
+        body_size: Size of the body in bytes.
+        metadata: The metadata, a FlatBuffers table.
+    """
+
+    offset: int
+    metadata_size: int
+    body_size: int
+    metadata: FlatTable
 
 
 class IpcFile:
     """An Arrow IPC file or stream.
 
     Attributes:
-        rows: Number of rows that the record batches declare.
+        rows: Total number of rows that the record batches declare.
         schema: Schema of the record batches.
     """
 
@@ -61,27 +68,33 @@ class IpcFile:
         """
         self._is_stream = file.read(0, min(len(STREAM), file.size)) == STREAM
         blocks = list(_stream_messages(file) if self._is_stream else _file_messages(file))
-        self._batches = [b for b in blocks if b.message.number(_HEADER_TYPE, "<B") == _BATCH]
-        self._dictionaries = [b for b in blocks if b.message.number(_HEADER_TYPE, "<B") == _DICTIONARY]
+        self._batches = [b for b in blocks if b.metadata.number(_HEADER_TYPE, "<B") == _BATCH]
+        self._dictionaries = [b for b in blocks if b.metadata.number(_HEADER_TYPE, "<B") == _DICTIONARY]
         self.rows = sum(_require_table(block, _HEADER).number(_LENGTH, "<q") for block in self._batches)
         with self._open_reader(file, None) as reader:
             self.schema: pa.Schema = reader.schema
         self._columns = _column_layouts(self.schema) if self._is_stream and not self._is_compressed() else None
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read some columns of all record batches, without reading the other columns where the file layout allows that.
+        """Read some columns of all record batches.
+
+        Other columns are read as well if the file is a compressed stream, or a stream with nested or
+        dictionary-encoded columns.
 
         Raises:
             Damage: The columns exceed the memory budget.
             ValueError: The columns are invalid.
             TracekitError: The file changed since it was opened.
         """
-        self.check_sizes(file, budget)
+        self.reserve_buffers(file, budget)
         schema = pa.schema([self.schema.field(c) for c in columns], self.schema.metadata)
         return pa.Table.from_batches(self.record_batches(file, columns), schema)
 
     def record_batches(self, file: InputFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield record batches with some columns, without reading the other columns where the file layout allows that.
+        """Yield all record batches with only some of their columns.
+
+        Other columns are read as well if the file is a compressed stream, or a stream with nested or
+        dictionary-encoded columns.
 
         Raises:
             ValueError: The columns are invalid.
@@ -107,7 +120,7 @@ class IpcFile:
 
     def _decode_batch(self, file: InputFile, block: IpcMessage, columns: Sequence[str]) -> pa.RecordBatch:
         """Decode some columns of an uncompressed record batch, without validating the values."""
-        batch, start = _require_table(block, _HEADER), block.at + block.head
+        batch, start = _require_table(block, _HEADER), block.offset + block.metadata_size
         rows, buffers = batch.number(_LENGTH, "<q"), list(batch.structs(_BUFFERS, _BUFFER))
         nodes = list(batch.structs(_NODES, _NODE))
         arrays = []
@@ -124,8 +137,8 @@ class IpcFile:
     def _is_compressed(self) -> bool:
         return any(_require_table(block, _HEADER).table(_COMPRESSION) is not None for block in self._batches)
 
-    def check_sizes(self, file: InputFile, budget: Budget) -> None:
-        """Check the offsets of all buffers, and count the uncompressed size of compressed buffers against a budget.
+    def reserve_buffers(self, file: InputFile, budget: Budget) -> None:
+        """Check the offsets of all buffers, and reserve memory for the decompressed size of compressed buffers.
 
         Raises:
             Damage: A buffer lies outside its message, or the buffers exceed the memory budget.
@@ -133,11 +146,18 @@ class IpcFile:
         for block in (*self._batches, *self._dictionaries):
             batch = _batch_table(block)
             if batch is not None:
-                _check_buffers(file, block, batch, budget)
+                _reserve_batch_buffers(file, block, batch, budget)
 
 
 class ColumnLayout(NamedTuple):
-    """The layout of a column in a record batch: its Arrow type, the index of its node, and the range of its buffers."""
+    """The location of a column in the metadata of a record batch.
+
+    Attributes:
+        kind: Arrow type of the column.
+        node: Index of the field node, which holds the number of rows and of nulls.
+        first: Index of the first buffer.
+        stop: Index after the last buffer.
+    """
 
     kind: pa.DataType
     node: int
@@ -168,33 +188,35 @@ def _stream_messages(file: InputFile) -> Iterator[IpcMessage]:
     at = 0
     while (block := _read_message(file, at)) is not None:
         yield block
-        at += block.head + block.body
+        at += block.metadata_size + block.body_size
     at += _PREFIX.size
     if at != file.size:
-        raise ValueError(f"its end marker is at offset {at} of {file.size}")
+        raise ValueError(f"{file.size - at} bytes follow its end marker, which must be the end of the file")
 
 
 def _file_messages(file: InputFile) -> Iterator[IpcMessage]:
-    """Yield the messages of the dictionaries and record batches that the footer of a file lists."""
+    """Yield the messages that the footer of a file lists: first its dictionaries, then its record batches."""
     tail = len(FILE) + 4
     if file.size < _FILE_HEAD_BYTES + tail or not file.read(file.size - len(FILE), len(FILE)) == FILE:
         raise ValueError("truncated: it has no end marker")
     size = int.from_bytes(file.read(file.size - tail, 4), "little")
     if size > file.size - tail - _FILE_HEAD_BYTES:
-        raise Damage(f"its footer declares {size} bytes, and the file has {file.size}")
+        raise Damage(f"it declares a footer of {size} bytes, but the file has only {file.size} bytes")
     footer = FlatTable.root(file.read(file.size - tail - size, size))
-    for field in (_OF_FOOTER_DICTIONARIES, _OF_FOOTER_BATCHES):
+    for field in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES):
         for at, head, body in footer.structs(field, _BLOCK):
             block = _read_message(file, at) if 0 <= at <= file.size - _PREFIX.size else None
-            if block is None or (block.head, block.body) != (head, body):
-                raise Damage(f"its footer contradicts the message at offset {at}")
+            if block is None or (block.metadata_size, block.body_size) != (head, body):
+                raise Damage(
+                    f"its footer declares a message at offset {at}, but the message there is missing or has other sizes"
+                )
             yield block
 
 
 def _read_message(file: InputFile, at: int) -> IpcMessage | None:
     """Read the metadata of the message at an offset. The result is None for the end marker of a stream."""
-    mark, size = _PREFIX.unpack(_read_bytes(file, at, _PREFIX.size))
-    if mark != STREAM:
+    prefix, size = _PREFIX.unpack(_read_bytes(file, at, _PREFIX.size))
+    if prefix != STREAM:
         raise Damage(f"no message begins at offset {at}")
     if not size:
         return None
@@ -203,39 +225,48 @@ def _read_message(file: InputFile, at: int) -> IpcMessage | None:
     head = _PREFIX.size + size
     if not 0 <= body <= file.size - at - head:
         raise Damage(
-            f"the message at offset {at} declares a body of {body} bytes, and {file.size - at - head} are left"
+            f"the message at offset {at} declares a body of {body} bytes, but only {file.size - at - head} bytes follow"
         )
     return IpcMessage(at, head, body, message)
 
 
 def _read_bytes(file: InputFile, at: int, size: int) -> bytes:
     if at + size > file.size:
-        raise Damage(f"{size} bytes are declared at offset {at}, and {file.size - at} are left")
+        raise Damage(
+            f"it declares {size} bytes at offset {at}, but the file has only {file.size - at} bytes from there"
+        )
     return file.read(at, size)
 
 
 def _require_table(block: IpcMessage, field: int) -> FlatTable:
-    table = block.message.table(field)
+    table = block.metadata.table(field)
     if table is None:
-        raise Damage(f"the message at offset {block.at} is empty")
+        raise Damage(f"the message at offset {block.offset} has no header")
     return table
 
 
 def _batch_table(block: IpcMessage) -> FlatTable | None:
-    """Return the metadata of a record batch, or of the batch within a dictionary.
+    """Return the metadata of the record batch in a message.
 
-    The result is None if it is absent.
+    A dictionary message contains a record batch as well. The result is None if that batch is absent.
     """
     header = _require_table(block, _HEADER)
-    return header if block.message.number(_HEADER_TYPE, "<B") == _BATCH else header.table(_DATA)
+    return header if block.metadata.number(_HEADER_TYPE, "<B") == _BATCH else header.table(_DATA)
 
 
-def _check_buffers(file: InputFile, block: IpcMessage, batch: FlatTable, budget: Budget) -> None:
-    """Check the buffer offsets of a record batch, and count the uncompressed size that a compressed buffer declares."""
+def _reserve_batch_buffers(file: InputFile, block: IpcMessage, batch: FlatTable, budget: Budget) -> None:
+    """Check the offsets of the buffers of a record batch.
+
+    For each compressed buffer, reserve memory for the decompressed size that it declares.
+    """
     compressed = batch.table(_COMPRESSION) is not None
     for offset, length in batch.structs(_BUFFERS, _BUFFER):
-        if not 0 <= offset <= offset + length <= block.body:
-            raise Damage(f"a buffer is declared at offsets {offset} to {offset + length} of {block.body}")
+        if not 0 <= offset <= offset + length <= block.body_size:
+            raise Damage(
+                f"a buffer at offsets {offset} to {offset + length} is outside its body of {block.body_size} bytes"
+            )
         if compressed and length:
-            size = int.from_bytes(_read_bytes(file, block.at + block.head + offset, 8), "little", signed=True)
-            budget.take(max(0, size), 1, "bytes of values")
+            size = int.from_bytes(
+                _read_bytes(file, block.offset + block.metadata_size + offset, 8), "little", signed=True
+            )
+            budget.reserve(max(0, size), 1, "bytes of values")

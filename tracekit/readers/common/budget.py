@@ -1,8 +1,8 @@
 """Limit the memory for reading a file in proportion to its size, so that a small file cannot become a huge table.
 
-Compressed and repeated values take almost no space in a file: a kilobyte can declare a billion rows. So the memory of
-rows is counted before it is allocated, against a fixed amount plus a multiple of the file size. The largest multiple
-that real files need is 22. ``docs/errors.md`` lists what the worst files cost.
+Compressed and repeated values take almost no space in a file: a kilobyte can declare a billion rows. Therefore memory
+is reserved from a budget before it is allocated. The budget is a fixed amount plus ``BYTES_PER_BYTE`` times the file
+size. Real files need at most 22 times their size. ``docs/errors.md`` lists the memory that hostile files take.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ Item = TypeVar("Item")
 START_BYTES = 64 << 20
 BYTES_PER_BYTE = 256
 CELL_BYTES = 8
-"""Bytes of memory counted for one value of a column."""
+"""Bytes of memory to reserve for one value of a column."""
 OBJECT_ROW_BYTES = 1 << 10
-"""Bytes of memory counted for one row of Python objects."""
-_AT_ONCE = 128
+"""Bytes of memory to reserve for one row of Python objects."""
+_ITEMS_AT_ONCE = 128
 
 
 class Budget:
     """A limit on the memory that reading a file may allocate. It is thread-safe.
 
     Attributes:
-        most: Limit in bytes.
-        taken: Number of bytes counted so far.
+        limit: Maximum number of bytes that may be reserved.
+        reserved: Number of bytes reserved so far.
     """
 
-    def __init__(self, file_bytes: int, per_byte: int = BYTES_PER_BYTE, taken: int = 0) -> None:
+    def __init__(self, file_bytes: int, per_byte: int = BYTES_PER_BYTE, reserved: int = 0) -> None:
         """Create a budget for a file.
 
         Args:
             file_bytes: Size of the file in bytes.
-            per_byte: Bytes of memory allowed per byte of the file, beyond the fixed amount.
-            taken: Number of bytes that are already allocated.
+            per_byte: Bytes of memory allowed per byte of the file, in addition to the fixed amount.
+            reserved: Number of bytes that are reserved from the start.
         """
-        self.most = START_BYTES + per_byte * file_bytes
-        self.taken = taken
+        self.limit = START_BYTES + per_byte * file_bytes
+        self.reserved = reserved
         self._file_bytes = file_bytes
         self._lock = threading.Lock()
 
     @property
     def left(self) -> int:
-        """Number of bytes that may still be allocated."""
-        return self.most - self.taken
+        """Number of bytes that can still be reserved."""
+        return self.limit - self.reserved
 
-    def take(self, rows: int, row_bytes: int, what: str) -> None:
-        """Count memory that is about to be allocated and that stays allocated.
+    def reserve(self, rows: int, row_bytes: int, what: str) -> None:
+        """Reserve memory that is about to be allocated. It stays reserved as long as the budget exists.
 
         Args:
             rows: Number of rows.
@@ -62,43 +62,43 @@ class Budget:
             what: Plural noun for the rows in the error message, such as "rows of kernels".
 
         Raises:
-            Damage: The memory exceeds the remaining budget.
+            Damage: Fewer bytes are left.
         """
         with self._lock:
             self._check(rows, row_bytes, what, self.left)
-            self.taken += rows * row_bytes
+            self.reserved += rows * row_bytes
 
     def check(self, rows: int, row_bytes: int, what: str) -> None:
-        """Check memory that is about to be allocated and will soon be released, without counting it.
+        """Check the size of memory that is about to be allocated and will soon be released, without reserving it.
 
         Raises:
-            Damage: The memory exceeds the whole budget.
+            Damage: The size exceeds the limit of the whole budget.
         """
-        self._check(rows, row_bytes, what, self.most)
+        self._check(rows, row_bytes, what, self.limit)
 
-    def counted(self, items: Iterable[Item], what: str, row_bytes: int = OBJECT_ROW_BYTES) -> Iterator[Item]:
-        """Yield items that the caller turns into Python objects, counting the memory of these objects.
+    def reserve_each(self, items: Iterable[Item], what: str, row_bytes: int = OBJECT_ROW_BYTES) -> Iterator[Item]:
+        """Yield items, reserving memory for the Python object that the caller creates from each item.
 
         Raises:
-            Damage: The items exceed the budget.
+            Damage: Fewer bytes are left than the items need.
         """
         for i, item in enumerate(items):
-            if i % _AT_ONCE == 0:
-                self.take(_AT_ONCE, row_bytes, what)
+            if i % _ITEMS_AT_ONCE == 0:
+                self.reserve(_ITEMS_AT_ONCE, row_bytes, what)
             yield item
 
     def _check(self, rows: int, row_bytes: int, what: str, available: int) -> None:
         if rows * row_bytes > available:
             raise Damage(
                 f"{rows:,} {what} would take {rows * row_bytes:,} bytes of memory; "
-                f"a file of {self._file_bytes:,} bytes may take {self.most:,}, of which {available:,} are left"
+                f"tracekit allows {self.limit:,} for a file of {self._file_bytes:,} bytes, and {available:,} are left"
             )
 
 
 class Ledger:
-    """A record of the memory of everything that was read from an open file or folder.
+    """The memory that was reserved for all data read so far from an open file or folder.
 
-    Data that is read repeatedly is counted only once.
+    Data that is read again is counted only once.
     """
 
     def __init__(self, file_bytes: int) -> None:
@@ -111,18 +111,19 @@ class Ledger:
         self._kept: dict[tuple[int, Hashable], int] = {}
 
     def budget(self) -> Budget:
-        """Return a separate budget for data that is discarded after use."""
+        """Return a separate budget for data that is discarded after use. The ledger does not record it."""
         return Budget(self._file_bytes)
 
     @contextlib.contextmanager
     def reading(self, what: Hashable, per_byte: int = BYTES_PER_BYTE) -> Iterator[Budget]:
-        """Return a context manager that provides the budget for reading some data and records what it used.
+        """Return a context manager that provides the budget for reading some data, and records how much was reserved.
 
         Args:
             what: Key that identifies the data.
-            per_byte: Bytes of memory allowed per byte of the file. Data with different values has separate budgets.
+            per_byte: Bytes of memory allowed per byte of the file. Only data with the same number shares a
+                budget.
         """
         others = sum(size for key, size in list(self._kept.items()) if key[0] == per_byte and key[1] != what)
         budget = Budget(self._file_bytes, per_byte, others)
         yield budget
-        self._kept[per_byte, what] = budget.taken - others
+        self._kept[per_byte, what] = budget.reserved - others

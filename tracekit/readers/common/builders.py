@@ -21,7 +21,7 @@ def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | Dictiona
 
     Args:
         kind: Arrow type of the column.
-        capacity: Number of rows to reserve memory for. The system allocates the memory only when rows are added.
+        capacity: Number of rows to reserve address space for. The system allocates the memory only when rows are added.
     """
     if pa.types.is_dictionary(kind):
         return DictionaryBuilder(kind, capacity)
@@ -29,7 +29,11 @@ def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | Dictiona
 
 
 class TableBuilder:
-    """A builder of several columns. Number columns become one chunk, and dictionary columns get one dictionary."""
+    """A builder that joins batches of several columns.
+
+    The batches of a number column become one chunk. The dictionaries of a dictionary column become one dictionary,
+    unless most of its strings are distinct. A string column keeps one chunk per batch.
+    """
 
     def __init__(self, capacity: int) -> None:
         """Create an empty builder.
@@ -42,7 +46,7 @@ class TableBuilder:
         self._builders: dict[str, NumberBuilder | DictionaryBuilder | StringBuilder] = {}
 
     def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
-        """Add a batch, which must have the same columns as all other batches. A single batch is returned unchanged."""
+        """Add a batch, which must have the same columns as all other batches."""
         if self._first_batch is None:
             self._first_batch = batch
             return
@@ -55,7 +59,7 @@ class TableBuilder:
         self._append(batch)
 
     def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
-        """Return the complete columns by name, releasing the builders one by one."""
+        """Return the complete columns by name. If only one batch was added, its columns are returned unchanged."""
         if not self._builders:
             return dict(self._first_batch or {})
         return {name: self._builders.pop(name).finish() for name in list(self._builders)}
@@ -69,7 +73,8 @@ class TableBuilder:
 class NumberBuilder:
     """A builder that collects a column of numbers in one chunk.
 
-    The column is widened if a batch has a wider type. Null rows take no memory until the first value is added.
+    If a batch has a wider type, the column is converted to that type. Nulls take no memory until the first value is
+    added.
 
     Attributes:
         rows: Number of rows added so far.
@@ -101,12 +106,9 @@ class NumberBuilder:
         start = data.offset * self._values.dtype.itemsize
         self._values[rows] = np.frombuffer(data.buffers()[1], self._values.dtype, len(data), start)
 
-    def replace_codes(self, rows: slice, table: np.ndarray) -> None:
-        """Replace each dictionary code in some rows by the entry of a table at that code.
-
-        Null rows get an arbitrary code.
-        """
-        np.take(table, self._values[rows], mode="clip", out=self._values[rows])
+    def replace_codes(self, rows: slice, new_codes: np.ndarray) -> None:
+        """Replace each dictionary code ``c`` in some rows by ``new_codes[c]``. Null rows get an arbitrary code."""
+        np.take(new_codes, self._values[rows], mode="clip", out=self._values[rows])
 
     def finish(self) -> pa.ChunkedArray:
         """Return the complete column."""
@@ -143,7 +145,7 @@ class DictionaryBuilder:
         self._numbers.append(data.indices)
 
     def finish(self) -> pa.ChunkedArray:
-        """Return the complete column, with one chunk, or with one chunk per batch if most strings are distinct."""
+        """Return the complete column: one chunk, or one chunk per batch if the dictionaries are not merged."""
         if is_mostly_unique(sum(map(len, self._dictionaries)), self._numbers.rows):
             codes = self._numbers.finish().chunk(0)
             return pa.chunked_array([_dictionary_array(codes[rows], self._dictionaries[n]) for rows, n in self._chunks])

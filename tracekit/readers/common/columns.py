@@ -1,7 +1,7 @@
-"""Convert source columns to declared columns: numeric types, strings by id, and valid UTF-8.
+"""Convert source columns to declared columns: cast numbers, look up strings by id, and repair invalid UTF-8.
 
-All functions work on whole Arrow columns. The dictionary of a result holds only values that occur in its rows,
-because the string table of an export also holds environments and command lines.
+All functions work on whole Arrow columns. The dictionary of a resulting column holds only values that occur in its
+rows, because the string table of an export also holds private strings, such as environments and command lines.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MAX_TEXT_BYTES = (1 << 31) - 1
 """Maximum number of bytes of strings in one Arrow array."""
 
 SPARE_TEXT_BYTES, MAX_TEXT_BYTES_PER_ROW = 1 << 26, 1 << 12
-"""Limits for the decoded strings of a column: a fixed number of bytes, and additional bytes per row.
+"""Limit for the size of the strings of a decoded dictionary column: a fixed number of bytes, plus bytes per row.
 
-They limit strings that the file stores once and that many rows reference.
+Without it, a small file could store one long string that many rows refer to.
 """
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 _DTYPES = {pa.from_numpy_dtype(name): np.dtype(name) for name in _NUMBERS}
@@ -31,7 +31,7 @@ _DTYPES = {pa.from_numpy_dtype(name): np.dtype(name) for name in _NUMBERS}
 
 @dataclass(frozen=True, slots=True)
 class StringTable:
-    """A table of strings by id: unique ``ids``, and their ``values`` in the same order."""
+    """A table of strings with unique ids. The string with the id ``ids[i]`` is ``values[i]``."""
 
     ids: pa.Array
     values: pa.Array
@@ -42,7 +42,11 @@ class StringTable:
         return cls(pa.array(labels.keys(), pa.int64()), pa.array(labels.values(), pa.string()))
 
     def look_up(self, column: pa.ChunkedArray) -> tuple[pa.DictionaryArray, int]:
-        """Return the string of each id, which is null for a null or unknown id, and the number of unknown ids."""
+        """Look up the string of each id in a column.
+
+        Returns:
+            A dictionary column, in which null and unknown ids are null, and the number of rows with unknown ids.
+        """
         if is_empty(column):
             return pa.nulls(len(column), DICTIONARY), 0
         used = single_array(column).dictionary_encode()
@@ -54,7 +58,10 @@ class StringTable:
 
 
 def dictionary_array(numbers: pa.Array, names: pa.Array) -> pa.DictionaryArray:
-    """Build a dictionary column from codes in order of first use and the name of each code. Equal names are merged."""
+    """Build a dictionary column from codes and the name of each code. Equal names are merged.
+
+    The codes must be numbered in the order in which they first occur.
+    """
     values = names.unique().drop_null()
     if len(values) != len(names):
         numbers = pc.index_in(names, values).take(numbers)
@@ -62,7 +69,10 @@ def dictionary_array(numbers: pa.Array, names: pa.Array) -> pa.DictionaryArray:
 
 
 def compact_dictionary(codes: pa.Array | pa.ChunkedArray, names: pa.Array) -> pa.DictionaryArray:
-    """Build a dictionary column from codes and names. It has only the names that occur, in order of first use."""
+    """Build a dictionary column from codes and the name of each code.
+
+    The dictionary holds only the names that occur in the column, in the order in which they first occur.
+    """
     used = single_array(codes).dictionary_encode()
     return dictionary_array(used.indices, names.take(used.dictionary))
 
@@ -71,16 +81,19 @@ def decode_dictionary(names: pa.DictionaryArray) -> pa.Array:
     """Return the string of each row of a dictionary column.
 
     Raises:
-        ValueError: So many rows repeat long strings that the result would take far more memory than the file.
+        ValueError: The strings of all rows together exceed the limit for a column of this many rows.
     """
     size = pc.sum(pc.binary_length(names.dictionary).cast(pa.int64()).take(names.indices)).as_py() or 0
     if size > min(SPARE_TEXT_BYTES + MAX_TEXT_BYTES_PER_ROW * len(names), MAX_TEXT_BYTES):
-        raise ValueError(f"{len(names)} rows refer to {size} bytes of strings")
+        raise ValueError(f"the strings of {len(names)} rows have {size} bytes, more than tracekit supports")
     return names.dictionary_decode()
 
 
 def cast_numbers(data: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Cast numbers to a type. Integers become 64-bit integers if any value does not fit that type."""
+    """Cast numbers to a type, or to 64-bit integers if any integer does not fit the type.
+
+    Other columns are unchanged.
+    """
     if data.type == kind or not is_number(kind) or not is_number(data.type):
         return data
     if kind == pa.float64():
@@ -97,7 +110,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def numpy_dtype(kind: pa.DataType) -> np.dtype[np.integer | np.floating]:
-    """Return the numpy type of a numeric Arrow type, without the import of pandas that ``to_pandas_dtype`` needs."""
+    """Return the numpy type of a numeric Arrow type. The method ``to_pandas_dtype`` would import pandas."""
     return _DTYPES[kind]
 
 
@@ -105,14 +118,14 @@ def numbers(
     values: np.ndarray[tuple[int], np.dtype[np.integer | np.floating]],
     valid: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None,
 ) -> pa.Array:
-    """Wrap numpy numbers as an Arrow array without copying them. Rows that are not valid become null."""
-    marks = None if valid is None else pack_bits(valid)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [marks, pa.py_buffer(values)])
+    """Return a numpy array as an Arrow array without copying its values. Values that are not valid become null."""
+    bitmap = None if valid is None else pack_bits(valid)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
 
 
-def pack_bits(marks: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Buffer:
+def pack_bits(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Buffer:
     """Pack booleans into an Arrow bitmap."""
-    return pa.py_buffer(np.packbits(marks, bitorder="little"))
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -123,9 +136,10 @@ def single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def encode_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tuple[int | None, ...]]]:
-    """Encode the rows of integer columns.
+    """Give equal rows of integer columns the same code.
 
-    Return the code of each row, and the distinct row that each code stands for.
+    Returns:
+        The code of each row, and the distinct rows by code. A row is the tuple of its values.
     """
     first, *others = columns
     numbers, values = _encode_column(first)
@@ -140,16 +154,20 @@ def encode_rows(*columns: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[tu
 
 
 def _encode_column(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, list[int | None]]:
-    """Encode the values of a column, including null. Return the code of each row, and the distinct values by code."""
+    """Return the code of each value of a column, and the distinct values by code. Null has a code as well."""
     encoded = single_array(column).dictionary_encode(null_encoding="encode")
     return encoded.indices, encoded.dictionary.to_pylist()
 
 
 def convert_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
-    """Convert a source column to numbers or strings. Return the converted column and the number of repaired strings.
+    """Convert a source column to an Arrow type for numbers or strings.
+
+    Returns:
+        The converted column, and the number of rows whose strings were repaired. A dictionary column stays one.
 
     Raises:
-        TypeError: A numeric type is requested for a column that is not numeric. The message is the expected type.
+        TypeError: A numeric type is requested for a column that is not numeric. The message is the expected type:
+            ``integer`` or ``number``.
     """
     if pa.types.is_dictionary(column.type):
         return _convert_dictionary(column)
@@ -174,7 +192,11 @@ def _convert_dictionary(column: pa.DictionaryArray) -> tuple[pa.DictionaryArray,
 
 
 def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:
-    """Convert bytes or numbers to valid UTF-8 strings. Return the strings and the number of repaired strings."""
+    """Convert a column of bytes, strings or numbers to strings. Invalid UTF-8 is replaced.
+
+    Returns:
+        The strings, and the number of strings in which bytes were replaced.
+    """
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column.cast(pa.string()), 0
     raw = column.cast(pa.binary())
@@ -189,7 +211,7 @@ def to_valid_utf8(column: pa.Array) -> tuple[pa.Array, int]:
 
 
 def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Return the first value that is not null in each row of several dictionary columns."""
+    """Return, for each row, the first value of several dictionary columns that is not null."""
     filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
     if len(filled) == 1:
         return filled[0]
@@ -199,7 +221,7 @@ def coalesce_dictionaries(*columns: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def coalesce(*columns: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return the first value that is not null in each row of several columns. Columns without values are skipped."""
+    """Return, for each row, the first value of several columns that is not null."""
     filled = [c for c in columns if not is_empty(c)] or list(columns[:1])
     return filled[0] if len(filled) == 1 else pc.coalesce(*filled)
 

@@ -20,17 +20,17 @@ COPY_AGAIN = "copy the report again from where it was recorded, or record it aga
 
 
 class Damage(Exception):  # noqa: N818 - never leaves the reader: ``damage_as_error`` turns it into a CorruptTraceError
-    """Bytes that violate the file format."""
+    """A file violates its format. The message states how."""
 
 
 @contextlib.contextmanager
 def damage_as_error(path: Path, table: str | None = None, file: InputFile | None = None) -> Iterator[None]:
-    """Return a context manager that converts ``Damage`` to a ``CorruptTraceError`` that names the file.
+    """Return a context manager that converts ``Damage`` to a ``CorruptTraceError`` with the path of the file.
 
     Args:
         path: Path of the file.
         table: Name of the table that is being read, for the error message.
-        file: The open file, if there is one. If it changed after it was opened, that change is reported instead.
+        file: The file, if it is open. If it changed after it was opened, the error reports that change instead.
 
     Raises:
         CorruptTraceError: The file is damaged.

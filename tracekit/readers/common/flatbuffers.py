@@ -1,4 +1,4 @@
-"""Read FlatBuffers tables, which hold the metadata of Arrow messages, and check every offset before it is used."""
+"""Read FlatBuffers tables, which hold the metadata of Arrow messages. Every offset is checked before it is used."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class FlatTable:
     """A FlatBuffers table in a buffer, whose fields are accessed by number.
 
     Attributes:
-        at: Offset of the table in the buffer.
+        offset: Offset of the table in the buffer.
     """
 
-    __slots__ = ("_data", "_vtable", "_vtable_size", "at")
+    __slots__ = ("_data", "_vtable", "_vtable_size", "offset")
 
     def __init__(self, data: bytes, at: int) -> None:
-        self.at = at
+        self.offset = at
         self._data = data
         self._vtable = at - _read_number(data, at, _TO_VTABLE)
         self._vtable_size = _read_number(data, self._vtable, _ENTRY)
@@ -43,7 +43,7 @@ class FlatTable:
         """Return the number that a field holds, or a default value if the field is absent.
 
         Args:
-            field: Number of the field.
+            field: Number of the field, counted from 0.
             form: Format of the number, in the syntax of the module ``struct``.
             default: Value to return if the field is absent.
 
@@ -66,7 +66,7 @@ class FlatTable:
         """Yield the structs of the vector that a field holds. Nothing is yielded if the field is absent.
 
         Args:
-            field: Number of the field.
+            field: Number of the field, counted from 0.
             form: Format of one struct, in the syntax of the module ``struct``.
 
         Raises:
@@ -79,7 +79,7 @@ class FlatTable:
         start = at + _OFFSET.size
         stop = start + _read_number(self._data, at, _OFFSET) * struct.calcsize(form)
         if stop > len(self._data):
-            raise Damage(f"a vector at offset {at} of {len(self._data)} extends beyond the end of its message")
+            raise Damage(f"a vector at offset {at} extends beyond the end of its message of {len(self._data)} bytes")
         return struct.iter_unpack(form, memoryview(self._data)[start:stop])
 
     def _field(self, field: int) -> int | None:
@@ -88,7 +88,7 @@ class FlatTable:
         if entry + _ENTRY.size > self._vtable_size:
             return None
         offset = _read_number(self._data, self._vtable + entry, _ENTRY)
-        return self.at + offset if offset else None
+        return self.offset + offset if offset else None
 
 
 def _read_number(data: bytes, at: int, form: struct.Struct) -> int:

@@ -1,7 +1,7 @@
-"""Read Parquet page headers, in order to check the memory of columns before pyarrow allocates it.
+"""Read Parquet page headers, in order to limit the memory of columns before pyarrow allocates it.
 
-A page of a few bytes can declare gigabytes, and a dictionary can repeat one long string on every row. The sizes in the
-footer of a malicious file can be wrong, so only the page offsets of the footer are used.
+A page of a few bytes can decompress to gigabytes, and every row can refer to one long string in a dictionary. The
+uncompressed sizes in the footer of a hostile file can be wrong, so the sizes in the page headers are used instead.
 """
 
 from __future__ import annotations
@@ -19,19 +19,29 @@ if TYPE_CHECKING:
 
 DATA, DICTIONARY, DATA_V2 = 0, 2, 3
 PLAIN_DICTIONARY, DELTA_BYTE_ARRAY, RLE_DICTIONARY = 2, 7, 8
-_TYPE, _SIZE, _PACKED, _DATA, _DICTIONARY, _DATA_V2 = 1, 2, 3, 5, 7, 8
+_TYPE, _SIZE, _COMPRESSED_SIZE, _DATA, _DICTIONARY, _DATA_V2 = 1, 2, 3, 5, 7, 8
 _VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4
-_LITTLE_COMPRESSED = ("UNCOMPRESSED", "SNAPPY", "LZ4")
-"""Compression codecs whose ratio is too low to be a risk. Their ratio never reaches 1000."""
+_LOW_RATIO_CODECS = ("UNCOMPRESSED", "SNAPPY", "LZ4")
+"""Compression codecs whose compression ratio is always below 1000, so that their pages need no check."""
 _HEADER_BYTES = (1 << 8, 1 << 16, 1 << 24)
-"""Numbers of bytes to read for a page header, tried in this order, because statistics can make a header long."""
+"""Numbers of bytes to read for a page header.
+
+The next number is tried if the header, with its statistics, is longer.
+"""
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BYTES, _STRUCT = 0, 1, 2, 3, 7, 8, 12
 _INTEGERS = (4, 5, 6)
 _NEXT_FIELD, _MORE, _LONGEST, _MAX_DEPTH = 16, 0x80, 63, 16
 
 
 class PageHeader(NamedTuple):
-    """The header of a page: its type, its uncompressed size in bytes, its number of values and their encoding."""
+    """The header of a page.
+
+    Attributes:
+        type: Page type of the Parquet format, or -1 if the header has none.
+        size: Uncompressed size in bytes.
+        values: Number of values.
+        encoding: Encoding of the values, or -1 if the header has none.
+    """
 
     type: int
     size: int
@@ -44,17 +54,19 @@ class PageTotals(NamedTuple):
 
     Attributes:
         size: Uncompressed size of all pages in bytes.
-        spread: Maximum size of the dictionary-encoded values after decoding, in bytes.
+        decoded: Upper limit for the size in bytes of the dictionary-encoded values once they are decoded.
         encodings: Encodings of the values.
     """
 
     size: int
-    spread: int
+    decoded: int
     encodings: frozenset[int]
 
 
-def check_columns(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> None:
-    """Check that columns have one value per row, and count the uncompressed size of their pages against a budget.
+def reserve_columns(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> None:
+    """Check that columns have one value per row, and reserve memory for the decompressed size of their pages.
+
+    No memory is reserved for columns without compression, or with a codec whose compression ratio is always low.
 
     Args:
         file: The open file.
@@ -67,29 +79,29 @@ def check_columns(file: InputFile, metadata: Any, names: Collection[str], budget
     """
     for rows, chunk in _column_chunks(metadata, names):
         if chunk.num_values != rows:
-            raise Damage(f"column {chunk.path_in_schema} declares {chunk.num_values} values in {rows} rows")
-        if chunk.compression not in _LITTLE_COMPRESSED:
-            budget.take(_chunk_pages(file, chunk).size, 1, "bytes of pages")
+            raise Damage(f"column {chunk.path_in_schema} declares {chunk.num_values} values for {rows} rows")
+        if chunk.compression not in _LOW_RATIO_CODECS:
+            budget.reserve(_chunk_pages(file, chunk).size, 1, "bytes of pages")
 
 
 def columns_of_long_strings(file: InputFile, metadata: Any, names: Collection[str], budget: Budget) -> list[str]:
-    """Return the string columns that may exceed the memory budget unless they are read as dictionaries.
+    """Return the string columns that must be read as dictionaries, because their decoded strings may exceed a budget.
 
     Args:
         file: The open file.
         metadata: The ``pyarrow.parquet.FileMetaData`` of the file.
         names: Names of the string columns to check.
-        budget: Budget whose limit applies to each column separately.
+        budget: Budget whose whole limit applies to each column separately. Nothing is reserved.
 
     Raises:
         Damage: A page header is invalid.
     """
-    spread: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for _, chunk in _column_chunks(metadata, names):
         totals = _chunk_pages(file, chunk)
-        unlimited = budget.most + 1 if DELTA_BYTE_ARRAY in totals.encodings else 0
-        spread[chunk.path_in_schema] += totals.size + totals.spread + unlimited
-    return [name for name in names if spread[name] > budget.most]
+        unlimited = budget.limit + 1 if DELTA_BYTE_ARRAY in totals.encodings else 0
+        sizes[chunk.path_in_schema] += totals.size + totals.decoded + unlimited
+    return [name for name in names if sizes[name] > budget.limit]
 
 
 def _column_chunks(metadata: Any, names: Collection[str]) -> Iterator[tuple[int, Any]]:
@@ -118,7 +130,7 @@ def page_totals(file: InputFile, start: int, size: int) -> PageTotals:
         Damage: A page header is invalid.
     """
     if not 0 <= start <= start + size <= file.size:
-        raise Damage(f"the pages of a column are declared at offsets {start} to {start + size} of {file.size}")
+        raise Damage(f"it declares pages at offsets {start} to {start + size}, but the file has only {file.size} bytes")
     total = coded = longest = 0
     encodings = set()
     for page in _page_headers(file, start, start + size):
@@ -134,13 +146,19 @@ def page_totals(file: InputFile, start: int, size: int) -> PageTotals:
 def _page_headers(file: InputFile, at: int, stop: int) -> Iterator[PageHeader]:
     while at < stop:
         header, length = _read_header(file, at, stop)
-        size, packed = header.get(_SIZE), header.get(_PACKED)
-        if not (isinstance(size, int) and isinstance(packed, int) and size >= 0 and 0 <= packed <= stop - at - length):
+        size, compressed = header.get(_SIZE), header.get(_COMPRESSED_SIZE)
+        if not (
+            isinstance(size, int)
+            and isinstance(compressed, int)
+            and size >= 0
+            and 0 <= compressed <= stop - at - length
+        ):
             raise Damage(
-                f"the page at offset {at} declares {packed} bytes that decompress to {size}, and {stop - at} are left"
+                f"the page at offset {at} declares {compressed} compressed and {size} uncompressed bytes, "
+                f"but only {stop - at} bytes are left in its column chunk"
             )
         yield _page_of_header(header, size)
-        at += length + packed
+        at += length + compressed
 
 
 def _page_of_header(header: dict[int, Any], size: int) -> PageHeader:
@@ -154,7 +172,7 @@ def _page_of_header(header: dict[int, Any], size: int) -> PageHeader:
 
 
 def _read_header(file: InputFile, at: int, stop: int) -> tuple[dict[int, Any], int]:
-    """Read the header of a page. Return its fields and its size in bytes."""
+    """Read the header of a page. Return its fields by number, and its size in bytes."""
     for most in _HEADER_BYTES:
         data = file.read(at, min(most, stop - at))
         try:
@@ -162,7 +180,7 @@ def _read_header(file: InputFile, at: int, stop: int) -> tuple[dict[int, Any], i
         except IndexError:
             if len(data) == stop - at:
                 break
-    raise Damage(f"the header of the page at offset {at} does not end")
+    raise Damage(f"the header of the page at offset {at} has no end")
 
 
 def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
@@ -198,7 +216,7 @@ def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
 
 
 def _skip_value(data: bytes, at: int, kind: int) -> int:
-    """Return the offset after a value that is skipped."""
+    """Skip a value of a given type. Return the offset after it."""
     if kind in (_TRUE, _FALSE):
         return at
     if kind == _BYTES:
@@ -223,5 +241,5 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (data[at] - _MORE) << shift
         at, shift = at + 1, shift + 7
         if shift > _LONGEST:
-            raise Damage("a number in the header of a page does not end")
+            raise Damage("a number in the header of a page has more than 64 bits")
     return value | data[at] << shift, at + 1

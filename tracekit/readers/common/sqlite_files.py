@@ -30,7 +30,7 @@ class Header(NamedTuple):
     Attributes:
         page_size: Size of a page in bytes.
         reserved: Number of bytes at the end of each page that SQLite does not use.
-        pages: Number of pages, or 0 if the header does not contain a valid number.
+        pages: Number of pages, or 0 if SQLite would not trust the number in the header.
         encoding: Python name of the encoding of strings.
     """
 
@@ -53,7 +53,7 @@ class Header(NamedTuple):
 
 
 def read_only_uri(path: Path) -> str:
-    """Return a URI with which SQLite opens a file read-only and writes no files beside it."""
+    """Return a URI with which SQLite opens a file as read-only and immutable, so that it creates no files beside it."""
     return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
 
 
@@ -63,26 +63,30 @@ def quote_identifier(name: str) -> str:
 
 
 def check_complete(source: Source, *, hint: str = EXPORT_AGAIN) -> None:
-    """Check that a SQLite file is as long as its header declares, and that it is not being written.
+    """Check that a SQLite file is not truncated, and that no journal beside it holds unfinished changes.
 
     Args:
         source: The file.
-        hint: Hint of the error for a truncated file.
+        hint: Hint for the error if the file is truncated.
 
     Raises:
-        CorruptTraceError: The file is truncated or not a SQLite file, or a journal shows that its export is unfinished.
-        TracekitError: The file cannot be read, or its path is too long for SQLite.
+        CorruptTraceError: The file is truncated or not a SQLite file, or a journal beside it holds changes.
+        TracekitError: The path is too long for SQLite, or a journal cannot be read.
     """
     if not source.head.startswith(MAGIC):
         what, advice = describe(source)
         raise CorruptTraceError(f"not a SQLite database: {what}", path=source.path, hint=advice)
     if len(source.head) < HEADER_BYTES:
-        raise CorruptTraceError(f"truncated: {len(source.head)} bytes", path=source.path, hint=hint)
+        raise CorruptTraceError(
+            f"truncated: it has {len(source.head)} bytes, but the header of a SQLite file has {HEADER_BYTES}",
+            path=source.path,
+            hint=hint,
+        )
     header = Header.parse(source.head)
     if header.pages * header.page_size > source.size:
         present = source.size // header.page_size
         raise CorruptTraceError(
-            f"truncated: its header counts {header.pages} pages of {header.page_size} bytes, the file has {present}",
+            f"truncated: its header declares {header.pages} pages of {header.page_size} bytes, but it has {present}",
             path=source.path,
             hint=hint,
         )
@@ -94,29 +98,32 @@ def _check_path_length(path: Path) -> None:
     """Raise an error with a clear message if a path is too long for SQLite."""
     length = len(os.fsencode(os.path.realpath(path)))
     if length > LONGEST_SQLITE_PATH:
-        what = f"its path has {length} bytes, and SQLite opens paths of at most {LONGEST_SQLITE_PATH} bytes"
+        what = f"its path has {length} bytes, but SQLite supports at most {LONGEST_SQLITE_PATH} bytes"
         raise TracekitError(what, path=path, hint="move it to a shorter path")
 
 
 def _check_journals(path: Path) -> None:
-    """Check that no journal holds changes that the file lacks. A journal lies beside the target of a symbolic link."""
+    """Check that no journal holds changes that are not in the file yet.
+
+    If the path is a symbolic link, the journals are beside the target of the link.
+    """
     real = path.resolve()
     for suffix, magic in (("-journal", JOURNAL_MAGIC), ("-wal", b"")):
         head = _read_head(real.with_name(real.name + suffix), path)
         if head and head.startswith(magic):
             raise CorruptTraceError(
-                f"a {suffix[1:]} file beside it holds changes that it lacks",
+                f"the file {real.name}{suffix} beside it holds changes that are not in it yet",
                 path=path,
                 hint="wait for the writer to end, or export it again",
             )
 
 
 def _read_head(beside: Path, path: Path) -> bytes:
-    """Return the first bytes of a journal, or empty bytes if the journal does not exist."""
-    name = f"the {beside.name.rpartition('-')[2]} file beside it"
+    """Return the first bytes of a journal, or empty bytes if the journal is empty or does not exist."""
+    name = f"the file {beside.name} beside it"
     try:
         if (kind := special_file_kind(beside.stat().st_mode)) is not None:
-            raise TracekitError(f"{name} is {kind}, not a regular file", path=path, hint="move it away")
+            raise TracekitError(f"{name} is {kind}, not a regular file", path=path, hint="move or delete that file")
         with os.fdopen(open_regular(beside), "rb", buffering=0) as f:
             return f.read(len(JOURNAL_MAGIC)) or b""
     except FileNotFoundError:
@@ -124,4 +131,5 @@ def _read_head(beside: Path, path: Path) -> bytes:
     except OSError as e:
         if e.errno == errno.ENAMETOOLONG:
             return b""
-        raise TracekitError(f"{name} cannot be read: {e.strerror}", path=path, hint="check its mode") from e
+        hint = "check its permissions" if e.errno in (errno.EACCES, errno.EPERM) else None
+        raise TracekitError(f"{name} cannot be read: {e.strerror}", path=path, hint=hint) from e

@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from tracekit.source import Source
 
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
-"""Layout of one element of an Arrow string view. Many elements can refer to the same string."""
+"""Layout of one element of an Arrow string view array. Several elements can refer to the same string."""
 _WRITE_AGAIN = "write it again with tracekit"
 
 
 class TablePath(NamedTuple):
-    """The path of a table file, and the state of the file when it was found, or None if it did not exist."""
+    """The path of a table file, and its state when it was found. The state is None if the file did not exist."""
 
     path: Path
     state: FileState | None
 
 
 class TableFile(Protocol):
-    """The metadata of a table file, and a method that reads its columns.
+    """A table file whose metadata was read.
 
     Attributes:
         schema: Schema of the table.
@@ -50,7 +50,7 @@ class TableFile(Protocol):
     rows: int
 
     def read(self, file: InputFile, columns: Sequence[str], budget: Budget) -> pa.Table:
-        """Read columns that are not nested, after checking the memory that they need.
+        """Read columns, none of which may be nested, after reserving the memory that they need.
 
         Raises:
             Damage: The columns exceed the memory budget.
@@ -59,14 +59,14 @@ class TableFile(Protocol):
 
 
 class TableFiles(Capture):
-    """An open folder with one file per table, read by column. A file that changed after it was found is an error."""
+    """Table files that are read by column. It is an error if a file changes after it was found."""
 
     def __init__(self, files: Mapping[str, TablePath], describe_file: Callable[[InputFile], TableFile]) -> None:
         """Create a reader of table files, without opening any file.
 
         Args:
             files: Path and state of the file of each table.
-            describe_file: Function that reads the metadata of a file.
+            describe_file: Function that reads the metadata of a table file.
         """
         self._files = files
         self._describe_file = describe_file
@@ -100,12 +100,12 @@ class TableFiles(Capture):
             described = self._description(name, file)
             kinds = {f.name: f.type for f in described.schema if f.name in columns}
             _check_flat_types(kinds, declared)
-            budget.take(described.rows, sum(map(value_bytes, kinds.values())), f"rows of {name}")
+            budget.reserve(described.rows, sum(map(value_bytes, kinds.values())), f"rows of {name}")
             data = described.read(file, list(kinds), budget)
             data.validate(full=True)
             if kinds and data.num_rows != described.rows:
-                raise Damage(f"it holds {data.num_rows} rows and declares {described.rows}")
-            _count_shared_strings(data, declared, budget)
+                raise Damage(f"it declares {described.rows} rows, but it holds {data.num_rows}")
+            _reserve_shared_strings(data, declared, budget)
         try:
             return schemas.conform(data, declared, columns)
         except SchemaError as e:
@@ -121,7 +121,7 @@ class TableFiles(Capture):
 
 
 def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
-    """Return the files in a folder that are named after declared tables.
+    """Return the files in a folder that have a suffix and are named after declared tables, by table name.
 
     The mapping is empty if the source is a file.
     """
@@ -131,10 +131,12 @@ def find_table_files(source: Source, suffix: str) -> dict[str, TablePath]:
 
 
 def single_table_file(source: Source, describe_file: Callable[[InputFile], TableFile]) -> dict[str, TablePath]:
-    """Return the file of the table in a single file, by the table name in its schema, or else by its file name.
+    """Return the single file of a source, by the name of its table.
+
+    The name is taken from the schema in the file, or from the file name if the schema does not name a table.
 
     Raises:
-        CorruptTraceError: The file is damaged, or holds no table that tracekit declares.
+        CorruptTraceError: The source is a folder, the file is damaged, or it holds no table that tracekit declares.
         TracekitError: The file cannot be read, or changed.
     """
     if not source.path.is_file():
@@ -146,7 +148,7 @@ def single_table_file(source: Source, describe_file: Callable[[InputFile], Table
     if name is None:
         by_nsys = b"table_name" in (schema.metadata or {})
         hint = "give the folder that nsys exported" if by_nsys else "give a file that tracekit wrote"
-        raise CorruptTraceError("holds no table of tracekit", path=source.path, hint=hint)
+        raise CorruptTraceError("it holds no table that tracekit declares", path=source.path, hint=hint)
     return {name: TablePath(source.path, source.state)}
 
 
@@ -154,9 +156,9 @@ def single_table_file(source: Source, describe_file: Callable[[InputFile], Table
 def open_table_file(
     path: Path, state: FileState | None, table: str | None, hint: str = _WRITE_AGAIN
 ) -> Iterator[InputFile]:
-    """Return a context manager that opens a table file and converts errors of Arrow and the system.
+    """Return a context manager that opens a table file.
 
-    The converted errors name the file.
+    Errors of Arrow and of the operating system become errors with the path of the file.
 
     Raises:
         CorruptTraceError: The file is damaged.
@@ -172,42 +174,45 @@ def open_table_file(
     except TracekitError:
         raise
     except PermissionError as e:
-        raise TracekitError("cannot be read: permission denied", path=path, hint="check its mode") from e
+        raise TracekitError("cannot be read: permission denied", path=path, hint="check its permissions") from e
     except (Damage, pa.ArrowException, OSError, LookupError, ValueError, TypeError) as e:
         raise CorruptTraceError(f"cannot be read: {first_line(e)}", path=path, table=table, hint=hint) from e
 
 
 def is_string_type(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type is a string or binary type."""
+    """Return whether an Arrow type is a string or binary type, including views."""
     texts = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
     return kind in texts
 
 
 def is_flat_type(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type holds one number or string per row, directly or in a dictionary."""
+    """Return whether an Arrow type is a number, a string or null, or a dictionary of these.
+
+    Nested types are not flat.
+    """
     if pa.types.is_dictionary(kind):
         return is_flat_type(kind.value_type)
     return bool(pa.types.is_primitive(kind) or pa.types.is_null(kind) or is_string_type(kind))
 
 
 def value_bytes(kind: pa.DataType) -> int:
-    """Return the memory of one value of an Arrow type in bytes. The bytes of strings are not included."""
+    """Return the number of bytes to reserve for one value of an Arrow type. The bytes of strings are not included."""
     return max(CELL_BYTES, kind.bit_width // 8) if pa.types.is_primitive(kind) else CELL_BYTES
 
 
 def _check_flat_types(kinds: Mapping[str, pa.DataType], declared: TableSchema) -> None:
-    """Check that no column is nested, because the rows of a list column can hold any number of values."""
+    """Check that no column is nested, because a row of a list column can hold any number of values."""
     for name, kind in kinds.items():
         if not is_flat_type(kind):
-            raise Damage(f"column {name!r} of {declared.name!r} is not {declared[name].type}: it holds {kind}")
+            raise Damage(f"column {name!r} of {declared.name!r} must be {declared[name].type}, but it is {kind}")
 
 
-def _count_shared_strings(data: pa.Table, declared: TableSchema, budget: Budget) -> None:
-    """Count the memory of strings that rows share in the file but not in the resulting table."""
+def _reserve_shared_strings(data: pa.Table, declared: TableSchema, budget: Budget) -> None:
+    """Reserve memory for strings that several rows of the file share, but that the resulting table repeats."""
     for name, column in zip(data.column_names, data.columns, strict=True):
         is_view = column.type in (pa.string_view(), pa.binary_view())
         if is_view or (pa.types.is_dictionary(column.type) and declared[name].type != "dictionary"):
-            budget.take(sum(map(_string_bytes, column.chunks)), 1, f"bytes of {name}")
+            budget.reserve(sum(map(_string_bytes, column.chunks)), 1, f"bytes of {name}")
 
 
 def _string_bytes(chunk: pa.Array) -> int:

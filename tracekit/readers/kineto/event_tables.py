@@ -176,7 +176,7 @@ class EventCollector:
             self._append_rows(_TABLES[number], np.flatnonzero(tables == number), cells)
         metadata = np.flatnonzero(phases == _METADATA)
         if len(metadata):
-            self._budget.take(len(metadata), OBJECT_ROW_BYTES, "names of processes and threads")
+            self._budget.reserve(len(metadata), OBJECT_ROW_BYTES, "names of processes and threads")
             self.track_names.append(_track_name_members(cells, metadata))
 
     def finish(self) -> dict[str, dict[str, pa.Array]]:
@@ -225,7 +225,7 @@ class EventCollector:
         batch |= {s.name: cells.strings(s, rows, any_type=True) for s in members.any_types}
         if not self._exported and Slot.PAYLOAD in members.any_types:
             batch[ARGUMENTS] = cells.arguments(rows)
-        self._budget.take(sum(column.nbytes for column in batch.values()), 1, f"bytes of {name}")
+        self._budget.reserve(sum(column.nbytes for column in batch.values()), 1, f"bytes of {name}")
         self.counts[name] += len(rows)
         self._builders[name].append(batch)
 

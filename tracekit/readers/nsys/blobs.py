@@ -1,8 +1,9 @@
 """Format extended NVTX payloads of exports made with ``--include-blobs`` in the same way as those of reports.
 
-A blob holds the number of its payloads, then the schema, size and offset of each payload (8 bytes each), then the bytes
-of the payloads. The text of a payload is its schema and its bytes as hexadecimal digits. A blob with an unrecognized
-layout is formatted as hexadecimal digits alone.
+A blob begins with the number of its payloads (8 bytes). Then follow the schema id, the size and the offset of each
+payload (8 bytes each), and then the bytes of the payloads. A payload is formatted as its schema id, a colon and its
+bytes in hexadecimal. The payloads of a blob are separated by commas. A blob with another layout is formatted as the
+hexadecimal digits of all its bytes.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _DIGITS = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint8).res
 
 
 def format_blobs(column: pa.Array) -> pa.Array:
-    """Format n blobs as n strings. A null blob becomes a null string.
+    """Format each blob of a column as a string. A null becomes a null string.
 
     Raises:
-        ValueError: The total size of the blobs exceeds 1 GiB.
+        ValueError: The total size of the blobs is 1 GiB or more.
     """
     raw = column.cast(pa.binary())
     if raw.null_count == len(raw):
@@ -38,7 +39,7 @@ def format_blobs(column: pa.Array) -> pa.Array:
     edges = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset :][: len(raw) + 1].astype(np.int64)
     data = np.frombuffer(raw.buffers()[2] or b"", np.uint8)[edges[0] : edges[-1]]
     if len(data) > MAX_BYTES:
-        raise ValueError(f"{len(data)} bytes of NVTX payloads in one batch; at most {MAX_BYTES} are supported")
+        raise ValueError(f"a batch has {len(data)} bytes of NVTX payloads; tracekit supports at most {MAX_BYTES}")
     rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False))
     indices = np.full(len(raw), -1)
     indices[rows] = np.arange(len(rows))
@@ -47,7 +48,7 @@ def format_blobs(column: pa.Array) -> pa.Array:
 
 
 def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> pa.Array:
-    """Format n blobs that follow each other in a buffer as n strings."""
+    """Format each of several consecutive blobs in a buffer as a string."""
     owners, schemas, payload_starts, payload_stops = _payloads(data, starts, stops)
     others = np.setdiff1d(np.arange(len(starts)), owners)
     order = np.argsort(np.concatenate([owners, others]), kind="stable")
@@ -64,9 +65,9 @@ def _format_consecutive_blobs(data: Bytes, starts: Offsets, stops: Offsets) -> p
 
 
 def _payloads(data: Bytes, starts: Offsets, stops: Offsets) -> tuple[Offsets, npt.NDArray[np.uint64], Offsets, Offsets]:
-    """Return the blob index, schema, start offset and end offset of every payload in the blobs.
+    """Return the blob index, schema id, start offset and end offset of each payload in all blobs.
 
-    Blobs with an unrecognized layout are skipped.
+    Blobs with another layout are skipped.
     """
     counts = _payload_counts(data, starts, stops)
     owners = np.repeat(np.arange(len(starts)), counts)
@@ -86,10 +87,10 @@ def _payloads(data: Bytes, starts: Offsets, stops: Offsets) -> tuple[Offsets, np
 
 
 def _payload_counts(data: Bytes, starts: Offsets, stops: Offsets) -> Offsets:
-    """Return the number of payloads that each of n blobs declares, or 0 where they would not fit into the blob."""
+    """Return the number of payloads that each blob declares, or 0 if the blob is too small for that number."""
     counts = np.zeros(len(starts), np.int64)
     long = np.flatnonzero(stops - starts >= COUNT_BYTES)
-    announced = data[starts[long, None] + np.arange(COUNT_BYTES)].view("<u8").reshape(-1)
+    declared = data[starts[long, None] + np.arange(COUNT_BYTES)].view("<u8").reshape(-1)
     room = ((stops - starts)[long] - COUNT_BYTES) // ITEM_BYTES
-    counts[long] = np.where(announced <= room.astype(np.uint64), announced, 0).astype(np.int64)
+    counts[long] = np.where(declared <= room.astype(np.uint64), declared, 0).astype(np.int64)
     return counts

@@ -1,8 +1,9 @@
 """Read a capture of Nsight Systems as declared tables.
 
-The declared schema names the source of each column, such as ``CUPTI_ACTIVITY_KIND_KERNEL.start``. Most columns follow
-from that alone: times and numbers are copied, process and thread ids are extracted from global ids, and string ids and
-enum values are resolved. NVTX, GPU metrics and the tables about the machine have separate modules.
+The declaration of a column names its source column, such as ``CUPTI_ACTIVITY_KIND_KERNEL.start``. Most columns are
+computed from that source column alone: times and numbers are copied, process and thread ids are extracted from global
+ids, and string ids and enum values are looked up. The columns of NVTX, of GPU metrics and of the tables about the
+machine have resolver functions in separate modules.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class NsysCapture(Lookups, Capture):
         return self.count_many([name])[name]
 
     def count_many(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the number of rows of several tables, in as few passes over the file as its format allows."""
+        """Return the number of rows of several tables by name.
+
+        They are counted together if the file format allows that.
+        """
         events = [name for name in names if name not in machine.TABLES]
         tables = self.tables.counts([(source_table(name), self._condition(name)) for name in events])
         small = {name: int(self.machine_table(name).num_rows) for name in names if name in machine.TABLES}
@@ -57,12 +61,12 @@ class NsysCapture(Lookups, Capture):
         """Read some columns of a table, with the rows in file order.
 
         Raises:
-            CorruptTraceError: The file is damaged, or it holds a value that its format does not allow.
+            CorruptTraceError: The file is damaged, or a value does not fit its declared type.
         """
         return self.read_many({name: columns})[name]
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
-        """Read some columns of several tables, in as few passes over the file as its format allows."""
+        """Read some columns of several tables. The tables are read together if the file format allows that."""
         events = [n for n in columns if n not in machine.TABLES and source_table(n) in self.tables.columns]
         definitions = nvtx.missing_definitions(self, {n: columns[n] for n in events})
         requests = [self._request(n, columns[n]) for n in events] + [d.request() for d in definitions]
@@ -79,28 +83,28 @@ class NsysCapture(Lookups, Capture):
         return tables
 
     def _request(self, name: str, columns: Sequence[str]) -> Request[dict[str, pa.Array]]:
-        """Return the request that reads and resolves columns of a declared table."""
+        """Return the request that reads the source columns of declared columns and converts them."""
         schema = schemas.table(name)
         declared = {f.name: f.type for f in schemas.arrow_schema(schema, columns)}
 
-        def work(raw: pa.Table) -> dict[str, pa.Array]:
+        def convert(raw: pa.Table) -> dict[str, pa.Array]:
             return {c: col.cast_numbers(self._resolve(name, c, raw), kind) for c, kind in declared.items()}
 
-        return Request(source_table(name), source_types(schema, columns), self._condition(name), work)
+        return Request(source_table(name), source_types(schema, columns), self._condition(name), convert)
 
     def machine_table(self, name: str) -> pa.Table:
-        """Return a table about the machine. The whole table is read once and cached."""
+        """Return a declared table about the machine. The first call reads the whole table."""
         if name not in self._machine_tables:
             self._machine_tables[name] = self.conform(name, machine.read_columns(self, name))
         return self._machine_tables[name]
 
     def _resolve(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Return one declared column of n rows, computed from the source columns of the same rows."""
+        """Compute a declared column from the source columns of the same rows."""
         resolver = resolvers_of(name).get(column)
         return self.resolve_by_declaration(name, column, raw) if resolver is None else resolver[1](self, name, raw)
 
     def resolve_by_declaration(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Return one declared column, computed from the source column that its declaration names."""
+        """Compute a declared column from the source column that its declaration names."""
         declared = schemas.table(name)[column]
         source = source_column(declared)
         if source in GLOBAL_IDS:
@@ -111,9 +115,9 @@ class NsysCapture(Lookups, Capture):
         return raw[source]
 
     def _with_names(self, name: str, results: dict[str, pa.Array]) -> dict[str, pa.Array]:
-        """Return columns with resolved NVTX domain and category names.
+        """Replace the keys of NVTX domains and categories in columns of a table by their names.
 
-        These names are known only after the whole file is read.
+        The events that define these names may come after the events that use them.
         """
         return nvtx.resolve_names(self, results) if name in nvtx.RESOLVERS else results
 
@@ -139,17 +143,17 @@ class NsysCapture(Lookups, Capture):
         where = {**nvtx.FILTERS, **machine.FILTERS}.get(name)
         if where and source in self.tables.columns and where.column not in self.tables.columns[source]:
             raise CorruptTraceError(
-                f"has no column {where.column}", path=self.path, table=source, hint=self.tables.hint
+                f"it has no column {where.column}", path=self.path, table=source, hint=self.tables.hint
             )
         return where
 
     def _misfit_error(self, name: str, data: pa.Table, default: str) -> CorruptTraceError:
-        """Return the error for a table with values that do not fit their declared types."""
+        """Return the error for the first value of a table that does not fit its declared type."""
         source, columns = source_table(name), self.tables.columns
         column, message, index = first_misfit(name, data)
         from_column = "" if column is None else source_column(schemas.table(name)[column])
         if source in columns and from_column.isidentifier() and from_column not in (*columns[source], ROWID):
-            message, index = f"has no column {from_column}", None
+            message, index = f"it has no column {from_column}", None
         row = (
             None if index is None or source not in columns else self.tables.rowid(source, index, self._condition(name))
         )
@@ -157,7 +161,7 @@ class NsysCapture(Lookups, Capture):
 
 
 def source_types(schema: schemas.TableSchema, columns: Sequence[str]) -> dict[str, pa.DataType]:
-    """Return the source columns that are needed to compute declared columns, with the types to read them as."""
+    """Return the types of the source columns from which declared columns are computed, by source column."""
     resolvers = resolvers_of(schema.name)
     plain = {source_column(schema[c]): source_type(schema[c]) for c in columns if c not in resolvers}
     needed = {n for c in columns if c in resolvers for n in resolvers[c][0]}
@@ -165,13 +169,13 @@ def source_types(schema: schemas.TableSchema, columns: Sequence[str]) -> dict[st
 
 
 def source_type(column: schemas.Column) -> pa.DataType:
-    """Return the integer type to read the source column of a declared column as."""
+    """Return the integer type for reading the source column of a declared column."""
     narrow = column.type in ("int32", "dictionary") and source_column(column) not in GLOBAL_IDS
     return pa.int32() if narrow else pa.int64()
 
 
 def source_table(name: str) -> str:
-    """Return the name of the source table of a declared table, which is that of its first column."""
+    """Return the name of the source table of a declared table, which the declaration of its first column states."""
     return str(schemas.table(name).columns[0].source).partition(".")[0]
 
 
@@ -182,13 +186,16 @@ def source_column(column: schemas.Column) -> str:
 
 @functools.cache
 def resolvers_of(name: str) -> dict[str, Resolver]:
-    """Return the resolvers of a declared table by column. Columns without a resolver follow from their declaration."""
+    """Return the resolvers of a declared table by column. Other columns are resolved by their declaration."""
     by_table: dict[str, dict[str, Resolver]] = {**nvtx.RESOLVERS, **machine.RESOLVERS, "gpu_metrics": metrics.RESOLVERS}
     return by_table.get(name, {})
 
 
 def first_misfit(name: str, data: pa.Table) -> tuple[str | None, str | None, int | None]:
-    """Return the column, message and row index of the first value that does not fit its declared type."""
+    """Find the first value that does not fit its declared type.
+
+    Return its column, an error message and the index of its row. Each of them is None if all values fit.
+    """
     for field in schemas.arrow_schema(schemas.table(name), data.column_names):
         values = data[field.name]
         if not field.nullable and values.null_count:
@@ -196,5 +203,5 @@ def first_misfit(name: str, data: pa.Table) -> tuple[str | None, str | None, int
         if pa.types.is_int32(field.type) and pa.types.is_int64(values.type):
             fits = pc.and_(pc.greater_equal(values, -(1 << 31)), pc.less(values, 1 << 31))
             if (index := pc.index(fits, False).as_py()) >= 0:
-                return field.name, f"{field.name} is {values[index]}, more than 32 bits", index
+                return field.name, f"{field.name} is {values[index]}, which does not fit into 32 bits", index
     return None, None, None

@@ -1,4 +1,4 @@
-"""Read an export of Nsight Systems in any of the export formats as declared tables."""
+"""Read an export of Nsight Systems, in any export format, as declared tables."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ class Export(NsysCapture):
         self._check_version()
 
     def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events, by name, that the file holds but that no declared table contains."""
+        """Return the number of rows of each source table that no declared table uses.
+
+        Tables without rows are not listed.
+        """
         return self.undecoded
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of rows of each source table that no declared table uses. Tables without rows are not listed.
+        """Number of rows of each source table that no declared table uses.
 
-        ``ENUM_*`` tables, which hold labels, are not listed either. A warning is issued if tables cannot be counted.
+        Tables without rows and the ``ENUM_*`` tables, which hold labels, are not listed. Tables that cannot be counted
+        are reported in one warning.
         """
         decoded, counts, errors = decoded_tables(), {}, []
         for table in self.tables.columns:
@@ -44,7 +48,10 @@ class Export(NsysCapture):
                 except CorruptTraceError as e:
                     errors.append(e.message)
         if errors:
-            warn(f"{len(errors)} undecoded tables cannot be counted: {errors[0]}", path=self.path)
+            warn(
+                f"the rows of {len(errors)} undecoded tables cannot be counted; the first error is: {errors[0]}",
+                path=self.path,
+            )
         return {table: rows for table, rows in counts.items() if rows}
 
     def _check_version(self) -> None:
@@ -55,14 +62,15 @@ class Export(NsysCapture):
         if numbers > NEWEST_SCHEMA:
             newest = ".".join(map(str, NEWEST_SCHEMA))
             message = (
-                f"schema {version} is newer than {newest}, the newest supported: new tables and columns are ignored"
+                f"its schema version {version} is newer than {newest}, the newest that tracekit supports: "
+                "new tables and columns are ignored"
             )
             warn(message, path=self.path)
 
 
 @functools.cache
 def decoded_tables() -> frozenset[str]:
-    """Return the names of the source tables that declared tables are read from, including lookup tables."""
+    """Return the names of the source tables from which declared tables are read, including lookup tables."""
     declared = (str(c.source) for schema in schemas.tables().values() for c in schema.columns if c.source)
     origins = (origin.table for origin in (*DEVICES, *CONTEXTS))
     return frozenset((*(s.partition(".")[0] for s in declared), *origins, *FACT_TABLES, *LOOKUP_TABLES))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.tables import Tables, Where
 
     Resolver = tuple[tuple[str, ...], Callable[["Lookups", str, pa.Table], pa.Array]]
-    """The source columns of a declared column, and the function that converts them."""
+    """The source columns of a declared column, and a function that computes the declared column from them."""
 
 _STRINGS = ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busLocation", "pciBusId", "metricName")
 _VALUES = ("StringIds.value", "META_DATA_EXPORT.value", "EXPORT_META_DATA.value", "TARGET_INFO_SYSTEM_ENV.value")
@@ -41,8 +41,8 @@ class Lookups:
     Attributes:
         path: Path of the file.
         tables: Source tables of the file.
-        defined_names: Names that NVTX events define, by declared column and then by key. Only columns that were read
-            are included.
+        defined_names: Names that NVTX events define, by declared column and then by key. A column is added when its
+            definitions are first read.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -54,31 +54,35 @@ class Lookups:
         self._lock = threading.Lock()
         self._string_budget = Budget(_total_size(self.path))
 
-    def check_string_memory(self, table: str, column: pa.DictionaryArray) -> None:
-        """Check the memory that the strings of a dictionary column take once they are decoded.
+    def reserve_string_memory(self, table: str, column: pa.DictionaryArray) -> None:
+        """Reserve the memory that the strings of a dictionary column take once they are decoded.
 
         Raises:
-            CorruptTraceError: All columns checked so far take more memory than is allowed for a file of this size.
+            CorruptTraceError: The columns of all calls together take more memory than a file of this size may.
         """
         lengths = pc.binary_length(column.dictionary).cast(pa.int64())
         with damage_as_error(self.path, table):
-            self._string_budget.take(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of strings")
+            self._string_budget.reserve(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of strings")
 
     def fetch(self, table: str, columns: Sequence[str], where: Where | None = None) -> pa.Table:
-        """Read columns of a source table as numbers or strings. A column that the file lacks is null."""
+        """Read columns of a source table as numbers or strings. All values of a column that the file lacks are null."""
         return pa.table(self.read_requests([source_request(table, columns, where)])[0])
 
     def read_requests(self, requests: Sequence[Request[dict[str, pa.Array]]]) -> list[dict[str, pa.Array]]:
-        """Return the columns of each request, with the batches of each column joined."""
+        """Return the resulting columns of each request. The results for all batches of a request are joined."""
         builders = [TableBuilder(self.tables.max_rows(r.table)) for r in requests]
         for index, batch in self.tables.batches(requests):
             builders[index].append(batch)
         return [builder.finish() for builder in builders]
 
     def look_up(self, name: str, column: str, ids: pa.ChunkedArray, strings: col.StringTable) -> pa.DictionaryArray:
-        """Resolve string ids or enum values.
+        """Look up the strings of string ids or enum values. Unknown ids become null.
 
-        Unknown ids become null, and unknown string ids are counted for a warning.
+        Args:
+            name: Name of the declared table.
+            column: Name of the declared column. Its unknown string ids are counted for a warning.
+            ids: The ids or enum values.
+            strings: String table of the file, or labels of an enum.
         """
         names, missing = strings.look_up(ids)
         if missing and strings is self.strings:
@@ -95,7 +99,8 @@ class Lookups:
         ids, values = raw["id"].combine_chunks(), raw["value"].combine_chunks()
         if repeated := len(ids) - len(ids.unique()):
             warn(
-                f"{repeated} strings have the id of another string: the first string of each id is used", path=self.path
+                f"{repeated} strings have the same id as an earlier string: the first string with each id is used",
+                path=self.path,
             )
             rows = pa.table({"id": ids, "row": pa.array(range(len(ids)))})
             first = rows.group_by("id").aggregate([("row", "min")])["row_min"].combine_chunks()
@@ -103,7 +108,7 @@ class Lookups:
         return col.StringTable(ids, values)
 
     def labels(self, enum: str) -> col.StringTable:
-        """Return the labels of an enum. Labels in the file take precedence over those of nsys 2025.3."""
+        """Return the labels of an enum: those in the file, and those of nsys 2025.3 for other values."""
         if enum not in self._labels:
             labels: dict[int, str | None] = dict(LABELS[enum])
             if enum in self.tables.columns:
@@ -118,7 +123,9 @@ class Lookups:
         with self._lock:
             unknown, self._unknown = self._unknown, Counter()
         for (name, column), missing in unknown.items():
-            warn(f"{missing} rows of {name} refer to unknown strings: their {column} is null", path=self.path)
+            warn(
+                f"{missing} rows of {name} refer to strings that the file lacks: their {column} is null", path=self.path
+            )
 
 
 def _total_size(path: Path) -> int:
@@ -130,14 +137,14 @@ def _total_size(path: Path) -> int:
 def source_request(table: str, columns: Sequence[str], where: Where | None = None) -> Request[dict[str, pa.Array]]:
     """Return the request that reads columns of a source table without converting them."""
 
-    def work(raw: pa.Table) -> dict[str, pa.Array]:
+    def convert(raw: pa.Table) -> dict[str, pa.Array]:
         return dict(zip(columns, raw.columns, strict=True))
 
-    return Request(table, {c: arrow_type(table, c) for c in columns}, where, work)
+    return Request(table, {c: arrow_type(table, c) for c in columns}, where, convert)
 
 
 def arrow_type(table: str, column: str) -> pa.DataType:
-    """Return the Arrow type to read a source column as."""
+    """Return the Arrow type for reading a source column."""
     if column == "text":
         return col.DICTIONARY
     if column in STRING_COLUMNS or f"{table}.{column}" in STRING_COLUMNS:

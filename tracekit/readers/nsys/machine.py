@@ -1,7 +1,7 @@
 """Read the declared tables about a capture and its machine: facts, devices, contexts, streams, processes and threads.
 
-All tables are read by column, because a damaged file may list a million devices. The module ``versions`` lists the
-source tables by version of nsys.
+The tables are processed by column rather than by row, because a damaged file may list a million devices. The module
+``versions`` lists the source tables of each version of nsys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.versions import SourceTable
 
     Columns = dict[str, pa.Array | pa.ChunkedArray]
-    """Columns of n rows by name."""
+    """Columns of equal length by name."""
 
 _SYSTEM = {
     "gpuCount": "gpu_count",
@@ -36,20 +36,20 @@ _SYSTEM = {
     "cudnnVersion": "cudnn_version",
     "nsysVersion": "nsys_version",
 }
-"""Columns of the table ``SystemInfo``, and the declared fact that each provides. DLProf adds this table to exports."""
+"""Columns of the table ``SystemInfo``, which DLProf adds to exports, and the name of the fact in each column."""
 
 _STREAM = {"processId": "process_id", "contextId": "context_id", "streamId": "stream_id"}
-"""Source columns that identify a stream, and the declared column of each."""
+"""Source columns that identify a stream, and the declared column for each of them."""
 
 _ENVIRONMENT = "TARGET_INFO_SYSTEM_ENV"
 _PROPERTIES = {13: "cpu_model", 205: "driver_version", 605: "os", 611: "cuda_version"}
-"""Numbers of the public properties of a machine. All other properties may hold private values."""
+"""Properties of a machine that are read, by number, and the names of their facts. Others may hold private values."""
 
 _LONGEST_PROPERTY = 256
 
 
 def capture_facts(capture: Lookups) -> dict[str, str]:
-    """Return the public facts about the capture: tool, versions, time origin, duration and machine properties."""
+    """Return the facts about the capture by name: tool, versions, time origin, duration and machine properties."""
     values: dict[str, Any] = {}
     for table in FACT_TABLES:
         values |= _named_values(capture, table)
@@ -62,7 +62,7 @@ def capture_facts(capture: Lookups) -> dict[str, str]:
 
 
 def _machine_properties(capture: Lookups) -> dict[str, str]:
-    """Return the public properties of the first machine that the capture lists."""
+    """Return the properties of the machine by name. If a property is listed several times, its first value is used."""
     if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_ENVIRONMENT, ())):
         return {}
     listed = capture.fetch(_ENVIRONMENT, ["nameEnum", "value"], Where("nameEnum", tuple(_PROPERTIES)))
@@ -74,14 +74,14 @@ def _machine_properties(capture: Lookups) -> dict[str, str]:
 
 
 def _driver_version(text: str) -> str:
-    """Return a readable driver version. Reports up to 2023 store 515.43.04 as the number 5154304."""
-    is_number = text.isascii() and text.isdecimal() and len(text) > 5  # noqa: PLR2004 - three, at least one, two digits
+    """Return a driver version with dots. Reports of nsys until 2023 store 515.43.04 as the number 5154304."""
+    is_number = text.isascii() and text.isdecimal() and len(text) > 5  # noqa: PLR2004 - major version of 3 digits, minor version, patch of 2 digits
     return f"{text[:3]}.{text[3:-2]}.{text[-2:]}" if is_number else text
 
 
 def _cuda_version(text: str) -> str:
-    """Return a readable CUDA version. Reports store 12.4 as the number 12040."""
-    is_number = text.isascii() and text.isdecimal() and len(text) < 10  # noqa: PLR2004 - what fits
+    """Return a CUDA version with a dot. Reports store 12.4 as the number 12040."""
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10  # noqa: PLR2004 - a 32-bit number
     return f"{int(text) // 1000}.{int(text) % 1000 // 10}" if is_number else text
 
 
@@ -89,25 +89,28 @@ _VERSIONS: dict[str, Callable[[str], str]] = {"driver_version": _driver_version,
 
 
 def capture_info_columns(capture: Lookups) -> Columns:
-    """Return the columns of the table of facts about the capture, with one row per fact."""
+    """Return the columns of ``capture_info``, which has one row per fact about the capture."""
     facts = capture_facts(capture)
     return {"name": pa.array(facts.keys(), pa.string()), "value": pa.array(facts.values(), pa.string())}
 
 
 def device_columns(capture: Lookups) -> Columns:
-    """Return one row per GPU of the first source table that lists GPUs. Nulls are filled from the other tables."""
+    """Return the columns of ``devices``: one row per GPU in the first source table with rows.
+
+    Nulls are replaced by the values for the same GPU in the other source tables.
+    """
     listed: Columns = {}
     for origin in DEVICES:
         more = _origin_columns(capture, origin)
         try:
-            listed = _fill_nulls(listed, more, origin.completes) if _row_count(listed) else more
+            listed = _fill_nulls(listed, more, origin.fill_key) if _row_count(listed) else more
         except ValueError as e:
             raise CorruptTraceError(str(e), path=capture.path, table=origin.table, hint=capture.tables.hint) from e
     return listed
 
 
 def context_columns(capture: Lookups) -> Columns:
-    """Return one row per CUDA context of every source table that lists contexts."""
+    """Return the columns of ``contexts``: the rows of all source tables that list CUDA contexts."""
     listed = [
         pa.table(_origin_columns(capture, origin)) for origin in CONTEXTS if origin.table in capture.tables.columns
     ]
@@ -124,7 +127,7 @@ def context_columns(capture: Lookups) -> Columns:
 
 
 def stream_columns(capture: Lookups) -> Columns:
-    """Return one row per CUDA stream, including the name that the program set through NVTX."""
+    """Return the columns of ``streams``, including the names that the program gave to streams through NVTX."""
     table = "TARGET_INFO_CUDA_STREAM"
     if table not in capture.tables.columns:
         return {}
@@ -139,17 +142,20 @@ def stream_columns(capture: Lookups) -> Columns:
 
 
 def process_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the process id of each process, from its global id or else from the column ``pid``."""
+    """Return the process id of each process: the one in its global id, or the column ``pid`` if that is null."""
     return pc.coalesce(ids.process_ids(raw["globalPid"]).cast(pa.int64()), raw["pid"])
 
 
 def process_names(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the name of each process without the folder, which may be private. ``kworker/0:1`` is not a path."""
+    """Return the name of each process. If it is a path, only the file name is returned, because folders may be private.
+
+    A name such as ``kworker/0:1``, which does not begin like a path, is unchanged.
+    """
     return pc.replace_substring_regex(raw["name"], r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
 
 
 def read_columns(capture: Lookups, name: str) -> Columns:
-    """Read all columns of a declared table. A column without a source column in the file is null."""
+    """Read all columns of a declared table. All values of a column are null if the file lacks its source columns."""
     read = TABLES[name](capture)
     kinds = {"int32": pa.int64(), "int64": pa.int64(), "bool": pa.bool_()}
     absent = {c.name: pa.nulls(_row_count(read), kinds.get(c.type, pa.string())) for c in schemas.table(name).columns}
@@ -173,7 +179,10 @@ def _row_count(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> int:
 
 
 def _named_values(capture: Lookups, table: str) -> dict[str, str | None]:
-    """Return the facts in a table of names and values, in table order. The last value of a repeated name is used."""
+    """Return the facts in a table of names and values, in the order of their first rows.
+
+    If a name occurs several times, its last value is used.
+    """
     if table not in capture.tables.columns:
         return {}
     raw = capture.fetch(table, ["name", "value"])
@@ -184,9 +193,9 @@ def _named_values(capture: Lookups, table: str) -> dict[str, str | None]:
 
 
 def _first_row(capture: Lookups, table: str, *columns: str) -> dict[str, Any]:
-    """Return columns of the first row of a source table, with None for missing columns.
+    """Return some values of the first row of a source table by column. The value of a missing column is None.
 
-    The result is empty if the table is missing or has no rows.
+    The mapping is empty if the table is missing or has no rows.
     """
     if table not in capture.tables.columns:
         return {}
@@ -206,10 +215,10 @@ def _origin_columns(capture: Lookups, origin: SourceTable) -> Columns:
 
 
 def _fill_nulls(rows: Columns, others: Columns, key: str | None) -> Columns:
-    """Fill nulls in rows with values from other rows that have the same key. The first row with a key is used.
+    """Replace nulls in rows by the values of the first row with the same key in another table.
 
     Raises:
-        ValueError: The filled strings would take far more memory than the size of the file justifies.
+        ValueError: The strings in a resulting column exceed the limit for a column of this many rows.
     """
     if key is None or not _row_count(others):
         return rows
@@ -223,14 +232,14 @@ def _fill_nulls(rows: Columns, others: Columns, key: str | None) -> Columns:
 
 
 def _take_rows(values: pa.Array, rows: pa.Array) -> pa.Array:
-    """Return the values at n row numbers. The value is null where the row number is null."""
+    """Return the value at each row index. The value is null where the index is null."""
     if pa.types.is_string(values.type):
         return col.decode_dictionary(pa.DictionaryArray.from_arrays(rows, values))
     return values.take(rows)
 
 
 def _stream_names(capture: Lookups, streams: pa.Table) -> pa.Array:
-    """Return the name of each of n streams. If a stream has several names, the last name is used."""
+    """Return the name of each stream in a table. If a stream has several names, the last name is used."""
     import polars as pl
 
     table, keys = "TARGET_INFO_NVTX_CUDA_STREAM", list(_STREAM)

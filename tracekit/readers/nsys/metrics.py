@@ -22,7 +22,7 @@ def device_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
-    """Return the metric name of each sample, which its type id and metric id identify."""
+    """Return the metric name of each sample, which is looked up by type id and metric id."""
     names: dict[tuple[int | None, ...], str] = {}
     if METRICS in capture.tables.columns:
         types, metrics, listed = (c.to_pylist() for c in capture.fetch(METRICS, ["typeId", "metricId", "metricName"]))

@@ -1,7 +1,7 @@
-"""Resolve the names, domains, categories and payloads of NVTX ranges and marks.
+"""Compute the names, domains, categories and payloads of NVTX ranges and marks.
 
-The text of an event is either inline or a registered string. Separate events define the names of domains and
-categories. These names are valid within one process, and a category belongs to a domain.
+The name of an event is either inline text or a registered string. Separate events define the names of domains and
+categories. Domain ids are unique within a process, and category ids are unique within a domain.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PAYLOADS = (*_INTS.values(), *_FLOATS.values(), "jsonTextId", *_STRINGS.values(
 
 
 def event_names(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
-    """Return the name of each event, which is its registered string or else its inline text."""
+    """Return the name of each event: its registered string, or its inline text if it has no registered string."""
     registered = capture.look_up(table, "name", raw["textId"], capture.strings)
     return col.coalesce_dictionaries(registered, col.single_array(raw["text"]))
 
@@ -58,14 +58,17 @@ def domain_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def domain_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return a key for the domain of each event: process and domain id. ``resolve_names`` replaces keys by names."""
+    """Return a string with the process and domain id of each event.
+
+    ``resolve_names`` replaces it by the domain name.
+    """
     return _key_strings(raw["globalTid"], raw["domainId"])
 
 
 def category_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return a key for the category of each event: process, domain and category id.
+    """Return a string with the process, domain and category id of each event.
 
-    ``resolve_names`` replaces keys by names.
+    ``resolve_names`` replaces it by the name of the category.
     """
     return _key_strings(raw["globalTid"], raw["domainId"], raw["category"])
 
@@ -89,12 +92,12 @@ def payload_floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
 
 def payload_strings(capture: Lookups, table: str, raw: pa.Table) -> pa.Array:
-    """Return the JSON payload of each event, either registered or inline, or else its formatted binary payload."""
+    """Return the text payload of each event: a registered JSON string, inline JSON, or a formatted binary payload."""
     inline = [raw[c] for c in _STRINGS.values()]
     if col.is_empty(raw["jsonTextId"]):
         return col.coalesce(*inline)
     registered = capture.look_up(table, "payload_text", raw["jsonTextId"], capture.strings)
-    capture.check_string_memory(table, registered)
+    capture.reserve_string_memory(table, registered)
     return col.coalesce(registered.cast(pa.string()), *inline)
 
 
@@ -115,12 +118,12 @@ RESOLVERS: dict[str, dict[str, Resolver]] = {
 
 
 class NameDefinition(NamedTuple):
-    """A description of the events that define the names in one declared column.
+    """The NVTX events that define the names in one declared column.
 
     Attributes:
         column: Declared column that holds the defined names.
-        types: Values of the event type for which an event defines a name.
-        keys: Source columns that, together with the process, identify what is named.
+        types: Event types of the events that define a name.
+        keys: Source columns that identify the named object within a process.
     """
 
     column: str
@@ -128,7 +131,7 @@ class NameDefinition(NamedTuple):
     keys: tuple[str, ...]
 
     def request(self) -> Request[dict[str, pa.Array]]:
-        """Return the request that reads the defining events, each of which becomes Python objects."""
+        """Return the request that reads these events. It reserves memory for the Python objects of each event."""
         columns = ["start", "globalTid", "textId", "text", *self.keys]
         return replace(
             source_request(SOURCE_TABLE, columns, Where("eventType", self.types)), row_bytes=_DEFINITION_BYTES
@@ -142,13 +145,13 @@ DEFINITIONS = (
 
 
 def missing_definitions(capture: Lookups, columns_by_table: Mapping[str, Sequence[str]]) -> list[NameDefinition]:
-    """Return the definitions that the requested columns need and that were not read yet."""
+    """Return the definitions of names that the requested columns contain and that were not read yet."""
     columns = {c for table in RESOLVERS for c in columns_by_table.get(table, ())}
     return [d for d in DEFINITIONS if d.column in columns and d.column not in capture.defined_names]
 
 
 def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> None:
-    """Store the names that events define by process, domain and further keys. The earliest name of a key is used."""
+    """Store the names that events define, by key. If several events define the name of a key, the earliest is used."""
     named = raw.append_column("name", event_names(capture, SOURCE_TABLE, raw).cast(pa.string()))
     named = named.append_column("process", ids.process_ids(raw["globalTid"]))
     named = named.take(pc.sort_indices(named["start"]))  # Table.sort_by imports pyarrow.dataset, which takes 20 ms
@@ -162,7 +165,7 @@ def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> 
 
 
 def resolve_names(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Replace the keys of domains and categories by their names, in columns that have defined names."""
+    """Replace keys by names in the columns whose names were stored. Other columns are unchanged."""
     return {
         c: _resolve_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
         for c, data in columns.items()
@@ -170,7 +173,7 @@ def resolve_names(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, p
 
 
 def _resolve_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) -> pa.Array:
-    """Return the name of each of n keys, which is null for a key without a name."""
+    """Return the name of each key, or null for a key without a name."""
     encoded = col.single_array(keys)
     return col.dictionary_array(
         encoded.indices, pa.array([names.get(k) for k in encoded.dictionary.to_pylist()], pa.string())
@@ -178,7 +181,10 @@ def _resolve_keys(keys: pa.Array | pa.ChunkedArray, names: Mapping[str, str]) ->
 
 
 def _key_strings(threads: pa.ChunkedArray, domains: pa.ChunkedArray, *rest: pa.ChunkedArray) -> pa.Array:
-    """Return the key of each of n rows as a string, which is null if any number of the key is null."""
+    """Return the key of each row as a string. It is null if the thread or any number in ``rest`` is null.
+
+    A null domain counts as the default domain 0.
+    """
     if any(col.is_empty(c) for c in rest):
         return pa.nulls(len(threads), col.DICTIONARY)
     numbers, rows = col.encode_rows(threads, domains, *rest)

@@ -1,6 +1,6 @@
 """The interface between the file formats of Nsight Systems and the declared tables.
 
-Each format provides source tables, with the table and column names of nsys exports.
+Each file format provides source tables, whose tables and columns have the names that nsys uses in exports.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWID = "rowid"
-"""Name of the column of row numbers. Every source table has this column."""
+"""Name of the column of row numbers, which can be requested from every source table."""
 
 Result = TypeVar("Result")
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 class Where(NamedTuple):
     """A filter that keeps the rows in which a column has one of several values.
 
-    Without values, it keeps non-null rows.
+    If no values are given, it keeps the rows in which the column is not null.
     """
 
     column: str
@@ -36,17 +36,18 @@ class Request(Generic[Result]):
 
     Attributes:
         table: Name of the source table.
-        types: Columns to read and their types: integers, floats or strings. If a value does not fit, the column has a
-            wider type in that batch. A column that the file lacks is null.
+        types: Types of the columns to read, by name: integers, floats or strings. If a value of a batch does not fit an
+            integer type, the column has the type int64 in that batch. All values of a column that the file lacks are
+            null.
         where: Filter applied to the rows.
-        work: Function that is called with each batch, possibly in several threads at once.
-        row_bytes: Bytes of memory per row in addition to its columns, for example for Python objects.
+        convert: Function that converts a batch to a result. Several threads may call it at once.
+        row_bytes: Bytes of memory to reserve per row in addition to its columns, for example for Python objects.
     """
 
     table: str
     types: Mapping[str, pa.DataType]
     where: Where | None
-    work: Callable[[pa.Table], Result]
+    convert: Callable[[pa.Table], Result]
     row_bytes: int = 0
 
 
@@ -56,7 +57,7 @@ class Tables(Protocol):
     Attributes:
         path: Path of the file.
         columns: Column names of each source table.
-        hint: Hint for errors about a damaged file.
+        hint: Hint for errors if the file is damaged.
     """
 
     path: Path
@@ -70,7 +71,7 @@ class Tables(Protocol):
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Return the row number of the row at ``index`` among the rows that match a filter.
 
-        The result is None if there are too few rows.
+        The result is None if fewer rows match.
         """
         ...
 
@@ -78,8 +79,8 @@ class Tables(Protocol):
         """Read columns of several tables in batches.
 
         Yields:
-            The index of a request, and the result of its ``work`` for a batch. The batches of one request are in order.
-            Each request has at least one batch, which may have no rows.
+            The index of a request, and what its function ``convert`` returned for a batch. The batches of a request are
+            in row order. Each request has at least one batch, which may have no rows.
 
         Raises:
             CorruptTraceError: The file is damaged.

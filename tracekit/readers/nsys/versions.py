@@ -1,7 +1,8 @@
 """Tables, columns and labels of Nsight Systems exports, and the differences between their versions.
 
-Readers do not check versions. They ask for the tables and columns listed here and use those that a file has. Exports
-have a schema version since nsys 2021.5 (2.7.0). The newest supported schema is that of nsys 2026.2.
+Readers do not depend on the version of a file: they use those of the tables and columns listed here that the file has.
+Exports have had a schema version since nsys 2021.5, which wrote 2.7.0. The newest supported schema version is that of
+nsys 2026.2.
 """
 
 from __future__ import annotations
@@ -14,30 +15,33 @@ if TYPE_CHECKING:
 NEWEST_SCHEMA = (3, 25)
 
 MARKER_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "META_DATA_EXPORT", "EXPORT_META_DATA", "ProcessStreams", "ThreadNames")
-"""Tables that identify an export. Every export has at least one of them in addition to its string table."""
+"""Tables by which an export is recognized. Every export has its string table and at least one of these tables."""
 
 
 class SourceTable(NamedTuple):
-    """A source table that provides rows or values for a declared table about the machine.
+    """A source table from which a declared table about the machine is read.
 
     Attributes:
         table: Name of the source table.
-        columns: Source columns of each declared column, of which the first value that is not null is used.
+        columns: Source columns by declared column. Of several source columns, the first one that is not null is used.
         schemas: Schema versions in which the table was observed.
-        completes: Declared column that identifies the rows in which the table fills nulls. It is None if the table
-            provides rows itself.
+        fill_key: Declared column by which rows are matched if an earlier source table has rows. The table then only
+            replaces nulls in these rows. None if it never does.
     """
 
     table: str
     columns: Mapping[str, tuple[str, ...]]
     schemas: str
-    completes: str | None = None
+    fill_key: str | None = None
 
 
 class AddedColumn(NamedTuple):
-    """A source column that an export schema added: the last version without the column and the first one with it.
+    """A source column that exports have only since some schema version.
 
-    The version ``none`` is an export before schema 2.7.0.
+    Attributes:
+        column: Names of the table and the column, joined by a dot.
+        last_without: Last observed schema version without the column. ``none`` is an export before version 2.7.0.
+        first_with: First observed schema version with the column.
     """
 
     column: str
@@ -50,7 +54,7 @@ FACTS = {
     "EXPORT_PRODUCT_VERSION": "tool_version",
     "EXPORT_SCHEMA_VERSION": "schema_version",
 }
-"""Names of facts in exports, and the declared name of each fact."""
+"""Names of facts in exports, and the names of these facts in ``capture_info``."""
 
 FACT_TABLES = {"META_DATA_EXPORT": "3.4.0 on", "EXPORT_META_DATA": "2.7.0 to 3.1.7"}
 """Tables of facts, and the schema versions in which each table was observed."""
@@ -59,7 +63,7 @@ LOOKUP_TABLES = (
     *("StringIds", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV"),
     *("ANALYSIS_DETAILS", "SystemInfo"),
 )
-"""Further tables that are read: strings, times, properties of the machine, and facts that DLProf added."""
+"""Further source tables that are read: strings, time origin, machine properties, and facts that DLProf adds."""
 
 DEVICES = (
     SourceTable(
@@ -106,7 +110,7 @@ DEVICES = (
             "bus_location": ("pciBusId",),
         },
         "none, until 2020.5",
-        completes="device_id",
+        fill_key="device_id",
     ),
 )
 
@@ -153,7 +157,7 @@ ADDED = (
     AddedColumn("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.greenContextId", "3.6.0", "3.7.2"),
     AddedColumn("NVTX_EVENTS.binaryData", "3.6.0", "3.16.1"),
 )
-"""Source columns that declared columns need and that older schemas lack.
+"""Source columns of declared columns that exports with an older schema version lack.
 
 The columns MEMCPY.migrationCause and RUNTIME.callchainId are not listed, because nsys 2020.5 added them without a
 schema version.
@@ -197,9 +201,10 @@ LABELS: dict[str, Mapping[int, str]] = {
     **{name: dict(enumerate(listed)) for name, listed in _ORDERED_LABELS.items()},
     "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
 }
-"""Enum labels of nsys 2025.3, for exports without ``ENUM_*`` tables (before schema 3.0 of nsys 2022.4).
+"""Labels of enum values in nsys 2025.3, for exports without ``ENUM_*`` tables (before schema version 3.0, nsys 2022.4).
 
-The ``ENUM_*`` tables of an export take precedence."""
+Labels in the ``ENUM_*`` tables of an export take precedence.
+"""
 
 ENUM_OF_COLUMN = {
     "launchType": "ENUM_CUDA_KERNEL_LAUNCH_TYPE",
@@ -212,4 +217,4 @@ ENUM_OF_COLUMN = {
     "flag": "ENUM_CUPTI_STREAM_TYPE",
     "eventClass": "ENUM_NSYS_EVENT_CLASS",
 }
-"""Enum that provides the labels for the values of each source column."""
+"""The enum of each source column that holds enum values."""

@@ -1,4 +1,4 @@
-"""Read a single table file of an export by column, in batches of limited size."""
+"""Read columns of a single table file of an export, in batches of limited size."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class TableFile(Protocol):
     """A file that holds one table, together with its metadata.
 
     Attributes:
-        kind: Name of the file format for messages.
-        magics: Possible first bytes of files in this format.
+        kind: Name of the file format in messages.
+        magics: Magic numbers with which files in this format may begin.
         schema: Schema of the table.
         rows: Number of rows that the metadata declares.
     """
@@ -38,7 +38,7 @@ class TableFile(Protocol):
     def __init__(self, file: InputFile) -> None: ...
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at least one column, none of which may be nested. Values are not validated.
+        """Yield the rows of one or several columns in batches. No column may be nested, and values are not validated.
 
         Raises:
             Damage: The columns exceed the memory budget.
@@ -47,9 +47,9 @@ class TableFile(Protocol):
 
 
 class ParquetTable:
-    """A Parquet file that is decompressed a few pages at a time.
+    """A Parquet file that holds one table.
 
-    Strings are read as dictionaries, because a page of a few bytes may repeat a long string on every row.
+    Strings are read as dictionaries, because every row of a small file may refer to the same long string.
     """
 
     kind: ClassVar[str] = "Parquet"
@@ -65,8 +65,11 @@ class ParquetTable:
         self._string_columns = [field.name for field in self.schema if is_string_type(field.type)]
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at least one column, none of which may be nested. Values are not validated."""
-        parquet_pages.check_columns(file, self._metadata, columns, budget)
+        """Yield the rows of one or several columns in batches.
+
+        No column may be nested, and values are not validated.
+        """
+        parquet_pages.reserve_columns(file, self._metadata, columns, budget)
         options = {"page_checksum_verification": True, "read_dictionary": self._string_columns}
         with parquet.ParquetFile(file.native_path, metadata=self._metadata, **options) as opened:
             for batch in opened.iter_batches(BATCH_ROWS, columns=list(columns)):
@@ -75,14 +78,17 @@ class ParquetTable:
 
 
 class ArrowTable(arrow_ipc.IpcFile):
-    """An Arrow stream, which nsys writes, or an Arrow file."""
+    """An Arrow IPC stream, which is what nsys writes, or an Arrow IPC file."""
 
     kind: ClassVar[str] = "Arrow"
     magics: ClassVar[tuple[bytes, ...]] = (arrow_ipc.STREAM, arrow_ipc.FILE)
 
     def batches(self, file: InputFile, columns: Sequence[str], budget: Budget) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at least one column, none of which may be nested. Values are not validated."""
-        self.check_sizes(file, budget)
+        """Yield the rows of one or several columns in batches.
+
+        No column may be nested, and values are not validated.
+        """
+        self.reserve_buffers(file, budget)
         for batch in self.record_batches(file, columns):
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS)

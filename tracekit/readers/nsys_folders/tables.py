@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_folders.files import TableFile
 
 ROWS_PER_BYTE = 8
-"""Maximum number of rows per byte of a file, because each row takes at least one bit."""
+"""Maximum number of rows that a file may declare per byte, which assumes that each row takes at least one bit."""
 GPU_METRICS = "GPU_METRICS"
 _BY_ROW = ("TARGET_INFO_", "ENUM_", "META_DATA_", "EXPORT_META_DATA", "ANALYSIS_DETAILS", "SystemInfo")
-"""Prefixes of the names of tables that are converted to Python objects row by row."""
+"""Prefixes of the names of tables whose rows are converted to Python objects."""
 
 
 class FolderTables:
@@ -49,7 +49,7 @@ class FolderTables:
     Attributes:
         path: Path of the folder.
         columns: Column names of each table.
-        hint: Hint for errors about a damaged file.
+        hint: Hint for errors if a file is damaged.
     """
 
     def __init__(self, source: Source, suffix: str, kind: type[TableFile], option: str) -> None:
@@ -58,7 +58,7 @@ class FolderTables:
         self._paths = sniffing.table_paths(source, suffix)
         if not self._paths:
             is_table = source.head.startswith(kind.magics)
-            what, hint = ("one file of it", "give the folder that it is in") if is_table else describe(source)
+            what, hint = ("a file of such a folder", "give the folder that it is in") if is_table else describe(source)
             raise CorruptTraceError(f"not a folder of {kind.kind} files: {what}", path=source.path, hint=hint)
         self._states = {table: file_state(path) for table, path in self._paths.items()}
         self._ledger = Ledger(sum(map(self._file_size, self._paths)))
@@ -67,7 +67,7 @@ class FolderTables:
         self.columns: Mapping[str, tuple[str, ...]] = LazyColumns(self, self._paths)
 
     def file(self, table: str) -> TableFile:
-        """Return the metadata of the file of a table. The metadata is read only once.
+        """Return the file of a table, whose metadata is read by the first call.
 
         Raises:
             CorruptTraceError: The file has a different format, or it is damaged.
@@ -79,7 +79,7 @@ class FolderTables:
                 described = self._kind(file)
             repeated = [name for name, n in Counter(described.schema.names).items() if n > 1]
             if repeated:
-                raise self._table_error(table, f"has several columns with the name {repeated[0]}")
+                raise self._table_error(table, f"it has several columns named {repeated[0]}")
             self._described[table] = described
         return self._described[table]
 
@@ -87,7 +87,7 @@ class FolderTables:
         """Return the number of rows of a table. The result is 0 if the table is missing.
 
         Raises:
-            CorruptTraceError: The file declares more rows than it can hold.
+            CorruptTraceError: The file is damaged, or declares more rows than it can hold.
             TracekitError: The file cannot be read, or has changed.
         """
         if table not in self._paths:
@@ -96,7 +96,7 @@ class FolderTables:
         rows = described.rows if described.schema.names else 0
         size = self._file_size(table)
         if not 0 <= rows <= ROWS_PER_BYTE * size:
-            raise self._table_error(table, f"announces {rows} rows in {size} bytes")
+            raise self._table_error(table, f"it declares {rows} rows, but it has only {size} bytes")
         return rows
 
     def count(self, table: str, where: Where | None = None) -> int:
@@ -112,7 +112,7 @@ class FolderTables:
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Return the row number of the row at ``index`` among the rows that match a filter.
 
-        The result is None if there are too few rows.
+        The result is None if fewer rows match.
         """
         for batch in self._read(table, (ROWID,), where):
             if index < len(batch[ROWID]):
@@ -121,16 +121,16 @@ class FolderTables:
         return None
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
-        """Read columns of several tables in batches. A column that a file lacks is null."""
+        """Read columns of several tables in batches. All values of a column that a file lacks are null."""
         for nth, request in enumerate(requests):
             self._check_types(request)
             repaired: Counter[str] = Counter()
             with self._memory_budget(request) as budget:
                 for batch in self._read(request.table, tuple(request.types), request.where, budget):
                     with self._converted_errors(request.table):
-                        budget.take(len(batch[ROWID]), request.row_bytes, "rows")
+                        budget.reserve(len(batch[ROWID]), request.row_bytes, "rows")
                         columns = self._convert_types(request, batch, repaired, budget)
-                    yield nth, request.work(columns)
+                    yield nth, request.convert(columns)
             for column, broken in repaired.items():
                 warn(
                     f"{broken} strings of {request.table}.{column} are not UTF-8: invalid bytes are replaced",
@@ -143,15 +143,15 @@ class FolderTables:
     def _read(
         self, table: str, requested: Sequence[str], where: Where | None, budget: Budget | None = None
     ) -> Iterator[dict[str, pa.Array]]:
-        """Yield the requested columns that the file has, in batches of the rows that match a filter.
+        """Yield batches of the rows that match a filter, as columns by name, including the row numbers.
 
-        At least one batch is yielded.
+        A batch has the requested columns that the file has, and may have others. There is at least one batch.
         """
         names = self.file(table).schema.names
         needed = dict.fromkeys([*requested, *([where.column] if where else [])])
         have = [c for c in needed if c in names] or list(names[:1])
         if where and where.column not in names:
-            raise self._table_error(table, f"has no column {where.column}")
+            raise self._table_error(table, f"it has no column {where.column}")
         before, count = 0, 0
         for batch in self._batches(table, have, budget or self._ledger.budget()):
             columns = dict(zip(have, batch, strict=True))
@@ -159,18 +159,18 @@ class FolderTables:
             before, count = before + len(batch[0]), count + 1
             yield columns if where is None else self._filter(table, columns, where)
         if before != self.max_rows(table):
-            raise self._table_error(table, f"holds {before} rows, but announces {self.max_rows(table)}")
+            raise self._table_error(table, f"it declares {self.max_rows(table)} rows, but it holds {before}")
         if not count:
             yield {c: pa.nulls(0) for c in (*have, ROWID)}
 
     def _batches(self, table: str, columns: Sequence[str], budget: Budget) -> Iterator[list[pa.Array]]:
-        """Yield batches of some columns of a table after validating their values."""
+        """Yield batches of some columns of a table, with validated values that were converted to SQLite's types."""
         if not columns:
             return
         rows, described = self.max_rows(table), self.file(table)
         width = sum(value_bytes(described.schema.field(c).type) for c in columns)
         with self._open_file(table) as file:
-            budget.take(rows, OBJECT_ROW_BYTES if table.startswith(_BY_ROW) else width, "rows")
+            budget.reserve(rows, OBJECT_ROW_BYTES if table.startswith(_BY_ROW) else width, "rows")
             for batch in described.batches(file, columns, budget):
                 arrays = [sqlite_values(array) for array in batch.columns]
                 if any(len(array) != batch.num_rows for array in arrays):
@@ -182,7 +182,7 @@ class FolderTables:
 
     @contextmanager
     def _converted_errors(self, table: str) -> Iterator[None]:
-        """Convert errors about the values of a table to errors that name the file of the table."""
+        """Return a context manager that adds the path of the file to errors in the values of a table."""
         try:
             yield
         except TracekitError:
@@ -195,15 +195,15 @@ class FolderTables:
         return 0 if state is None else state.size
 
     def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
-        """Return the memory budget of a table.
+        """Return a context manager that provides the memory budget for a request.
 
-        GPU metric samples have twice the budget, because equal samples compress well.
+        GPU metrics have twice the memory per byte of the file, because repeated samples compress well.
         """
         per_byte = (2 if request.table == GPU_METRICS else 1) * BYTES_PER_BYTE
         return self._ledger.reading((request.table, *request.types, request.where), per_byte)
 
     def _check_types(self, request: Request[Result]) -> None:
-        """Check that columns are not nested before they are read, because one list may hold any number of values."""
+        """Check that the columns of a request are not nested, because one list may hold any number of values."""
         if request.table not in self._paths:
             return
         schema, requested = self.file(request.table).schema, dict(request.types)
@@ -269,7 +269,7 @@ def _type_name(kind: pa.DataType) -> str:
 
 
 class LazyColumns(Mapping[str, tuple[str, ...]]):
-    """The column names of each table, as a mapping that opens a file when its columns are first used."""
+    """A mapping from tables to their column names. It opens the file of a table when it is first looked up."""
 
     def __init__(self, tables: FolderTables, names: Mapping[str, Path]) -> None:
         self._tables = tables

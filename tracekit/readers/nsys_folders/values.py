@@ -17,10 +17,10 @@ _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
 def sqlite_values(array: pa.Array) -> pa.Array:
-    """Validate n values and convert them to SQLite's types. Booleans become 0 and 1, and strings become bytes.
+    """Validate values and convert them to the types of SQLite. Booleans become 0 and 1, and strings become binary.
 
     Raises:
-        ArrowInvalid: The values are invalid, or their size exceeds 2 GiB.
+        pyarrow.ArrowInvalid: The values are invalid, or their strings exceed 2 GiB.
     """
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(sqlite_values(array.indices), sqlite_values(array.dictionary))
@@ -35,15 +35,15 @@ def sqlite_values(array: pa.Array) -> pa.Array:
 
 
 def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa.Array, int]:
-    """Convert n values to a type, and count the strings that were repaired because they are not valid UTF-8.
+    """Convert values to a type. Return them, and the number of strings that were not valid UTF-8 and were repaired.
 
     Args:
-        array: Values to convert, in the format that ``sqlite_values`` returns.
+        array: Values that ``sqlite_values`` returned.
         kind: Arrow type to convert the values to.
-        budget: Memory budget for strings that many rows share in the file.
+        budget: Memory budget, of which strings that several rows share in the file take a part.
 
     Raises:
-        TypeError: The values have an unexpected type. The message is the expected type.
+        TypeError: The values cannot be converted. The message is the expected type.
         Damage: The strings exceed the memory budget.
     """
     if pa.types.is_null(array.type):
@@ -58,12 +58,12 @@ def typed_values(array: pa.Array, kind: pa.DataType, budget: Budget) -> tuple[pa
         return col.compact_dictionary(array.indices, values), broken
     if kind == pa.string():
         lengths = pc.binary_length(values).cast(pa.int64())
-        budget.take(pc.sum(lengths.take(array.indices)).as_py() or 0, 1, "bytes of strings")
+        budget.reserve(pc.sum(lengths.take(array.indices)).as_py() or 0, 1, "bytes of strings")
     return values.take(array.indices), broken
 
 
 def format_payloads(array: pa.Array) -> pa.Array:
-    """Format n binary NVTX payloads as strings. Values that are not binary are returned unchanged."""
+    """Format binary NVTX payloads as strings. An array that is not binary is returned unchanged."""
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(array.indices, format_payloads(array.dictionary))
     return blobs.format_blobs(array) if pa.types.is_binary(array.type) else array

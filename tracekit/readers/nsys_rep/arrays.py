@@ -67,7 +67,7 @@ def decode_columns(
     top = decode(chosen.buffer, chosen.starts, chosen.stops, outer)
     rows = _table_rows(top, table, total, exclusion)
     skipped.update(unknown_events.count_unknown(chosen, top, table, rows))
-    budget.take(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
+    budget.reserve(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
     fields = DecodedFields(chosen.buffer, top, rows, total if rows is None else len(rows))
     fields.decode(paths)
     arrays = {name: _column_array(fields, column) for name, column in needed.items()}

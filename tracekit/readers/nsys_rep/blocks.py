@@ -290,11 +290,11 @@ class _StringBuilder:
         Raises:
             Damage: The block is invalid, it has more strings than are left, or they exceed the memory budget.
         """
-        self._budget.take(len(body), STRING_DATA_BYTES, "bytes of strings")
+        self._budget.reserve(len(body), STRING_DATA_BYTES, "bytes of strings")
         max_strings, before = min(self.left, self._budget.left // STRING_BYTES), len(self._edges)
         end = self._append_edges(bytes(body) + b"\0", before + 2 * max_strings)
         count = (len(self._edges) - before) // 2
-        self._budget.take(count, STRING_BYTES, "strings")
+        self._budget.reserve(count, STRING_BYTES, "strings")
         if end != len(body) or count > max_strings:
             raise Damage(
                 f"a block of strings is damaged at byte {end} of {len(body)}, after {count} of {max_strings} strings"

@@ -137,7 +137,7 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
     parts = []
     for part in _entry_batches(buffer, edges, inside):
         if budget is not None:
-            budget.take(len(part[0]), ENTRY_BYTES, "events")
+            budget.reserve(len(part[0]), ENTRY_BYTES, "events")
         parts.append(part)
     starts, sizes, kinds = (np.concatenate(p) for p in zip(*parts, strict=True))
     narrow: type[np.uint16 | np.uint32] = np.uint32 if len(sizes) and int(sizes.max()) >> 16 else np.uint16

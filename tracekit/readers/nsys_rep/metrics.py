@@ -185,7 +185,7 @@ class _Samples:
         """
         if int(self.sizes[events].min()) < max((m.at + m.size for m in metrics), default=0):
             raise Damage("a sample of GPU metrics is shorter than the metrics that its event type declares")
-        budget.take(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
+        budget.reserve(len(events) * len(metrics), CELL_BYTES * len(COLUMNS), "values of GPU metrics")
         at = self.places[events]
         values = np.empty((len(events), len(metrics)), np.int64)
         for nth, m in enumerate(metrics):

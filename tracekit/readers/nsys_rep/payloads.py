@@ -54,7 +54,7 @@ def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budg
     text, other = format_payloads(
         schemas, payloads, columns["globalTid"], columns["domainId"], min(MAX_TEXT, budget.left)
     )
-    budget.take(text.nbytes + other.nbytes, 1, "bytes of NVTX payloads")
+    budget.reserve(text.nbytes + other.nbytes, 1, "bytes of NVTX payloads")
     return {"jsonText": coalesce(columns["jsonText"], text), "binaryData": other}
 
 

@@ -16,7 +16,7 @@ from tracekit.readers.common.redaction import (
     ENVIRONMENT,
     HOST,
     Redaction,
-    is_local,
+    is_local_device,
     is_text,
     program_name,
 )
@@ -43,7 +43,7 @@ def section_edits(redaction: Redaction) -> dict[str, Edit]:
         _replacement_edit(redaction, HOST),
         _device_name_edit(redaction),
     )
-    variable, clock = _variable_edit(redaction), redaction.identifier
+    variable, clock = _variable_edit(redaction), redaction.replace_uuid
     environment = fields_edit("Environment", variables=variable)
     process = fields_edit(
         "LaunchedProcess", command=command, arguments=command, folder=command, environment=environment
@@ -64,7 +64,7 @@ def section_edits(redaction: Redaction) -> dict[str, Edit]:
         UI_DATA: fields_edit(
             "UiData",
             **dict.fromkeys(("host_name", "second_host_name", "third_host_name"), host),
-            installation_folder=redaction.folders,
+            installation_folder=redaction.redact_folders,
             command_line=command,
         ),
         CLOCKS: fields_edit(
@@ -79,7 +79,7 @@ def trailer_edit(redaction: Redaction) -> Edit:
     """Return the edit of the report trailer. It replaces the binary UUIDs of GPUs, and keeps UUIDs that are text."""
 
     def uuid(value: bytes) -> bytes:
-        return value if is_text(value) else redaction.identifier(value)
+        return value if is_text(value) else redaction.replace_uuid(value)
 
     gpu, cuda_device = fields_edit("Gpu", uuid=uuid), fields_edit("CudaDevice", uuid=uuid)
     devices = optional_message_edit("Devices", gpus=gpu, cuda_devices=cuda_device)
@@ -111,11 +111,11 @@ def optional_message_edit(message: str, **edits: Edit) -> Edit:
 
 
 def _replacement_edit(redaction: Redaction, kind: str) -> Edit:
-    return lambda value: redaction.take(kind, value)
+    return lambda value: redaction.replace(kind, value)
 
 
 def _device_name_edit(redaction: Redaction) -> Edit:
-    return lambda value: value if is_local(value) else redaction.take(HOST, value)
+    return lambda value: value if is_local_device(value) else redaction.replace(HOST, value)
 
 
 def _variable_edit(redaction: Redaction) -> Edit:
@@ -124,7 +124,7 @@ def _variable_edit(redaction: Redaction) -> Edit:
     def edit(data: bytes) -> bytes:
         name, value = (bytes(Message(memoryview(data)).part(n)) for n in (_VARIABLE.name, _VARIABLE.value))
         if name or value:
-            redaction.take(ENVIRONMENT, name + b"=" + value + b"\0")
+            redaction.replace(ENVIRONMENT, name + b"=" + value + b"\0")
         return fields_edit("Variable", name=_empty, value=_empty)(data)
 
     return edit
@@ -140,7 +140,7 @@ def _launch_options_edit(redaction: Redaction) -> Edit:
         if part.number == _LAUNCH.variables:
             return variable(value)
         private = part.number in (_LAUNCH.command, _LAUNCH.arguments, _LAUNCH.folder) or _is_only_text(value)
-        return redaction.take(COMMAND, value) if private else value
+        return redaction.replace(COMMAND, value) if private else value
 
     return lambda data: edit_message(data, edit)
 
@@ -152,7 +152,7 @@ def target_edit(redaction: Redaction) -> Edit:
     edits: dict[int, Edit] = {
         _ENVIRONMENT: _replacement_edit(redaction, ENVIRONMENT),
         _HOST: _replacement_edit(redaction, HOST),
-        **dict.fromkeys(_FOLDERS, redaction.folders),
+        **dict.fromkeys(_FOLDERS, redaction.redact_folders),
         _NETWORK: lambda value: value if is_text(value) else network(value),
     }
 
@@ -185,7 +185,7 @@ def process_edit(redaction: Redaction) -> Edit:
         def change(part: FieldSpan, value: bytes) -> bytes:
             if part.start not in replaced:
                 return value
-            redaction.take(COMMAND, value)
+            redaction.replace(COMMAND, value)
             return replaced[part.start]
 
         return edit_message(data, change)

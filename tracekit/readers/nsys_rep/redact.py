@@ -372,9 +372,9 @@ class _RedactedReport:
 
         def edit(nth: int, value: bytes) -> bytes:
             if nth in outputs:
-                return self.redaction.take(OUTPUT, value)
+                return self.redaction.replace(OUTPUT, value)
             if nth in environments:
-                return self.redaction.take(ENVIRONMENT, value)
+                return self.redaction.replace(ENVIRONMENT, value)
             inside = entries.spans(nth, spans)
             if entries.numbers[nth] != STRING:
                 return self.overwriter.overwrite(value, inside)

@@ -158,14 +158,14 @@ class Report:
         """Call the ``work`` of a request with the rows of a batch that match its filter, in the requested types."""
         kept = _filter(made, request.where)
         rows = len(next(iter(kept.values())))
-        budget.take(rows, request.row_bytes, "events")
+        budget.reserve(rows, request.row_bytes, "events")
         columns: dict[str, pa.Array] = {}
         for name, kind in request.types.items():
             columns[name], broken = (
                 col.convert_column(kept[name], kind) if name in kept else (arrays.nulls(rows, kind), 0)
             )
             repaired.update({(request.table, name): broken} if broken else {})
-        return request.work(pa.table(columns))
+        return request.convert(pa.table(columns))
 
     def rowid(self, table: str, index: int, where: Where | None = None) -> int | None:
         """Return the row number of the row at ``index`` among the rows that match a filter.
@@ -268,9 +268,9 @@ class Report:
         if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
             return {ROWID: col.numbers(ids + 1), "id": col.numbers(ids), "value": self.raw.strings}
-        rows = list(budget.counted(machine.TABLES[table][1](self), f"rows of {table}"))
+        rows = list(budget.reserve_each(machine.TABLES[table][1](self), f"rows of {table}"))
         for row in rows:
-            budget.take(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of strings of {table}")
+            budget.reserve(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of strings of {table}")
         listed = {c: _value_array([r[c] for r in rows]) for c in self.columns[table]}
         return {ROWID: col.numbers(np.arange(1, len(rows) + 1)), **listed}
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sniff(source: Source) -> bool:
-    """Return whether a file is a SQLite database with the tables of an export, or is too damaged to tell."""
+    """Return whether a file is a SQLite database with the tables of an export, or one whose schema is damaged."""
     if not source.head.startswith(MAGIC):
         return False
     from tracekit.readers.common.sqlite.catalogue import table_names
@@ -33,14 +33,17 @@ def open_(source: Source) -> Capture:
 
 
 def redact_(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
-    """Write a copy of an export without values that identify people and machines. A key determines the pseudonyms."""
+    """Write a copy of an export without values that identify people and machines.
+
+    Pseudonyms are computed with the key, or with a random key if it is None.
+    """
     from tracekit.readers.nsys_sqlite.redact import write_redacted
 
     return write_redacted(source, target, key)
 
 
 def unredacted_(source: Source) -> dict[str, int]:
-    """Count the values in an export that identify people and machines, by kind."""
+    """Return the number of values in an export that identify people and machines, by kind."""
     from tracekit.readers.nsys_sqlite.redact import count_private_values
 
     return count_private_values(source)

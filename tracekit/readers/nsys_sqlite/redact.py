@@ -1,8 +1,8 @@
 """Write a copy of a SQLite export without values that identify people and machines. All other values are unchanged.
 
-The export is copied into a temporary SQLite database whose file has no name, so that no unredacted data remains even if
-the process is terminated. The copy is changed in place and then written with ``VACUUM INTO``, which keeps row numbers
-but no deleted values in free or partly used pages.
+The export is copied into a temporary SQLite database whose file has no name, so that no unredacted data remains on disk
+if the process is killed. The copy is changed in place and then written with ``VACUUM INTO``, which keeps rowids but
+does not copy deleted values that remain in unused parts of pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tracekit.readers.common.redaction import (
     USER,
     Redaction,
     is_environment,
-    is_local,
+    is_local_device,
     program_name,
 )
 from tracekit.readers.common.sqlite.database import Database
@@ -43,10 +43,10 @@ _SETTINGS = (
     (USER, r"(?:^|:|_)USER(?:_NAME)?$"),
     (HOST, r"(?:^|:|_)HOST(?:_?NAME)?$|^DEVICE_DISPLAY_NAME$|^DEVICE_ID$"),
 )
-"""Patterns of setting names, by the kind of private value that the settings hold."""
+"""Kinds of private values in settings, each with a regular expression for the names of the settings."""
 
 _PROPERTIES = {610: ENVIRONMENT, 619: HOST}
-"""Numbers of the private properties of a machine, and the kind of private value that each holds."""
+"""Numbers of the private properties of a machine, and the kind of the value of each property."""
 
 _FOLDER_PROPERTIES = (170, 173)
 _NIC_PROPERTY = 910
@@ -54,7 +54,7 @@ _GUID = re.compile(rb'("GUID"\s*:\s*)("[^"]+"|-?\d+)')
 _DEVICE_COLUMNS = {"TARGET_INFO_SYSTEM_ENV": "devStateName", "TARGET_INFO_NIC_INFO": "stateName"}
 _PATH_COLUMNS = {"OSRT_FILE_ACCESS_DESCRIPTORS": "filePath", "ANALYSIS_FILE": "filename"}
 MAX_VALUE = 64 << 20
-"""Maximum size of a value in bytes. No export has larger values, and SQLite needs many times their size in memory."""
+"""Maximum size of a value in bytes. Real exports have no larger values, and SQLite needs many times their size."""
 _CACHE_KIB = 16 << 10
 
 _UNWRITTEN = (
@@ -70,16 +70,16 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
 
     Args:
         source: The export.
-        target: Path of the copy, which must not exist.
-        key: Key that determines the pseudonyms, or None for a random key.
+        target: Path of the copy. No file may exist there.
+        key: Key of the pseudonyms, or None for a random key.
 
     Returns:
-        The number of replaced values by kind.
+        The number of redacted values by kind.
 
     Raises:
-        CorruptTraceError: The file is damaged, or searching it costs more than is allowed for its size.
+        CorruptTraceError: The file is damaged, or its strings exceed the limits for a file of its size.
         UnsupportedVersionError: The strings of the export are not UTF-8.
-        TracekitError: The export holds SQL that prevents changes, or it changed while it was read.
+        TracekitError: The export has SQL that would run while it is changed, or it changed while it was read.
     """
     with _convert_errors(source), _private_copy(source) as (db, version):
         counts = _RedactedExport(db, source, key).redact()
@@ -90,12 +90,12 @@ def write_redacted(source: Source, target: Path, key: bytes | None = None) -> di
 
 
 def count_private_values(source: Source) -> dict[str, int]:
-    """Return the number of values that ``write_redacted`` would replace, by kind, without writing a file.
+    """Return the number of values that ``write_redacted`` would redact, by kind, without writing a file.
 
     Raises:
-        CorruptTraceError: The file is damaged, or searching it costs more than is allowed for its size.
+        CorruptTraceError: The file is damaged, or its strings exceed the limits for a file of its size.
         UnsupportedVersionError: The strings of the export are not UTF-8.
-        TracekitError: The export holds SQL that prevents changes, or it changed while it was read.
+        TracekitError: The export has SQL that would run while it is changed, or it changed while it was read.
     """
     with _convert_errors(source), _private_copy(source) as (db, _):
         return _RedactedExport(db, source, None).redact()
@@ -103,14 +103,14 @@ def count_private_values(source: Source) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _private_copy(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
-    """Copy an export into a temporary database, which is deleted when its connection is closed.
+    """Return a context manager that copies an export into a temporary database, which is deleted when it is closed.
 
-    SQLite stores the database in its cache, and the rest in a file that it unlinks right after opening the file.
+    SQLite keeps the database in its page cache. Pages that do not fit there are stored in a file without a name.
 
     Yields:
-        The connection, and the schema version of the original database, because copying changes the version.
+        The connection, and the number ``PRAGMA schema_version`` of the export, which the copy does not preserve.
     """
-    Database(source).close()  # checks everything that SQLite reads at its first statement
+    Database(source).close()  # checks what SQLite reads at its first statement
     with source.open() as file, _writable_database("") as db:
         with contextlib.closing(sqlite3.connect(read_only_uri(source.path), uri=True)) as original:
             version = int(original.execute("PRAGMA schema_version").fetchone()[0])
@@ -121,7 +121,7 @@ def _private_copy(source: Source) -> Iterator[tuple[sqlite3.Connection, int]]:
 
 @contextlib.contextmanager
 def _writable_database(uri: str) -> Iterator[sqlite3.Connection]:
-    """Open a database for changes without a journal. Strings are returned as bytes."""
+    """Return a context manager that opens a database for changes without a journal. It returns strings as bytes."""
     with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db:
         db.text_factory = bytes
         for setting in (
@@ -137,7 +137,10 @@ def _writable_database(uri: str) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def _convert_errors(source: Source) -> Iterator[None]:
-    """Convert errors of SQLite to errors about the export, and the error for a full disk to ``OSError``."""
+    """Return a context manager that converts errors of SQLite.
+
+    If the copy cannot be written, the error becomes an ``OSError``, otherwise a ``CorruptTraceError`` about the export.
+    """
     try:
         yield
     except (sqlite3.Error, MemoryError) as e:
@@ -145,7 +148,7 @@ def _convert_errors(source: Source) -> Iterator[None]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from e
         raise CorruptTraceError(f"cannot be redacted: {e}", path=source.path, hint=EXPORT_AGAIN) from e
     except UnicodeDecodeError as e:
-        message = "cannot be redacted: the name of a table or column is not UTF-8"
+        message = "cannot be redacted: the name of a table or column is not valid UTF-8"
         raise CorruptTraceError(message, path=source.path, hint=EXPORT_AGAIN) from e
 
 
@@ -160,7 +163,10 @@ class _RedactedExport:
         self.strings = StringColumns(db, self.redaction, source.size)
 
     def redact(self) -> dict[str, int]:
-        """Replace the values of private columns, then overwrite the names that they reveal in all other strings."""
+        """Replace private values, then overwrite the names learned from them in all strings.
+
+        Return the number of redacted values by kind.
+        """
         self.db.execute("BEGIN")
         for table in ("META_DATA_CAPTURE", "EXPORT_META_DATA", "META_DATA_EXPORT"):
             self._redact_settings(table)
@@ -178,37 +184,37 @@ class _RedactedExport:
         return dict(self.redaction.counts)
 
     def _check_copy(self) -> None:
-        """Check that the copy is not damaged and holds no SQL that would run while the copy is changed."""
+        """Check that the copy is not damaged, has UTF-8 strings, and has no SQL that would run while it is changed."""
         self.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         triggers = self.db.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()[0]
         if triggers:
             raise TracekitError(
-                f"holds {triggers} triggers, which would run while it is redacted",
+                f"it has {triggers} triggers, which would run while it is redacted",
                 path=self.path,
                 hint="drop them, or export the report again: nsys export --type sqlite REPORT",
             )
         encoding = self.db.execute("PRAGMA encoding").fetchone()[0]
         if encoding != b"UTF-8":
             raise UnsupportedVersionError(
-                f"its strings are encoded in {encoding.decode()}; only UTF-8 is supported",
+                f"its strings are encoded in {encoding.decode()}, but redaction supports only UTF-8",
                 path=self.path,
                 hint=EXPORT_AGAIN,
             )
         check_expressions(self.db, self.path)
         damage = self.db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != b"ok":
-            message = "cannot be redacted: SQLite finds its pages or rows damaged"
+            message = "cannot be redacted: SQLite reports that its pages or rows are damaged"
             raise CorruptTraceError(message, path=self.path, hint=EXPORT_AGAIN)
 
     def _has_columns(self, table: str, *columns: str) -> bool:
-        """Return whether a table has all of some columns, which may also be columns of numbers."""
+        """Return whether an ordinary table exists and has all of some columns."""
         if table not in self.strings.columns:
             return False
         listed = {c.decode() for (c,) in self.db.execute("SELECT name FROM pragma_table_info(?)", (table,))}
         return set(columns) <= listed
 
     def _redact_settings(self, table: str) -> None:
-        """Replace the private values of the settings in a table."""
+        """Replace the private values in a table of settings."""
         if not self._has_columns(table, "name", "value"):
             return
         for (name,) in self.db.execute(f"SELECT DISTINCT CAST(name AS BLOB) FROM {table}").fetchall():  # noqa: S608
@@ -219,13 +225,13 @@ class _RedactedExport:
                 self._redact(kind, table, "value", named, (name,))
 
     def _redact_properties(self) -> None:
-        """Replace the private properties of the machine, including the addresses of its network devices."""
+        """Redact the properties of the machine, including paths and the addresses of its network devices."""
         table = "TARGET_INFO_SYSTEM_ENV"
         if self._has_columns(table, "nameEnum", "value"):
             for number, kind in _PROPERTIES.items():
                 self._redact(kind, table, "value", f"nameEnum = {number}")
             for number in _FOLDER_PROPERTIES:
-                self._update(table, "value", f"nameEnum = {number}", self.redaction.folders)
+                self._update(table, "value", f"nameEnum = {number}", self.redaction.redact_folders)
             self._update(table, "value", f"nameEnum = {_NIC_PROPERTY}", self._clear_addresses)
         if self._has_columns("TARGET_INFO_NIC_INFO", "GUID"):
             done = self.db.execute("UPDATE TARGET_INFO_NIC_INFO SET GUID = 0 WHERE GUID <> 0")
@@ -243,7 +249,7 @@ class _RedactedExport:
                 self._update(table, column, "TRUE", self._redact_device)
 
     def _redact_device(self, name: bytes) -> bytes:
-        return name if is_local(name) else self.redaction.take(HOST, name)
+        return name if is_local_device(name) else self.redaction.replace(HOST, name)
 
     def _redact_environments(self) -> None:
         """Replace the strings that are environments of processes."""
@@ -251,7 +257,7 @@ class _RedactedExport:
             self._update("StringIds", "value", "instr(value, '=')", self._redact_environment)
 
     def _redact_environment(self, text: bytes) -> bytes:
-        return self.redaction.take(ENVIRONMENT, text) if is_environment(text) else text
+        return self.redaction.replace(ENVIRONMENT, text) if is_environment(text) else text
 
     def _redact_outputs(self) -> None:
         """Replace the recorded output of the profiled programs."""
@@ -269,18 +275,18 @@ class _RedactedExport:
     def _shorten_name(self, name: bytes) -> bytes:
         shortened = program_name(name)
         if shortened != name:
-            self.redaction.take(COMMAND, name)
+            self.redaction.replace(COMMAND, name)
         return shortened
 
     def _redact_paths(self) -> None:
         """Overwrite private folder names in file paths."""
         for table, column in _PATH_COLUMNS.items():
             if self._has_columns(table, column):
-                self._update(table, column, "TRUE", self.redaction.folders)
+                self._update(table, column, "TRUE", self.redaction.redact_folders)
 
     def _redact(self, kind: str, table: str, column: str, where: str, parameters: Sequence[bytes] = ()) -> None:
-        """Replace the values of a column, in the rows that match a condition, as private values of a given kind."""
-        self._update(table, column, where, lambda value: self.redaction.take(kind, value), parameters)
+        """Replace the values of a column, which are private values of one kind, in the rows that match a condition."""
+        self._update(table, column, where, lambda value: self.redaction.replace(kind, value), parameters)
 
     def _update(
         self, table: str, column: str, where: str, change: Callable[[bytes], bytes], parameters: Sequence[bytes] = ()

@@ -1,4 +1,7 @@
-"""Search all strings of a database for private values in batches, and overwrite these values, at limited cost."""
+"""Search all strings of a database for private values, and overwrite these values.
+
+The size of the search is limited.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,18 @@ if TYPE_CHECKING:
     from tracekit.readers.common.redaction import Names, Redaction
 
 BATCH = 4 << 20
-"""Number of bytes of strings that are searched together."""
+"""Number of bytes of strings to search at once."""
 MAX_EXPRESSIONS, MAX_DEFAULT = 4096, 64
-"""Maximum size in bytes of the SQL of generated columns and expression indexes, and of the default of a column."""
+"""Limits in bytes: for the SQL of all generated columns and expression indexes, and for a default value."""
 MIN_VALUES, VALUES_PER_BYTE = 10_000_000, 4
 MIN_STRING_BYTES, STRING_BYTES_PER_BYTE = 64 << 20, 4
-"""Limits for the number of values and of string bytes that are searched: in any file, and per byte of the file."""
+"""Limits for the number of searched values and of their bytes: a fixed number, and a number per byte of the file."""
 _CHEAP = frozenset(
     b"as key check unique default references varchar char character nchar nvarchar decimal numeric number float in and "
     b"or not abs length typeof coalesce ifnull nullif iif round min max lower upper instr unicode sign then else when "
     b"on using".split()
 )
-"""Words that may precede a parenthesis in SQL: keywords, types, and functions without long results."""
+"""Words that are allowed before a parenthesis in SQL: keywords, types, and functions whose results are short."""
 _DROP = "drop them, or export the report again: nsys export --type sqlite REPORT"
 
 
@@ -44,8 +47,8 @@ class _Table(NamedTuple):
 
     Attributes:
         name: Name of the table.
-        rowid: Name of the column of row numbers, or None if rows have no number.
-        columns: Names of the columns that can be updated and hold strings.
+        rowid: Name of the rowid in SQL, or None if the table has no rowid or all its names are hidden by columns.
+        columns: Names of the columns that hold at least one value to search.
     """
 
     name: str
@@ -54,16 +57,16 @@ class _Table(NamedTuple):
 
 
 _Value = tuple[int, bytes]
-"""A row number, and a string or blob of that row."""
+"""A rowid, and a string or blob in that row."""
 
 
 class StringColumns:
     """The string columns in a temporary copy of a database.
 
     Attributes:
-        columns: Columns of each ordinary table that can be updated and, by SQLite's rules of affinity, may hold
-            strings.
-        tables: Tables with the columns that hold at least one value to search.
+        columns: Names of the columns of each ordinary table that are not generated, and whose declared type is not
+            numeric.
+        tables: The ordinary tables, with the columns to search.
     """
 
     def __init__(self, db: sqlite3.Connection, redaction: Redaction, size: int) -> None:
@@ -76,7 +79,7 @@ class StringColumns:
         self.tables = [self._searched_table(name) for name in self.columns]
 
     def learn_names(self) -> None:
-        """Learn private names from environments within strings, and from paths of home folders."""
+        """Learn private names from environments and paths of home folders in all strings."""
         for table in self.tables:
             for column in table.columns:
                 for batch in self._batches(table, column):
@@ -88,7 +91,7 @@ class StringColumns:
                             self.redaction.learn(ENVIRONMENT, text[start:])
 
     def overwrite(self, names: Names) -> None:
-        """Overwrite private names, and values with a private format, in all strings."""
+        """Overwrite private names, and values in a private format, in all strings."""
         for table in self.tables:
             for column in table.columns:
                 if table.rowid is None:
@@ -110,7 +113,7 @@ class StringColumns:
         )
 
     def _overwrite_each(self, table: _Table, column: str, names: Names) -> None:
-        """Overwrite the private values in a table without row numbers, one string at a time."""
+        """Overwrite the private values in a column of a table without rowids, one string at a time."""
         self.db.create_function("changed", 1, lambda value: self.redaction.overwrite(names, value))
         name = quote_identifier(column)
         self.db.execute(
@@ -120,9 +123,9 @@ class StringColumns:
         )
 
     def _batches(self, table: _Table, column: str) -> Iterator[list[_Value]]:
-        """Yield batches of the strings and blobs of a column, skipping empty values.
+        """Yield batches of the strings and blobs of a column that are not empty.
 
-        The rows are read in table order, so that they may be changed between batches.
+        The query scans the table itself rather than an index, so that the caller may update rows between batches.
         """
         name = quote_identifier(column)
         rows = self.db.execute(
@@ -154,15 +157,18 @@ class StringColumns:
         return columns
 
     def _searched_table(self, name: str) -> _Table:
-        """Return a table with those columns that have a value to search, after checking the cost of the search."""
+        """Return a table with the columns to search, after counting its values against the limit."""
         held = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
-        rows, *marks = self.db.execute(f"SELECT count(*){held} FROM {quote_identifier(name)} NOT INDEXED").fetchone()  # noqa: S608 - quoted
-        self._check_cost(rows * len(marks))
+        sql = f"SELECT count(*){held} FROM {quote_identifier(name)} NOT INDEXED"  # noqa: S608 - quoted
+        rows, *has_values = self.db.execute(sql).fetchone()
+        self._spend_values(rows * len(has_values))
         listed = self.db.execute("SELECT name FROM pragma_table_xinfo(?)", (name,))
         used_names = {c.decode().lower() for (c,) in listed}
         free = (n for n in ("rowid", "_rowid_", "oid") if n not in used_names)
         rowid = next((n for n in free if self._has_rowid(name, n)), None)
-        return _Table(name, rowid, [c for c, mark in zip(self.columns[name], marks, strict=True) if mark])
+        return _Table(
+            name, rowid, [c for c, has_value in zip(self.columns[name], has_values, strict=True) if has_value]
+        )
 
     def _has_rowid(self, table: str, name: str) -> bool:
         try:
@@ -171,16 +177,17 @@ class StringColumns:
             return False
         return True
 
-    def _check_cost(self, values: int) -> None:
-        """Check the number of values against the size of the file. A row without stored values takes four bytes.
+    def _spend_values(self, values: int) -> None:
+        """Count values against the limit, because a row of many nulls takes only a few bytes of the file.
 
         Raises:
-            CorruptTraceError: There are too many values.
+            CorruptTraceError: The limit is exceeded.
         """
         self._values_left -= values
         if self._values_left < 0:
             raise CorruptTraceError(
-                f"cannot be redacted: {self._size} bytes hold over {self._max_values} values that may be strings",
+                f"cannot be redacted: its columns that may hold strings have more than {self._max_values} values, "
+                f"the most that tracekit supports in a file of {self._size} bytes",
                 path=self.redaction.path,
                 hint=EXPORT_AGAIN,
             )
@@ -189,21 +196,21 @@ class StringColumns:
         self._bytes_left -= size
         if self._bytes_left < 0:
             raise CorruptTraceError(
-                f"cannot be redacted: its strings have over {STRING_BYTES_PER_BYTE} times as many bytes as the file",
+                f"cannot be redacted: its strings have more than {STRING_BYTES_PER_BYTE} times the size of the file, "
+                "the most that tracekit supports",
                 path=self.redaction.path,
                 hint=EXPORT_AGAIN,
             )
 
 
 def check_expressions(db: sqlite3.Connection, path: Path) -> None:
-    """Check that a database has no SQL that would run while the database is changed.
+    """Check the expressions that SQLite evaluates while a database is changed. Exports of nsys have none.
 
-    Databases of nsys have no such SQL.
-
-    Generated columns and indexes with short expressions are allowed if they call only functions without long results.
+    Generated columns and indexes on expressions are allowed if their SQL is short and calls only functions whose
+    results are short. Default values must be short.
 
     Raises:
-        TracekitError: The database has SQL that is not allowed.
+        TracekitError: The database has an expression that is not allowed.
     """
     generated = """SELECT DISTINCT m.sql FROM sqlite_schema m, pragma_table_xinfo(m.name) c
                    WHERE m.type = 'table' AND c.hidden > 1"""
@@ -212,7 +219,7 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     statements = [sql for query in (generated, computed) for (sql,) in db.execute(query)]
     if sum(map(len, statements)) > MAX_EXPRESSIONS or not all(map(_is_cheap, statements)):
         raise TracekitError(
-            f"holds {len(statements)} tables or indexes with expressions, which would run while it is redacted",
+            f"it has {len(statements)} tables or indexes with expressions, which would run while it is redacted",
             path=path,
             hint=_DROP,
         )
@@ -221,12 +228,12 @@ def check_expressions(db: sqlite3.Connection, path: Path) -> None:
     number = db.execute(defaults, (MAX_DEFAULT,)).fetchone()[0]
     if number:
         raise TracekitError(
-            f"holds {number} columns with a default of more than {MAX_DEFAULT} bytes", path=path, hint=_DROP
+            f"it has {number} columns with a default value of more than {MAX_DEFAULT} bytes", path=path, hint=_DROP
         )
 
 
 def _is_cheap(sql: bytes) -> bool:
-    """Return whether no expression in a ``CREATE`` statement can have a long result."""
+    """Return whether a ``CREATE`` statement calls only allowed functions and uses no operator that joins strings."""
     _, _, body = sql.partition(b"(")
     calls = {name.lower() for name in re.findall(rb"(\w+)[\s\"'`\]]*\(", body)}
     return b"||" not in body and b"->" not in body and calls <= _CHEAP
@@ -237,9 +244,11 @@ def _joined_batch(batch: list[_Value]) -> bytes:
 
 
 def _values_at(batch: list[_Value], offsets: Iterable[tuple[int, int]]) -> list[tuple[int, bytes, int]]:
-    """Return the values of a batch that contain any of some offsets.
+    """Return the values of a batch at some offsets of the joined batch, each with its rowid and a bit mask.
 
-    The bit masks of the offsets in a value are combined.
+    Args:
+        batch: The values.
+        offsets: Ascending offsets, each with a bit mask. The masks of all offsets in a value are combined.
     """
     held: dict[int, int] = {}
     ends: list[int] = []

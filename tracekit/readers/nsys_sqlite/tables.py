@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class ExportTables(Database):
-    """The source tables of a SQLite export. Each table is read in one batch."""
+    """The source tables of a SQLite export. Each request is read as one batch."""
 
-    kept_apart = frozenset({"jsonText", blobs.COLUMN})
+    chunked_columns = frozenset({"jsonText", blobs.COLUMN})
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
-        """Read columns of several tables, with one batch per table."""
+        """Read columns of several tables, with one batch per request."""
         for index, request in enumerate(requests):
-            yield index, request.work(self._read_table(request.table, request.types, request.where))
+            yield index, request.convert(self._read_table(request.table, request.types, request.where))
 
-    def as_text(self, column: str, data: pa.Array) -> pa.Array:
-        """Convert a column of bytes to strings. The bytes of NVTX payloads become hexadecimal digits."""
+    def bytes_to_text(self, column: str, data: pa.Array) -> pa.Array:
+        """Format a column of binary NVTX payloads as strings. Other columns are returned unchanged."""
         return blobs.format_blobs(data) if column == blobs.COLUMN else data
 
     def _read_table(self, table: str, types: Mapping[str, pa.DataType], where: Where | None) -> pa.Table:
-        """Read columns of a table. A column that the export lacks is null."""
+        """Read columns of a table. All values of a column that the export lacks are null."""
         have = [c for c in types if c == ROWID or c in self.columns[table]] or [ROWID]
         kinds = {ROWID: pa.int64(), **types}
-        plain = [c for c in have if kinds[c] in (pa.int64(), pa.int32()) and self.decodes(table, c)]
+        plain = [c for c in have if kinds[c] in (pa.int64(), pa.int32()) and self.can_decode(table, c)]
         other = [c for c in have if c not in plain]
         read: dict[str, pa.ChunkedArray] = {}
         for columns in filter(None, (plain, other)):
@@ -47,7 +47,7 @@ class ExportTables(Database):
         if any(len(column) != rows for column in read.values()):
             counts = sorted({len(column) for column in read.values()})
             raise CorruptTraceError(
-                f"has columns of different lengths: {counts} rows", path=self.path, table=table, hint=self.hint
+                f"its columns have different lengths: {counts} rows", path=self.path, table=table, hint=self.hint
             )
         absent = {c: pa.chunked_array([pa.nulls(rows, kind)]) for c, kind in types.items() if c not in have}
         return pa.table(read | absent).select(list(types))

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from tracekit.sandbox import Bytes
 
 SLOTS = 4096
-"""Offset of the slot table, with one byte per field number: 0 for a field that is not decoded, otherwise slot + 1."""
+"""Offset of the slot table, which has one byte per field number: the slot plus 1, or 0 for fields to skip."""
 COUNTS, WIRE_TYPES = 8192, 12288
-"""Offsets of two tables by slot (32 bits each): the number of messages with the field, and its wire types as bits."""
+"""Offsets of two tables with 32 bits per slot: the number of messages with the field, and a bit mask of wire types."""
 SCRATCH = 16384
-"""Offset of the arrays that a call reads and writes."""
+"""Offset of the input and output arrays of a call."""
 BUFFER = 1 << 22
 """Offset of the messages."""
 SCRATCH_BYTES = BUFFER - SCRATCH
@@ -26,17 +26,20 @@ SLACK = 32
 MAX_SLOTS, FIELDS = 255, 2048
 
 OVERRUN, FIELD_NUMBER, WIRE_TYPE, BROKEN_CHAIN, EVENT_OVERRUN, TOO_MANY, FULL = range(1, 8)
-"""Error codes that the functions return. The code 0 means success, and ``FULL`` means that the output is full.
+"""Result codes of the functions. The result 0 means success.
 
-If the output is full, the call has to be repeated.
+The result ``FULL`` means that the output arrays are full. The next call continues where the function stopped.
 """
 
 EVENT_TAG, GENERIC_TAG, TYPE_TAG = 0x0A, 0x12, 0x08
-"""Keys of an event, of a generic event, and of the type of an event in the event blocks of an nsys report."""
+"""Protobuf keys in the event blocks of nsys reports: of an event, of a generic event, and of the type of an event."""
 GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
-"""Kinds of generic events, and of events without a kind of their own."""
+"""Kind of all generic events, and kind of all events that have no other kind."""
 FIRST_PAYLOAD, PAYLOADS, TYPES = 96, 64, 256
-"""First payload field, number of payload fields, and number of event types that have a kind of their own."""
+"""Lowest field number of a payload, number of payload fields, and number of event types.
+
+A field and a type are a kind.
+"""
 
 _MESSAGES = {
     OVERRUN: "a field extends beyond the end of its message",
@@ -73,7 +76,7 @@ _PROGRAM = Program(
         "TRIES": 16,
     },
     {
-        "messages": ("rows", "starts", "stops", "values", "ends", "marks", "limit"),
+        "messages": ("rows", "starts", "stops", "values", "ends", "present", "limit"),
         "varints": ("rows", "offsets", "values", "lengths", "limit"),
         "occurrences": (
             *("messages", "starts", "stops", "rows", "begins", "ends", "slots", "limit", "capacity"),
@@ -116,5 +119,5 @@ def check_result(result: int) -> None:
 
 
 def error_message(result: int) -> str:
-    """Return the error message for a nonzero result of a sandbox function."""
+    """Return the error message for the nonzero result of a function of the sandbox."""
     return _MESSAGES[result]

@@ -39,9 +39,9 @@
     (i32.add (local.get $offset) (i32.const 10)))
 
   ;; Decode some fields of messages. Parameters: number of messages; offsets of the arrays of their start and end offsets;
-  ;; offsets of the matrices (field, message) of values, end offsets and marks (1: present); size of the buffer.
+  ;; offsets of the matrices (field, message) of values, end offsets and presence flags (1: present); size of the buffer.
   (func (export "messages") (result i32)
-    (local $count i32) (local $starts i32) (local $stops i32) (local $values i32) (local $ends i32) (local $marks i32)
+    (local $count i32) (local $starts i32) (local $stops i32) (local $values i32) (local $ends i32) (local $present i32)
     (local $limit i64) (local $row i32) (local $offset i32) (local $end i32) (local $key i64) (local $wire_type i32)
     (local $slot i32) (local $cell i32) (local $value i64) (local $size i64)
     (local.set $count (i32.load offset={messages.rows} (i32.const 0)))
@@ -49,7 +49,7 @@
     (local.set $stops (i32.load offset={messages.stops} (i32.const 0)))
     (local.set $values (i32.load offset={messages.values} (i32.const 0)))
     (local.set $ends (i32.load offset={messages.ends} (i32.const 0)))
-    (local.set $marks (i32.load offset={messages.marks} (i32.const 0)))
+    (local.set $present (i32.load offset={messages.present} (i32.const 0)))
     (local.set $limit (i64.load32_u offset={messages.limit} (i32.const 0)))
     (block $all
       (loop $rows
@@ -112,8 +112,8 @@
             (i32.store offset={COUNTS} (local.get $slot)
               (i32.add
                 (i32.load offset={COUNTS} (local.get $slot))
-                (i32.eqz (i32.load8_u (i32.add (local.get $marks) (local.get $cell))))))
-            (i32.store8 (i32.add (local.get $marks) (local.get $cell)) (i32.const 1))
+                (i32.eqz (i32.load8_u (i32.add (local.get $present) (local.get $cell))))))
+            (i32.store8 (i32.add (local.get $present) (local.get $cell)) (i32.const 1))
             (if (i32.eq (local.get $wire_type) (i32.const {DELIMITED}))
               (then
                 (i64.store (i32.add (local.get $ends) (i32.shl (local.get $cell) (i32.const 3)))

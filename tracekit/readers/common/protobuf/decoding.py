@@ -1,4 +1,4 @@
-"""Decode many protobuf messages of one type into columns with one number or byte range per message and field."""
+"""Decode many protobuf messages of one type. Each field becomes a column with a number or byte range per message."""
 
 from __future__ import annotations
 
@@ -36,18 +36,22 @@ WORD = 8
 MAX_ROWS = (1 << 14) - 8
 """Number of messages that are decoded at a time, so that the result stays in the processor's cache.
 
-The subtraction prevents columns from sharing cache sets.
+The number is not a power of two, so that the columns do not compete for the same cache sets.
 """
 FAR_APART = 8
-"""Strings count as far apart if the range that they span is this many times as long as their total size."""
+"""Strings are far apart if the range from the first to the last is more than this many times their total size."""
 MAX_LENGTH = np.uint64(1 << 40)
 _ABSENT = np.uint64(0)
 _PLACES, _CELL = 2 * WORD, 2 * WORD + 1
-"""Scratch bytes per message (start and end offset), and per message and field (value, end offset and validity)."""
+"""Scratch bytes per message (start and end offset), and per message and field (value, end offset and presence)."""
 
 
 class Buffer(DecoderSandbox):
-    """A sandbox that holds messages, with a view of the eight-byte word at each offset."""
+    """A sandbox that holds messages.
+
+    Attributes:
+        words: The eight bytes from each offset on, as a number. The elements overlap.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -56,11 +60,11 @@ class Buffer(DecoderSandbox):
 
 @dataclass(slots=True)
 class Field:
-    """One field of n messages, decoded into arrays.
+    """One field of many messages, decoded into arrays with one element per message.
 
     Attributes:
-        values: n numbers, or n start offsets of bytes. The value is undefined where the field is absent.
-        stops: n end offsets of bytes, or None if the field holds numbers.
+        values: The numbers, or the start offsets of the bytes. The value is undefined if the message lacks the field.
+        stops: The end offsets of the bytes, or None if the field holds numbers.
         valid: Whether each message has the field, or None if all messages have it.
     """
 
@@ -81,13 +85,13 @@ class Field:
 
 
 def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int]) -> dict[int, Field]:
-    """Decode some fields of n messages into arrays.
+    """Decode some fields of many messages into arrays.
 
     Args:
         buffer: Buffer that holds the messages.
         starts: Start offset of each message.
         stops: End offset of each message, within the buffer.
-        wanted: At most 255 field numbers below 2048. Of a repeated field, the last value is decoded.
+        wanted: At most 255 field numbers below 2048. If a message has a field several times, the last value is decoded.
 
     Returns:
         The fields that occur in any message, by field number.
@@ -107,7 +111,7 @@ def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int
 
 
 def decode_varints(buffer: Buffer, places: Places) -> tuple[Words, Places]:
-    """Decode the varints at n offsets. Return their n values and their n lengths in bytes.
+    """Decode the varint at each of many offsets. Return the values, and the lengths of the varints in bytes.
 
     Raises:
         Damage: A varint is too long.
@@ -132,28 +136,29 @@ class _DecodedBatch:
         rows, slots = len(starts), len(numbers)
         if slots > MAX_SLOTS or numbers[-1] >= FIELDS or numbers[0] < 0:
             raise ValueError(
-                f"{slots} fields from {numbers[0]} to {numbers[-1]}: at most {MAX_SLOTS} below {FIELDS} are allowed"
+                f"{slots} fields with numbers from {numbers[0]} to {numbers[-1]}: "
+                f"at most {MAX_SLOTS} fields with numbers below {FIELDS} are allowed"
             )
         at = np.cumsum([SCRATCH, *(WORD * rows for _ in range(2)), *(WORD * rows * slots for _ in range(2))]).tolist()
         buffer.array(at[0], rows, np.int64)[:] = starts
         buffer.array(at[1], rows, np.int64)[:] = stops
-        marks = buffer.array(at[4], rows * slots, np.bool_)
-        marks[:] = False
+        present = buffer.array(at[4], rows * slots, np.bool_)
+        present[:] = False
         table = buffer.bytes(SLOTS, FIELDS)
         table[:] = 0
         table[list(numbers)] = np.arange(1, slots + 1)
         self.counts: npt.NDArray[np.int32] = buffer.array(COUNTS, slots, np.int32)
         self.kinds: npt.NDArray[np.int32] = buffer.array(WIRE_TYPES, slots, np.int32)
         self.counts[:], self.kinds[:] = 0, 0
-        arrays = dict(zip(("starts", "stops", "values", "ends", "marks"), at, strict=True))
+        arrays = dict(zip(("starts", "stops", "values", "ends", "present"), at, strict=True))
         check_result(buffer.call("messages", rows=rows, limit=buffer.size, **arrays))
         self.values: Words = buffer.array(at[2], rows * slots, np.uint64).reshape(slots, rows)
         self.stops: Places = buffer.array(at[3], rows * slots, np.int64).reshape(slots, rows)
-        self.marks: Mask = marks.reshape(slots, rows)
+        self.present: Mask = present.reshape(slots, rows)
 
 
 class _FieldCollector:
-    """A builder that joins the fields of all batches, and allocates memory only for fields that occur."""
+    """A builder that joins the fields of all batches. It allocates memory only for fields that occur in a message."""
 
     def __init__(self, numbers: Sequence[int], rows: int) -> None:
         self._numbers = numbers
@@ -162,18 +167,20 @@ class _FieldCollector:
         self._counts = [0] * len(numbers)
 
     def add(self, rows: slice, batch: _DecodedBatch) -> None:
-        """Copy the fields of a decoded batch into the given rows."""
+        """Copy the fields of a decoded batch to the rows of its messages."""
         kinds = batch.kinds.tolist()
         for slot, count in enumerate(batch.counts.tolist()):
             if count:
                 field = self._field(slot, kinds[slot])
-                marks = batch.marks[slot]
-                everywhere = count == len(marks)
-                field.values[rows] = batch.values[slot] if everywhere else np.where(marks, batch.values[slot], _ABSENT)
+                present = batch.present[slot]
+                everywhere = count == len(present)
+                field.values[rows] = (
+                    batch.values[slot] if everywhere else np.where(present, batch.values[slot], _ABSENT)
+                )
                 if field.stops is not None:
-                    field.stops[rows] = batch.stops[slot] if everywhere else np.where(marks, batch.stops[slot], 0)
+                    field.stops[rows] = batch.stops[slot] if everywhere else np.where(present, batch.stops[slot], 0)
                 if field.valid is not None:
-                    field.valid[rows] = marks
+                    field.valid[rows] = present
                 self._counts[slot] += count
 
     def fields(self) -> dict[int, Field]:
@@ -199,7 +206,12 @@ class _FieldCollector:
 def extract_strings(
     data: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> pa.Array:
-    """Return n strings of a buffer as an Arrow array, given their 2n ascending offsets (start, end, start, end …)."""
+    """Copy strings from a buffer into an Arrow array.
+
+    Args:
+        data: The buffer.
+        edges: Start and end offset of each string, one string after the other, ascending.
+    """
     if len(edges) and FAR_APART * int((edges[1::2] - edges[::2]).sum()) < edges[-1] - edges[0]:
         data, edges = _gather_strings(data, edges)
     offsets = pa.py_buffer(edges.astype(np.int32))
@@ -210,7 +222,7 @@ def extract_strings(
 def _gather_strings(
     data: np.ndarray[tuple[int], np.dtype[np.uint8]], edges: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Copy strings that lie far apart into a new buffer, because extracting them needs memory for the gaps as well."""
+    """Copy strings without the gaps between them into a new buffer. Return it, and the offsets of the strings in it."""
     sizes = edges[1::2] - edges[::2]
     ends = np.cumsum(sizes)
     offsets = np.repeat(edges[::2] - (ends - sizes), sizes) + np.arange(ends[-1])

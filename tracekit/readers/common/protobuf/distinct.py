@@ -1,4 +1,4 @@
-"""Dictionary-encode strings within a buffer, because most strings of a trace are names that occur many times."""
+"""Dictionary-encode strings of a buffer, because most strings of a trace are names that occur many times."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MAX_ROWS, TABLE_ENTRIES = 1 << 14, 1 << 15
 
 
 def dictionary_encode(buffer: Buffer, starts: Places, stops: Places) -> pa.DictionaryArray:
-    """Dictionary-encode n strings of a buffer, given their ascending start and end offsets.
+    """Dictionary-encode strings of a buffer, given the ascending start and end offsets of all strings.
 
-    If there are very many distinct strings, the dictionary may contain some of them more than once.
+    If there are many thousand distinct strings, the dictionary may contain some of them more than once.
 
     Raises:
         Damage: An offset is beyond the end of the buffer.

@@ -16,7 +16,7 @@ def parse(kind: Any, data: bytes | memoryview, what: str) -> Any:
     Args:
         kind: The message class.
         data: The encoded message.
-        what: Noun for the message in the error message.
+        what: Noun phrase for the message in the error message, such as "the header".
 
     Raises:
         Damage: The bytes are not a valid message.

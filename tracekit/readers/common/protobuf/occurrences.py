@@ -1,4 +1,4 @@
-"""Find every occurrence of repeated fields in many messages: the message that holds it, and its byte range."""
+"""Find every occurrence of repeated fields in many messages, with its message and its byte range."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from tracekit.readers.common.protobuf.decoding import Buffer, Places
 
 MAX_ROWS = 1 << 14
-_EDGE, _CELL = 16, 13
+_MESSAGE_BYTES, _OCCURRENCE_BYTES = 16, 13
 """Scratch bytes per message (start and end offset), and per occurrence (message index, start, end and slot)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrences:
-    """Occurrences of one field in n messages, in order.
+    """Occurrences of one field in many messages, in order, with one array element per occurrence.
 
     Attributes:
-        rows: Index of the message that holds each occurrence, from 0 to n - 1, ascending.
+        rows: Index of the message that contains each occurrence, ascending.
         starts: Start offset of the bytes of each occurrence.
         stops: End offset of the bytes of each occurrence.
     """
@@ -51,7 +51,7 @@ class Occurrences:
 def find_occurrences(
     buffer: Buffer, starts: Places, stops: Places, wanted: Sequence[int], most: int | None = None
 ) -> list[Occurrences]:
-    """Find all occurrences of some length-delimited fields in n messages.
+    """Find all occurrences of some length-delimited fields in many messages.
 
     Args:
         buffer: Buffer that holds the messages.
@@ -78,7 +78,7 @@ def find_occurrences(
         batches.append(batch)
         count += len(batch[0])
         if most is not None and count > most:
-            raise Damage(f"{len(starts)} messages hold more than {most} repeated fields")
+            raise Damage(f"{len(starts)} messages have more than {most} values of repeated fields")
     rows, begins, ends, slots = (np.concatenate(column) for column in zip(*batches, strict=True))
     by_field = (np.flatnonzero(slots == slot) for slot in range(len(wanted)))
     return [Occurrences(rows[i], begins[i], ends[i]) for i in by_field]
@@ -92,8 +92,8 @@ def _batches(buffer: Buffer, starts: Places, stops: Places) -> Iterator[_Part]:
     """Yield batches of occurrences: message indices, start offsets, end offsets and slots."""
     for first in range(0, len(starts), MAX_ROWS):
         rows = min(MAX_ROWS, len(starts) - first)
-        after = SCRATCH + _EDGE * rows
-        room = (SCRATCH + SCRATCH_BYTES - after) // _CELL
+        after = SCRATCH + _MESSAGE_BYTES * rows
+        room = (SCRATCH + SCRATCH_BYTES - after) // _OCCURRENCE_BYTES
         at = [SCRATCH, SCRATCH + 8 * rows, *(after + 4 * room * k for k in range(4))]
         for place, edges in zip(at, (starts, stops), strict=False):
             buffer.array(place, rows, np.int64)[:] = edges[first : first + rows]
@@ -102,7 +102,7 @@ def _batches(buffer: Buffer, starts: Places, stops: Places) -> Iterator[_Part]:
         while True:
             if result not in (0, FULL):
                 offset = max(0, buffer.parameter("occurrences", "offset") - BUFFER)
-                raise Damage(f"{error_message(result)} (offset {offset} of {buffer.size})")
+                raise Damage(f"{error_message(result)} (at offset {offset} of {buffer.size} bytes)")
             n = buffer.parameter("occurrences", "count")
             numbers = [buffer.array(place, n, np.uint32).astype(np.int64) for place in at[2:5]]
             yield numbers[0] + first, numbers[1], numbers[2], buffer.bytes(at[5], n).copy()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Edit: TypeAlias = Callable[[bytes], bytes]
-"""A function that returns the new value of a field. The value of a number is given by the bytes that encode it."""
+"""A function from the old to the new value of a field. For a number, both are the bytes that encode it."""
 
 MAX_FIELDS = 1 << 21
 _SIZES = {FIXED64: 8, FIXED32: 4}
@@ -21,7 +21,15 @@ _NUMBER = re.compile(rb"[\x80-\xff]{0,%d}[\0-\x7f]" % (MAX_VARINT - 1))
 
 
 class FieldSpan(NamedTuple):
-    """The location of a field in a message: its number, wire type, key offset, and the start and end of its value."""
+    """The location of a field in an encoded message.
+
+    Attributes:
+        number: Field number.
+        kind: Wire type.
+        begin: Offset of the key.
+        start: Offset of the value, after the key and the length.
+        end: Offset after the value.
+    """
 
     number: int
     kind: int
@@ -65,7 +73,7 @@ def field_spans(data: bytes) -> Iterator[FieldSpan]:
         part = field_span_at(data, view, at)
         yield part
         at = part.end
-    raise Damage(f"a message has more than {MAX_FIELDS} fields")
+    raise Damage(f"a message has more than {MAX_FIELDS} fields, the most that tracekit supports")
 
 
 def field_span_at(data: bytes, view: memoryview, at: int) -> FieldSpan:
@@ -91,7 +99,7 @@ def field_span_at(data: bytes, view: memoryview, at: int) -> FieldSpan:
 
 
 def message_edit(edits: Mapping[int, Edit]) -> Edit:
-    """Return an edit of a whole message that applies one edit to each of some length-delimited fields."""
+    """Return a function that edits a message by applying edits to its length-delimited fields, by field number."""
 
     def edit(part: FieldSpan, value: bytes) -> bytes:
         return edits[part.number](value) if part.kind == DELIMITED and part.number in edits else value
@@ -100,9 +108,11 @@ def message_edit(edits: Mapping[int, Edit]) -> Edit:
 
 
 def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> bytes:
-    """Return a copy of a message in which some fields are edited.
+    """Return a copy of a message with edited fields.
 
-    Fields whose value does not change keep their bytes.
+    Args:
+        data: The encoded message.
+        edit: Function that returns the new value of a field, given its location and its value.
     """
     out: list[bytes] = []
     copied = 0
@@ -118,9 +128,9 @@ def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> byte
 
 
 def _read_varint(data: bytes, view: memoryview, at: int) -> tuple[int, int]:
-    """Read a varint.
+    """Read a varint. Return its value and the offset after it.
 
-    Return its value and the offset after it. Varints of one or two bytes, the most frequent, are fast.
+    Varints of one or two bytes, which are the most frequent, are decoded here, because that is faster.
     """
     if at + 1 < len(data):
         first, second = data[at], data[at + 1]

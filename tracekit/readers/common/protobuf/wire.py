@@ -1,4 +1,4 @@
-"""Decode single, small protobuf messages without a schema, such as headers and machine descriptions."""
+"""Decode small protobuf messages without a schema, such as headers and descriptions of the machine."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ def read_delimited(data: memoryview | Region, at: int) -> tuple[memoryview, int]
     """Read length-delimited bytes. Return the bytes and the offset after them."""
     size, start = read_varint(data, at)
     if size > len(data) - start:
-        raise Damage(f"{size} bytes are declared at offset {at}, and {len(data) - start} are left")
+        raise Damage(f"a length of {size} bytes is declared at offset {at}, but only {len(data) - start} bytes follow")
     return data[start : start + size], start + size
 
 
 def read_fields(data: memoryview) -> Iterator[tuple[int, Value]]:
-    """Yield the number and the value of each field of a message. A value is an unsigned integer or bytes."""
+    """Yield the number and the value of each field of a message.
+
+    The value of a varint is an unsigned integer. Other values are bytes.
+    """
     at = 0
     while at < len(data):
         key, at = read_varint(data, at)
@@ -53,7 +56,7 @@ def read_fields(data: memoryview) -> Iterator[tuple[int, Value]]:
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
             if size > len(data) - at:
-                raise Damage(f"a field of {size} bytes is truncated")
+                raise Damage(f"a field of {size} bytes extends beyond the end of its message of {len(data)} bytes")
             yield key >> 3, data[at : at + size]
             at += size
         else:
@@ -76,19 +79,19 @@ class Message:
             self._fields.setdefault(number, []).append(value)
 
     def numbers(self, field: int) -> list[int]:
-        """Return the integer values of a repeated field as signed 64-bit numbers."""
+        """Return the varint values of a repeated field as signed 64-bit numbers."""
         return [to_signed(v) for v in self._fields.get(field, ()) if isinstance(v, int)]
 
     def number(self, field: int) -> int | None:
-        """Return the integer value of a field, or None if the field is absent."""
+        """Return the first varint value of a field as a signed 64-bit number, or None if the field is absent."""
         return next(iter(self.numbers(field)), None)
 
     def parts(self, field: int) -> list[memoryview]:
-        """Return the bytes of each occurrence of a repeated field."""
+        """Return the values of a repeated field that are bytes."""
         return [v for v in self._fields.get(field, ()) if isinstance(v, memoryview)]
 
     def part(self, field: int) -> memoryview:
-        """Return the bytes of a field, or empty bytes if the field is absent."""
+        """Return the first value of a field that is bytes, or empty bytes if the field is absent."""
         return next(iter(self.parts(field)), memoryview(b""))
 
     def text(self, field: int) -> str | None:
@@ -97,12 +100,12 @@ class Message:
         return bytes(values[0]).decode("utf-8", "replace") if values else None
 
     def real(self, field: int) -> float:
-        """Return the floating-point value of a double field, or 0 if the field is absent."""
+        """Return the value of a field of type double, or 0 if the field is absent or has another size."""
         value = self.part(field)
         return float(struct.unpack("<d", value)[0]) if len(value) == struct.calcsize("<d") else 0.0
 
     def each(self, field: int) -> Iterator[Message]:
-        """Decode the messages of a repeated field lazily, one by one."""
+        """Return an iterator that decodes the messages of a repeated field one by one."""
         return map(Message, self.parts(field))
 
     def messages(self, field: int) -> list[Message]:

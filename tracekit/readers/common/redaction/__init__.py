@@ -1,10 +1,10 @@
 """Redact values that identify people and machines, for all readers that support redaction.
 
 A reader replaces the values of fields that hold only private values, such as environments and host names. From these
-values it learns names of hosts and users, and secrets. Wherever a learned name occurs in another string, its letters
-are overwritten. Values with a private format, such as addresses, are overwritten as well. Overwriting changes neither
-the length nor the structure of a string. A value that links rows or files, such as a UUID, is replaced by a pseudonym
-in the same format.
+values it learns secrets and the names of hosts and users. If a learned name or secret occurs in another string, it is
+overwritten there. Values in a format that only private values have, such as e-mail addresses, are overwritten as well.
+Overwriting does not change the length of a string. An identifier that rows or files refer to, such as a UUID, is
+replaced by a pseudonym in the same format.
 """
 
 from tracekit.readers.common.redaction.environments import environment_start, is_environment
@@ -24,9 +24,9 @@ from tracekit.readers.common.redaction.kinds import (
     SECRET,
     USER,
 )
-from tracekit.readers.common.redaction.ledger import MAX_NAMES, MAX_VALUES, Redaction, is_local, program_name
 from tracekit.readers.common.redaction.names import Names, TooManyCandidates, environment_candidates, is_text
 from tracekit.readers.common.redaction.pseudonyms import MAX_KEY, MIN_KEY, Pseudonyms
+from tracekit.readers.common.redaction.state import MAX_NAMES, MAX_VALUES, Redaction, is_local_device, program_name
 from tracekit.readers.common.redaction.vocabulary import COMMON, TECHNICAL
 
 __all__ = [
@@ -57,7 +57,7 @@ __all__ = [
     "environment_candidates",
     "environment_start",
     "is_environment",
-    "is_local",
+    "is_local_device",
     "is_text",
     "program_name",
 ]

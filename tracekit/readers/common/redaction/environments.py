@@ -13,30 +13,30 @@ _USUAL_NAMES = (
     rb"|DISPLAY|TMPDIR|LD_LIBRARY_PATH|LD_PRELOAD|PYTHONPATH|CUDA_HOME|SSH_CLIENT|SSH_CONNECTION|SSH_TTY|XDG_\w+"
     rb"|SLURM_\w+|KUBERNETES_\w+"
 )
-_MARKED_NAMES = (
+_SEARCHED_NAMES = (
     b"path home pwd user logname shell hostname shlvl username lang term lc_all lc_ctype lc_numeric lc_time lc_collate "
     b"lc_monetary lc_messages lc_paper lc_name lc_address lc_telephone lc_measurement lc_identification"
 )
-MARKS = tuple(mark for name in _MARKED_NAMES.split() for mark in (name + b"=", name + b"':", name + b'":'))
-"""Lower-case markers. Every environment that is detected without a NUL byte contains at least one of them."""
+SEARCH_STRINGS = tuple(text for name in _SEARCHED_NAMES.split() for text in (name + b"=", name + b"':", name + b'":'))
+"""Lower-case strings to search for. A detected environment without NUL bytes contains at least one of them."""
 
 NEARLY_ALWAYS = (b"PATH", b"HOME", b"PWD", b"USER")
-"""Names of variables, at least one of which is set in every complete environment."""
+"""Names of variables. In every complete environment, at least one of them is set."""
 
 _VARIABLE = re.compile(rb"(?:^|[\0\n])[A-Za-z_][\w.%()]*=")
 _USUAL = re.compile(rb"(?:^|\n)(?:PATH|HOME|PWD|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TERM|HOSTNAME|LD_LIBRARY_PATH)=")
 _EMBEDDED = re.compile(rb"(?<![\w$])['\"]?(" + _USUAL_NAMES + rb")(?:=|['\"]\s*:\s*['\"])")
 _QUOTED = re.compile(rb"['\"]([A-Za-z_]\w*)['\"]\s*:\s*(?:'([^'\0]*)'|\"([^\"\0]*)\")")
 _LONGEST = 1 << 16
-"""Number of bytes at the start of a string that are examined."""
+"""Maximum number of bytes at the start of a string that are examined."""
 _LONGEST_READ = 1 << 22
 
 
 def is_environment(text: bytes) -> bool:
-    """Return whether a string is a process environment: ``NAME=value`` entries separated by NUL or newline.
+    """Return whether a string is a process environment: ``NAME=value`` entries separated by NUL bytes or newlines.
 
-    A string with a NUL byte must contain at least one variable. Without a NUL byte, most lines must be variables, and
-    at least one variable must have a well-known name.
+    If the string has a NUL byte, it must contain at least one entry. Otherwise most of its lines must be entries, and
+    at least one entry must have a well-known name.
     """
     text = text[:_LONGEST]
     if b"\0" in text:
@@ -47,8 +47,8 @@ def is_environment(text: bytes) -> bool:
 def environment_start(text: bytes) -> int | None:
     """Return the offset at which an environment starts in a string, or None if the string contains no environment.
 
-    The environment may be written as ``NAME=value``, as JSON or as a Python dictionary. At least two of the variables
-    that nearly every process has must be set, because ordinary strings may mention one of them.
+    The environment may be written as ``NAME=value``, as JSON or as a Python dictionary. Within a longer string, at
+    least two variables with well-known names must be set, because an ordinary string may mention one of them.
     """
     if is_environment(text):
         return 0

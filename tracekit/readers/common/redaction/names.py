@@ -1,7 +1,7 @@
-"""Overwrite private names, and values with a private format, in strings and binary data.
+"""Overwrite private names, and values in a private format, in strings and binary data.
 
 ``Names.candidates`` searches megabytes of messages or strings at once for ranges that may hold a private value.
-``Names.rewritten`` then overwrites the private values of one string. Neither function changes the length of the data.
+``Names.redact`` then overwrites the private values in one string, without changing its length.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 
 from tracekit.readers.common.redaction import environments
 from tracekit.readers.common.redaction.kinds import MENTION
-from tracekit.readers.common.redaction.marks import Marks
-from tracekit.readers.common.redaction.patterns import FILL, HOME_MARKS, PATTERNS, PROBES
+from tracekit.readers.common.redaction.patterns import FILL, HOME_SEARCH_STRINGS, PATTERNS, PROBES
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
+from tracekit.readers.common.redaction.search_strings import SearchStrings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Candidate = tuple[int, int, int]
-    """A range that may hold a private value: its start and end offset, and the bits of possible patterns."""
+    """A range that may hold a private value: its start offset, its end offset, and a bit mask of possible patterns."""
 
 LITERAL = 1 << len(PATTERNS)
-"""Bit that stands for learned names and values. The lower bits stand for the patterns, in their order."""
+"""Bit that stands for learned names and values in bit masks. Bit i below it stands for ``PATTERNS[i]``."""
 ANYTHING = 2 * LITERAL - 1
 LONG = 5
-"""Minimum length of names that are overwritten in binary data, where shorter names occur by chance."""
+"""Minimum length of names and values to overwrite in binary data, where shorter ones may occur by chance."""
 PART_OF_WORD = 3
-"""Minimum length of names that are overwritten within compound words: ``alice`` in ``alice_run3`` and ``runAlice``."""
+"""Minimum length of names to overwrite within compound words, such as ``alice`` in ``alice_run3`` and ``runAlice``."""
 
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PRINTABLE = re.compile(rb"[\t\x20-\x7e\x80-\xff]{5,}")
@@ -46,43 +46,49 @@ _DIGITS[list(b"0123456789abcdef")] = range(16)
 _DIGITS[list(b"ABCDEF")] = range(10, 16)
 _AFTER_DRIVE = b":\\"
 _MANY_STARTS = 1 << 12
-"""Number of matches of the first two bytes of names above which the whole names are searched for instead."""
+"""If the first two bytes of names and values occur more often than this in a string, whole names are searched for."""
 _AROUND, _MANY_ESCAPES = 300, 1000
-"""Number of bytes to decode around an escaped character.
+"""Number of bytes to decode before and after an escaped character to check whether it is part of a private value.
 
-If data has more escaped characters than the second number, nothing is decoded around them.
+If data has more escaped characters than the second number, nothing is decoded, and each of them is a candidate.
 """
 
 
 class Names:
-    """The private names and values of a capture, together with the patterns of values that have a private format.
+    """A matcher for the private names and values of a capture, and for all values in a private format.
 
     Attributes:
-        literals: The private names and values in lower case.
-        examined: Number of possible matches examined so far.
-        depth: Length of the longest chain of literals that are prefixes of one another.
+        literals: The private names and values in lower case. A name may have several spellings.
+        examined: Number of possible matches that ``candidates`` examined so far.
+        depth: Length of the longest chain of literals of which each is a prefix of the next.
     """
 
     def __init__(
         self, names: Iterable[bytes], values: Iterable[bytes] = (), pseudonyms: Pseudonyms | None = None
     ) -> None:
-        """Create a matcher. A name matches as a word or a part of a compound word, and a value matches as a word."""
+        """Create a matcher.
+
+        Args:
+            names: Names of hosts and users. They match in any spelling, and short names match only whole words.
+            values: Other private values, such as secrets and paths.
+            pseudonyms: Pseudonyms for UUIDs and PCI addresses, or None for pseudonyms from a random key.
+        """
         self._pseudonyms = pseudonyms or Pseudonyms()
         spellings = {spelling for name in names for spelling in _spellings(name)}
         self._values = frozenset(value.lower() for value in values)
         self.literals = self._values | spellings
         self.examined = 0
-        self._literal_marks = Marks(dict.fromkeys(self.literals, LITERAL))
-        self.depth = self._literal_marks.depth
+        self._literal_strings = SearchStrings(dict.fromkeys(self.literals, LITERAL))
+        self.depth = self._literal_strings.depth
         self._pairs = np.zeros(1 << 16, np.bool_)
         self._pairs[[int.from_bytes(literal[:2], "big") for literal in self.literals]] = True
 
-    def rewritten(self, text: bytes, may_hold: int = ANYTHING) -> tuple[bytes, set[str]]:
-        """Overwrite the private values in a string or in other bytes.
+    def redact(self, text: bytes, may_hold: int = ANYTHING) -> tuple[bytes, set[str]]:
+        """Overwrite the private values in a string or in binary data.
 
         Args:
-            text: The string or bytes.
-            may_hold: Bits of the patterns that may match, from the result of ``candidates``.
+            text: The string or the binary data.
+            may_hold: Bit mask of the patterns to search for in a string, from the result of ``candidates``.
 
         Returns:
             The redacted bytes, and the kinds of the overwritten values.
@@ -96,8 +102,8 @@ class Names:
         return _PRINTABLE.sub(lambda match: self._redact_printable(match[0], kinds), redacted), kinds
 
     def overwritten(self, text: bytes) -> bytes:
-        """Return a copy of a string in which all private values are overwritten."""
-        return self.rewritten(text)[0]
+        """Return a copy of a string or of binary data in which all private values are overwritten."""
+        return self.redact(text)[0]
 
     def candidates(self, data: bytes, most: int | None = None) -> list[Candidate]:
         """Return the ranges of data that may hold a private value, in ascending order.
@@ -111,12 +117,12 @@ class Names:
         Raises:
             TooManyCandidates: There are more possible matches than the maximum.
         """
-        starts = self._all_marks.find_starts(data)
+        starts = self._all_search_strings.find_starts(data)
         _check_count(len(starts), most)
         probed = list(_probe_candidates(data, most))
         escaped = [match.span() for match in _limit_matches(_ESCAPE.finditer(data), most)]
         self.examined += len(starts) + len(probed) + len(escaped)
-        return sorted((*self._mark_candidates(data, starts), *probed, *self._escape_candidates(data, escaped)))
+        return sorted((*self._search_string_candidates(data, starts), *probed, *self._escape_candidates(data, escaped)))
 
     def _redact_string(self, text: bytes, kinds: set[str], may_hold: int) -> bytes:
         redacted = self._redact_unescaped(text, kinds, may_hold=may_hold)
@@ -127,7 +133,10 @@ class Names:
         return redacted if after == decoded else _encode_escapes(redacted, decoded, after, lengths)
 
     def _redact_unescaped(self, text: bytes, kinds: set[str], *, shortest: int = 0, may_hold: int = ANYTHING) -> bytes:
-        """Overwrite the matches of patterns, names and values in a string, without decoding escaped characters."""
+        """Overwrite the private values in a string, without decoding escaped characters.
+
+        The names of the kinds of overwritten values are added to ``kinds``.
+        """
         low = text.lower()
         for nth, pattern in enumerate(PATTERNS):
             if not may_hold >> nth & 1:
@@ -142,13 +151,19 @@ class Names:
         return redacted
 
     def _redact_literals(self, text: bytes, shortest: int) -> bytes:
-        """Overwrite names and values of a minimum length. Only ASCII letters count as letters in binary data."""
+        """Overwrite learned names and values.
+
+        Args:
+            text: The string.
+            shortest: Minimum length of the names and values, or 0 for text. If it is not 0, only ASCII letters count as
+                letters.
+        """
         letters = _TEXT_LETTERS if shortest == 0 else _ASCII_LETTERS
         low, out, after = text.lower(), bytearray(text), 0
         for start in self._literal_starts(low):
             if start < after:
                 continue
-            for literal in self._literal_marks.matches_at(low, start):
+            for literal in self._literal_strings.matches_at(low, start):
                 end, is_name = start + len(literal), literal not in self._values
                 if len(literal) >= shortest and _is_separate_word(text, start, end, is_name, letters):
                     out[start:end] = FILL * (end - start)
@@ -161,65 +176,68 @@ class Names:
         data = np.frombuffer(low, np.uint8)
         pairs = data[:-1].astype(np.uint16) << 8 | data[1:]
         starts: list[int] = np.flatnonzero(self._pairs[pairs]).tolist()
-        return starts if len(starts) <= _MANY_STARTS else self._literal_marks.find_starts(low)
+        return starts if len(starts) <= _MANY_STARTS else self._literal_strings.find_starts(low)
 
     def _redact_printable(self, run: bytes, kinds: set[str]) -> bytes:
-        """Overwrite private values in printable binary data, whose first byte may be the length of a string."""
+        """Overwrite private values in a printable part of binary data. Its first byte may be the length of a string."""
         redacted = self._redact_unescaped(run, kinds, shortest=LONG)
         return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, shortest=LONG)
 
     def _redact_utf16(self, text: bytes, kinds: set[str]) -> bytes:
-        """Overwrite private values in a UTF-16 string."""
+        """Overwrite private values in a UTF-16 string of ASCII characters."""
         first = 0 if text[0] else 1
         redacted = bytearray(text)
         redacted[first::2] = self._redact_unescaped(text[first::2], kinds)
         return bytes(redacted)
 
     @functools.cached_property
-    def _all_marks(self) -> Marks:
-        """The marks of all patterns, names and values, which are searched for together."""
-        owners: defaultdict[bytes, int] = defaultdict(int)
+    def _all_search_strings(self) -> SearchStrings:
+        """The search strings of all patterns, and all names and values."""
+        pattern_bits: defaultdict[bytes, int] = defaultdict(int)
         for nth, pattern in enumerate(PATTERNS):
-            for mark in pattern.marks:
-                owners[mark] |= 1 << nth
+            for string in pattern.search_strings:
+                pattern_bits[string] |= 1 << nth
         for literal in self.literals:
-            owners[literal] |= LITERAL
-        for text in (*HOME_MARKS, *(t for t in self.literals if len(t) >= PART_OF_WORD)):
-            owners[_interleave_zeros(text)] |= ANYTHING
-        return Marks(owners)
+            pattern_bits[literal] |= LITERAL
+        for text in (*HOME_SEARCH_STRINGS, *(t for t in self.literals if len(t) >= PART_OF_WORD)):
+            pattern_bits[_interleave_zeros(text)] |= ANYTHING
+        return SearchStrings(pattern_bits)
 
-    def _mark_candidates(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
-        """Yield the ranges of marks that may be part of a private value."""
+    def _search_string_candidates(self, data: bytes, starts: list[int]) -> Iterator[Candidate]:
+        """Yield the ranges of search strings that may be part of a private value."""
         low = data.lower() if starts else b""
-        owners = self._all_marks.owners
+        pattern_bits = self._all_search_strings.pattern_bits
         for start in starts:
             held, end = 0, start
-            for mark in self._all_marks.matches_at(low, start):
-                owning = _confirm_owners(owners[mark], data, start)
-                if owning:
-                    held, end = held | owning, max(end, start + len(mark))
+            for string in self._all_search_strings.matches_at(low, start):
+                confirmed = _confirmed_patterns(pattern_bits[string], data, start)
+                if confirmed:
+                    held, end = held | confirmed, max(end, start + len(string))
             if held:
                 yield start, end, held
 
     def _escape_candidates(self, data: bytes, places: list[tuple[int, int]]) -> Iterator[Candidate]:
-        """Yield the ranges of escaped characters whose surroundings may hold a private value once they are decoded."""
+        """Yield the ranges of escaped characters that may be part of a private value.
+
+        Unless there are very many, the bytes around each of them are decoded and searched.
+        """
         if len(places) > _MANY_ESCAPES:
             yield from ((start, end, ANYTHING) for start, end in places)
             return
         for start, end in places:
             around = _ESCAPE.sub(lambda m: bytes((int(m[0][-2:], 16),)), data[max(0, start - _AROUND) : end + _AROUND])
-            if self._may_hold(around):
+            if self._contains_candidate(around):
                 yield start, end, ANYTHING
 
-    def _may_hold(self, data: bytes) -> bool:
-        """Return whether a short byte string contains a mark or a match of a probe."""
+    def _contains_candidate(self, data: bytes) -> bool:
+        """Return whether a short byte string contains a search string or a match of a probe."""
         low = data.lower()
-        marked = any(self._all_marks.matches_at(low, start) for start in range(len(low)))
-        return marked or any(probe.search(data) for probe, _ in PROBES)
+        has_string = any(self._all_search_strings.matches_at(low, start) for start in range(len(low)))
+        return has_string or any(probe.search(data) for probe, _ in PROBES)
 
 
 def is_text(value: bytes) -> bool:
-    """Return whether bytes are printable UTF-8."""
+    """Return whether bytes are valid UTF-8 without control characters other than tabs and newlines."""
     if _CONTROL.search(value):
         return False
     try:
@@ -230,7 +248,7 @@ def is_text(value: bytes) -> bool:
 
 
 class TooManyCandidates(Exception):  # noqa: N818 - never leaves the readers
-    """Data has more possible matches than is allowed for a file of its size."""
+    """Data has more possible matches than the caller allows."""
 
 
 def _check_count(number: int, most: int | None) -> None:
@@ -251,29 +269,29 @@ def environment_candidates(data: bytes, most: int | None = None, *, homes: bool 
     """
     if not homes and not any(name in data for name in environments.NEARLY_ALWAYS):
         return []
-    starts = _environment_marks(homes=homes).find_starts(data)
+    starts = _environment_search_strings(homes=homes).find_starts(data)
     _check_count(len(starts), most)
     return starts
 
 
 @functools.cache
-def _environment_marks(*, homes: bool) -> Marks:
-    return Marks(dict.fromkeys((*environments.MARKS, *(HOME_MARKS if homes else ())), 0))
+def _environment_search_strings(*, homes: bool) -> SearchStrings:
+    return SearchStrings(dict.fromkeys((*environments.SEARCH_STRINGS, *(HOME_SEARCH_STRINGS if homes else ())), 0))
 
 
-def _confirm_owners(owners: int, data: bytes, start: int) -> int:
-    """Return the bits of the patterns that may match where a mark begins, given all patterns of the mark."""
+def _confirmed_patterns(pattern_bits: int, data: bytes, start: int) -> int:
+    """Remove from a bit mask of patterns those that cannot match at the offset of their search string."""
     for nth, confirm in _CONFIRMED:
-        if owners >> nth & 1 and not confirm(data, start):
-            owners ^= 1 << nth
-    return owners
+        if pattern_bits >> nth & 1 and not confirm(data, start):
+            pattern_bits ^= 1 << nth
+    return pattern_bits
 
 
 _CONFIRMED = [(nth, pattern.confirm) for nth, pattern in enumerate(PATTERNS) if pattern.confirm is not None]
 
 
 def _limit_matches(matches: Iterator[re.Match[bytes]], most: int | None) -> Iterator[re.Match[bytes]]:
-    """Yield matches, and raise an error if there are more than a maximum number."""
+    """Yield matches, and raise ``TooManyCandidates`` if there are more than a maximum number."""
     for number, match in enumerate(matches, 1):
         _check_count(number, most)
         yield match
@@ -281,15 +299,18 @@ def _limit_matches(matches: Iterator[re.Match[bytes]], most: int | None) -> Iter
 
 def _probe_candidates(data: bytes, most: int | None) -> Iterator[Candidate]:
     """Yield the ranges that match a probe."""
-    for probe, owners in PROBES:
+    for probe, pattern_bits in PROBES:
         for match in _limit_matches(probe.finditer(data), most):
             start, end = match.span()
             if data[start : start + 2] != _AFTER_DRIVE or data[max(0, start - 1) : start].isalpha():
-                yield start, end, owners
+                yield start, end, pattern_bits
 
 
 def _is_separate_word(text: bytes, start: int, end: int, is_name: bool, letters: frozenset[int]) -> bool:  # noqa: FBT001
-    """Return whether a range is a word or a part of a compound word, rather than the middle of another word."""
+    """Return whether a range of a string is a whole word or a part of a compound word.
+
+    A name that is shorter than ``PART_OF_WORD`` must be a whole word.
+    """
     before, after = text[start - 1 : start] if start else b"", text[end : end + 1]
     if is_name and end - start < PART_OF_WORD:
         return not (_is_word(before, letters) or _is_word(after, letters))
@@ -299,7 +320,7 @@ def _is_separate_word(text: bytes, start: int, end: int, is_name: bool, letters:
 
 _ASCII_LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _TEXT_LETTERS = _ASCII_LETTERS | frozenset(range(0x80, 0x100))
-"""Bytes that count as letters in text. Every byte beyond ASCII is part of a letter in UTF-8."""
+"""Bytes that count as letters in text. All bytes of non-ASCII characters in UTF-8 are counted as letters."""
 
 
 def _is_word(char: bytes, letters: frozenset[int]) -> bool:
@@ -319,7 +340,10 @@ def _ends_word(last: bytes, after: bytes, next_after: bytes, letters: frozenset[
 
 
 def _spellings(name: bytes) -> Iterator[bytes]:
-    """Yield the byte sequences in which a name may occur, in lower case."""
+    """Yield the spellings of a name as bytes with ASCII letters in lower case.
+
+    A name with other letters has one spelling per case and Unicode normalization form.
+    """
     yield name.lower()
     if name.isascii():
         return
@@ -331,12 +355,16 @@ def _spellings(name: bytes) -> Iterator[bytes]:
 
 
 def _interleave_zeros(text: bytes) -> bytes:
-    """Return a string encoded in UTF-16, without the zero byte at its beginning or end."""
+    """Return an ASCII string in UTF-16, without the zero byte that the byte order puts at its beginning or end."""
     return b"\0".join(bytes((c,)) for c in text)
 
 
 def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
-    """Decode escaped characters. Return the decoded bytes and the number of original bytes of each decoded byte."""
+    """Decode escaped characters.
+
+    Returns:
+        The decoded bytes, and the number of bytes that encode each of them in the original string.
+    """
     starts, stops = np.array([match.span() for match in _ESCAPE.finditer(text)]).T
     lengths = np.ones(len(text), np.int8)
     for offset in range(1, _LONGEST_ESCAPE):
@@ -348,7 +376,10 @@ def _decode_escapes(text: bytes) -> tuple[bytes, npt.NDArray[np.int8]]:
 
 
 def _encode_escapes(text: bytes, decoded: bytes, after: bytes, lengths: npt.NDArray[np.int8]) -> bytes:
-    """Apply the changes of a decoded string to the original string, overwriting each escaped character that changed."""
+    """Apply the changes of a decoded string to the original string.
+
+    All bytes of an escaped character that changed are overwritten.
+    """
     before, now = (np.frombuffer(x, np.uint8) for x in (decoded, after))
     changed = np.repeat(before != now, lengths)
     values = np.repeat(np.where(lengths > 1, np.uint8(FILL[0]), now), lengths)

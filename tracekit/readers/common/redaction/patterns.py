@@ -1,9 +1,9 @@
-"""Patterns of values with a private format: addresses, ids, secrets and paths.
+"""Patterns of values in a private format: addresses, ids, secrets and paths.
 
 Matches are overwritten in place, so that no string changes its length. Searching every string for every pattern would
-be slow. Therefore each pattern has marks or probes, which can be found quickly in megabytes of bytes. A mark is a short
-string, and a probe is an expression that begins with a fixed byte. Every match of the pattern contains one of its marks
-or a match of one of its probes. Every repetition in an expression is bounded, so that the time of a search is
+be slow. Therefore each pattern has search strings or probes, which are found quickly in megabytes of data. A probe is a
+regular expression that begins with a fixed byte. Every match of a pattern contains one of its search strings, or a
+match of one of its probes. Every repetition in a regular expression is bounded, so that the time of a search is
 proportional to the number of bytes.
 """
 
@@ -46,32 +46,39 @@ class Pattern:
         kind: Kind under which matches are counted.
         expression: Regular expression that matches the values.
         overwrite: Function that returns the replacement of a match, which has the same length.
-        marks: Lower-case strings. Every match contains at least one of them, or a match of a probe.
-        probes: First byte and remaining expression of each probe. Every match contains a match of a probe, or a mark.
-        confirm: Function that returns whether a mark at an offset may be part of a match. None accepts every mark.
+        search_strings: Lower-case strings. Every match of the pattern contains one of them, or a match of a probe.
+        probes: First byte and remaining regular expression of each probe.
+        confirm: Function that returns whether a search string at an offset of the data may be part of a match. None
+            accepts every search string.
     """
 
     kind: str
     expression: re.Pattern[bytes]
     overwrite: Overwrite
-    marks: tuple[bytes, ...] = ()
+    search_strings: tuple[bytes, ...] = ()
     probes: tuple[tuple[bytes, bytes], ...] = ()
     confirm: Callable[[bytes, int], object] | None = None
 
     @functools.cached_property
     def gate(self) -> re.Pattern[bytes]:
-        """An expression that matches every lower-case string that may contain a match of the pattern."""
-        return re.compile(b"|".join(map(re.escape, (*self.marks, *(start for start, _ in self.probes)))))
+        """A regular expression that is found in every lower-case string that may contain a match of the pattern."""
+        return re.compile(b"|".join(map(re.escape, (*self.search_strings, *(start for start, _ in self.probes)))))
 
     def overwritten(self, text: bytes, low: bytes, pseudonyms: Pseudonyms) -> bytes:
-        """Overwrite every match in a string, given its lower-case form, which excludes most strings quickly."""
+        """Overwrite every match in a string.
+
+        Args:
+            text: The string.
+            low: The string in lower case, in which the absence of a match is detected quickly.
+            pseudonyms: Pseudonyms for UUIDs and PCI addresses.
+        """
         if self.gate.search(low) is None:
             return text
         return self.expression.sub(lambda match: self.overwrite(match, pseudonyms), text)
 
 
 def fill(text: bytes) -> bytes:
-    """Return a string of the same length that consists of ``x``."""
+    """Return as many ``x`` as a string has bytes."""
     return FILL * len(text)
 
 
@@ -85,7 +92,7 @@ def _fill_words(match: re.Match[bytes], _: Pseudonyms) -> bytes:
 
 
 def _fill_last_group(match: re.Match[bytes], _: Pseudonyms) -> bytes:
-    """Overwrite the last group of a match."""
+    """Overwrite the last group of a match, and leave the rest of the match unchanged."""
     group = match.lastindex or 0
     start, end = (place - match.start() for place in match.span(group))
     return match[0][:start] + fill(match[group]) + match[0][end:]
@@ -114,7 +121,7 @@ _TOKENS = Pattern(
     SECRET,
     re.compile(rb"(?<![0-9A-Za-z])" + _TOKEN),
     _fill_match,
-    marks=(
+    search_strings=(
         *(b"akia", b"asia", b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"glpat-", b"aiza", b"ya29."),
         *(b"xoxa-", b"xoxb-", b"xoxe-", b"xoxo-", b"xoxp-", b"xoxr-", b"xoxs-", b"npm_", b"pypi-", b"dckr_pat_"),
         *(b"nvapi-", b"-----begin ", b"ssh-rsa aaaa", b"ssh-dss aaaa", b"ssh-ed25519 aaaa", b"ecdsa-sha2-"),
@@ -134,7 +141,7 @@ _ASSIGNMENTS = Pattern(
     SECRET,
     _ASSIGNED,
     _fill_last_group,
-    marks=(
+    search_strings=(
         *(b"passw", b"passphrase", b"secret", b"api_key", b"api-key", b"apikey", b"access_key", b"access-key"),
         *(b"accesskey", b"private_key", b"private-key", b"privatekey", b"credential", b"token", b"bearer ", b"basic "),
     ),
@@ -200,15 +207,15 @@ _IPV6 = Pattern(
     NETWORK,
     re.compile(rb"(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):(?::?[0-9a-f]{1,4}){1,7}(?![\w:])", re.IGNORECASE),
     _fill_ipv6,
-    marks=(b"fe80:",),
+    search_strings=(b"fe80:",),
     probes=((b":", rb"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{1,4}:"),),
 )
 
 
 def _fill_hardware_address(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     digits = re.sub(rb"[:\-]", b"", match[0]).lower()
-    says_nothing = not digits.strip(b"0") or not digits.strip(b"f") or (b"-" in match[0] and digits.isdigit())
-    return match[0] if says_nothing else _HEX.sub(FILL, match[0])
+    is_placeholder = not digits.strip(b"0") or not digits.strip(b"f") or (b"-" in match[0] and digits.isdigit())
+    return match[0] if is_placeholder else _HEX.sub(FILL, match[0])
 
 
 _HARDWARE = Pattern(
@@ -239,7 +246,7 @@ _CONTAINERS = Pattern(
         rb"[^\s\0]{0,256}?([0-9a-f]{64})(?![0-9a-f])"
     ),
     _fill_last_group,
-    marks=(b"docker", b"container", b"crio", b"cri-o", b"libpod", b"kubepods", b"buildkit", b"podman", b"lxc"),
+    search_strings=(b"docker", b"container", b"crio", b"cri-o", b"libpod", b"kubepods", b"buildkit", b"podman", b"lxc"),
 )
 
 # Folders and paths
@@ -253,7 +260,7 @@ _HOMES = Pattern(
         rb"|(?<![\w:)\]>])(~)([A-Za-z_][\w.\-]{0,63})(?=/)"
     ),
     lambda match, _: match[1] + _fill_account(match[2]) if match[2] else match[3] + _fill_account(match[4]),
-    marks=tuple(a + name + b for name in (b"home", b"users") for a in (b"/", b"\\") for b in (b"/", b"\\")),
+    search_strings=tuple(a + name + b for name in (b"home", b"users") for a in (b"/", b"\\") for b in (b"/", b"\\")),
     probes=((b"~", rb"[A-Za-z_][\w.\-]{0,63}/"),),
 )
 
@@ -276,7 +283,7 @@ _BEFORE_LAST = 2
 
 @functools.lru_cache(maxsize=1 << 12)
 def fill_private_folders(path: bytes, separators: bytes = b"/") -> bytes:
-    """Overwrite uncommon folder names in a path, leaving the file name and the separators unchanged."""
+    """Overwrite uncommon folder names in a path. The separators and the file name, if there is one, stay unchanged."""
     parts = re.split(rb"([" + re.escape(separators) + rb"]+)", path)
     last = len(parts) - 1
     before = parts[last - 2].lower() if last >= _BEFORE_LAST else b""
@@ -296,14 +303,14 @@ _PATHS = Pattern(
     PATH,
     re.compile(rb"(?<![\w.~\-])" + _FROM_ROOT, re.IGNORECASE),
     lambda match, _: fill_private_folders(match[0]),
-    marks=tuple(b"/" + root + b"/" for root in _ROOTS),
+    search_strings=tuple(b"/" + root + b"/" for root in _ROOTS),
     confirm=_has_private_folders,
 )
 _LIBRARIES = Pattern(
     PATH,
     re.compile(rb"\A/[^\0-\x20]{1,4096}\.(?:so|pyd|dylib|cubin)(?:\.\d{1,8}){0,6}(?: \(deleted\))?\Z"),
     lambda match, _: fill_private_folders(match[0]),
-    marks=(b".so", b".pyd", b".dylib", b".cubin"),
+    search_strings=(b".so", b".pyd", b".dylib", b".cubin"),
 )
 _IN_WINDOWS = rb"[^\\/:*?\"<>|\0-\x1f]{1,255}"
 _WINDOWS_PATHS = Pattern(
@@ -325,7 +332,9 @@ def _fill_environment(match: re.Match[bytes], _: Pseudonyms) -> bytes:
     return match[0] if start is None else match[0][:start] + fill(match[0][start:])
 
 
-_ENVIRONMENTS = Pattern(ENVIRONMENT, re.compile(rb"(?s)\A.+\Z"), _fill_environment, marks=environments.MARKS)
+_ENVIRONMENTS = Pattern(
+    ENVIRONMENT, re.compile(rb"(?s)\A.+\Z"), _fill_environment, search_strings=environments.SEARCH_STRINGS
+)
 
 PATTERNS = (
     *(_ENVIRONMENTS, _TOKENS, _ASSIGNMENTS, _CREDENTIALS, _EMAILS, _UUIDS, _CONTAINERS, _HARDWARE, _PCI, _IPV6, _IPV4),
@@ -333,22 +342,22 @@ PATTERNS = (
 )
 """All patterns, in the order in which they are applied."""
 
-HOME_FOLDER, HOME_MARKS = _HOMES.expression, _HOMES.marks
+HOME_FOLDER, HOME_SEARCH_STRINGS = _HOMES.expression, _HOMES.search_strings
 
 
 def _join_probes() -> tuple[tuple[re.Pattern[bytes], int], ...]:
-    """Join the probes that begin with the same byte, because searching for a fixed first byte is fast."""
+    """Return one regular expression for all probes that begin with the same byte, because their search is fast."""
     rests: defaultdict[bytes, list[bytes]] = defaultdict(list)
-    owners: defaultdict[bytes, int] = defaultdict(int)
+    pattern_bits: defaultdict[bytes, int] = defaultdict(int)
     for nth, pattern in enumerate(PATTERNS):
         for start, rest in pattern.probes:
             rests[start].append(rest)
-            owners[start] |= 1 << nth
+            pattern_bits[start] |= 1 << nth
     return tuple(
-        (re.compile(re.escape(start) + rb"(?:" + b"|".join(rest) + rb")"), owners[start])
+        (re.compile(re.escape(start) + rb"(?:" + b"|".join(rest) + rb")"), pattern_bits[start])
         for start, rest in rests.items()
     )
 
 
 PROBES = _join_probes()
-"""The joined probes, each with the bits of the patterns that it belongs to."""
+"""The joined probes, each with a bit mask of the patterns that have one of its probes."""

@@ -1,8 +1,8 @@
-"""Pseudonyms that replace values which link rows or files.
+"""Pseudonyms that replace identifiers, such as UUIDs, that rows or files refer to.
 
-A pseudonym is a keyed hash of a value in the format of the value. The same value therefore has the same pseudonym
-everywhere, and programs can still parse the field. Without the key, the original value cannot be found by trying
-candidates. Pseudonyms have a recognizable format, so that redacting a file again does not change them.
+A pseudonym is a keyed hash of a value, written in the format of the value. A value has the same pseudonym wherever it
+occurs, and programs can still parse it. Without the key, nobody can find the original value by hashing candidates.
+Pseudonyms can be told from original values, so that redacting a file again does not change them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HOST = re.compile(_HOST_START + rb"[0-9a-f]{12}")
 _BUS = re.compile(rb"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
 _UUID_BYTES = 16
 _DEVICES = 1 << 13
-"""Number of combinations of bus and device in a PCI address."""
+"""Number of combinations of bus and device number in a PCI address."""
 
 
 class Pseudonyms:
@@ -38,7 +38,10 @@ class Pseudonyms:
         return _HOST_START + self._hash(b"host", name.lower())[:6].hex().encode()
 
     def uuid(self, text: bytes) -> bytes:
-        """Return the pseudonym of a UUID with hyphens or underscores. The nil UUID is returned unchanged."""
+        """Return the pseudonym of a UUID that is written with hyphens or underscores.
+
+        The nil UUID is returned unchanged.
+        """
         value = self.uuid_bytes(bytes.fromhex(re.sub(rb"[-_]", b"", text).decode()))
         digits = iter(value.hex())
         pseudonym = "".join(chr(c) if c in b"-_" else next(digits) for c in text).encode()
@@ -56,7 +59,7 @@ class Pseudonyms:
     def bus(self, location: bytes) -> bytes:
         """Return the pseudonym of a PCI address.
 
-        All digits of its domain are ``f``, and its function number is unchanged.
+        All digits of the domain become ``f``, bus and device become other numbers, and the function stays unchanged.
         """
         parts = _BUS.fullmatch(location)
         if parts is None or not parts[1].strip(b"fF"):
@@ -65,7 +68,7 @@ class Pseudonyms:
         return b"%b:%02x:%02x.%b" % (b"f" * len(parts[1]), number >> 5, number & 31, parts[4])
 
     def _device(self, location: bytes) -> int:
-        """Return the number that replaces a PCI device, which is unique within a capture."""
+        """Return the number that replaces the bus and device of a PCI address. Each device gets a different number."""
         if location not in self._devices:
             number = int.from_bytes(self._hash(b"bus", location)[:2], "big") % _DEVICES
             used = set(self._devices.values())

@@ -1,5 +1,5 @@
-"""Read untrusted SQLite files, checking the pages of a table before any of its rows is used.
+"""Read untrusted SQLite files. The pages of a table are checked before its rows are used.
 
-``pages`` reads pages, ``trees`` checks the pages and rows of a table, ``records`` decodes integers, ``catalogue`` reads
-the schema, and ``database`` combines these modules and delegates all other reads to SQLite.
+The module ``pages`` reads pages, ``trees`` checks the pages and rows of a table, ``records`` decodes integers, and
+``catalogue`` reads the schema. The module ``database`` combines them, and lets SQLite read everything else.
 """

@@ -1,7 +1,7 @@
 """Read the schema of a SQLite file before SQLite opens the file.
 
-At its first statement SQLite parses the whole schema and the table of statistics, however long that takes. Therefore
-the schema table is checked and read here first. A schema larger than any profiler writes is an error.
+At its first statement, SQLite parses the whole schema and reads the tables of statistics, however large they are.
+Therefore this module reads and checks the schema first. A schema that exceeds the limits below is an error.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     Value = int | float | bytes | None
 
 MAX_BYTES, MAX_STATEMENT_BYTES, MAX_ENTRIES = 1 << 18, 1 << 14, 10_000
-"""Limits for the size, the statement size and the number of entries of a schema.
+"""Limits for the total size of a schema, the size of one entry, and the number of entries.
 
-The largest schema of a real file has 46 kB in 111 entries of at most 4.4 kB. The statement size is limited because
-SQLite compares each UNIQUE constraint of a statement with all earlier constraints.
+The largest schema of a real file has a size of 46 kB and 111 entries of at most 4.4 kB. The size of an entry is limited
+because SQLite compares each UNIQUE constraint of a statement with all earlier constraints of the statement.
 """
 
 MAX_STATISTICS_BYTES = 1 << 20
@@ -45,8 +45,8 @@ class Entry(NamedTuple):
     Attributes:
         kind: ``table``, ``index``, ``view`` or ``trigger``.
         name: Name of the object.
-        root: Number of the root page of the object, or 0 if the object has no pages.
-        sql: The statement that creates the object.
+        root: Number of the root page of the object, or 0 if the object has no pages of its own.
+        sql: Statement that creates the object. It is empty for automatic indexes.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 
     @property
     def is_table(self) -> bool:
-        """Whether the object is an ordinary table, which stores its own rows."""
+        """Whether the object is an ordinary table rather than a virtual table, a view, an index or a trigger."""
         return (
             self.kind == "table"
             and self.root > 0
@@ -65,14 +65,20 @@ class Entry(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The schema of a SQLite file, and the pages that store it."""
+    """The schema of a SQLite file, and the pages that store it.
+
+    Attributes:
+        entries: Rows of the schema table.
+        tree: B-tree pages of the schema table.
+        overflow_pages: Numbers of the overflow pages of the schema table.
+    """
 
     entries: list[Entry]
     tree: trees.Tree
     overflow_pages: Ints
 
     def tables(self) -> dict[str, Entry]:
-        """Return the entries of the ordinary tables by name."""
+        """Return the entry of each ordinary table by table name."""
         return {e.name: e for e in self.entries if e.is_table}
 
 
@@ -92,7 +98,7 @@ def read_schema(file: PageFile) -> Schema:
     """Read and check the schema of a SQLite file.
 
     Raises:
-        Damage: The schema is damaged, or larger than that of any profiler.
+        Damage: The schema is damaged, or exceeds a limit.
     """
     tree = trees.read_tree(file, _ROOT)
     entries: list[Entry] = []
@@ -103,9 +109,14 @@ def read_schema(file: PageFile) -> Schema:
         cells = trees.find_cells(file, block, run)
         size += trees.summarize(file, block, cells, run).payload
         if size > MAX_BYTES or len(entries) + len(cells.rowids) > MAX_ENTRIES:
-            raise Damage(f"its schema has more than {MAX_BYTES} bytes or {MAX_ENTRIES} entries")
+            raise Damage(
+                f"its schema has more than {MAX_BYTES} bytes or {MAX_ENTRIES} entries, the most that tracekit supports"
+            )
         if (cells.payload > MAX_STATEMENT_BYTES).any():
-            raise Damage(f"its schema has an entry of {cells.payload.max()} bytes, more than {MAX_STATEMENT_BYTES}")
+            raise Damage(
+                f"its schema has an entry of {cells.payload.max()} bytes; "
+                f"tracekit supports at most {MAX_STATEMENT_BYTES}"
+            )
         for nth in range(len(cells.rowids)):
             local = block.data[cells.starts[nth] : cells.ends[nth] + _NEXT_PAGE_BYTES].tobytes()
             record, pages = _assemble_record(file, local, int(cells.payload[nth]), int(cells.on_leaf[nth]))
@@ -115,12 +126,15 @@ def read_schema(file: PageFile) -> Schema:
 
 
 def _assemble_record(file: PageFile, local: bytes, size: int, on_leaf: int) -> tuple[bytes, list[int]]:
-    """Join a record from its leaf page and its overflow pages. Return its bytes and the overflow page numbers."""
+    """Join the parts of a record on its leaf page and its overflow pages.
+
+    Return the bytes of the record, and the numbers of the overflow pages.
+    """
     parts, pages = [local[:on_leaf]], []
     page, left = int.from_bytes(local[on_leaf : on_leaf + _NEXT_PAGE_BYTES], "big"), size - on_leaf
     while left:
         if not 1 < page <= file.count:
-            raise Damage(f"its schema refers to page {page} of {file.count}")
+            raise Damage(f"its schema refers to page {page}, but the file has only the pages 1 to {file.count}")
         pages.append(page)
         data = file.read(np.array([page], np.int64)).pages[0].tobytes()
         parts.append(data[_NEXT_PAGE_BYTES : min(file.usable, _NEXT_PAGE_BYTES + left)])
@@ -139,7 +153,10 @@ def _schema_entry(record: bytes, encoding: str) -> Entry:
 
 
 def _record_values(record: bytes) -> Iterator[Value]:
-    """Yield the first five values of a record. Strings are yielded as bytes."""
+    """Yield the first five values of a record, which has one value per column of the schema table.
+
+    Strings are bytes.
+    """
     end, at = _varint(record, 0)
     place = end
     for _ in range(_COLUMNS):

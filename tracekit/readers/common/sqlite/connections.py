@@ -1,4 +1,4 @@
-"""Open read-only SQLite connections to an untrusted file, and limit the steps and size of queries."""
+"""Open read-only SQLite connections to an untrusted file, and limit the time and memory of queries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STEPS = 50_000_000
 STEPS_PER_BYTE = 8
-"""Limit for the virtual machine steps of a query: a fixed number, and additional steps per byte of the file."""
+"""Limit for the instructions of SQLite's virtual machine that a query may run: a number, plus a number per byte."""
 
 MAX_COLUMNS = 500
 """Maximum number of columns of a table. The widest table of a real file has 41 columns."""
@@ -31,8 +31,12 @@ _MOST_BYTES = 1_000_000_000
 _RETURNED = (pa.int64(), pa.float64(), pa.string(), pa.binary())
 
 
-class Connections:
-    """A thread-safe pool of connections to one file. Connections are opened on demand."""
+class ConnectionPool:
+    """A thread-safe pool of connections to one file. Connections are opened on demand.
+
+    Attributes:
+        idle: Open ADBC connections that no thread uses.
+    """
 
     def __init__(self, path: Path, size: int) -> None:
         """Create an empty pool.
@@ -45,27 +49,29 @@ class Connections:
         self._size = size
         self._steps_left = 0
         self._lock = threading.Lock()
-        self._small: sqlite3.Connection | None = None
+        self._query_connection: sqlite3.Connection | None = None
         self._closings = 0
         self.idle: list[Any] = []
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a small query. Return its rows as Python objects, with invalid UTF-8 replaced.
+        """Run a query with a small result. Return its rows as Python objects, with invalid UTF-8 replaced.
 
         Raises:
-            Damage: The query exceeds the limit of steps.
+            Damage: The query runs more virtual machine instructions than are allowed for the size of the file.
             sqlite3.Error: SQLite reports an error.
         """
         with self._lock:
-            if self._small is None:
-                self._small = self._open_connection()
+            if self._query_connection is None:
+                self._query_connection = self._open_connection()
             self._steps_left = STEPS + STEPS_PER_BYTE * self._size
             try:
-                return self._small.execute(sql, parameters).fetchall()
+                return self._query_connection.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as e:
                 if self._steps_left > 0:
                     raise
-                raise Damage("a query takes more steps than a file of this size can need") from e
+                raise Damage(
+                    "a query runs more SQLite instructions than tracekit allows for a file of this size"
+                ) from e
 
     def fetch(self, sql: str, parameters: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
         """Run a query and yield its rows as Arrow record batches.
@@ -73,10 +79,11 @@ class Connections:
         Args:
             sql: The query. The caller must have checked the pages that it reads.
             parameters: Values of the parameters of the query.
-            rows: Expected number of rows, for which memory is reserved.
+            rows: Expected number of rows, and number of rows for which the driver reserves memory in a batch.
 
         Yields:
-            Record batches with strings as bytes. There is one batch if the query returns the expected number of rows.
+            Record batches, in which strings have the type binary. There is one batch if the query returns the expected
+            number of rows.
 
         Raises:
             Damage: SQLite reports an error, or its driver returns invalid arrays.
@@ -95,7 +102,7 @@ class Connections:
     def close(self) -> None:
         """Close all connections. A later query opens a new connection."""
         with self._lock:
-            small, self._small = self._small, None
+            small, self._query_connection = self._query_connection, None
             if small is not None:
                 small.close()
             self._closings += 1
@@ -114,13 +121,13 @@ class Connections:
         return connection
 
     def _count_steps(self) -> int:
-        """Count the steps of a query. Return 1, which ends the query, when the limit is reached."""
+        """Count instructions of a query. Return 0, or return 1 to interrupt the query when the limit is reached."""
         self._steps_left -= _STEPS_AT_A_TIME
         return int(self._steps_left <= 0)
 
     @contextlib.contextmanager
     def _borrow(self) -> Iterator[Any]:
-        """Return a context manager that provides a connection for use in one thread."""
+        """Return a context manager that takes a connection from the pool, or opens one, for use in one thread."""
         closings = self._closings
         try:
             connection = self.idle.pop()
@@ -145,14 +152,15 @@ class Connections:
 
 
 def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Validate the arrays of a batch that the driver returned. Return the batch with strings as bytes.
+    """Validate the arrays of a batch that the driver returned. Return the batch with strings as binary arrays.
 
     Raises:
-        Damage: An array is invalid, or has a type that SQLite does not have.
+        Damage: A column has a type that the driver never returns.
+        pyarrow.ArrowInvalid: An array is invalid.
     """
     foreign = [a.type for a in batch.columns if a.type not in _RETURNED]
     if foreign:
-        raise Damage(f"SQLite returned a column of the type {foreign[0]}")
+        raise Damage(f"SQLite returned a column of the unexpected type {foreign[0]}")
     arrays = [_strings_as_binary(a) for a in batch.columns]
     for array in arrays:
         array.validate(full=True)
@@ -160,7 +168,7 @@ def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _strings_as_binary(array: pa.Array) -> pa.Array:
-    """Reinterpret an array of strings as an array of bytes, without checking the encoding."""
+    """Return an array of strings as a binary array without copying it. Other arrays are returned unchanged."""
     if array.type != pa.string():
         return array
     return pa.Array.from_buffers(pa.binary(), len(array), array.buffers(), array.null_count, array.offset)

@@ -1,8 +1,9 @@
 """Read tables of an untrusted SQLite file into Arrow.
 
-The file is opened read-only and immutable, so that neither the file nor its folder changes. Tables are read as runs of
-leaf pages in several threads. Integers of large tables are decoded from the pages, and ADBC's SQLite driver reads
-everything else. The driver must return as many rows as were counted when the pages were checked.
+The file is opened as read-only and immutable, so that neither the file nor its folder changes. The leaf pages of a
+table are split into runs, which several threads read. Integers of large tables are decoded from the pages, and the
+SQLite driver of ADBC reads all other values. It is an error if the driver returns another number of rows than the
+pages hold.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import column_builder
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.sqlite import catalogue, records
-from tracekit.readers.common.sqlite.connections import Connections
+from tracekit.readers.common.sqlite.connections import ConnectionPool
 from tracekit.readers.common.sqlite.pages import PageFile
 from tracekit.readers.common.sqlite.records import ColumnInfo
-from tracekit.readers.common.sqlite.tables import Owners, SqliteTable
+from tracekit.readers.common.sqlite.tables import SqliteTable, UsedPages
 from tracekit.readers.common.sqlite_files import EXPORT_AGAIN, HEADER_BYTES, check_complete, quote_identifier
 from tracekit.threads import map_in_order
 
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROWID = "rowid"
-"""Name by which callers request the column of row numbers."""
+"""Name by which callers request the rowid of each row as a column."""
 
 LARGE_RUNS = 1
-"""Tables with more runs than this count as large. Their integers are decoded from the pages."""
+"""Maximum number of runs of a small table. Integers are decoded from the pages only in larger tables."""
 
 _EXPECTED = {"integer": "'integer', 'null'", "number": "'integer', 'real', 'null'"}
 
@@ -52,7 +53,7 @@ _EXPECTED = {"integer": "'integer', 'null'", "number": "'integer', 'real', 'null
 class Condition(Protocol):
     """A filter that keeps the rows in which a column has one of several values.
 
-    Without values, it keeps non-null rows.
+    If no values are given, it keeps the rows in which the column is not null.
     """
 
     @property
@@ -62,7 +63,10 @@ class Condition(Protocol):
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The values to keep. If it is empty, all values that are not null are kept."""
+        """The values of the column in the rows to keep.
+
+        If there are none, the column must not be null in these rows.
+        """
         ...
 
 
@@ -71,13 +75,14 @@ class Database:
 
     Attributes:
         path: Path of the file.
-        hint: Hint for errors about a damaged file.
+        hint: Hint for errors if the file is damaged.
         size: Size of the file in bytes.
         columns: Names of the columns of each ordinary table.
-        kept_apart: Names of string columns that stay chunked, so that their total size is not limited.
+        chunked_columns: Names of string columns that are never combined into one array. Their strings may exceed
+            2 GiB.
     """
 
-    kept_apart: frozenset[str] = frozenset()
+    chunked_columns: frozenset[str] = frozenset()
 
     def __init__(self, source: Source, hint: str = EXPORT_AGAIN) -> None:
         """Open a SQLite file and read its schema.
@@ -94,14 +99,14 @@ class Database:
         try:
             self._file = PageFile(self.path)
         except Damage as e:
-            raise self._corrupt(e) from e
+            raise self._corrupt_error(e) from e
         self.size = self._file.state.size
         if (self._file.head, self.size) != (source.head[:HEADER_BYTES], source.size):
             raise TracekitError("changed while it was being opened", path=self.path, hint=CHANGED_HINT)
-        self._connections = Connections(self.path, self.size)
+        self._connections = ConnectionPool(self.path, self.size)
         self._finalizer = weakref.finalize(self, self._connections.close)
         with self._checked_reading():
-            self._owners = Owners(self._file)
+            self._used_pages = UsedPages(self._file)
             self._entries = self._read_schema()
             self._infos = self._column_infos()
         self.columns: Mapping[str, tuple[str, ...]] = {t: tuple(c.name for c in cs) for t, cs in self._infos.items()}
@@ -127,15 +132,18 @@ class Database:
         return list(totals.values())
 
     def rowid(self, table: str, index: int, where: Condition | None = None) -> int | None:
-        """Return the rowid of the row at an index among the rows that match a filter, or None if there are too few."""
-        for batch in self.slices(table, [ROWID], where, lambda batch: batch):
+        """Return the rowid of the row at an index among the rows that match a filter.
+
+        The result is None if fewer rows match.
+        """
+        for batch in self.map_batches(table, [ROWID], where, lambda batch: batch):
             if index < batch.num_rows:
                 return int(batch.column(0)[index].as_py())
             index -= batch.num_rows
         return None
 
     def first_row(self, table: str, columns: Sequence[str]) -> dict[str, Any]:
-        """Return columns of the first row of a table as Python objects.
+        """Return some values of the first row of a table as Python objects, by column.
 
         The mapping is empty if the table has no rows.
         """
@@ -150,15 +158,15 @@ class Database:
     def read_columns(
         self, table: str, types: Mapping[str, pa.DataType], where: Condition | None = None
     ) -> tuple[dict[str, pa.ChunkedArray], Counter[str]]:
-        """Read columns of a table in one pass over its pages.
+        """Read columns of a table.
 
         Args:
             table: Name of the table.
-            types: Arrow type to read each column as: integer, double or string.
+            types: Arrow type of each column in the result, by name: an integer type, double or string.
             where: Filter applied to the rows.
 
         Returns:
-            The columns by name, and the number of repaired strings with invalid UTF-8 by column name.
+            The columns by name, and the number of strings with repaired UTF-8 by column name.
 
         Raises:
             CorruptTraceError: The table is damaged, or a value does not have the requested type.
@@ -170,7 +178,7 @@ class Database:
         def convert(batch: pa.RecordBatch) -> list[tuple[pa.Array, int]]:
             return [self._convert(table, c, array, types[c]) for c, array in zip(types, batch.columns, strict=True)]
 
-        for arrays in self.slices(table, list(types), where, convert):
+        for arrays in self.map_batches(table, list(types), where, convert):
             for c, (array, broken) in zip(types, arrays, strict=True):
                 builders[c].append(array)
                 repaired[c] += broken
@@ -181,23 +189,25 @@ class Database:
         self._check_texts(table, read)
         return read, repaired
 
-    def as_text(self, column: str, data: pa.Array) -> pa.Array:  # noqa: ARG002 - for others to override
-        """Return a column of bytes unchanged. Subclasses override this method to convert bytes to strings."""
+    def bytes_to_text(self, column: str, data: pa.Array) -> pa.Array:  # noqa: ARG002 - subclasses use it
+        """Return a binary column unchanged. Subclasses override this method to convert columns of blobs to strings."""
         return data
 
-    def slices(
-        self, table: str, columns: Sequence[str], where: Condition | None, work: Callable[[pa.RecordBatch], T]
+    def map_batches(
+        self, table: str, columns: Sequence[str], where: Condition | None, convert: Callable[[pa.RecordBatch], T]
     ) -> Iterator[T]:
-        """Read rows of a table in several threads, and yield one result per record batch in rowid order.
+        """Read the rows of a table in several threads, and yield the result of a function for each record batch.
+
+        The batches are in rowid order.
 
         Args:
             table: Name of the table.
-            columns: Names of the columns to read. ``rowid`` is the row number.
+            columns: Names of the columns to read. The name ``rowid`` stands for the rowid.
             where: Filter applied to the rows.
-            work: Function that converts a record batch to a result. It is called in the thread that read the batch.
+            convert: Function that is called with each record batch, in the thread that read the batch.
 
         Yields:
-            The result of ``work`` for each record batch.
+            The result of ``convert`` for each record batch.
 
         Raises:
             CorruptTraceError: The table is damaged.
@@ -208,12 +218,12 @@ class Database:
 
         def job(nth: int) -> list[T]:
             with self._checked_reading(table), contextlib.closing(self._read(opened, nth, columns, where)) as batches:
-                return [work(batch) for batch in batches]
+                return [convert(batch) for batch in batches]
 
         return itertools.chain.from_iterable(map_in_order(job, range(len(opened.runs))))
 
-    def decodes(self, table: str, column: str) -> bool:
-        """Return whether an integer column is decoded from the pages, which is faster for large tables."""
+    def can_decode(self, table: str, column: str) -> bool:
+        """Return whether the table is large and the integers of a column can be decoded from its pages."""
         with self._checked_reading(table):
             opened = self._table(table)
             return len(opened.runs) > LARGE_RUNS and (column == ROWID or column in opened.decodable)
@@ -223,8 +233,8 @@ class Database:
         with self._checked_reading(table):
             return self._table(table).max_rows()
 
-    def wrong_type(self, table: str, column: str, expected: str) -> CorruptTraceError:
-        """Return the error for a column with values of an unexpected type. SQLite does not enforce column types.
+    def wrong_type_error(self, table: str, column: str, expected: str) -> CorruptTraceError:
+        """Return the error for a column that holds a value of an unexpected type. SQLite does not enforce column types.
 
         Args:
             table: Name of the table.
@@ -241,31 +251,33 @@ class Database:
         return CorruptTraceError(what, path=self.path, table=table, row=row, hint=self.hint)
 
     def close(self) -> None:
-        """Close all connections to the file."""
+        """Close all connections to the file. A later read opens new connections."""
         self._connections.close()
 
     def _convert(self, table: str, column: str, data: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
         try:
-            return col.convert_column(self.as_text(column, data) if pa.types.is_binary(data.type) else data, kind)
+            return col.convert_column(self.bytes_to_text(column, data) if pa.types.is_binary(data.type) else data, kind)
         except TypeError as e:
-            raise self.wrong_type(table, column, str(e)) from None
+            raise self.wrong_type_error(table, column, str(e)) from None
         except ValueError as e:
             raise CorruptTraceError(first_line(e), path=self.path, table=table, hint=self.hint) from e
 
     def _check_texts(self, table: str, columns: Mapping[str, pa.ChunkedArray]) -> None:
-        """Check that the strings of each column fit into one Arrow array, unless the column stays chunked."""
+        """Check that the strings of each column fit into one Arrow array, except for ``chunked_columns``."""
         for name, column in columns.items():
-            if column.type == pa.string() and name not in self.kept_apart and column.nbytes > col.MAX_TEXT_BYTES:
-                what = f"column {name} holds {column.nbytes} bytes of text, more than {col.MAX_TEXT_BYTES}"
+            if column.type == pa.string() and name not in self.chunked_columns and column.nbytes > col.MAX_TEXT_BYTES:
+                what = (
+                    f"column {name} holds {column.nbytes} bytes of text; tracekit supports at most {col.MAX_TEXT_BYTES}"
+                )
                 raise CorruptTraceError(what, path=self.path, table=table, hint=self.hint)
 
     def _query(self, table: SqliteTable, sql: str) -> list[tuple[Any, ...]]:
-        """Run a small query on a table, after checking all of its pages."""
+        """Run a query with a small result on a table, after checking all pages of the table."""
         for nth in range(len(table.runs)):
             table.summary(nth)
         return self._connections.query(sql)
 
-    def _corrupt(self, error: Exception, table: str | None = None) -> CorruptTraceError:
+    def _corrupt_error(self, error: Exception, table: str | None = None) -> CorruptTraceError:
         what = "its schema is damaged" if isinstance(error, UnicodeError) else first_line(error)
         return CorruptTraceError(f"cannot be read: {what}", path=self.path, table=table, hint=self.hint)
 
@@ -281,23 +293,25 @@ class Database:
             UnicodeError,
         ) as e:  # SQLite quotes bytes of a damaged schema in its errors
             self._file.check()
-            raise self._corrupt(e, table) from e
+            raise self._corrupt_error(e, table) from e
         self._file.check()
 
     def _read_schema(self) -> dict[str, catalogue.Entry]:
         """Read and check the schema and the statistics, which SQLite reads at its first statement."""
         schema = catalogue.read_schema(self._file)
-        self._owners.claim(np.concatenate([schema.tree.inner, schema.tree.leaves, schema.overflow_pages]))
+        self._used_pages.claim(np.concatenate([schema.tree.inner, schema.tree.leaves, schema.overflow_pages]))
         entries = schema.tables()
         for name in (n for n in entries if n.lower() in catalogue.STATISTICS):
-            statistics = SqliteTable(self._file, self._owners, entries[name], [])
+            statistics = SqliteTable(self._file, self._used_pages, entries[name], [])
             size = sum(statistics.summary(nth).payload for nth in range(len(statistics.runs)))
             if size > catalogue.MAX_STATISTICS_BYTES:
-                raise Damage(f"table {name} has {size} bytes, more than {catalogue.MAX_STATISTICS_BYTES}")
+                raise Damage(
+                    f"its table {name} has {size} bytes; tracekit supports at most {catalogue.MAX_STATISTICS_BYTES}"
+                )
         return entries
 
     def _column_infos(self) -> dict[str, list[ColumnInfo]]:
-        """Return the columns of each ordinary table, as SQLite parses them from the schema."""
+        """Ask SQLite for the columns of each ordinary table. Return them by table name."""
         sql = """SELECT m.name, c.cid, c.name, c.type, c."notnull", c.dflt_value, c.pk, c.hidden
                  FROM sqlite_schema m, pragma_table_xinfo(m.name) c
                  WHERE m.type = 'table' AND m.rootpage > 0 AND m.sql NOT LIKE 'create virtual%'
@@ -309,11 +323,16 @@ class Database:
         return infos
 
     def _table(self, name: str) -> SqliteTable:
-        """Return a table, whose inner pages are checked once. If they are damaged, every call raises the error."""
+        """Return a table.
+
+        Its inner pages are checked by the first call, and if they are damaged, every call raises the error.
+        """
         with self._lock:
             if name not in self._tables:
                 try:
-                    self._tables[name] = SqliteTable(self._file, self._owners, self._entries[name], self._infos[name])
+                    self._tables[name] = SqliteTable(
+                        self._file, self._used_pages, self._entries[name], self._infos[name]
+                    )
                 except Damage as e:
                     self._tables[name] = e
             table = self._tables[name]
@@ -331,27 +350,27 @@ class Database:
 
     def _count_matching(self, table: SqliteTable, nth: int, conditions: Sequence[Condition | None]) -> list[int]:
         """Return the number of rows of a run that match each of several filters."""
-        unknown = [w for w in conditions if w is not None and table.matches(nth, _key(w)) is None]
+        unknown = [w for w in conditions if w is not None and table.match_count(nth, _key(w)) is None]
         columns = list(dict.fromkeys(w.column for w in unknown))
-        values = self._columns_of(table, nth, columns) if unknown else None
+        values = self._decode_columns(table, nth, columns) if unknown else None
         for w in unknown:
             if values is None:
                 rows = self._count_run(table, nth, w)
             else:
                 rows = pc.sum(_mask(values[columns.index(w.column)], w)).as_py() or 0
-            table.match(nth, _key(w), rows)
+            table.record_match_count(nth, _key(w), rows)
         all_rows = table.summary(nth).rows
-        return [all_rows if w is None else table.matches(nth, _key(w)) or 0 for w in conditions]
+        return [all_rows if w is None else table.match_count(nth, _key(w)) or 0 for w in conditions]
 
     def _count_run(self, table: SqliteTable, nth: int, where: Condition) -> int:
-        """Count the rows of a run that match a filter, with a query that SQLite runs."""
+        """Let SQLite count the rows of a run that match a filter."""
         table.summary(nth)
         run, (condition, values) = table.runs[nth], _condition(where)
         source = f"{quote_identifier(table.name)} NOT INDEXED WHERE {table.rowid} BETWEEN {run.low} AND {run.high}"
         return int(self._connections.query(f"SELECT count(*) FROM {source} AND {condition}", values)[0][0])  # noqa: S608
 
-    def _columns_of(self, table: SqliteTable, nth: int, columns: Sequence[str]) -> list[pa.Array] | None:
-        """Decode columns from the pages of a run. The result is None if only SQLite can read them."""
+    def _decode_columns(self, table: SqliteTable, nth: int, columns: Sequence[str]) -> list[pa.Array] | None:
+        """Decode columns from the pages of a run. The result is None if SQLite has to read them."""
         numbers = [records.ROWID if c == ROWID else table.decodable.get(c) for c in columns]
         if None in numbers:
             return None
@@ -361,22 +380,28 @@ class Database:
     def _read(
         self, table: SqliteTable, nth: int, columns: Sequence[str], where: Condition | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the record batches of a run, which are decoded from its pages or read by SQLite."""
+        """Yield the rows of a run as record batches.
+
+        The rows are decoded from the pages if possible, or read by SQLite.
+        """
         needed = list(columns) if where is None else [*columns, where.column]
-        arrays = self._columns_of(table, nth, needed) if len(table.runs) > LARGE_RUNS else None
+        arrays = self._decode_columns(table, nth, needed) if len(table.runs) > LARGE_RUNS else None
         if arrays is None:
             yield from self._fetch(table, nth, columns, where)
             return
         batch = pa.RecordBatch.from_arrays(arrays[: len(columns)], list(columns))
         if where is not None:
             batch = batch.filter(_mask(arrays[-1], where))
-            table.match(nth, _key(where), batch.num_rows)
+            table.record_match_count(nth, _key(where), batch.num_rows)
         yield batch
 
     def _fetch(
         self, table: SqliteTable, nth: int, columns: Sequence[str], where: Condition | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches of a run that SQLite reads, and check that their row count matches the pages."""
+        """Let SQLite read the rows of a run, and yield record batches.
+
+        Check that the pages hold the same number of rows.
+        """
         (expected,), rows = self._count_matching(table, nth, [where]), 0
         if not expected:
             yield pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64()) for _ in columns], list(columns))
@@ -393,11 +418,13 @@ class Database:
                 yield batch
         if rows != expected:
             run = table.runs[nth]
-            raise Damage(f"SQLite returned {rows} of the rows {run.low} to {run.high}, and their pages hold {expected}")
+            raise Damage(
+                f"SQLite returned {rows} rows with rowids from {run.low} to {run.high}, but their pages hold {expected}"
+            )
 
 
 def _condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
-    """Return a filter as an SQL expression with parameters, and the values of the parameters."""
+    """Return the SQL expression for a filter, and the values of its parameters."""
     if where is None:
         return "TRUE", ()
     if not where.values:
@@ -406,7 +433,7 @@ def _condition(where: Condition | None) -> tuple[str, tuple[int, ...]]:
 
 
 def _mask(values: pa.Array, where: Condition) -> pa.Array:
-    """Return whether each value [n] matches a filter."""
+    """Return an array of booleans: whether each value matches a filter."""
     return pc.is_in(values, pa.array(where.values, pa.int64())) if where.values else values.is_valid()
 
 

@@ -1,7 +1,7 @@
-"""Read SQLite pages, many at a time, and decode the numbers in them with numpy.
+"""Read many SQLite pages at a time, and decode the numbers in them with numpy.
 
-Pages are read rather than memory-mapped, so that truncating the file while it is open causes an error instead of a
-crash.
+The file is not memory-mapped. If another process truncates it, reading it therefore raises an error, whereas access to
+a memory map would crash.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ RUN_BYTES = 1 << 21
 """Number of bytes of pages to read and decode at a time."""
 
 PAD = 64
-"""Number of zero bytes after the last page of a block, so that a few bytes can be read at any position."""
+"""Number of zero bytes after the last page of a block, so that up to this many bytes can be read at any position."""
 
 LOCK_BYTE = 1 << 30
-"""Offset in a file. SQLite never uses the page that contains this offset."""
+"""Offset of the lock byte in a file. SQLite stores no data on the page that contains it."""
 
 COPY_HINT = "copy it again from where it was written"
 _MORE = 0x80
@@ -42,19 +42,19 @@ _KEPT_BYTES = (1 << 25) - (1 << 16)
 
 
 class OutsideError(Exception):
-    """A position is outside the pages that were read."""
+    """A position is outside the block of pages."""
 
 
 class PageFile:
-    """The pages of one SQLite file. The class is thread-safe, because no file stays open between reads.
+    """The pages of one SQLite file. The class is thread-safe, because each read opens the file separately.
 
     Attributes:
         path: Absolute path of the file.
-        state: State of the file when it was opened. Reading the file in another state is an error.
+        state: State of the file when this object was created. If the file changes after that, reading it is an error.
         head: The bytes of the file header.
         header: The parsed file header.
         page_size: Size of a page in bytes.
-        usable: Number of bytes per page that SQLite uses.
+        usable: Number of bytes of each page that SQLite uses, without the reserved bytes at its end.
         count: Number of pages.
     """
 
@@ -73,13 +73,16 @@ class PageFile:
         self.page_size, self.usable = self.header.page_size, self.header.page_size - self.header.reserved
         plain = 512 <= self.page_size <= 1 << 16 and self.page_size & (self.page_size - 1) == 0  # noqa: PLR2004 - SQLite's own limits
         if not plain or self.usable < 480:  # noqa: PLR2004
-            raise Damage(f"invalid page size of {self.page_size} bytes with {self.header.reserved} reserved bytes")
+            raise Damage(
+                f"its header declares pages of {self.page_size} bytes with {self.header.reserved} reserved bytes, "
+                "which is invalid"
+            )
         present = self.state.size // self.page_size
         self.count = min(self.header.pages or present, present)
-        _raise_free_threshold()
+        _increase_malloc_threshold()
 
     def check(self) -> None:
-        """Check that the file has not changed since it was opened.
+        """Check that the file has not changed since this object was created.
 
         Raises:
             TracekitError: The file was changed, replaced or removed.
@@ -107,21 +110,23 @@ class PageFile:
             raise TracekitError(f"cannot be read: {e.strerror or e}", path=self.path, hint=COPY_HINT) from e
         self.check()
         if not complete:
-            raise Damage("the file ends before its last page")
+            raise Damage("the file ends before the last of the pages that are being read")
         return PageBlock(data, numbers, size)
 
 
 class PageBlock:
     """Pages in memory, followed by zeros. A position is an offset from the start of the first page.
 
-    Reading at a position outside the block returns an arbitrary byte of the block, so that callers must check results.
+    Bytes and varints at positions outside the block are arbitrary, so callers must check the results.
 
     Attributes:
-        numbers: Number of each page [n].
-        pages: Bytes of the pages [n, page size].
-        kinds: Type byte of each page [n].
-        counts: Number of cells of each page [n].
-        starts: Position of the start of each page [n].
+        data: All bytes of the pages, followed by the zeros.
+        numbers: Page numbers.
+        head: Offset of the B-tree header in each page, which is not 0 only if the block begins with page 1.
+        pages: Two-dimensional array with one row of bytes per page.
+        kinds: Type byte of each page.
+        counts: Number of cells of each page.
+        starts: Position of the start of each page.
     """
 
     def __init__(self, data: Bytes, numbers: Ints, page_size: int) -> None:
@@ -133,13 +138,16 @@ class PageBlock:
         self.counts: Ints = self.pages[:, self.head + 3].astype(np.int64) << 8 | self.pages[:, self.head + 4]
         self.starts: Ints = np.arange(len(numbers)) * page_size
 
-    def bytes(self, at: Ints) -> Bytes:
-        """Return the byte at each position [n]."""
+    def bytes_at(self, at: Ints) -> Bytes:
+        """Return the byte at each position."""
         return self.data.take(at, mode="clip")
 
-    def varints(self, at: Ints) -> tuple[Ints, Ints]:
-        """Decode the varint at each position [n]. Return the values [n] and the positions after the varints [n]."""
-        byte = self.bytes(at)
+    def varints_at(self, at: Ints) -> tuple[Ints, Ints]:
+        """Decode the varint at each position.
+
+        Return an array of values and an array of the positions after the varints.
+        """
+        byte = self.bytes_at(at)
         more = byte >= _MORE
         value = (byte & 0x7F).astype(np.int64)
         end = at + 1
@@ -150,7 +158,7 @@ class PageBlock:
                 rows = longer if isinstance(rows, slice) else rows[longer]
                 if not len(longer):
                     break
-            byte = self.bytes(end[rows])
+            byte = self.bytes_at(end[rows])
             shift, mask = (7, 0x7F) if left > 1 else (8, 0xFF)
             value[rows] = value[rows] << shift | (byte & mask)
             end[rows] += 1
@@ -158,14 +166,20 @@ class PageBlock:
         return value, end
 
     def numbers_at(self, at: Ints) -> Ints:
-        """Decode the 4-byte big-endian number at each position [n] within the pages."""
-        return np.ascontiguousarray(self.rows(at, 8)[:, :4]).view(">u4")[:, 0].astype(np.int64)
-
-    def rows(self, at: Ints, width: int) -> Bytes:
-        """Return the ``width`` bytes that follow each position, as an array [n, width]. The width is at most 64.
+        """Decode the 4-byte big-endian number at each position.
 
         Raises:
-            OutsideError: A position is outside the pages.
+            OutsideError: A position is outside the block.
+        """
+        return np.ascontiguousarray(self.gather_bytes(at, 8)[:, :4]).view(">u4")[:, 0].astype(np.int64)
+
+    def gather_bytes(self, at: Ints, width: int) -> Bytes:
+        """Copy ``width`` bytes from each position. Return a two-dimensional array with one row of bytes per position.
+
+        The width is at most ``PAD``.
+
+        Raises:
+            OutsideError: A position is outside the block.
         """
         if len(at) and not (int(at.min()) >= 0 and int(at.max()) <= len(self.data) - PAD):
             raise OutsideError
@@ -174,7 +188,7 @@ class PageBlock:
 
 
 def _fill(f: io.FileIO, view: memoryview) -> bool:
-    """Read bytes until a buffer is full. Return whether the file had enough bytes."""
+    """Read bytes until a buffer is full. Return whether the file had enough bytes to fill it."""
     while len(view):
         n = f.readinto(view)
         if not n:
@@ -183,11 +197,11 @@ def _fill(f: io.FileIO, view: memoryview) -> bool:
     return True
 
 
-def _raise_free_threshold() -> None:
-    """Make the C library reuse freed memory, because returning each block to the system would double the time.
+def _increase_malloc_threshold() -> None:
+    """Make the C library keep freed memory for reuse. Returning it to the system would double the time of reads.
 
-    The threshold for returning memory follows the size of the largest freed block, up to 32 MiB. Therefore one large
-    block is freed here.
+    In glibc, blocks up to a threshold are kept. The threshold grows to the size of the largest block that was freed, up
+    to 32 MiB. Therefore one large block is allocated and freed here.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 

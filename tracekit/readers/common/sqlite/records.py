@@ -1,8 +1,8 @@
 """Decode integer columns from SQLite records, for many rows at once with numpy.
 
-A record is a header with one serial type per column (the type and length of the value), followed by the values. If a
-record is unusual, nothing is decoded, and SQLite reads the same rows instead. A record is unusual if it has a string
-where an integer is expected, too few columns, a value on an overflow page, or invalid lengths.
+A record is a header followed by the values. The header holds one serial type per column, which is a code for the type
+and the length of the value. If any record has a value that is not an integer or null in a requested column, too few
+columns, a requested value on an overflow page, or invalid lengths, nothing is decoded, and SQLite reads the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.sqlite.trees import Cells
 
     DecodedColumn: TypeAlias = tuple[Ints, Flags | None]
-    """Values, and whether each is not null; None if no value is null. A null has the value 0."""
+    """The values of a column, with 0 for null, and whether each value is not null, or None if no value is null."""
 
 ROWID = -1
 """Column number that stands for an alias of the rowid."""
@@ -35,11 +35,11 @@ _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((t - 12) // 2 for t in 
 _SHIFTS = np.where(_SIZES % 8 == 0, 0, 64 - 8 * _SIZES)
 _MASKS = np.where(_SIZES > 0, -1, 0)
 _READ = {1: ("i1", 0), 2: (">i2", 0), 3: (">i4", 8), 4: (">i4", 0), 5: (">i8", 16), 6: (">i8", 0)}
-"""The numpy type to read for each serial type, and the number of bits to shift away."""
+"""By serial type, the numpy type of the bytes to read, and the number of bits by which to shift the number right."""
 
 
 class ColumnInfo(NamedTuple):
-    """A column as described by ``pragma_table_xinfo``."""
+    """A row of ``pragma_table_xinfo``, which describes a column."""
 
     cid: int
     name: str
@@ -50,21 +50,21 @@ class ColumnInfo(NamedTuple):
     hidden: int
 
 
-class NotPlainError(Exception):
-    """Some records can be read only by SQLite itself."""
+class UnsupportedRecordError(Exception):
+    """A record has values or a structure that only SQLite decodes."""
 
 
 def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]:
-    """Return the columns of a table that can be decoded from the pages of the table.
+    """Return the columns whose integers can be decoded from the pages of a table.
 
     Args:
         sql: The statement that creates the table, from ``sqlite_schema``.
         columns: All columns of the table.
 
     Returns:
-        The column numbers by name, with :data:`ROWID` for an alias of the rowid. Columns of real affinity are missing,
-        because SQLite converts their integers to doubles. The mapping is empty for a table without rowids or with
-        generated columns.
+        The column numbers by name. The number of an alias of the rowid is :data:`ROWID`. Columns with real affinity are
+        not included, because SQLite converts their integers to doubles. The mapping is empty if the table has no rowids
+        or has generated columns.
     """
     if re.search(r"\bwithout\b", sql, re.IGNORECASE) or any(c.hidden for c in columns):
         return {}
@@ -72,7 +72,7 @@ def decodable_columns(sql: str, columns: Sequence[ColumnInfo]) -> dict[str, int]
     decodable = {c.name: c.cid for c in columns if not _has_real_affinity(c.type)}
     if len(keys) == 1 and keys[0].type.upper() == "INTEGER":
         decodable[keys[0].name] = ROWID
-        if re.search(r"\bdesc\b", sql, re.IGNORECASE):  # such a key is not an alias of the rowid, due to an old quirk
+        if re.search(r"\bdesc\b", sql, re.IGNORECASE):  # due to an old bug of SQLite, such a key is no alias
             del decodable[keys[0].name]
     return decodable
 
@@ -86,19 +86,19 @@ def decode_integers(block: PageBlock, cells: Cells, columns: Sequence[int]) -> l
         columns: Column numbers, counted from 0. :data:`ROWID` stands for the rowid.
 
     Returns:
-        The values [n] and their validity [n] of each column, or None if only SQLite can read these rows.
+        The decoded columns in the order of ``columns``, or None if SQLite has to read these rows.
     """
     wanted = {c for c in columns if c != ROWID}
     try:
         values = _Record.of(block, cells, max(wanted)).columns(wanted) if wanted and len(cells.rowids) else {}
-    except (NotPlainError, OutsideError):
+    except (UnsupportedRecordError, OutsideError):
         return None
     empty = np.empty(0, np.int64)
     return [(cells.rowids, None) if c == ROWID else values.get(c, (empty, None)) for c in columns]
 
 
 class _Cursor:
-    """A position in each of n records, stored as an array of positions plus an offset that all records share."""
+    """One position per record, stored as an array of positions plus one offset that is added to all of them."""
 
     def __init__(self, block: PageBlock, at: Ints) -> None:
         self.block = block
@@ -107,32 +107,37 @@ class _Cursor:
         self._window: tuple[int, Bytes] | None = None
 
     def position(self) -> Ints:
-        """Return the current position in each record [n]."""
+        """Return an array with the current position in each record."""
         return self.at + self.offset if self.offset else self.at
 
     def window(self, size: int) -> tuple[Bytes, int, bool]:
-        """Return a window of bytes [n, width], the index of the next ``size`` bytes in it, and whether it is new."""
+        """Return the next bytes of each record.
+
+        Returns:
+            An array with one row of bytes per record, the column at which the next ``size`` bytes begin, and whether
+            the array was read by this call rather than an earlier call.
+        """
         if self._window is not None:
             index = self.offset - self._window[0]
             if index + size <= self._window[1].shape[1]:
                 return self._window[1], index, False
-        self._window = self.offset, self.block.rows(self.position(), PAD)
+        self._window = self.offset, self.block.gather_bytes(self.position(), PAD)
         return self._window[1], 0, True
 
     def skip(self, size: int | Ints) -> None:
-        """Advance by one size for all records, or by a separate size for each record [n]."""
+        """Advance all positions by one number of bytes, or each position by its own number."""
         if isinstance(size, int):
             self.offset += size
         else:
             self.move(self.at + size, self.offset)
 
     def move(self, at: Ints, offset: int) -> None:
-        """Move to new positions."""
+        """Replace the positions and the common offset."""
         self.at, self.offset, self._window = at, offset, None
 
 
 class _Record:
-    """A decoder that reads the records of a block column by column."""
+    """A decoder that reads many records at once, column by column."""
 
     def __init__(self, block: PageBlock, header: Ints, content: Ints, end: Ints) -> None:
         self._header = _Cursor(block, header)
@@ -143,17 +148,17 @@ class _Record:
 
     @classmethod
     def of(cls, block: PageBlock, cells: Cells, last: int) -> _Record:
-        """Create a decoder, after checking that each header is long enough to have the last column to decode."""
-        length, at = block.varints(cells.starts)
+        """Create a decoder, after checking that each header can hold the serial types up to the column ``last``."""
+        length, at = block.varints_at(cells.starts)
         if _is_out_of_range(length, last + 2):
-            raise NotPlainError
+            raise UnsupportedRecordError
         content = cells.starts + length
         if (content > cells.ends).any():
-            raise NotPlainError
+            raise UnsupportedRecordError
         return cls(block, at, content, cells.ends)
 
     def columns(self, wanted: set[int]) -> dict[int, DecodedColumn]:
-        """Decode columns by number, skipping the columns between them."""
+        """Decode the wanted columns, by column number."""
         decoded: dict[int, DecodedColumn] = {}
         for column in range(max(wanted) + 1):
             types = self._next_types()
@@ -161,13 +166,13 @@ class _Record:
                 decoded[column] = self._decode_uniform(types) if isinstance(types, int) else self._decode_mixed(types)
             self._content.skip(_value_sizes(types))
         if (self._header.position() > self._header_end).any() or (self._content.position() > self._end).any():
-            raise NotPlainError
+            raise UnsupportedRecordError
         return decoded
 
     def _next_types(self) -> int | Ints | Bytes:
         """Read the serial types of the next column.
 
-        The result is one number if all rows have the same type, otherwise [n].
+        The result is one number if all rows have the same serial type, otherwise an array with one number per row.
         """
         rows, index, fresh = self._header.window(1)
         if fresh:
@@ -176,9 +181,9 @@ class _Record:
         if some < _MORE:
             self._header.skip(1)
             return common if common == some else rows[:, index].copy()
-        types, end = self._header.block.varints(self._header.position())
+        types, end = self._header.block.varints_at(self._header.position())
         if _is_out_of_range(types, 0):
-            raise NotPlainError
+            raise UnsupportedRecordError
         self._header.move(end, 0)
         return types
 
@@ -186,7 +191,7 @@ class _Record:
         """Decode a column whose rows all have the same serial type."""
         n = len(self._end)
         if kind > _HIGHEST_INTEGER or kind == _REAL:
-            raise NotPlainError
+            raise UnsupportedRecordError
         if not _SIZES[kind]:
             return np.full(n, kind == _ONE, np.int64), None if kind else np.zeros(n, np.bool_)
         dtype, shift = _READ[kind]
@@ -196,10 +201,10 @@ class _Record:
         return values, None
 
     def _decode_mixed(self, types: Ints | Bytes) -> DecodedColumn:
-        """Decode a column whose rows have different serial types [n]."""
+        """Decode a column whose rows have different serial types."""
         low, high = int(types.min()), int(types.max())
         if high > _HIGHEST_INTEGER or (low <= _REAL <= high and (types == _REAL).any()):
-            raise NotPlainError
+            raise UnsupportedRecordError
         values = self._read_values(">i8")
         values >>= _SHIFTS.take(types)
         if low == 0 or high > _REAL:
@@ -213,7 +218,7 @@ class _Record:
 
 
 def _value_sizes(types: int | Ints | Bytes) -> int | Ints:
-    """Return the size in bytes of the values of one or several serial types."""
+    """Return the size in bytes of a value of one serial type, or an array of sizes for an array of serial types."""
     if isinstance(types, int):
         return int(_SIZES[types])
     if types.dtype == np.uint8:
@@ -222,7 +227,7 @@ def _value_sizes(types: int | Ints | Bytes) -> int | Ints:
 
 
 def _combine_rows(rows: Bytes, operation: np.ufunc) -> Bytes:
-    """Combine all rows [n, width] into one row [width] with a bitwise operation, halving the rows in each step."""
+    """Reduce an array of bytes over its rows with a bitwise operation. Each step halves the number of rows."""
     words = rows.view(np.uint64)
     while len(words) > 1:
         half = (len(words) + 1) // 2  # the middle row of an odd number is in both halves
@@ -236,7 +241,7 @@ def _is_out_of_range(values: Ints, low: int) -> bool:
 
 
 def _has_real_affinity(kind: str) -> bool:
-    """Return whether a declared type has real affinity by the rules of SQLite."""
+    """Return whether SQLite gives a column with a declared type real affinity."""
     if re.search("INT|CHAR|CLOB|TEXT|BLOB", kind, re.IGNORECASE):
         return False
     return re.search("REAL|FLOA|DOUB", kind, re.IGNORECASE) is not None

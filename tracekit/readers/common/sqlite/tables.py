@@ -1,4 +1,4 @@
-"""Tables of a SQLite file, whose leaf pages are checked and counted when they are first read."""
+"""Tables of a SQLite file. Their leaf pages are checked, and the rows on them are counted, when they are first read."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from tracekit.readers.common.sqlite.trees import Cells, Run, RunSummary
 
 MAX_DEFAULT = 32
-"""Maximum length of a default value. All rows that were written before a column was added have its default value."""
+"""Maximum length of a default value. SQLite repeats it in each row that was written before the column was added."""
 
 _LEAST_ROW_BYTES = 6
 
 
-class Owners:
-    """A register of the pages of a file that are in use. No page may be used twice."""
+class UsedPages:
+    """The pages of a file that a table already uses. No page may be used twice."""
 
     def __init__(self, file: PageFile) -> None:
         self._used = np.zeros(file.count + 1, np.bool_)
@@ -39,7 +39,7 @@ class Owners:
             Damage: A page is already used or does not exist.
         """
         if len(pages) and not 1 <= int(pages.min()) <= int(pages.max()) < len(self._used):
-            raise Damage(f"a row refers to page {int(pages.max())}, and the file has {len(self._used) - 1} pages")
+            raise Damage(f"a row refers to page {int(pages.max())}, but the file has only {len(self._used) - 1} pages")
         ordered = np.sort(pages)
         with self._lock:
             twice = np.append(ordered[1:][ordered[1:] == ordered[:-1]], pages[self._used[pages]])
@@ -49,28 +49,28 @@ class Owners:
 
 
 class SqliteTable:
-    """A table whose inner pages are checked when it is created, and whose leaf pages are checked when they are read.
+    """A table. Its inner pages are checked when the object is created, and its leaf pages when they are first read.
 
     Attributes:
         name: Name of the table.
         columns: Columns of the table by name.
         runs: Runs of leaf pages, in rowid order.
-        decodable: Column number of each column that can be decoded from the pages, by name.
+        decodable: Columns that can be decoded from the pages, from ``decodable_columns``.
     """
 
-    def __init__(self, file: PageFile, owners: Owners, entry: Entry, columns: Sequence[ColumnInfo]) -> None:
+    def __init__(self, file: PageFile, used_pages: UsedPages, entry: Entry, columns: Sequence[ColumnInfo]) -> None:
         """Check the inner pages of a table.
 
         Raises:
-            Damage: The pages are not a tree, or one of them belongs to another table.
+            Damage: The pages are not a valid tree, or a page is already used.
         """
         self.name = entry.name
         self.columns = {c.name: c for c in columns}
         self.decodable = records.decodable_columns(entry.sql, columns)
         self._file = file
-        self._owners = owners
+        self._used_pages = used_pages
         tree = trees.read_tree(file, entry.root)
-        owners.claim(np.append(tree.inner, tree.leaves))
+        used_pages.claim(np.append(tree.inner, tree.leaves))
         self.runs: list[Run] = trees.split_runs(tree, file.page_size, RUN_BYTES)
         self._summaries: list[RunSummary | None] = [None] * len(self.runs)
         self._matches: dict[tuple[int, Hashable], int] = {}
@@ -79,37 +79,38 @@ class SqliteTable:
 
     @property
     def rowid(self) -> str:
-        """The name by which SQL refers to the rowid of the table.
+        """A name for the rowid in SQL that is not the name of a column.
 
         Raises:
-            Damage: The table has columns with all names of the rowid.
+            Damage: The table has columns with all three names.
         """
         column_names = {c.lower() for c in self.columns}
         name = next((n for n in ("rowid", "_rowid_", "oid") if n not in column_names), None)
         if name is None:
-            raise Damage("it has columns rowid, _rowid_ and oid, so that its row numbers have no name")
+            raise Damage("it has columns named rowid, _rowid_ and oid, which hide the rowid")
         return name
 
     def check_columns(self, names: Sequence[str]) -> None:
         """Check that columns exist and that their values are stored in the rows.
 
         Raises:
-            Damage: A column is missing, generated, or has a long default, which a small file could repeat on any number
-                of rows.
+            Damage: A column is missing or generated, or has a long default value, which a small file could repeat in
+                any number of rows.
         """
         for name in names:
             column = self.columns.get(name)
             if column is None:
-                raise Damage(f"column {name} is missing")
+                raise Damage(f"it has no column {name}")
             if column.hidden:
-                raise Damage(f"column {column.name} is generated, not stored")
+                raise Damage(f"column {column.name} is a generated column, which tracekit does not support")
             if column.default is not None and len(column.default) > MAX_DEFAULT:
                 raise Damage(
-                    f"column {column.name} has a default of {len(column.default)} characters, more than {MAX_DEFAULT}"
+                    f"column {column.name} has a default value of {len(column.default)} characters; "
+                    f"tracekit supports at most {MAX_DEFAULT}"
                 )
 
     def summary(self, nth: int) -> RunSummary:
-        """Return the totals of a run of pages, after checking the pages.
+        """Return the totals of a run, after checking its pages if they were not checked before.
 
         Raises:
             Damage: A page is damaged.
@@ -120,7 +121,7 @@ class SqliteTable:
         return summary
 
     def decode(self, nth: int, columns: Sequence[int]) -> list[DecodedColumn] | None:
-        """Check a run of pages and decode columns by number. The result is None if only SQLite can read them.
+        """Check the pages of a run and decode columns by number. The result is None if SQLite has to read them.
 
         Raises:
             Damage: A page is damaged.
@@ -128,23 +129,28 @@ class SqliteTable:
         _, block, cells = self._read(nth)
         return records.decode_integers(block, cells, columns)
 
-    def match(self, nth: int, condition: Hashable, rows: int) -> None:
+    def record_match_count(self, nth: int, condition: Hashable, rows: int) -> None:
         """Record the number of rows of a run that match a filter.
 
         Raises:
-            Damage: A different number was recorded before.
+            Damage: A different number was recorded for the run and the filter.
         """
         recorded = self._matches.setdefault((nth, condition), rows)
         if recorded != rows:
             low, high = self.runs[nth].low, self.runs[nth].high
-            raise Damage(f"of the rows {low} to {high}, first {recorded} and then {rows} meet a condition")
+            raise Damage(
+                f"{rows} rows with rowids from {low} to {high} match a filter, but {recorded} matched it earlier"
+            )
 
-    def matches(self, nth: int, condition: Hashable) -> int | None:
+    def match_count(self, nth: int, condition: Hashable) -> int | None:
         """Return the recorded number of rows of a run that match a filter, or None if no number was recorded."""
         return self._matches.get((nth, condition))
 
     def max_rows(self) -> int:
-        """Return an upper limit for the number of rows, reading only the first and the last page of the table."""
+        """Return an upper limit for the number of rows.
+
+        Only the first and the last leaf page are read, unless the table has only one run.
+        """
         if len(self.runs) == 1:
             return self.summary(0).rows
         first, last = self.runs[0], self.runs[-1]
@@ -167,15 +173,15 @@ class SqliteTable:
         return summary, block, cells
 
     def _store(self, nth: int, summary: RunSummary) -> RunSummary:
-        """Store the summary of a run, unless it is stored already, and mark its overflow pages as used."""
+        """Store the summary of a run and mark its overflow pages as used. If a summary is stored already, return it."""
         with self._lock:
             stored = self._summaries[nth]
             if stored is not None:
                 return stored
             total = self._overflowing + summary.overflowing
             if total > self._file.count * self._file.page_size:
-                raise Damage(f"its rows declare {total} bytes on overflow pages, more than the file has")
-            self._owners.claim(summary.overflow_pages)
+                raise Damage(f"its rows declare {total} bytes on overflow pages, more than the size of the file")
+            self._used_pages.claim(summary.overflow_pages)
             self._overflowing = total
             self._summaries[nth] = summary._replace(overflow_pages=summary.overflow_pages[:0])
             return summary

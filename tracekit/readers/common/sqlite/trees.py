@@ -1,10 +1,10 @@
 """Check the B-tree of a SQLite table, and the rows on its leaf pages.
 
-Inner pages hold page numbers and, between two page numbers, the highest rowid of the first page. Leaf pages hold the
-rows in rowid order. SQLite does not check this structure. If a page has two parents, SQLite may visit pages almost
-forever. If keys are out of order, SQLite finds other rows than it counts. If cells overlap, a small file holds any
-number of rows. Therefore the inner pages of a table are checked first, and each leaf page is checked before its rows
-are used.
+Inner pages hold the numbers of their child pages and, between two of them, a key: the highest rowid below the first
+child. Leaf pages hold the rows in rowid order. SQLite does not check this structure. If pages have two parents, SQLite
+may visit them almost endlessly. If keys are out of order, a search does not find rows that a scan counts. If cells
+overlap, a small file can hold any number of rows. Therefore the inner pages of a table are checked first, and each leaf
+page is checked before its rows are used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAF, INNER = 13, 5
 HEAD_BYTES = {LEAF: 8, INNER: 12}
 INDEX_PAGES = (2, 10)
 BATCH_BYTES = 1 << 26
-"""Number of bytes of records to request from SQLite at a time."""
+"""Number of bytes of records to request from SQLite with one query."""
 
 MAX_DEPTH = 20
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -36,8 +36,8 @@ class Tree(NamedTuple):
     """The pages of the B-tree of a table.
 
     Attributes:
-        leaves: Numbers of the leaf pages [n], in rowid order.
-        highs: Highest allowed rowid of each leaf page [n], ascending.
+        leaves: Numbers of the leaf pages, in rowid order.
+        highs: Highest allowed rowid of each leaf page, ascending.
         inner: Numbers of the inner pages.
     """
 
@@ -50,10 +50,10 @@ class Run(NamedTuple):
     """Consecutive leaf pages in rowid order that are read together.
 
     Attributes:
-        pages: Number of each page [n].
+        pages: Page numbers.
         low: Lowest allowed rowid of the first page.
-        highs: Highest allowed rowid of each page [n].
-        is_root: Whether the page is the only page of the table. Only such a page may be empty.
+        highs: Highest allowed rowid of each page.
+        is_root: Whether the table has only one page. Only in this case may a page have no rows.
     """
 
     pages: Ints
@@ -68,15 +68,14 @@ class Run(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """The rows on some leaf pages.
+    """The rows on some leaf pages, with one element per row in each array.
 
     Attributes:
-        rowids: Rowids [n], ascending.
-        payload: Size of each record in bytes [n].
-        on_leaf: Number of bytes of each record that are on its leaf page [n]. The remaining bytes are on overflow
-            pages.
-        starts: Position of each record [n].
-        ends: End position of the bytes of each record on its leaf page [n].
+        rowids: Rowid of each row, ascending.
+        payload: Size of each record in bytes.
+        on_leaf: Number of bytes of each record that are on its leaf page. The remaining bytes are on overflow pages.
+        starts: Position in the block at which each record starts.
+        ends: Position in the block at which the part of each record on its leaf page ends.
     """
 
     rowids: Ints
@@ -92,9 +91,10 @@ class RunSummary(NamedTuple):
     Attributes:
         rows: Number of rows.
         payload: Size of all records in bytes.
-        overflowing: Number of bytes of the records that are on overflow pages.
-        overflow_pages: Number of the first overflow page of each record that has overflow pages.
-        ranges: Inclusive rowid ranges that cover the run. Each range has about ``BATCH_BYTES`` of records at most.
+        overflowing: Number of bytes of all records that are on overflow pages.
+        overflow_pages: First overflow page of each record that has overflow pages.
+        ranges: Inclusive rowid ranges that cover the run. SQLite reads one range at a time, so that a batch has about
+            ``BATCH_BYTES`` of records at most.
     """
 
     rows: int
@@ -108,7 +108,7 @@ def read_tree(file: PageFile, root: int) -> Tree:
     """Read and check the inner pages of the tree of a table, level by level.
 
     Raises:
-        Damage: A page is outside the file or has two parents, keys are not in order, or the tree is too deep.
+        Damage: A page is outside the file or has two parents, keys are not in order, or the tree has too many levels.
     """
     pages, highs = np.array([root], np.int64), np.array([HIGHEST], np.int64)
     levels = [_check_page_numbers(file, pages, lowest=1)]
@@ -117,17 +117,17 @@ def read_tree(file: PageFile, root: int) -> Tree:
         if first.kinds[0] == LEAF:
             return Tree(pages, highs, np.concatenate(levels[:-1]) if len(levels) > 1 else pages[:0])
         if first.kinds[0] in INDEX_PAGES:
-            raise Damage(f"page {pages[0]} belongs to an index or a table without rowids")
+            raise Damage(f"page {pages[0]} belongs to an index or a WITHOUT ROWID table")
         pages, highs = _next_level(file, pages, highs)
         levels.append(pages)
         _check_page_numbers(file, np.concatenate(levels), lowest=1 if root == 1 else 2)
-    raise Damage(f"the tree of page {root} has more than {MAX_DEPTH} levels")
+    raise Damage(f"the B-tree with the root page {root} has more than {MAX_DEPTH} levels")
 
 
 def split_runs(tree: Tree, page_size: int, size: int = RUN_BYTES) -> list[Run]:
     """Split the leaf pages of a table into runs of about ``size`` bytes.
 
-    Each rowid is in the range of exactly one run.
+    The rowid ranges of the runs are adjacent and do not overlap.
     """
     step = max(1, size // page_size)
     cuts = range(0, len(tree.leaves), step)
@@ -144,15 +144,17 @@ def find_cells(file: PageFile, block: PageBlock, run: Run) -> Cells:
     Raises:
         Damage: A page is not a leaf, rows overlap or extend beyond their page, or rowids are not in order.
     """
-    _reject_pages(block, block.kinds != LEAF, "is not a leaf page of a table")
+    _raise_if_any_page(block, block.kinds != LEAF, "is not a leaf page of a table")
     if not run.is_root:
-        _reject_pages(block, block.counts == 0, "holds no rows")
+        _raise_if_any_page(block, block.counts == 0, "has no rows")
     at = _cell_offsets(file, block, HEAD_BYTES[LEAF])
-    payload, middle = block.varints(at)
-    rowids, starts = block.varints(middle)
+    payload, middle = block.varints_at(at)
+    rowids, starts = block.varints_at(middle)
     limit = min(file.count * file.page_size, _LONGEST)
     if len(payload) and not 1 <= int(payload.min()) <= int(payload.max()) <= limit:
-        _reject_cells(block, (payload < 1) | (payload > limit), "holds a record of an impossible size")
+        _raise_if_any_cell(
+            block, (payload < 1) | (payload > limit), "has a record that is empty or larger than the file"
+        )
     on_leaf = _bytes_on_leaf(file, payload)
     cells = Cells(rowids, payload, on_leaf, starts, starts + on_leaf)
     _check_extents(file, block, at, cells)
@@ -169,7 +171,7 @@ def summarize(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSu
     total = int(cells.payload.sum())
     if total > file.count * file.page_size:
         raise Damage(
-            f"page {run.pages[0]} and the pages after it declare {total} bytes of records, more than the file has"
+            f"page {run.pages[0]} and the pages after it declare {total} bytes of records, but the file is smaller"
         )
     overflowing = np.flatnonzero(cells.payload > cells.on_leaf)
     return RunSummary(
@@ -190,7 +192,7 @@ def _rowid_ranges(cells: Cells, run: Run) -> tuple[tuple[int, int], ...]:
 
 
 def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
-    """Return the numbers of the child pages of inner pages, in order, and the highest allowed rowid of each child."""
+    """Return the child pages of inner pages in rowid order, and the highest allowed rowid of each child page."""
     step = max(1, RUN_BYTES // file.page_size)
     parts: list[tuple[Ints, Ints]] = []
     total = 0
@@ -198,7 +200,7 @@ def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
         parts.append(_children(file, pages[a : a + step], highs[a : a + step]))
         total += len(parts[-1][0])
         if total > file.count:
-            raise Damage(f"a tree has {total} pages, more than the {file.count} of the file")
+            raise Damage(f"a B-tree has {total} pages, but the file has only {file.count}")
     children, keys = (np.concatenate(p) for p in zip(*parts, strict=True))
     if (keys[1:] <= keys[:-1]).any():
         child = children[1:][keys[1:] <= keys[:-1]][0]
@@ -208,36 +210,40 @@ def _next_level(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
 
 def _children(file: PageFile, pages: Ints, highs: Ints) -> tuple[Ints, Ints]:
     block = file.read(pages)
-    _reject_pages(block, block.kinds != INNER, "is not an inner page of a table")
-    _reject_pages(block, (block.counts == 0) & (pages != 1), "holds no keys")
+    _raise_if_any_page(block, block.kinds != INNER, "is not an inner page of a table")
+    _raise_if_any_page(block, (block.counts == 0) & (pages != 1), "has no keys")
     at = _cell_offsets(file, block, HEAD_BYTES[INNER])
     left = block.numbers_at(at)
-    keys, ends = block.varints(at + 4)
-    _reject_cells(block, ends > (at & -file.page_size) + file.usable, "holds a key that does not fit")
+    keys, ends = block.varints_at(at + 4)
+    _raise_if_any_cell(
+        block, ends > (at & -file.page_size) + file.usable, "has a key that extends beyond the end of the page"
+    )
     last = block.numbers_at(block.starts + block.head + 8)
     after = np.cumsum(block.counts)
     return np.insert(left, after, last), np.insert(keys, after, highs)
 
 
 def _cell_offsets(file: PageFile, block: PageBlock, head_bytes: int) -> Ints:
-    """Return the position of each cell of all pages [n], in the order of the pages."""
+    """Return the positions of the cells of all pages, in the order of the pages."""
     counts = block.counts
-    _reject_pages(block, counts > (file.page_size - 8) // 6, "holds more rows than fit")
+    _raise_if_any_page(block, counts > (file.page_size - 8) // 6, "declares more cells than fit on it")
     most = int(counts.max())
     first = block.head + head_bytes
-    _reject_pages(block, first + 2 * counts > file.usable, "holds more rows than fit")
+    _raise_if_any_page(block, first + 2 * counts > file.usable, "declares more cells than fit on it")
     pointers = block.pages[:, first : first + 2 * most].view(">u2")
     at = pointers[np.arange(most) < counts[:, None]].astype(np.int64)
     lowest = np.repeat(first + 2 * counts, counts)
     at += (starts := np.repeat(block.starts, counts))
-    _reject_cells(
-        block, (at - starts < lowest) | (at - starts > file.usable - _SHORTEST_CELL), "refers to a cell outside itself"
+    _raise_if_any_cell(
+        block,
+        (at - starts < lowest) | (at - starts > file.usable - _SHORTEST_CELL),
+        "has a pointer to a cell outside the page",
     )
     return at
 
 
 def _bytes_on_leaf(file: PageFile, payload: Ints) -> Ints:
-    """Return the number of bytes of each record on its leaf page [n]. The remaining bytes are on overflow pages."""
+    """Return the number of bytes of each record that are on its leaf page rather than on overflow pages."""
     most = file.usable - 35
     if not len(payload) or payload.max() <= most:
         return payload
@@ -251,33 +257,35 @@ def _check_extents(file: PageFile, block: PageBlock, at: Ints, cells: Cells) -> 
     ends = cells.ends
     if cells.on_leaf is not cells.payload:
         ends = ends + _PAGE_NUMBER_BYTES * (cells.payload > cells.on_leaf)
-    _reject_cells(block, ends > (at & -file.page_size) + file.usable, "holds a row that does not fit")
+    _raise_if_any_cell(
+        block, ends > (at & -file.page_size) + file.usable, "has a row that extends beyond the end of the page"
+    )
     overlapping = ends[1:] > at[:-1]  # rows are written from the end of a page towards its beginning
     overlapping[np.cumsum(block.counts)[:-1] - 1] = False  # the following row is on the next page
     if overlapping.any():
         order = np.argsort(at, kind="stable")
-        _reject_cells(block, np.append(ends[order][:-1] > at[order][1:], False), "holds rows that overlap")
+        _raise_if_any_cell(block, np.append(ends[order][:-1] > at[order][1:], False), "has rows that overlap")
 
 
 def _check_order(block: PageBlock, rowids: Ints, run: Run) -> None:
-    """Check that rowids ascend and are within the range that the inner pages allow for each page."""
+    """Check that rowids ascend, and that those of each page are in the range that the inner pages declare for it."""
     if not len(rowids):
         return
     ends = np.cumsum(block.counts)
     lows = np.append(run.low, run.highs[:-1] + 1)
     outside = (rowids[ends - 1] > run.highs) | (rowids[ends - block.counts] < lows)
-    _reject_pages(block, outside, "holds rowids outside the range that its parents allow")
-    _reject_cells(block, np.append(rowids[1:] <= rowids[:-1], False), "holds rowids that are not in order")
+    _raise_if_any_page(block, outside, "has rowids outside the range that its parent pages declare")
+    _raise_if_any_cell(block, np.append(rowids[1:] <= rowids[:-1], False), "has rowids that are not in order")
 
 
 def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
     low, high = int(pages.min()), int(pages.max())
     if not lowest <= low <= high <= file.count:
         number = low if low < lowest else high
-        raise Damage(f"a tree refers to page {number}, and the valid pages are {lowest} to {file.count}")
+        raise Damage(f"a B-tree refers to page {number}, but only the pages {lowest} to {file.count} are allowed")
     lock = LOCK_BYTE // file.page_size + 1
     if high >= lock and (pages == lock).any():
-        raise Damage(f"a tree refers to page {lock}, which SQLite never uses")
+        raise Damage(f"a B-tree refers to page {lock}, the lock-byte page, which SQLite never uses")
     ordered = np.sort(pages)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):
@@ -285,14 +293,32 @@ def _check_page_numbers(file: PageFile, pages: Ints, lowest: int) -> Ints:
     return pages
 
 
-def _reject_pages(block: PageBlock, bad: Flags, what: str) -> None:
-    """Raise an error that names the first invalid page, if any page [n] is marked as invalid."""
+def _raise_if_any_page(block: PageBlock, bad: Flags, what: str) -> None:
+    """Raise an error for the first invalid page, if there is one.
+
+    Args:
+        block: The pages.
+        bad: Whether each page is invalid.
+        what: Predicate of the error message, whose subject is the page.
+
+    Raises:
+        Damage: A page is invalid.
+    """
     if bad.any():
         raise Damage(f"page {block.numbers[int(np.argmax(bad))]} {what}")
 
 
-def _reject_cells(block: PageBlock, bad: Flags, what: str) -> None:
-    """Raise an error that names the page of the first invalid cell, if any cell [n] is marked as invalid."""
+def _raise_if_any_cell(block: PageBlock, bad: Flags, what: str) -> None:
+    """Raise an error for the page of the first invalid cell, if there is one.
+
+    Args:
+        block: The pages.
+        bad: Whether each cell of all pages is invalid.
+        what: Predicate of the error message, whose subject is the page.
+
+    Raises:
+        Damage: A cell is invalid.
+    """
     if bad.any():
         page = np.repeat(block.numbers, block.counts)[int(np.argmax(bad))]
         raise Damage(f"page {page} {what}")

@@ -1,4 +1,4 @@
-"""State of the redaction of one capture: the private names that it reveals, and counts of replaced values by kind."""
+"""State of the redaction of one capture: the private names learned from it, and counts of redacted values by kind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 1 << 12
 MAX_VALUES, MAX_VARIABLES = 1 << 16, 1 << 20
-"""Limits for the names, values and variables that a capture may reveal. They allow for all processes of a host."""
+"""Limits for the values to learn and the environment variables to read.
+
+The environments of all processes of a host fit.
+"""
 MAX_NESTED = 128
-"""Limit for the names and values that are prefixes of one another, such as a folder and its subfolders."""
+"""Maximum length of a chain of names and values of which each is a prefix of the next, such as nested folders."""
 
 _SHORTEST, _LONGEST = 2, 255
 _NAME = re.compile(rb"(?=.*[A-Za-z\x80-\xff]|.{5})[\w.\-+ \x80-\xff]+")
@@ -41,7 +44,7 @@ _SOFTWARE_VARIABLE = re.compile(
     rb"|PAGER|CC|CXX|FC|F77|F90|PYTORCH_\w+|TORCH_\w+|OMP_\w+|KMP_\w+|MKL_\w+|TF_\w+|XLA_\w+|JAX_\w+|LANG\w*|LC_\w+"
     rb"|BASH_FUNC_.*|which_declare)"
 )
-"""Names of variables whose values describe software and its settings rather than people or machines."""
+"""Names of variables whose values are settings of software that do not identify people or machines."""
 _SYSTEM_FOLDER = re.compile(
     rb"/(?:usr/(?:(?:local/)?(?:s?bin|lib\w*|share|include|games|man|src))|lib\w*|s?bin|etc|proc|sys|dev|snap|run)(?:/|\Z)"
 )
@@ -50,7 +53,7 @@ _SECRET_ARGUMENT = re.compile(
     rb"[= ][\"']?([^\s\"']{4,1024})",
     re.IGNORECASE,
 )
-_SAYS_NOTHING = re.compile(
+_COMMON_VALUE = re.compile(
     rb"[\d.,:xX/\-+ ]*|(?:true|false|none|null|yes|on|off|auto|default|enabled?|disabled?|all)"
     rb"|[A-Za-z]{2}_[A-Z]{2}(?:\.[\w\-]+)?(?:@\w+)?|C(?:\.UTF-?8)?|POSIX|[A-Za-z]+\d{0,3}|x?term[\w\-]*|v?\d[\w.+\-]*",
     re.IGNORECASE,
@@ -63,12 +66,19 @@ class Redaction:
     """The state of the redaction of one capture.
 
     Attributes:
-        counts: Number of replaced values by kind. Values within other strings count once per changed string and kind.
-        pseudonyms: Pseudonyms for values that link rows or files.
+        counts: Number of redacted values by kind. Values that are overwritten within a longer string count as one value
+            per string and kind.
+        path: Path of the capture.
+        pseudonyms: Pseudonyms for identifiers that rows or files refer to.
     """
 
     def __init__(self, path: Path, key: bytes | None = None) -> None:
-        """Create the redaction of the capture at a path. Redactions with the same key use the same pseudonyms."""
+        """Create the state for the capture at a path.
+
+        Args:
+            path: Path of the capture.
+            key: Key of the pseudonyms, or None for a random key.
+        """
         self.path = path
         self.pseudonyms = Pseudonyms(key)
         self.counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
@@ -76,8 +86,11 @@ class Redaction:
         self._values: set[bytes] = set()
         self._variables = 0
 
-    def take(self, kind: str, value: bytes) -> bytes:
-        """Return the replacement of a private value, which is empty or a pseudonym, and learn the names in it."""
+    def replace(self, kind: str, value: bytes) -> bytes:
+        """Learn the names in a private value, count the value, and return its replacement.
+
+        The replacement of a host name is a pseudonym. All other values are replaced by empty bytes.
+        """
         replacement = self.pseudonyms.host(value) if kind == HOST else b""
         if replacement == value:
             return value
@@ -85,14 +98,17 @@ class Redaction:
         self.counts[kind] += 1
         return replacement
 
-    def identifier(self, value: bytes) -> bytes:
-        """Return the pseudonym of a UUID of 16 bytes. Any other value is returned unchanged."""
+    def replace_uuid(self, value: bytes) -> bytes:
+        """Return the pseudonym of a UUID that is given as 16 bytes, and count it.
+
+        Any other value is returned unchanged.
+        """
         replacement = self.pseudonyms.uuid_bytes(value)
         self.counts[IDENTIFIER] += replacement != value
         return replacement
 
-    def folders(self, path: bytes) -> bytes:
-        """Return a path in which the names of private folders are overwritten."""
+    def redact_folders(self, path: bytes) -> bytes:
+        """Overwrite the names of private folders in a path, learn these folders, and count the path."""
         replacement = fill_private_folders(path, b"/\\")
         if replacement != path:
             self._learn_folder(path)
@@ -100,7 +116,7 @@ class Redaction:
         return replacement
 
     def learn(self, kind: str, value: bytes) -> None:
-        """Learn the private names and values that a value of a given kind reveals."""
+        """Learn the private names and secrets in a value of a given kind."""
         if kind == HOST:
             self._learn_host(value)
         elif kind == USER:
@@ -113,15 +129,22 @@ class Redaction:
             self._learn_homes(value)
 
     def names(self) -> Names:
-        """Return a matcher for the names and values learned so far."""
+        """Return a matcher for the names and values learned so far.
+
+        Raises:
+            CorruptTraceError: Too many names are prefixes of one another.
+        """
         names = Names(self._names, self._values, self.pseudonyms)
         if names.depth > MAX_NESTED:
-            raise CorruptTraceError(f"more than {MAX_NESTED} private names are prefixes of one another", path=self.path)
+            raise CorruptTraceError(
+                f"it has a chain of more than {MAX_NESTED} private names of which each is a prefix of the next",
+                path=self.path,
+            )
         return names
 
     def overwrite(self, names: Names, text: bytes, may_hold: int = ANYTHING) -> bytes:
-        """Overwrite the private values in a string or in other bytes, and count them by kind."""
-        redacted, kinds = names.rewritten(text, may_hold)
+        """Overwrite the private values in a string or in binary data, and count the string once for each kind."""
+        redacted, kinds = names.redact(text, may_hold)
         self.counts.update(kinds)
         return redacted
 
@@ -129,7 +152,10 @@ class Redaction:
         for name, value in environments.variables(text):
             self._variables += 1
             if self._variables > MAX_VARIABLES:
-                raise CorruptTraceError(f"its environments hold more than {MAX_VARIABLES} variables", path=self.path)
+                raise CorruptTraceError(
+                    f"its environments hold more than {MAX_VARIABLES} variables, the most that tracekit supports",
+                    path=self.path,
+                )
             if name in _HOST_VARIABLES:
                 self._learn_host(value)
             elif name in _USER_VARIABLES:
@@ -143,12 +169,12 @@ class Redaction:
                 self._learn_setting(value)
 
     def _learn_setting(self, value: bytes) -> None:
-        """Learn private folders from the paths in a variable, and learn other values unless they are common."""
+        """Learn the private folders in the value of a variable, and its other parts unless they are short or common."""
         self._learn_homes(value)
         for part in re.split(rb"[:;,]", value) if b"/" in value and b"://" not in value else [value]:
             if part.startswith(b"/"):
                 self._learn_folder(part)
-            elif len(part) >= _SHORTEST_VALUE and not _SAYS_NOTHING.fullmatch(part) and not _is_technical(part):
+            elif len(part) >= _SHORTEST_VALUE and not _COMMON_VALUE.fullmatch(part) and not _is_technical(part):
                 self._learn_value(part)
 
     def _learn_command(self, value: bytes) -> None:
@@ -187,10 +213,13 @@ class Redaction:
         if _SHORTEST <= len(name) <= _LONGEST and not common and _NAME.fullmatch(name) and name.strip(b"xX"):
             self._names.add(name.lower())
         if len(self._names) > MAX_NAMES:
-            raise CorruptTraceError(f"it reveals more than {MAX_NAMES} names of hosts and users", path=self.path)
+            raise CorruptTraceError(
+                f"it holds more than {MAX_NAMES} names of hosts and users, the most that tracekit supports",
+                path=self.path,
+            )
 
     def _learn_secret(self, value: bytes) -> None:
-        """Learn the value of a variable whose name suggests a secret, unless the value consists of technical words."""
+        """Learn a value that may be a secret, unless it is short or consists only of common or technical words."""
         value = value.strip()
         number = value.isdigit() and len(value) < _SHORTEST_VALUE
         if len(value) >= _SHORTEST_SECRET and not number and not _is_technical(value):
@@ -201,20 +230,22 @@ class Redaction:
         if value.strip(b"xX"):
             self._values.add(value)
         if len(self._values) > MAX_VALUES:
-            raise CorruptTraceError(f"its environments hold more than {MAX_VALUES} values", path=self.path)
+            raise CorruptTraceError(
+                f"it holds more than {MAX_VALUES} private values, the most that tracekit supports", path=self.path
+            )
 
 
 def _is_technical(value: bytes) -> bool:
-    """Return whether every word of a value is common or technical."""
+    """Return whether a value has words and all of them are common or technical."""
     words = [w.lower() for w in re.findall(rb"[A-Za-z]+", value)]
     return bool(words) and all(w in TECHNICAL or w in COMMON or is_known_folder(w) for w in words)
 
 
 def program_name(path: bytes) -> bytes:
-    """Return the file name of a program without its folder."""
+    """Return the file name in the path of a program."""
     return re.sub(rb"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", b"", path)
 
 
-def is_local(device: bytes) -> bool:
-    """Return whether a device name stands for the local machine, so that it is not a host name."""
+def is_local_device(device: bytes) -> bool:
+    """Return whether a device name stands for the local machine or is empty, so that it is not a host name."""
     return device.startswith(b"Local") or not device
