@@ -323,7 +323,7 @@ def test_broken_trees_are_named(tmp_path: Path) -> None:
     path = made(tmp_path / "a.sqlite", "CREATE TABLE t (a INTEGER)", f"{MANY} INSERT INTO t SELECT i FROM k")
     whole = path.read_bytes()
     pages = Pages(path)
-    with pytest.raises(Damage, match=rf"refers to page {pages.count + 1}, and the valid pages are 1 to {pages.count}"):
+    with pytest.raises(Damage, match=rf"refers to page {pages.count + 1}, but only the pages 1 to {pages.count}"):
         pages.runs(pages.count + 1)
     for child, message in ((0, "refers to page 0"), (1, "refers to page 1"), (2, "used twice"), (3, "used twice")):
         data = bytearray(whole)

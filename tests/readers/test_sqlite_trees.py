@@ -369,7 +369,7 @@ def test_conditions(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_condition_that_others_meet_later(whole: bytes, tmp_path: Path) -> None:
     with contextlib.closing(opened(tmp_path / "x", whole)) as db:
         assert db.count("single", Where("a", (1, 2))) == 2
-        with pytest.raises(Damage, match="of the rows -9223372036854775808 to 9223372036854775807, first 2 and then 3"):
+        with pytest.raises(Damage, match=r"3 rows with rowids from .* match a filter, but 2 matched"):
             db._table("single").record_match_count(0, ("a", (1, 2)), 3)
 
 
@@ -381,7 +381,9 @@ def test_a_table_whose_rows_have_no_name(tmp_path: Path) -> None:
         db.commit()
     with contextlib.closing(Database(Source(path))) as opened_:
         assert opened_.count("t") == 1
-        with pytest.raises(CorruptTraceError, match="table t: cannot be read: it has columns rowid, _rowid_ and oid"):
+        with pytest.raises(
+            CorruptTraceError, match="table t: cannot be read: it has columns named rowid, _rowid_ and oid"
+        ):
             opened_.read_columns("t", {"a": pa.string()})
 
 
@@ -411,7 +413,7 @@ def test_a_damaged_schema_is_an_error(tmp_path: Path) -> None:
     long = next(c for page in leaves for c in pages.cells(page) if c.end - c.record < c.payload)
     lies = {
         "belongs to an index": (pages.head(1), b"\x02"),
-        "page 999999 of": (long.end, number(999_999)),
+        "page 999999, but the file has only": (long.end, number(999_999)),
         "a truncated record": (cell.record + 1, b"\x7f"),
         "has rows that overlap|rowids that are not in order": (
             pages.pointers(leaves[0])[0],

@@ -180,7 +180,7 @@ class SqliteTable:
                 return stored
             total = self._overflowing + summary.overflowing
             if total > self._file.count * self._file.page_size:
-                raise Damage(f"its rows declare {total} bytes on overflow pages, more than the size of the file")
+                raise Damage(f"its rows declare {total} bytes on overflow pages, more than the file has")
             self._used_pages.claim(summary.overflow_pages)
             self._overflowing = total
             self._summaries[nth] = summary._replace(overflow_pages=summary.overflow_pages[:0])

@@ -171,7 +171,7 @@ def summarize(file: PageFile, block: PageBlock, cells: Cells, run: Run) -> RunSu
     total = int(cells.payload.sum())
     if total > file.count * file.page_size:
         raise Damage(
-            f"page {run.pages[0]} and the pages after it declare {total} bytes of records, but the file is smaller"
+            f"page {run.pages[0]} and the pages after it declare {total} bytes of records, more than the file has"
         )
     overflowing = np.flatnonzero(cells.payload > cells.on_leaf)
     return RunSummary(
