@@ -531,7 +531,7 @@ def test_an_export_without_strings_has_no_names(tmp_path: Path) -> None:
     path = edited(tmp_path, "DROP TABLE StringIds")
     with (
         tk.load(path, "nsys-sqlite") as trace,
-        pytest.warns(tk.TracekitWarning, match="52 rows of kernels refer to unknown"),
+        pytest.warns(tk.TracekitWarning, match="52 rows of kernels refer to strings that the file lacks"),
     ):
         assert trace.table("kernels", ["name"])["name"].null_count == 52
 
