@@ -330,9 +330,7 @@ def test_graphs_are_numbered_through() -> None:
 
 
 def test_what_is_no_graph_is_named() -> None:
-    with pytest.raises(
-        Damage, match=r"^event 3: a field extends beyond the end of its message \(at offset 0 of 3 bytes\)$"
-    ):
+    with pytest.raises(Damage, match=r"^event 3: a field extends beyond the end of its message \(offset 0 of 3\)$"):
         reading.read_graph(b"\x0a\x05a", label="event 3")
     many = message(*((2, b"\x12\x00") for _ in range(65)))
     with pytest.raises(Damage, match=r"^it: it contains 65 meta graphs, but tracekit supports at most 64$"):
@@ -387,7 +385,7 @@ def test_constants_take_no_memory() -> None:
 @pytest.mark.parametrize("octets", [b"\x0a\x85\x27a", b"\x0b\x00", b"\x0a\xff", b"\x0d\x00"])
 def test_damage_in_a_large_graph_is_told_with_its_place(octets: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payloads, "LARGE_BYTES", 0)
-    with pytest.raises(Damage, match=r"^it: .*at offset "):
+    with pytest.raises(Damage, match=r"^it: .*(\(offset 2 of |at offset )"):
         reading.read_graph(b"\x12\x00" + octets, label="it")
 
 

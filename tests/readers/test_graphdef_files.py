@@ -154,12 +154,12 @@ def test_another_file_under_a_name_that_says_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "octets", "said"),
     [
-        ("a.pb", NETWORK[:1000], r"the GraphDef: a field extends beyond the end of its message (at offset "),
-        ("a.pb", SAVED[:-1], "the SavedModel: a field extends beyond the end of its message (at offset "),
+        ("a.pb", NETWORK[:1000], r"the GraphDef: a field extends beyond the end of its message (offset "),
+        ("a.pb", SAVED[:-1], "the SavedModel: a field extends beyond the end of its message (offset "),
         (
             "a.pb",
             meta().SerializeToString()[:-9],
-            "the MetaGraphDef: a field extends beyond the end of its message (at offset ",
+            "the MetaGraphDef: a field extends beyond the end of its message (offset ",
         ),
         ("a.pbtxt", TEXT[:3000], "the GraphDef, line 208, column 13: "),
         ("a.pbtxt", b"node { name: 'a' name: 'b' }", "the GraphDef, line 1, column "),

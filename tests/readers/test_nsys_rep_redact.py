@@ -395,7 +395,7 @@ def tables(path: Path) -> dict[str, object] | None:
         (replace(PLANTED, sections={UI_DATA: UI, OPTIONS: b"\x0a\x7f"}).pack(), "a field at offset 0 extends beyond"),
         (
             replace(PLANTED, strings=[b"\x0a\x7f"], stream=message((3, 1))).pack(),
-            "a field extends beyond the end of its message (at offset 0 of 2 bytes)\n",
+            "a field extends beyond the end of its message (offset 0 of 2)\n",
         ),
     ],
     ids=["end", "header", "options", "strings"],

@@ -65,15 +65,12 @@ def test_more_than_there_is_room_for_at_once() -> None:
 @pytest.mark.parametrize(
     ("octets", "said"),
     [
-        (b"\x0a\x00\x0a\x05a", r"a field extends beyond the end of its message \(at offset 2 of 5 bytes\)"),
-        (
-            b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
-            r"extends beyond the end of its message \(at offset 0 of 11 bytes\)",
-        ),
-        (b"\x0a\x00\x0b", r"a field has an unknown wire type \(at offset 2 of 3 bytes\)"),
-        (b"\x0a\x00\x09abc", r"a field extends beyond the end of its message \(at offset 2 of 6 bytes\)"),
-        (b"\xff\xff\x01", r"a number of 2048 or more \(at offset 0 of 3 bytes\)"),
-        (b"\x08\xff", r"extends beyond the end of its message \(at offset 0 of 2 bytes\)"),
+        (b"\x0a\x00\x0a\x05a", r"a field extends beyond the end of its message \(offset 2 of 5\)"),
+        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", r"extends beyond the end of its message \(offset 0 of 11\)"),
+        (b"\x0a\x00\x0b", r"a field has an unknown wire type \(offset 2 of 3\)"),
+        (b"\x0a\x00\x09abc", r"a field extends beyond the end of its message \(offset 2 of 6\)"),
+        (b"\xff\xff\x01", r"a number of 2048 or more \(offset 0 of 3\)"),
+        (b"\x08\xff", r"extends beyond the end of its message \(offset 0 of 2\)"),
     ],
 )
 def test_damage_is_told_with_its_place(octets: bytes, said: str) -> None:

@@ -102,7 +102,7 @@ def _batches(buffer: Buffer, starts: Places, stops: Places) -> Iterator[_Part]:
         while True:
             if result not in (0, FULL):
                 offset = max(0, buffer.parameter("occurrences", "offset") - BUFFER)
-                raise Damage(f"{error_message(result)} (at offset {offset} of {buffer.size} bytes)")
+                raise Damage(f"{error_message(result)} (offset {offset} of {buffer.size})")
             n = buffer.parameter("occurrences", "count")
             numbers = [buffer.array(place, n, np.uint32).astype(np.int64) for place in at[2:5]]
             yield numbers[0] + first, numbers[1], numbers[2], buffer.bytes(at[5], n).copy()
