@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tracekit.detection import describe
 from tracekit.errors import CorruptTraceError, TracekitError
-from tracekit.files import LONGEST_SQLITE_PATH, open_regular, special_file_kind
+from tracekit.files import LONGEST_SQLITE_PATH, PERMISSIONS_HINT, open_regular, special_file_kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,5 +131,5 @@ def _read_head(beside: Path, path: Path) -> bytes:
     except OSError as e:
         if e.errno == errno.ENAMETOOLONG:
             return b""
-        hint = "check its permissions" if e.errno in (errno.EACCES, errno.EPERM) else None
+        hint = PERMISSIONS_HINT if e.errno in (errno.EACCES, errno.EPERM) else None
         raise TracekitError(f"{name} cannot be read: {e.strerror}", path=path, hint=hint) from e

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.detection import describe
 from tracekit.errors import CorruptTraceError, SchemaError, TracekitError, first_line
-from tracekit.files import InputFile, file_state
+from tracekit.files import PERMISSIONS_HINT, InputFile, file_state
 from tracekit.interface import Capture
 from tracekit.readers.common.budget import CELL_BYTES, Ledger
 from tracekit.readers.common.damage import Damage
@@ -174,7 +174,7 @@ def open_table_file(
     except TracekitError:
         raise
     except PermissionError as e:
-        raise TracekitError("cannot be read: permission denied", path=path, hint="check its permissions") from e
+        raise TracekitError("cannot be read: permission denied", path=path, hint=PERMISSIONS_HINT) from e
     except (Damage, pa.ArrowException, OSError, LookupError, ValueError, TypeError) as e:
         raise CorruptTraceError(f"cannot be read: {first_line(e)}", path=path, table=table, hint=hint) from e
 
