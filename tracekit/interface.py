@@ -35,6 +35,13 @@ class Capture(ABC):
     def names(self) -> Collection[str]:
         """Return the names of the declared tables that may have rows in this file."""
 
+    def may_have(self, name: str) -> bool:
+        """Return whether a declared table may have rows in this file.
+
+        Override this method if it can be answered without listing all tables.
+        """
+        return name in self.names()
+
     @abstractmethod
     def count(self, name: str) -> int:
         """Return the number of rows of one table."""

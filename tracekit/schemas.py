@@ -84,9 +84,14 @@ class TableSchema:
 
 
 @functools.cache
+def table_names() -> tuple[str, ...]:
+    """Return the names of all declared tables in alphabetical order, without reading their declarations."""
+    return tuple(sorted(path.stem for path in (FOLDER / "arrow").glob("[a-z]*.toml")))
+
+
 def tables() -> dict[str, TableSchema]:
-    """Return all declared tables by name, sorted by the names of their files."""
-    return {t.name: t for t in (_table(p) for p in sorted((FOLDER / "arrow").glob("[a-z]*.toml")))}
+    """Return all declared tables by name, in alphabetical order."""
+    return {name: _declaration(name) for name in table_names()}
 
 
 def table(name: str) -> TableSchema:
@@ -95,10 +100,9 @@ def table(name: str) -> TableSchema:
     Raises:
         SchemaError: No table with this name is declared.
     """
-    try:
-        return tables()[name]
-    except KeyError:
-        raise SchemaError(f"no table is called {name!r}", hint=choices_hint("tables", tables(), name)) from None
+    if name not in table_names():
+        raise SchemaError(f"no table is called {name!r}", hint=choices_hint("tables", table_names(), name))
+    return _declaration(name)
 
 
 @functools.cache
@@ -241,8 +245,10 @@ def _example_value(column: Column, dtype: pl.DataType) -> object:
     return {"Boolean": False, "Binary": b""}.get(str(dtype), "")
 
 
-def _table(path: Path) -> TableSchema:
-    raw = tomllib.loads(path.read_text("utf-8"))
+@functools.cache
+def _declaration(name: str) -> TableSchema:
+    """Read the declaration of one table. Parsing all of them would take 10 ms at every start."""
+    raw = _toml(name)
     optional = raw.get("optional", False)
     key, columns = tuple(raw["key"]), _columns(raw["columns"])
     return TableSchema(raw["name"], raw["doc"], key, columns, raw.get("recorded_by"), optional)

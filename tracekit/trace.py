@@ -131,7 +131,7 @@ class Trace:
     @property
     def tables(self) -> list[str]:
         """Names of the tables."""
-        return list(schemas.tables())
+        return list(schemas.table_names())
 
     @property
     def info(self) -> dict[str, str]:
@@ -564,7 +564,7 @@ class Trace:
 
     def __contains__(self, name: object) -> bool:
         """Return whether a table with this name is declared. The table may be empty."""
-        return name in schemas.tables()
+        return name in schemas.table_names()
 
     def __getattr__(self, name: str) -> Any:
         if name not in _MOVED_TO_VIEW:

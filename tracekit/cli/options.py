@@ -118,7 +118,7 @@ def table_names() -> Iterable[str]:
     """Return the names of the declared tables."""
     from tracekit import schemas
 
-    return schemas.tables()
+    return schemas.table_names()
 
 
 input_argument = click.argument("path", metavar="IN", type=click.Path(path_type=Path))

@@ -48,7 +48,7 @@ def _json_schemas(lookup: SchemaLookup) -> dict[str, Any]:
     """Return one JSON Schema document that defines the rows of all tables under ``$defs``."""
     from tracekit import schemas
 
-    definitions = {name: schemas.json_schema(lookup(name)) for name in schemas.tables()}
+    definitions = {name: schemas.json_schema(lookup(name)) for name in schemas.table_names()}
     first = next(iter(definitions.values()))
     return {"$schema": first["$schema"], "$id": f"tracekit:tables:v{schemas.SCHEMA_VERSION}", "$defs": definitions}
 
@@ -67,5 +67,5 @@ def _table_rows(lookup: SchemaLookup) -> pl.DataFrame:
 
     from tracekit import schemas
 
-    rows = [(t.name, len(t.columns), t.recorded_by or "", t.doc) for t in map(lookup, schemas.tables())]
+    rows = [(t.name, len(t.columns), t.recorded_by or "", t.doc) for t in map(lookup, schemas.table_names())]
     return pl.DataFrame(rows, schema=["table", "columns", "recorded by", "doc"], orient="row")

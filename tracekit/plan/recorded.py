@@ -111,9 +111,8 @@ class RecordedTables(Tables):
     def counts(self, names: Sequence[str]) -> dict[str, int]:
         """Return the number of rows of several tables, in as few passes over the file as its format allows."""
         with self._lock:
-            recorded = self.capture.names()
             for name in names:
-                if name not in recorded:
+                if not self.capture.may_have(name):
                     self._counts[name] = 0
                 elif columns := self._columns.get(name):
                     self._counts[name] = len(next(iter(columns.values())))
@@ -138,8 +137,8 @@ class RecordedTables(Tables):
     def prefetch(self, columns: Mapping[str, Sequence[str]]) -> None:
         """Read columns of several tables together, except those that are cached."""
         with self._lock:
-            recorded = self.capture.names()
-            missing = {n: m for n, names in columns.items() if n in recorded and (m := self._missing(n, names))}
+            recorded = {name: names for name, names in columns.items() if self.capture.may_have(name)}
+            missing = {name: m for name, names in recorded.items() if (m := self._missing(name, names))}
             if missing:
                 for name, data in self.capture.read_many(missing).items():
                     self._cache(name, missing[name], data)
@@ -174,7 +173,7 @@ class RecordedTables(Tables):
         return [c for c in dict.fromkeys(columns) if c not in cached]
 
     def _fetch(self, name: str, columns: list[str]) -> pa.Table:
-        if name not in self.capture.names():
+        if not self.capture.may_have(name):
             return schemas.empty(schemas.table(name), columns)
         return self.capture.read(name, columns)
 

@@ -38,7 +38,7 @@ class TraceView:
     @property
     def tables(self) -> list[str]:
         """Names of the tables."""
-        return list(schemas.tables())
+        return list(schemas.table_names())
 
     @functools.cached_property
     def info(self) -> dict[str, str]:

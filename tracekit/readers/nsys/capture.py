@@ -41,7 +41,11 @@ class NsysCapture(Lookups, Capture):
 
     def names(self) -> list[str]:
         """Return the names of the declared tables that Nsight Systems records."""
-        return [name for name, schema in schemas.tables().items() if schema.columns[0].source]
+        return [name for name in schemas.table_names() if self.may_have(name)]
+
+    def may_have(self, name: str) -> bool:
+        """Return whether Nsight Systems records a declared table."""
+        return schemas.table(name).columns[0].source is not None
 
     def count(self, name: str) -> int:
         """Return the number of rows of a table."""
