@@ -207,6 +207,6 @@ def strings(parts: Parts) -> list[bytes]:
 @pytest.mark.parametrize("name", CAPTURES)
 def test_rows_are_counted_as_they_are_read(name: str, suffix: str) -> None:
     with tk.load(FIXTURES / f"{name}{suffix}") as trace, tk.load(FIXTURES / f"{name}{suffix}") as again:
-        counts = trace.counts()
+        counts = trace.count_all()
         assert counts == {t: again.count(t) for t in again.tables} == {t: again[t].num_rows for t in again.tables}
         assert counts["processes"] > 0

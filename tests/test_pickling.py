@@ -49,7 +49,7 @@ def sent(trace: tk.Trace) -> tk.Trace:
 @pytest.mark.parametrize("file", FILES)
 def test_a_file_is_opened_again(file: str) -> None:
     with tk.load(FIXTURES / file) as trace:
-        trace.counts()
+        trace.count_all()
         with sent(trace) as loaded:
             assert (loaded.path, loaded.format, loaded.info) == (FIXTURES / file, trace.format, trace.info)
             assert_same(trace, loaded)

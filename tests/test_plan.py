@@ -109,10 +109,10 @@ def test_tables_are_counted_together_and_once() -> None:
     trace = tk.Trace(Plan(recorded(capture)))
     assert trace.count("memsets") == 0
     expected = {name: 3 if name == "kernels" else 0 for name in trace.tables}
-    assert trace.counts() == trace.counts() == expected
+    assert trace.count_all() == trace.count_all() == expected
     assert capture.together == [["kernels", "memcpys"]]
-    assert trace.select(tables=["memcpys"]).counts() == dict.fromkeys(trace.tables, 0)
-    assert tk.Trace(Plan(recorded(Counted()))).counts() == expected
+    assert trace.select(tables=["memcpys"]).count_all() == dict.fromkeys(trace.tables, 0)
+    assert tk.Trace(Plan(recorded(Counted()))).count_all() == expected
 
 
 class Undecoding(Counted):
@@ -370,7 +370,7 @@ ORDERS = {
 def test_the_order_of_calls_does_not_matter(order: str) -> None:
     with tk.load(CAPTURE) as one, tk.load(CAPTURE) as other:
         first, second = ORDERS[order][0](one), ORDERS[order][1](other)
-        assert first.counts() == second.counts()
+        assert first.count_all() == second.count_all()
         for name in ("kernels", "ops", "op_instances", "iterations", "nvtx_ranges"):
             assert first.table(name).equals(second.table(name)), name
         if "roll up" in order:

@@ -164,6 +164,8 @@ def test_former_names_warn_and_work(old: str) -> None:
             getattr(trace, old)(*arguments[old])
         with pytest.raises(AttributeError, match="'Trace' object has no attribute 'nonesuch'"):
             trace.nonesuch  # noqa: B018
+        with pytest.warns(DeprecationWarning, match="^Trace.counts is deprecated: use count_all$"):
+            assert trace.counts() == trace.count_all()
 
 
 def test_the_former_option_of_convert_warns_and_works(tmp_path: Path) -> None:

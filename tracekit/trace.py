@@ -210,7 +210,7 @@ class Trace:
         """
         return self._view.count(name)
 
-    def counts(self) -> dict[str, int]:
+    def count_all(self) -> dict[str, int]:
         """Return the number of rows of every table. Rows of a report are counted in one pass over the file.
 
         Raises:
@@ -218,7 +218,7 @@ class Trace:
 
         Examples:
             >>> import tracekit as tk
-            >>> {name: n for name, n in tk.load("fixtures/train_amp.sqlite").counts().items() if n > 500}
+            >>> {name: n for name, n in tk.load("fixtures/train_amp.sqlite").count_all().items() if n > 500}
             {'api_calls': 781, 'nvtx_ranges': 1534}
         """
         return self._view.counts()
@@ -567,6 +567,9 @@ class Trace:
         return name in schemas.table_names()
 
     def __getattr__(self, name: str) -> Any:
+        if name == "counts":
+            warnings.warn("Trace.counts is deprecated: use count_all", DeprecationWarning, stacklevel=2)
+            return self.count_all
         if name not in _MOVED_TO_VIEW:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         warnings.warn(f"Trace.{name} is deprecated: only exporters need it", DeprecationWarning, stacklevel=2)
@@ -596,7 +599,7 @@ class Trace:
             return basic
         try:
             devices = tuple(self.devices["name"].cast(str))
-            counts = self.counts() if self._can_count_quickly() else {}
+            counts = self.count_all() if self._can_count_quickly() else {}
             return Description(self.format, self.path, self.info.get("duration_ns", ""), devices, counts)
         except (TracekitError, OSError):
             return basic

@@ -224,7 +224,7 @@ class TestSuffixes:
     def test_empty_tables_are_left_out(self, run: Run, tmp_path: Path, format: str) -> None:
         run("convert", TRAIN, tmp_path / "d", "--to", format)
         trace = tk.load(TRAIN)
-        full = {name for name, rows in trace.counts().items() if rows}
+        full = {name for name, rows in trace.count_all().items() if rows}
         assert {p.stem for p in (tmp_path / "d").iterdir()} == full
         run(
             "convert",
@@ -246,7 +246,7 @@ class TestSuffixes:
         assert len(list((tmp_path / "all").iterdir())) > 20
         run("convert", tmp_path / "all", tmp_path / "d", "--to", "parquet")
         assert sorted(p.stem for p in (tmp_path / "d").iterdir()) == ["capture_info", "devices"]
-        assert sum(tk.load(tmp_path / "d").counts().values()) == 0
+        assert sum(tk.load(tmp_path / "d").count_all().values()) == 0
 
 
 class TestMeant:

@@ -103,7 +103,7 @@ def _tables_to_export(trace: Trace) -> tuple[str, ...]:
     If there are fewer than two such tables, ``MINIMAL_TABLES`` are added, because a single table would be written to a
     file and not to a folder.
     """
-    counts = trace.counts()
+    counts = trace.count_all()
     nonempty = tuple(t for t in trace.tables if counts[t] and not trace.schema(t).optional)
     return nonempty if len(nonempty) > 1 else tuple(dict.fromkeys((*nonempty, *MINIMAL_TABLES)))
 

@@ -52,7 +52,7 @@ def collect_facts(trace: Trace) -> dict[str, Any]:
     """Return the facts about a trace that ``tracekit info`` prints, as JSON values keyed by name."""
     devices = trace.devices.select("device_id", "name", "compute_major", "compute_minor", "sm_count", "memory_bytes")
     span = trace.span()
-    counts = {name: n for name, n in trace.counts().items() if n}
+    counts = {name: n for name, n in trace.count_all().items() if n}
     return {
         "path": str(trace.path),
         "format": trace.format,

@@ -22,7 +22,7 @@ def command(*, path: Path, from_: str | None, printing: Printing) -> None:
     import polars as pl
 
     with load_input(path, from_) as trace:
-        declared, counts = [trace.schema(name) for name in trace.tables], trace.counts()
+        declared, counts = [trace.schema(name) for name in trace.tables], trace.count_all()
         rows = [(t.name, counts[t.name], len(t.columns), t.doc) for t in declared]
         frame = pl.DataFrame(rows, schema=["table", "rows", "columns", "doc"], orient="row")
         with printing.open_page(trace) as page:
