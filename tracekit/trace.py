@@ -155,8 +155,8 @@ class Trace:
 
         Examples:
             >>> import tracekit as tk
-            >>> tk.load("fixtures/osrt_libs.nsys-rep").undecoded["CPU sample"]
-            96
+            >>> tk.load("fixtures/osrt_libs.nsys-rep").undecoded["memory map"]
+            89
         """
         counts = self._plan.source.undecoded()
         return {name: counts[name] for name in sorted(counts, key=lambda n: (-counts[n], n))}

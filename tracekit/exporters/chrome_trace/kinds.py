@@ -256,3 +256,5 @@ STAGES: tuple[tuple[EventKind, ...], ...] = (
 
 API calls are first, because an arrow can only be written once the lanes of both its ends are known.
 """
+NOT_DRAWN = frozenset({"cpu_samples", "cpu_scheduling"})
+"""Tables of events that have times and are not drawn."""

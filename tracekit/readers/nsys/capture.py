@@ -18,7 +18,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
-from tracekit.readers.nsys import ids, machine, metrics, nvtx
+from tracekit.readers.nsys import ids, machine, metrics, nvtx, sampling
 from tracekit.readers.nsys.lookups import Lookups, arrow_type
 from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
@@ -191,7 +191,12 @@ def source_column(column: schemas.Column) -> str:
 @functools.cache
 def resolvers_of(name: str) -> dict[str, Resolver]:
     """Return the resolvers of a declared table by column. Other columns are resolved by their declaration."""
-    by_table: dict[str, dict[str, Resolver]] = {**nvtx.RESOLVERS, **machine.RESOLVERS, "gpu_metrics": metrics.RESOLVERS}
+    by_table: dict[str, dict[str, Resolver]] = {
+        **nvtx.RESOLVERS,
+        **machine.RESOLVERS,
+        **sampling.RESOLVERS,
+        "gpu_metrics": metrics.RESOLVERS,
+    }
     return by_table.get(name, {})
 
 

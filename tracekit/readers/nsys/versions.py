@@ -156,6 +156,8 @@ ADDED = (
     AddedColumn("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.eventSyncId", "3.16.1", "3.17.1"),
     AddedColumn("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION.greenContextId", "3.6.0", "3.7.2"),
     AddedColumn("NVTX_EVENTS.binaryData", "3.6.0", "3.16.1"),
+    AddedColumn("SCHED_EVENTS.threadBlock", "3.7.4", "3.13.2"),
+    AddedColumn("SCHED_EVENTS.threadState", "3.7.4", "3.13.2"),
 )
 """Source columns of declared columns that exports with an older schema version lack.
 
@@ -194,6 +196,19 @@ _ORDERED_LABELS: dict[str, tuple[str, ...]] = {
         "Access counters",
     ),
     "ENUM_CUPTI_STREAM_TYPE": ("Unknown stream type", "Default stream", "Non-blocking stream", "Null stream"),
+    "ENUM_SAMPLING_THREAD_STATE": (
+        *("Unknown", "Running", "Interruptible", "Uninterruptible", "Stopped", "Terminated"),
+        *("Unscheduled", "Waiting", "OS runtime", "Initialized", "Transition"),
+    ),
+    "ENUM_SCHEDULING_THREAD_BLOCK": (
+        *("NonBlocked", "Unknown", "SigSuspend", "Stopped", "Nanosleep", "Intr", "Mutex", "CondVar", "Sem", "Join"),
+        *("SigWaitInfo", "WaitCtx", "Send", "Receive", "Reply", "Stack", "WaitThread", "WaitPage", "NetSend"),
+        *("NetReply", "FreePage", "PageIn", "PoolAllocation", "DelayExecution", "Suspended", "UserRequest"),
+        *("EventPair", "Queue", "LPCReceive", "LPCReply", "VirtualMemory", "PageOut", "Rendezvous", "KeyedEvent"),
+        *("Terminated", "ProcessInSwap", "CPURateControl", "WrCalloutStack", "Kernel", "Resource", "PushLock"),
+        *("WindowsMutex", "QuantumEnd", "DispatchInt", "Preempted", "YieldExecution", "FastMutex", "GuardedMutex"),
+        *("Rundown", "ReadyToRun", "AlertByThreadId", "DeferredPreempt", "PhysicalFault"),
+    ),
     "ENUM_CUPTI_SYNC_TYPE": ("Unknown", "Event sync", "Stream wait sync", "Stream sync", "Context sync"),
 }
 EVENT_CLASSES = {0: "CUDA runtime", 1: "CUDA driver", 13: "CUDA EGL driver", 26: "CUDA API", 67: "CUDA backtrace"}
@@ -216,5 +231,7 @@ ENUM_OF_COLUMN = {
     "syncType": "ENUM_CUPTI_SYNC_TYPE",
     "flag": "ENUM_CUPTI_STREAM_TYPE",
     "eventClass": "ENUM_NSYS_EVENT_CLASS",
+    "threadState": "ENUM_SAMPLING_THREAD_STATE",
+    "threadBlock": "ENUM_SCHEDULING_THREAD_BLOCK",
 }
 """The enum of each source column that holds enum values."""

@@ -103,6 +103,7 @@ def _columns(message: str, *names: str, inside: str = "") -> dict[str, SourceCol
 
 _EVENT, _CALL, _ACTIVITY = fields_of("Event"), fields_of("ApiCall"), fields_of("GpuActivity")
 NVTX, API, GPU, PROCESS = _EVENT.nvtx, _EVENT.api_call, _EVENT.gpu_activity, _EVENT.process
+CPU_SAMPLE, CPU_SWITCH = _EVENT.cpu_sample, _EVENT.cpu_switch
 CLASS = _CALL.event_class
 ACTIVITIES = (
     *(_ACTIVITY.kernel, _ACTIVITY.memory_copy, _ACTIVITY.memory_set),
@@ -232,6 +233,24 @@ TABLES: dict[str, EventTable] = {
             "binaryData": _column("NvtxEvent", "payload", ValueKind.BYTES),
         },
         event_type_column="eventType",
+    ),
+    "COMPOSITE_EVENTS": EventTable(
+        CPU_SAMPLE,
+        {
+            "id": _column("CpuSample", "start", ValueKind.CHAIN),
+            **_columns("CpuSample", "start", "cpu", "threadState", "globalTid"),
+            "cpuCycles": _column("CpuSample", "counter.cpu_cycles"),
+        },
+        event_types=(31,),
+    ),
+    "SCHED_EVENTS": EventTable(
+        CPU_SWITCH,
+        {
+            **_columns("CpuSwitch", "start", "cpu", "isSchedIn", "globalTid"),
+            "threadState": _column("CpuSwitch", "thread_state", since=(2024, 5)),
+            "threadBlock": _column("CpuSwitch", "thread_block", since=(2024, 5)),
+        },
+        event_types=(41,),
     ),
     "PROCESSES": EventTable(
         PROCESS,

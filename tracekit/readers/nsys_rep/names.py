@@ -7,8 +7,6 @@ from tracekit.readers.nsys_rep import entries, layout
 EVENT_TYPES = {
     27: "process",
     28: "memory map",
-    31: "CPU sample",
-    41: "CPU scheduling",
     47: "start or finish mark",
     48: "function call",
     49: "diagnostic message",
@@ -94,7 +92,11 @@ Reports store a whole range as one event of another type. Types 66 to 69 occur i
 _NVTX_TYPES = (33, 34, 39, 59, 60, 64, 65, *range(70, 77), 97, 98, 99)
 GPU_TYPES = (79, 80, 106, 127, 130, 142)
 _CALL_TYPES = (layout.CALL_MARK, layout.CALL, *EVENT_TYPES)
-DECODED_TYPES = {(layout.PROCESS, 27), *((layout.GPU, t) for t in GPU_TYPES), *((layout.NVTX, t) for t in _NVTX_TYPES)}
+DECODED_TYPES = {
+    *((layout.PROCESS, 27), (layout.CPU_SAMPLE, 31), (layout.CPU_SWITCH, 41)),
+    *((layout.GPU, t) for t in GPU_TYPES),
+    *((layout.NVTX, t) for t in _NVTX_TYPES),
+}
 KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
 """Pairs of payload field and event type for which it is known whether the events are rows of a declared table."""
 
