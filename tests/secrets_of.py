@@ -130,9 +130,9 @@ def of_report(path: Path) -> Iterator[tuple[str, bytes]]:
     yield from (("command", bytes(p)) for n in (10, 11, 12) for p in launch.parts(n))
     for machine in Message(memoryview(apart.header)).messages(1):
         for fact in machine.message(2).messages(1):
-            if fact.number(1) == 610:
+            if fact.int_value(1) == 610:
                 yield from environment(bytes(fact.part(2)))
-            elif fact.number(1) == 619:
+            elif fact.int_value(1) == 619:
                 yield "host", bytes(fact.part(2))
     for block in apart.strings:
         for text in Message(memoryview(block)).parts(1):

@@ -113,7 +113,7 @@ def correlated(name: str) -> TableSchema:
     return dataclasses.replace(base, columns=(*base.columns, *_columns(added)))
 
 
-def table_of(schema: pa.Schema) -> str | None:
+def table_name_of(schema: pa.Schema) -> str | None:
     """Return the table name in the metadata of an Arrow schema. Return None if the metadata has no table name."""
     name = (schema.metadata or {}).get(b"tracekit.table")
     return None if name is None else name.decode("utf-8", "replace")

@@ -81,7 +81,7 @@ class RunningTotals:
             return before
 
     @contextlib.contextmanager
-    def holding(self, job: int) -> Iterator[None]:
+    def job_context(self, job: int) -> Iterator[None]:
         """Return a context manager for running a job. If the job fails, later jobs fail instead of waiting for it."""
         try:
             yield

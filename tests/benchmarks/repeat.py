@@ -38,7 +38,7 @@ def report(source: Path, target: Path, times: int) -> None:
     magic = len(b"QDTEXT00")
     _, header_end = read_delimited(memoryview(raw), magic)
     stream, first = read_delimited(memoryview(raw), header_end)
-    strings_at = (Message(offsets).number(STRINGS_AT) or 0) + magic
+    strings_at = (Message(offsets).int_value(STRINGS_AT) or 0) + magic
     stream = _changed(stream, lambda number, n: n * times if number in COUNTS else n)
     before = raw[:header_end] + encode_delimited(stream)
     moved = len(before) - first + (times - 1) * (strings_at - first)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
 from tracekit import schemas
 from tracekit.core.correlate import ACTIVITIES, MAX_PATH_LEVELS, Correlation, find_first_rows, paths
-from tracekit.plan.stages import correlation_reads
+from tracekit.plan.stages import correlation_required_columns
 
 ADDED = [c for c in schemas.correlated("kernels").names if c not in schemas.table("kernels").names]
 ADDED_TO_RANGES = [c for c in schemas.correlated("nvtx_ranges").names if c not in schemas.table("nvtx_ranges").names]
@@ -208,10 +208,14 @@ def test_both_processes_of_a_capture_keep_their_own_kernels() -> None:
 
 
 def test_each_column_needs_only_the_tables_that_it_is_made_of() -> None:
-    assert set(correlation_reads("nvtx_ranges", ("depth",))) == {"nvtx_ranges"}
-    assert set(correlation_reads("kernels", ("api_start_ns",))) == {"kernels", "api_calls"}
-    assert set(correlation_reads("kernels", ("range_path",))) == {"kernels", "api_calls", "nvtx_ranges"}
-    assert set(correlation_reads("nvtx_ranges", ("gpu_time_ns",))) == {*ACTIVITIES, "api_calls", "nvtx_ranges"}
+    assert set(correlation_required_columns("nvtx_ranges", ("depth",))) == {"nvtx_ranges"}
+    assert set(correlation_required_columns("kernels", ("api_start_ns",))) == {"kernels", "api_calls"}
+    assert set(correlation_required_columns("kernels", ("range_path",))) == {"kernels", "api_calls", "nvtx_ranges"}
+    assert set(correlation_required_columns("nvtx_ranges", ("gpu_time_ns",))) == {
+        *ACTIVITIES,
+        "api_calls",
+        "nvtx_ranges",
+    }
     with tk.load("fixtures/graph_node.sqlite") as trace:
         linked = trace.correlate()
         assert linked.table("nvtx_ranges", ["depth"])["depth"].to_pylist() == [1] * 11

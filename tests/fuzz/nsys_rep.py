@@ -126,7 +126,7 @@ def cut_down(path: Path, name: str) -> Report:
     seen: Counter[tuple[int, ...]] = Counter()
     blocks = [tuple(kept(block, seen)) for block in parts.blocks]
     strings = [tuple(shortened(block)) for block in parts.strings]
-    listed = raw._offsets.number(3)
+    listed = raw._offsets.int_value(3)
     schemas = None if listed is None else bytes(raw.decompress(raw.block(listed + len(RAW_MAGIC))))
     made = Report(
         name,

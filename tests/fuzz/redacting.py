@@ -76,7 +76,7 @@ def reports() -> list[nsys_rep.Report]:
 
 def with_a_string(stream: bytes) -> bytes:
     """Count one string more."""
-    known = Message(memoryview(stream)).number(3) or 0
+    known = Message(memoryview(stream)).int_value(3) or 0
     return b"".join(f.pack() for f in fields(stream) or () if f.number != 3) + message((3, known + 1))
 
 

@@ -145,8 +145,8 @@ def differing(before: bytes, after: bytes, path: tuple[int, ...] = ()) -> Iterat
         yield path
         return
     for a, b in zip(mine, theirs, strict=True):
-        if before[a.start : a.end] != after[b.start : b.end]:
-            yield from differing(before[a.start : a.end], after[b.start : b.end], (*path, a.number))
+        if before[a.value_start : a.end] != after[b.value_start : b.end]:
+            yield from differing(before[a.value_start : a.end], after[b.value_start : b.end], (*path, a.number))
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_what_stands_in_the_place_of_what_was_private(planted: Path) -> None:
     assert [m.text(4) for e in events for m in e.messages(110)] == ["xxxx and xxxxxxxxxxxxxxxxxxxxx"]
     header = Message(memoryview(after["header"])).message(1).message(2).messages(1)
     assert [m.part(2) for m in header][:4] == [b"32", b"", hosts[0], b"#1 SMP xxxxx@xxxxx"]
-    assert header[4].message(2).message(1).number(6) == 0
+    assert header[4].message(2).message(1).int_value(6) == 0
 
 
 def test_only_what_changes_is_packed_anew(planted: Path) -> None:
@@ -284,7 +284,7 @@ def test_schemas_of_payloads_after_the_strings_are_moved_and_searched(tmp_path: 
     places = Message(opened.section(OFFSETS))
     assert list(opened.sections) == [RAW, OFFSETS, *PLANTED.sections]
     assert places.text(1) == "lz4"
-    block = data.block((places.number(3) or 0) + len(RAW_MAGIC))
+    block = data.block((places.int_value(3) or 0) + len(RAW_MAGIC))
     assert bytes(data.decompress(block)) == schema.replace(b"alice", b"xxxxx")
     assert block.offset + block.packed == len(data.data)
     assert data.strings.to_pylist() == [b"zero", b"of xxxxx", b"", b"", b"", b"more", b""]
@@ -413,7 +413,7 @@ def test_sections_that_overlap_are_refused(tmp_path: Path) -> None:
     whole = PLANTED.pack()
     contents = Message(memoryview(whole)[int.from_bytes(whole[-16:-8], "little") : -16]).messages(1)
     raw = next(m for m in contents if m.text(1) == RAW)
-    at, size = raw.number(2) or 0, raw.number(3) or 0
+    at, size = raw.int_value(2) or 0, raw.int_value(3) or 0
     again = b"".join(message((1, message((1, f"again {i}"), (2, at), (3, size)))) for i in range(9))
     path = written(tmp_path, whole[:-16] + again + whole[-16:])
     with pytest.raises(CorruptTraceError, match=r"its sections overlap\nHint: "):

@@ -45,7 +45,7 @@ texts = st.lists(words | st.sampled_from([b" ", b"/", b".", b"\xc3\xa9", b":"]),
 def learned(kind: str, value: bytes) -> set[bytes]:
     """The names and other texts that a value gives away, in small letters."""
     redaction = Redaction(Path("made"))
-    redaction.learn(kind, value)
+    redaction.collect_names(kind, value)
     return set(redaction.names().literals)
 
 
@@ -139,7 +139,7 @@ def test_names_are_overwritten_as_words_and_as_parts_of_words(text: bytes, made:
 def test_words_of_programs_are_never_overwritten(text: bytes) -> None:
     redaction = Redaction(Path("made"))
     for user in (b"max", b"main", b"test", b"user", b"train", b"kernel", b"void", b"reduce"):
-        redaction.learn(USER, user)
+        redaction.collect_names(USER, user)
     assert redaction.names().overwritten(text) == text
     assert redaction.names().overwritten(b"/home/max/a") == b"/home/xxx/a"
     assert redaction.names().overwritten(b"max@example.org") == b"xxx@xxxxxxx.xxx"
@@ -167,7 +167,7 @@ def test_more_names_than_a_capture_can_tell_are_refused() -> None:
     with pytest.raises(
         CorruptTraceError, match=f"^made: it holds more than {MAX_NAMES} names of hosts and users, the most"
     ):
-        Redaction(Path("made")).learn(ENVIRONMENT, environment)
+        Redaction(Path("made")).collect_names(ENVIRONMENT, environment)
 
 
 def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> None:
@@ -177,7 +177,7 @@ def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> 
     for value in values:
         assert names.overwritten(b"of " + value + b"/b") == b"of " + b"x" * len(value) + b"/b"
     redaction = Redaction(Path("made"))
-    redaction.learn(ENVIRONMENT, b"".join(b"USER=" + b"a" * n + b"\0" for n in range(2, 131)) + b"PATH=/bin")
+    redaction.collect_names(ENVIRONMENT, b"".join(b"USER=" + b"a" * n + b"\0" for n in range(2, 131)) + b"PATH=/bin")
     with pytest.raises(CorruptTraceError, match="a chain of more than 128 private names of which each is a prefix"):
         redaction.names()
 
@@ -185,13 +185,13 @@ def test_names_that_begin_with_one_another_are_found_and_very_many_refused() -> 
 def test_more_values_than_a_capture_can_hold_are_refused() -> None:
     environment = b"\0".join(b"TOKEN%d=secret-%d" % (i, i) for i in range(MAX_VALUES + 1))
     with pytest.raises(CorruptTraceError, match=f"^made: it holds more than {MAX_VALUES} private values, the most"):
-        Redaction(Path("made")).learn(ENVIRONMENT, environment)
+        Redaction(Path("made")).collect_names(ENVIRONMENT, environment)
 
 
 def test_more_variables_than_a_capture_can_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "MAX_VARIABLES", 100)
     with pytest.raises(CorruptTraceError, match=r"^made: its environments hold more than 100 variables, the most"):
-        Redaction(Path("made")).learn(ENVIRONMENT, b"A=1\0" * 101)
+        Redaction(Path("made")).collect_names(ENVIRONMENT, b"A=1\0" * 101)
 
 
 parts_of_words = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|.", re.DOTALL)
@@ -333,7 +333,7 @@ def test_among_numbers_only_what_surely_is_a_name_is_overwritten() -> None:
 
 def test_texts_are_counted_when_something_is_overwritten() -> None:
     redaction = Redaction(Path("made"))
-    redaction.learn(USER, b"alice")
+    redaction.collect_names(USER, b"alice")
     names = redaction.names()
     assert redaction.overwrite(names, b"malice") == b"malice"
     assert redaction.overwrite(names, b"by alice") == b"by xxxxx"
@@ -454,7 +454,7 @@ messages = st.lists(st.tuples(st.integers(1, 200), values), max_size=8).map(lamb
 @given(messages)
 def test_parts_cover_a_message(data: bytes) -> None:
     found = list(field_spans(data))
-    assert b"".join(data[p.begin : p.end] for p in found) == data
+    assert b"".join(data[p.start : p.end] for p in found) == data
     assert edit_message(data, lambda _, value: value) is data
 
 
@@ -473,7 +473,7 @@ def test_what_is_no_message_is_said_to_be_damaged(data: bytes) -> None:
         found = list(field_spans(data))
     except Damage:
         return
-    assert b"".join(data[p.begin : p.end] for p in found) == data
+    assert b"".join(data[p.start : p.end] for p in found) == data
 
 
 @pytest.mark.parametrize("data", [b"\x0b", b"\x0a", b"\x0a\x05abc", b"\x09abc", b"\x08" + b"\xff" * 11, b"\x08\x80"])

@@ -105,7 +105,7 @@ class Ranges:
         """Compute one of the columns that correlation adds to ``nvtx_ranges``."""
         if name.startswith("gpu_"):
             return self.projected[name]
-        return _scattered(self.push_pop_column(name), self.push_pop_ranges["row"], self.count)
+        return _scatter(self.push_pop_column(name), self.push_pop_ranges["row"], self.count)
 
     def push_pop_column(self, name: str) -> pl.Series:
         """Return the property of the push/pop ranges with a given name, such as ``range_id``, ``depth`` or ``path``."""
@@ -413,7 +413,7 @@ def project_onto_gpu(launches: pl.DataFrame, ranges: pl.DataFrame, by: Sequence[
         gpu_op_count=pl.col("stop") - pl.col("first"),
         gpu_time_ns=_slice_sums(ordered["end_ns"] - ordered["start_ns"], slices),
     )
-    return pl.DataFrame([_scattered(column, slices["row"], ranges.height) for column in projected])
+    return pl.DataFrame([_scatter(column, slices["row"], ranges.height) for column in projected])
 
 
 def _slots(keys: pl.DataFrame, lows: pl.DataFrame) -> pl.DataFrame:
@@ -441,7 +441,7 @@ def _slice_sums(values: pl.Series, slices: pl.DataFrame) -> pl.Series:
     return totals.gather(slices["stop"]) - totals.gather(slices["first"])
 
 
-def _scattered(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
+def _scatter(values: pl.Series, rows: pl.Series, count: int) -> pl.Series:
     """Return a column of ``count`` rows that has the values at the row numbers ``rows`` and nulls elsewhere."""
     index = pl.repeat(None, count, dtype=pl.Int64, eager=True).scatter(rows, pl.int_range(len(rows), eager=True))
     return values.gather(index)

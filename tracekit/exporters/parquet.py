@@ -55,7 +55,7 @@ def wrote(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            return schemas.table_of(parquet.read_schema(file)) == path.stem
+            return schemas.table_name_of(parquet.read_schema(file)) == path.stem
     except (ArrowException, OSError, ValueError):
         return False
 

@@ -37,7 +37,7 @@ class Stage(Tables):
     """Base class of stages that add columns to the tables of the stage below.
 
     A subclass defines the added columns (``schema``), computes them (``compute``), and states which columns it reads to
-    compute them (``reads``). Computed columns are cached.
+    compute them (``required_columns``). Computed columns are cached.
 
     Attributes:
         computed: Names of the tables whose rows are all computed by the stage.
@@ -55,7 +55,7 @@ class Stage(Tables):
         """Compute added columns of a table. The result may contain more added columns than requested."""
 
     @abstractmethod
-    def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return which columns of the stages below are read to compute added columns of a table, by table name."""
 
     def base_of(self, name: str) -> Tables:
@@ -104,7 +104,7 @@ class Stage(Tables):
             added = self._added_columns(name, names)
             needed[name].update(dict.fromkeys(c for c in names if c not in added))
             if any(c not in self._columns.get(name, {}) for c in added):
-                for table, below in self.reads(name, added).items():
+                for table, below in self.required_columns(name, added).items():
                     needed[table].update(dict.fromkeys(below))
         for base, names in self._group_by_base([n for n, below in needed.items() if below]):
             base.prefetch({name: list(needed[name]) for name in names})
@@ -153,9 +153,9 @@ class Correlated(Stage):
             return self._correlation.columns(name, columns).to_arrow()
         return self._uncorrelated_columns(name, columns)
 
-    def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return which columns correlation reads to compute added columns of a table, by table name."""
-        return correlation_reads(name, () if name == PROJECTIONS else tuple(columns))
+        return correlation_required_columns(name, () if name == PROJECTIONS else tuple(columns))
 
     def release(self) -> None:
         """Free the computed columns and the cached correlation."""
@@ -184,7 +184,7 @@ class Correlated(Stage):
 
 
 @functools.cache
-def correlation_reads(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
+def correlation_required_columns(name: str, columns: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
     """Return which columns correlation reads to compute columns of a table, by table name.
 
     If the table is ``nvtx_projections``, all its columns are computed, and ``columns`` has to be empty.
@@ -228,7 +228,7 @@ class NcuJoined(Stage):
         )
         return joined.with_columns(pl.col("ncu_match").cast(pl.Categorical)).select(columns).to_arrow()
 
-    def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the columns of the kernels that are compared with the results to match them."""
         from tracekit.core.ncu import join
 
@@ -341,7 +341,7 @@ class RolledUp(Stage):
         table = compute_table(rollup) if compute_table else tables.activity_ops(rollup, name)
         return table.select(self._added_columns(name, self.schema(name).names)).to_arrow()
 
-    def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return which columns a roll-up reads, by table name. They do not depend on the requested columns."""
         from tracekit.core.rollup import tables
 
@@ -377,7 +377,7 @@ class GraphJoined(Stage):
         ops = to_frame(self._ops, "ops").select(join.OP_COLUMNS).collect()
         return join.node_columns(ops, to_frame(self._graph, GRAPH_NODES).select(join.NODE_COLUMNS).collect()).to_arrow()
 
-    def reads(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def required_columns(self, name: str, columns: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the columns of the ops and nodes that are read to match them and to add up statistics."""
         from tracekit.core.graph import join
 

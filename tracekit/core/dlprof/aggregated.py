@@ -59,7 +59,7 @@ class AggregatedTables(RecordedTables):
     @property
     def iteration_aggregation_list(self) -> pl.DataFrame:
         """One row per aggregated iteration, with its time divided into parts such as kernels and memory."""
-        rows = self.model.shares.with_columns(pl.col(PARTS).cast(pl.Int64, strict=False).fill_null(0))
+        rows = self.model.part_times.with_columns(pl.col(PARTS).cast(pl.Int64, strict=False).fill_null(0))
         total = pl.sum_horizontal(PARTS)
         used = 100 * pl.sum_horizontal(GPU_PARTS)
         share = rows.select(pl.when(total > 0).then(used / total).otherwise(0.0)).to_series()

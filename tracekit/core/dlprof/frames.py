@@ -107,9 +107,7 @@ class DatabaseFrames:
     def _kernels(self) -> pl.DataFrame:
         """The kernels of ops in the order in which DLProf writes them, with grid, block and ``long_name_id``."""
         rows, sizes = self._calls_of_kind("kernel", "kernels", [f"{w}_{c}" for w in ("grid", "block") for c in AXES])
-        return rows.hstack(sizes).with_columns(
-            long_name_id=self.strings.ids(_replace_nulls_by_empty(rows["long_name"]))
-        )
+        return rows.hstack(sizes).with_columns(long_name_id=self.strings.ids(_null_to_empty(rows["long_name"])))
 
     def _calls_of_kind(self, kind: str, table: str, columns: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the API calls of one kind, and columns of the activity that each of them launched.
@@ -131,10 +129,8 @@ class DatabaseFrames:
         for slot, c in enumerate(INSTANCE_STRINGS):
             yield first_uses(self._instances[c], self._instances["op"], 1, slot)
         calls = self.rollup.children
-        yield first_uses(_replace_nulls_by_empty(calls["name"]), calls["op"], 2, 0)
-        long = _replace_nulls_by_empty(calls["long_name"]).zip_with(
-            calls["kind"] == "kernel", _null_series(calls.height)
-        )
+        yield first_uses(_null_to_empty(calls["name"]), calls["op"], 2, 0)
+        long = _null_to_empty(calls["long_name"]).zip_with(calls["kind"] == "kernel", _null_series(calls.height))
         yield first_uses(long, calls["op"], 2, 1)
 
 
@@ -146,7 +142,7 @@ def _json_lines(values: pl.Series) -> pl.Series:
     return joined["line"]
 
 
-def _replace_nulls_by_empty(values: pl.Series) -> pl.Series:
+def _null_to_empty(values: pl.Series) -> pl.Series:
     """Replace nulls in a column by empty strings. The result is Categorical."""
     return values.to_frame("v").select(pl.col("v").fill_null(pl.lit("", pl.Categorical))).to_series()
 

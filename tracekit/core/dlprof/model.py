@@ -35,7 +35,7 @@ class ModelSummary:
         return int(self.rollup.iterations.merged_times.select(duration.sum()).item())
 
     @functools.cached_property
-    def shares(self) -> pl.DataFrame:
+    def part_times(self) -> pl.DataFrame:
         """Time of each part of each aggregated iteration, averaged over the used GPUs.
 
         The columns are ``iteration`` and one column of ns per part.
@@ -47,7 +47,7 @@ class ModelSummary:
     @functools.cached_property
     def percentages(self) -> dict[str, float]:
         """Time of each part as a percentage of the time of the aggregated iterations."""
-        return {p: self.percent(sum(self.shares[p].to_list())) for p in PARTS}
+        return {p: self.percent(sum(self.part_times[p].to_list())) for p in PARTS}
 
     @functools.cached_property
     def device_utilization(self) -> dict[int, float]:

@@ -69,7 +69,7 @@ class NestingIndex:
         depth = row - search_sorted(ends, ordered["start"], "right")
         rows_by_depth = (depth * ordered.height + row).sort()
         frame = ordered.with_columns(depth=depth, parent=_last_at_depth(rows_by_depth, depth - 1, row))
-        crossing = _crossing_tracks(frame)
+        crossing = _non_nested_tracks(frame)
         end_tree = MaximumTree.from_values(frame["end"] if len(crossing) else ends.clear())
         return cls(intervals, axis, frame, ends, rows_by_depth, crossing, end_tree)
 
@@ -176,7 +176,7 @@ def _last_at_depth(rows_by_depth: pl.Series, depth: pl.Series, before: pl.Series
     return rows_by_depth.gather(where((depth >= 0) & (index >= 0), index)) % max(len(rows_by_depth), 1)
 
 
-def _crossing_tracks(frame: pl.DataFrame) -> pl.Series:
+def _non_nested_tracks(frame: pl.DataFrame) -> pl.Series:
     """Return the numbers of the tracks that are not nested.
 
     On such a track, the last earlier interval one level further up does not contain some interval.

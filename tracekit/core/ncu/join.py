@@ -173,7 +173,7 @@ def _match_in_order(rows: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     for location, results in launches.partition_by("location", as_dict=True, maintain_order=True).items():
         kernels = kernels_by_location.get(location, rows.clear())
         by_range = _pair_by_occurrence(kernels, results.filter("ranged"), ["shape", "path"], RANGE)
-        start = _best_window(kernels, results)
+        start = _best_window_start(kernels, results)
         by_row = _no_pairs() if start is None else _pair_by_row(kernels.slice(start, results.height), results)
         if start is not None and by_row.filter(pl.col("ncu_match") == RANGE).height >= by_range.height:
             pairs.append(by_row)
@@ -202,7 +202,7 @@ def _pair_by_occurrence(kernels: pl.DataFrame, results: pl.DataFrame, keys: list
     return pairs.select("row", pl.col("launch_id").alias("ncu_launch_id"), pl.lit(match).alias("ncu_match"))
 
 
-def _best_window(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
+def _best_window_start(kernels: pl.DataFrame, results: pl.DataFrame) -> int | None:
     """Return the row at which the shapes of the launches occur as a consecutive sequence among the kernels, or None.
 
     If there are several such rows, the row at which the range paths of the most samples agree is returned.

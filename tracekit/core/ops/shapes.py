@@ -68,7 +68,7 @@ def formats_and_results(instances: pl.DataFrame) -> pl.DataFrame:
 def _format_strings(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
     """Return the formats of an op and the shapes of its results. Arguments and results are JSON."""
     operands = [s if isinstance(s, list) else [] for s in _json_list(shapes)]
-    formats, result = format_and_result(op_type, operands, _json_list(parameters))
+    formats, result = formats_and_result_shape(op_type, operands, _json_list(parameters))
     return (*formats, to_json([result]) if result else None)
 
 
@@ -81,7 +81,9 @@ def _json_list(text: str | None) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def format_and_result(op_type: str, operands: list[Shape], parameters: Sequence[Any]) -> tuple[Formats, Shape | None]:
+def formats_and_result_shape(
+    op_type: str, operands: list[Shape], parameters: Sequence[Any]
+) -> tuple[Formats, Shape | None]:
     """Return the formats of an op, and the shape of its result or None if it is unknown.
 
     Args:

@@ -85,7 +85,7 @@ def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
     innermost = _last_started_ranges(owners, launches).group_by("kernel").agg(pl.col("range").max())
     named = named.join(innermost, on="kernel", how="left", maintain_order="left")
     named = named.with_columns(owners["name"].gather(named["range"]).alias("range_name"))
-    return _join_names(named.lazy())
+    return _prepend_range_name(named.lazy())
 
 
 def _last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
@@ -99,7 +99,7 @@ def _last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.Dat
     return pl.concat(frames)
 
 
-def _join_names(rows: pl.LazyFrame) -> pl.LazyFrame:
+def _prepend_range_name(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Put ``range_name`` and a slash before ``name`` where ``range_name`` is not null.
 
     Each distinct pair of names is joined once.

@@ -49,14 +49,14 @@ def place_nodes(nodes: pl.DataFrame, stats: pl.DataFrame, time: str) -> pl.DataF
     if time == "cpu":
         stats = stats.with_columns(device_id=pl.lit(None, stats.schema["device_id"]), gpu_ns="cpu_ns")
     times = stats.group_by(_ROW_KEYS).agg(duration_ns=pl.col("gpu_ns").sum())
-    times = _drop_idle_cpu_rows(times)
+    times = _drop_cpu_rows_of_gpu_nodes(times)
     name = nodes["name"].gather(times["node"]).str.replace_all("/", "\0", literal=True)
     ordered = times.with_columns(name=name).sort("name", "device_id", nulls_last=True)
     placed = ordered.with_columns(start_ns=pl.col("duration_ns").cum_sum() - pl.col("duration_ns"))
     return placed.sort("device_id", maintain_order=True, nulls_last=True).select(*_ROW_KEYS, "start_ns", "duration_ns")
 
 
-def _drop_idle_cpu_rows(times: pl.DataFrame) -> pl.DataFrame:
+def _drop_cpu_rows_of_gpu_nodes(times: pl.DataFrame) -> pl.DataFrame:
     """Drop the CPU rows of nodes that ran on a GPU in another iteration."""
     on_gpu = pl.col("device_id").is_not_null().any().over("node")
     return times.filter(pl.col("device_id").is_not_null() | ~on_gpu)

@@ -144,7 +144,7 @@ def single_table_file(source: Source, describe_file: Callable[[InputFile], Table
         raise CorruptTraceError(what, path=source.path, hint=hint)
     with open_table_file(source.path, source.state, None) as file:
         schema = describe_file(file).schema
-    name = next((n for n in (schemas.table_of(schema), source.path.stem) if n in schemas.table_names()), None)
+    name = next((n for n in (schemas.table_name_of(schema), source.path.stem) if n in schemas.table_names()), None)
     if name is None:
         by_nsys = b"table_name" in (schema.metadata or {})
         hint = "give the folder that nsys exported" if by_nsys else "give a file that tracekit wrote"

@@ -51,7 +51,7 @@ class DlprofDatabase(database.Database):
         columns, _ = self.read_columns(table, types)
         return pl.DataFrame(pa.table(columns))
 
-    def drop_null_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
+    def rows_with_unique_keys(self, frame: pl.DataFrame, keys: Sequence[str], table: str) -> pl.DataFrame:
         """Return the rows whose keys are not null, after a check that these keys are unique.
 
         Raises:
@@ -73,7 +73,7 @@ class DlprofDatabase(database.Database):
         if table not in self.columns:
             raise CorruptTraceError("the table is missing", path=self.path, table=table, hint=COPY_AGAIN)
         rows = self.rows(table, tuple(dict.fromkeys((ID, *numbers))), strings)
-        with_ids = self.drop_null_keys(rows, [ID], table)
+        with_ids = self.rows_with_unique_keys(rows, [ID], table)
         if with_ids.height != rows.height:
             what = f"{rows.height - with_ids.height} rows have no id"
             raise CorruptTraceError(what, path=self.path, table=table, hint=COPY_AGAIN)

@@ -51,7 +51,7 @@ def read_tables(source: Source) -> dict[str, pa.Table]:
     rows.flush()
     if not rows.runs and "session" not in pages:
         raise no_rows_error(source.path, pages, rows, messages)
-    _warn_of_losses(source.path, pages, rows, messages)
+    _warn_of_skipped(source.path, pages, rows, messages)
     pages.pop("source", None)
     return build_tables(rows, session, pages)
 
@@ -87,7 +87,7 @@ def _explain_missing_rows(messages: frame.NcuMessages, content: str) -> tuple[st
     return f"printed {count} and {content}", "run ncu with --csv, and let it finish"
 
 
-def _warn_of_losses(path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages) -> None:
+def _warn_of_skipped(path: Path, pages: Collection[str], rows: RowCollector, messages: frame.NcuMessages) -> None:
     """Warn about rows and pages that were skipped, and about values whose units are unknown."""
     if dropped := rows.invalid_rows + messages.incomplete:
         warn(f"{dropped} rows do not match the header of their table and were skipped", path=path)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tracekit.readers.common.protobuf.decoding import Field, Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
     from tracekit.readers.ncu_rep.container import ReportFile
 
 BATCH_BYTES = 8 << 20
@@ -177,7 +177,7 @@ def decode_metric_values(
     return is_number, numbers, _decode_strings(buffer, inner.get(STRING), outer, total)
 
 
-def _decode_numbers(field: Field, field_number: int) -> tuple[Places, npt.NDArray[np.float64]]:
+def _decode_numbers(field: Field, field_number: int) -> tuple[Int64Array, npt.NDArray[np.float64]]:
     """Return the rows in which a field is present, and its values in these rows as doubles."""
     if field.stops is not None:
         raise Damage("a metric has bytes instead of a number")
@@ -188,7 +188,7 @@ def _decode_numbers(field: Field, field_number: int) -> tuple[Places, npt.NDArra
     return rows, (values.astype(np.uint32).view(np.float32) if field_number == FLOAT else values).astype(np.float64)
 
 
-def _decode_strings(buffer: Buffer, field: Field | None, outer: Places, total: int) -> pa.Array:
+def _decode_strings(buffer: Buffer, field: Field | None, outer: Int64Array, total: int) -> pa.Array:
     if field is None:
         return pa.nulls(total, pa.string())
     rows = outer if field.valid is None else outer[field.valid]
@@ -198,7 +198,7 @@ def _decode_strings(buffer: Buffer, field: Field | None, outer: Places, total: i
     return strings.take(pa.array(indices, mask=indices < 0))
 
 
-def _may_have_instances(buffer: Buffer, value: Field | None, stops: Places) -> Mask:
+def _may_have_instances(buffer: Buffer, value: Field | None, stops: Int64Array) -> Mask:
     """Return a mask of the metrics that may have instance values.
 
     A metric certainly has none if nothing, or only a category, follows its value.
@@ -211,7 +211,7 @@ def _may_have_instances(buffer: Buffer, value: Field | None, stops: Places) -> M
     return ~certain
 
 
-def _count_instances(messages: Sequence[bytes], rows: Places) -> npt.NDArray[np.int32]:
+def _count_instances(messages: Sequence[bytes], rows: Int64Array) -> npt.NDArray[np.int32]:
     """Return the number of instance values of each metric. Only the given rows are parsed, and the others have none."""
     metric_type, counts = message_class("Metric"), np.zeros(len(messages), np.int32)
     try:
@@ -221,7 +221,7 @@ def _count_instances(messages: Sequence[bytes], rows: Places) -> npt.NDArray[np.
     return counts
 
 
-def _last_row_of_each_key(keys: Places) -> Places | None:
+def _last_row_of_each_key(keys: Int64Array) -> Int64Array | None:
     """Return the row numbers of the last occurrence of each key, in ascending order, or None if no key occurs twice."""
     if (np.diff(keys) > 0).all():
         return None

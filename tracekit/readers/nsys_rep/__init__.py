@@ -27,7 +27,7 @@ def open_(source: Source) -> Capture:
     return RepCapture(source)
 
 
-def redact_(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
+def redact_report(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
     """Write a copy of a report without values that identify people and machines.
 
     The pseudonyms in the copy depend on the key. If it is None, a random key is used.
@@ -37,11 +37,11 @@ def redact_(source: Source, target: Path, key: bytes | None = None) -> dict[str,
     return write_redacted(source, target, key)
 
 
-def unredacted_(source: Source) -> dict[str, int]:
+def count_private_values(source: Source) -> dict[str, int]:
     """Return the number of values in a report that identify people and machines, by kind."""
-    from tracekit.readers.nsys_rep.redact import count_private_values
+    from tracekit.readers.nsys_rep import redact
 
-    return count_private_values(source)
+    return redact.count_private_values(source)
 
 
 READER = Reader(
@@ -50,7 +50,7 @@ READER = Reader(
     (".nsys-rep", ".qdrep"),
     sniff,
     open_,
-    redact_,
-    redact_,
-    unredacted_,
+    redact_report,
+    redact_report,
+    count_private_values,
 )

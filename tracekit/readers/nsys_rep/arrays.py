@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.protobuf.decoding import Buffer, Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array, Mask
     from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.layout import EventTable, SourceColumn
 
@@ -105,7 +105,7 @@ class EventFilter(Protocol):
 class DecodedFields:
     """The decoded fields of the rows of one source table, by field path."""
 
-    def __init__(self, buffer: Buffer, top: Mapping[int, Field], selected: Places | None, rows: int) -> None:
+    def __init__(self, buffer: Buffer, top: Mapping[int, Field], selected: Int64Array | None, rows: int) -> None:
         """Prepare the fields of a source table.
 
         Args:
@@ -155,7 +155,7 @@ class DecodedFields:
 
 def _table_rows(
     top: Mapping[int, Field], table: EventTable, total: int, exclusion: EventFilter | None
-) -> Places | None:
+) -> Int64Array | None:
     """Return the indices of the events that are rows of a table, or None if all events are rows."""
     keep: Mask = np.ones(total, np.bool_)
     if table.identifying_fields:
@@ -176,7 +176,7 @@ def _table_rows(
     return None if keep.all() else np.flatnonzero(keep)
 
 
-def _expand(field: Field, rows: Places, total: int) -> Field:
+def _expand(field: Field, rows: Int64Array, total: int) -> Field:
     """Expand a field that was decoded for some rows to all rows of a table. It is absent in the other rows."""
     values, valid = np.zeros(total, np.uint64), np.zeros(total, np.bool_)
     values[rows] = field.values

@@ -82,7 +82,7 @@ class RawData:
         self._offsets = Message(container.section(OFFSETS))
         blocks = (
             self._blocks_until_offset(at)
-            if self._offsets.number(_OFFSETS.strings)
+            if self._offsets.int_value(_OFFSETS.strings)
             else self._blocks_until_count(at, count)
         )
         self.blocks = self._checked_blocks(blocks)
@@ -145,7 +145,7 @@ class RawData:
     @functools.cached_property
     def schemas(self) -> Message:
         """The message with the schemas of NVTX payloads, which is empty if the report has no schemas."""
-        at = self._offsets.number(_OFFSETS.payload_schemas)
+        at = self._offsets.int_value(_OFFSETS.payload_schemas)
         if at is None:
             return Message(memoryview(b""))
         at += len(MAGIC)
@@ -161,7 +161,7 @@ class RawData:
     @checked_property
     def _messages_after_strings(self) -> list[memoryview]:
         """The messages that follow the strings: the thread names and the trailer."""
-        schema = self._offsets.number(_OFFSETS.payload_schemas)
+        schema = self._offsets.int_value(_OFFSETS.payload_schemas)
         at, end = self._strings_and_end[1], len(self.data) if schema is None else schema + len(MAGIC)
         messages = []
         while at < min(end, len(self.data)):
@@ -177,7 +177,7 @@ class RawData:
     def _strings_and_end(self) -> tuple[pa.BinaryArray, int]:
         """The strings of the report, and the offset at which the last block of strings ends."""
         strings, at = (
-            _StringBuilder(self.stream.number(_STREAM.string_count) or 0, Budget(self.file_bytes)),
+            _StringBuilder(self.stream.int_value(_STREAM.string_count) or 0, Budget(self.file_bytes)),
             self._strings_at,
         )
         while strings.left > 0:
@@ -189,11 +189,11 @@ class RawData:
     @property
     def _declared_events(self) -> int:
         events, generic = _STREAM.event_count, _STREAM.generic_event_count
-        return (self.stream.number(events) or 0) + (self.stream.number(generic) or 0)
+        return (self.stream.int_value(events) or 0) + (self.stream.int_value(generic) or 0)
 
     @property
     def _has_thread_names(self) -> bool:
-        return bool(self.stream.number(_STREAM.thread_name_count))
+        return bool(self.stream.int_value(_STREAM.thread_name_count))
 
     def _check_compression(self) -> None:
         name = self.stream.text(_STREAM.compression)
@@ -235,7 +235,7 @@ class RawData:
         return Block(at, packed, size)
 
     def _blocks_until_offset(self, at: int) -> Iterator[Block]:
-        end = (self._offsets.number(_OFFSETS.strings) or 0) + len(MAGIC)
+        end = (self._offsets.int_value(_OFFSETS.strings) or 0) + len(MAGIC)
         if not at <= end <= len(self.data):
             raise Damage(f"the offset of its strings is {end}, but the section has {len(self.data)} bytes")
         while at < end:

@@ -40,7 +40,7 @@ def time_extent(header: Message, conversions: memoryview) -> TimeExtent:
             offsets.
     """
     field = fields_of("CaptureHeader")
-    start, stop = header.number(field.start_ns), header.number(field.stop_ns)
+    start, stop = header.int_value(field.start_ns), header.int_value(field.stop_ns)
     if header.parts(field.clock_offsets):
         return TimeExtent(_origin_from_offsets(header.message(field.clock_offsets)), _duration(start, stop))
     origin, began = _origin_from_segments(Message(conversions))
@@ -57,7 +57,7 @@ def _origin_from_offsets(listed: Message) -> int | None:
     """Return the UTC time at event time 0, from the offsets between the session, machine, system and UTC clocks."""
     field = fields_of("ClockOffset")
     offsets = {
-        (m.number(field.from_clock), m.number(field.to_clock)): _parse_offset(m.text(field.offset_ns))
+        (m.int_value(field.from_clock), m.int_value(field.to_clock)): _parse_offset(m.text(field.offset_ns))
         for m in listed.messages(fields_of("ClockOffsets").offsets)
     }
     steps = ((SESSION, MACHINE), (MACHINE, SYSTEM), (SYSTEM, UTC))
@@ -89,7 +89,7 @@ def _clock_kinds(conversions: Message) -> dict[bytes, int]:
     """Return the kind of each clock by its UUID."""
     field = fields_of("Clock")
     clocks = conversions.message(fields_of("TimeConversions").clocks).messages(fields_of("Clocks").clocks)
-    return {bytes(m.part(field.uuid)): m.number(field.kind) or 0 for m in clocks}
+    return {bytes(m.part(field.uuid)): m.int_value(field.kind) or 0 for m in clocks}
 
 
 def _last_points(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
@@ -99,5 +99,5 @@ def _last_points(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int
     for conversion in listed.messages(fields_of("Conversions").conversions):
         points = [s.message(fields_of("ConversionSegment").point) for s in conversion.messages(field.segments)]
         if points:
-            times = points[-1].number(point.from_ns) or 0, points[-1].number(point.to_ns) or 0
+            times = points[-1].int_value(point.from_ns) or 0, points[-1].int_value(point.to_ns) or 0
             yield bytes(conversion.part(field.from_uuid)), bytes(conversion.part(field.to_uuid)), times

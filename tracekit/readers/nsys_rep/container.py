@@ -97,7 +97,11 @@ class Container:
 
     def _section_entry(self, entry: Message) -> tuple[str, Region]:
         field = fields_of("Section")
-        name, at, size = entry.text(field.name) or "", entry.number(field.offset) or 0, entry.number(field.size) or 0
+        name, at, size = (
+            entry.text(field.name) or "",
+            entry.int_value(field.offset) or 0,
+            entry.int_value(field.size) or 0,
+        )
         if not 0 <= at <= at + size <= self.file.size:
             raise Damage(f"section {name!r} is at bytes {at} to {at + size}, but the file has {self.file.size} bytes")
         self.offsets[name] = at

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.protobuf.decoding import Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
 
 Kinds: TypeAlias = npt.NDArray[np.uint16]
 Starts: TypeAlias = npt.NDArray[np.uint32]
@@ -69,7 +69,7 @@ class Entries:
     starts: Starts
     sizes: npt.NDArray[np.uint16 | np.uint32]
     kinds: Kinds
-    bounds: Places
+    bounds: Int64Array
     counts: dict[int, int]
 
     def mask(self, selection: Selection) -> Mask:
@@ -78,17 +78,17 @@ class Entries:
         selected[self._selected_kinds(selection)] = True
         return selected[self.kinds]
 
-    def count_by_block(self, mask: Mask) -> Places:
+    def count_by_block(self, mask: Mask) -> Int64Array:
         """Return the number of entries of each block that a mask contains."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))
 
-    def ranks(self, rows: Places, selection: Selection) -> Places:
+    def ranks(self, rows: Int64Array, selection: Selection) -> Int64Array:
         """Return the position of each selected entry among all entries with the same payload field, counted from 0."""
         if not selection.types:
             return np.arange(len(rows))
         return np.cumsum(self.mask(Selection(selection.payload)))[rows] - 1
 
-    def types(self, rows: Places, indices: Places) -> Kinds:
+    def types(self, rows: Int64Array, indices: Int64Array) -> Kinds:
         """Return the event types of the rows at the given indices, which must not be generic or unknown events."""
         return self.kinds[rows[indices]] % TYPES
 
@@ -145,7 +145,7 @@ def find_entries(buffer: Buffer, edges: Sequence[int], budget: Budget | None = N
     return Entries(starts, sizes.astype(narrow), kinds, bounds, _kind_counts(kinds))
 
 
-def _entry_batches(buffer: Buffer, edges: Sequence[int], inside: Places) -> Iterator[tuple[Starts, Starts, Kinds]]:
+def _entry_batches(buffer: Buffer, edges: Sequence[int], inside: Int64Array) -> Iterator[tuple[Starts, Starts, Kinds]]:
     """Yield the offsets, sizes and kinds of payloads, in batches that fit into the scratch memory.
 
     The number of entries of each block is written to the array ``inside``.

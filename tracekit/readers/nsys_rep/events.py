@@ -24,7 +24,7 @@ from tracekit.threads import RunningTotals, map_in_order
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tracekit.readers.common.protobuf.decoding import Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
     from tracekit.readers.nsys_rep.blocks import Block, RawData
     from tracekit.readers.nsys_rep.entries import Entries, Kinds, Selection
 
@@ -55,11 +55,11 @@ class SelectedEvents:
     """
 
     buffer: Buffer
-    starts: Places
-    stops: Places
-    ranks: Callable[[], Places]
+    starts: Int64Array
+    stops: Int64Array
+    ranks: Callable[[], Int64Array]
     total: int
-    types: Callable[[Places], Kinds]
+    types: Callable[[Int64Array], Kinds]
     prefix_totals: PrefixTotals
 
 
@@ -92,7 +92,7 @@ class Events:
         def job(nth: int) -> Result:
             with contextlib.ExitStack() as stack:
                 for totals in running_totals:
-                    stack.enter_context(totals.holding(nth))
+                    stack.enter_context(totals.job_context(nth))
                 prefix_totals = [functools.partial(totals.add_totals, nth) for totals in running_totals]
                 with self._selected(nth, selections, prefix_totals) as chosen:
                     return function(chosen)
@@ -130,7 +130,7 @@ class Events:
         yield [_select(batch, *arguments) for arguments in zip(selections, masks, prefix_totals, strict=True)]
         self._buffers.release(buffer)
 
-    def _find_entries(self, nth: int) -> tuple[Buffer, Entries, Places]:
+    def _find_entries(self, nth: int) -> tuple[Buffer, Entries, Int64Array]:
         """Decompress a whole batch and find its entries.
 
         If a block is invalid, each later call raises the same error.
@@ -147,7 +147,7 @@ class Events:
         self._entries[nth] = entries_of_batch
         return buffer, entries_of_batch, bases
 
-    def _load(self, nth: int, which: Places) -> tuple[Buffer, Places]:
+    def _load(self, nth: int, which: Int64Array) -> tuple[Buffer, Int64Array]:
         """Decompress some blocks of a batch into one buffer. Return the buffer, and the block offsets and their end."""
         blocks = [self._raw.blocks[i] for i in self._batches[nth]]
         buffer = self._buffers.acquire(sum(blocks[i].size for i in which))
@@ -167,7 +167,7 @@ class _LoadedBatch(NamedTuple):
     """A batch of blocks: the buffer of decompressed blocks, the offset of each block, and the entries of all blocks."""
 
     buffer: Buffer
-    bases: Places
+    bases: Int64Array
     entries: Entries
 
 

@@ -86,7 +86,9 @@ def property_rows(report: MachineReport) -> Iterable[Row]:
         for p in properties.messages(fields_of("Properties").properties)
     )
     return (
-        {"nameEnum": p.number(field.id), "value": p.text(field.value)} for p in listed if p.number(field.id) in PUBLIC
+        {"nameEnum": p.int_value(field.id), "value": p.text(field.value)}
+        for p in listed
+        if p.int_value(field.id) in PUBLIC
     )
 
 
@@ -178,5 +180,5 @@ def _device_messages(report: MachineReport, field: int) -> Iterator[Message]:
 
 
 def _build_row(message: Message, numbers: dict[str, int], strings: dict[str, int] | None = None) -> Row:
-    row: Row = {name: message.number(n) for name, n in numbers.items()}
+    row: Row = {name: message.int_value(n) for name, n in numbers.items()}
     return row | {name: message.text(n) for name, n in (strings or {}).items()}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places, Words
+    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array, Mask, UInt64Array
     from tracekit.readers.common.protobuf.wire import Message
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.events import SelectedEvents
@@ -53,7 +53,7 @@ class Metric:
     at: int
     size: int
 
-    def values(self, words: Words) -> Places:
+    def values(self, words: UInt64Array) -> Int64Array:
         """Return the value of the metric in each sample, given the 64-bit words at the offset of the metric.
 
         Reports declare all values as unsigned. But nsys exports values of 3 bytes as signed. All other sizes that are
@@ -77,11 +77,11 @@ def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
     stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
     source_id = fields_of("GenericSource").source_id
     sources = {
-        m.number(source_id) for m in raw.stream.messages(stream.generic_sources) if _source_name(raw, m) == SOURCE
+        m.int_value(source_id) for m in raw.stream.messages(stream.generic_sources) if _source_name(raw, m) == SOURCE
     }
     metrics_by_id = {}
     for listed in raw.stream.messages(stream.generic_types):
-        number = listed.number(generic_type.type_id) or 0
+        number = listed.int_value(generic_type.type_id) or 0
         if number & SOURCE_MASK in sources and not number & SAMPLE_MASK:
             metrics_by_id[number] = sorted(
                 (_parse_metric(m) for m in listed.messages(generic_type.fields)), key=lambda m: m.at
@@ -126,7 +126,7 @@ def _decode_rows(
     samples = _Samples(chosen.buffer, times, places, stops - places)
     groups = list(_events_by_type(ids, whole, metrics_by_id))
     parts = [samples.decode_type(number, metrics_by_id[number], events, budget) for number, events in groups]
-    columns: tuple[Places, ...] = parts[0] if len(parts) == 1 else ()
+    columns: tuple[Int64Array, ...] = parts[0] if len(parts) == 1 else ()
     if not columns:
         owners = [np.repeat(events, len(metrics_by_id[number])) for number, events in groups]
         order = np.argsort(np.concatenate([_NONE, *owners]), kind="stable")
@@ -151,8 +151,8 @@ def _count_incomplete(metrics_by_id: Mapping[int, list[Metric]], top: Mapping[in
 
 
 def _events_by_type(
-    ids: Places, whole: Mask, metrics_by_id: Mapping[int, list[Metric]]
-) -> Iterator[tuple[int, Places]]:
+    ids: Int64Array, whole: Mask, metrics_by_id: Mapping[int, list[Metric]]
+) -> Iterator[tuple[int, Int64Array]]:
     """Yield each event type of samples that occurs, with the ascending indices of its events."""
     events = np.flatnonzero(whole)
     events = events[np.argsort(ids[events], kind="stable")]
@@ -171,13 +171,13 @@ class _Samples:
     """The time of each generic event, and the offset and size of its data."""
 
     buffer: Buffer
-    times: Places
-    places: Places
-    sizes: Places
+    times: Int64Array
+    places: Int64Array
+    sizes: Int64Array
 
     def decode_type(
-        self, number: int, metrics: list[Metric], events: Places, budget: Budget
-    ) -> tuple[Places, Places, Places, Places]:
+        self, number: int, metrics: list[Metric], events: Int64Array, budget: Budget
+    ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
         """Decode the samples of one event type.
 
         Returns:
@@ -204,12 +204,12 @@ def _check_no_overlap(metrics: Sequence[Metric]) -> None:
 
 def _parse_metric(listed: Message) -> Metric:
     field = fields_of("GenericField")
-    name, at, size = (listed.number(n) or 0 for n in (field.name_id, field.offset, field.size))
+    name, at, size = (listed.int_value(n) or 0 for n in (field.name_id, field.offset, field.size))
     if not (0 <= at < 1 << 20 and 1 <= size <= WORD):
         raise Damage(f"a GPU metric has an invalid offset or size: {size} bytes at byte {at}")
     return Metric(name, at, size)
 
 
 def _source_name(raw: RawData, source: Message) -> bytes:
-    name = source.number(fields_of("GenericSource").name_id)
+    name = source.int_value(fields_of("GenericSource").name_id)
     return raw.strings[name].as_py() if name is not None and 0 <= name < len(raw.strings) else b""

@@ -26,7 +26,7 @@ from tracekit.readers.nsys_rep.fields import fields_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tracekit.readers.common.protobuf.decoding import Places
+    from tracekit.readers.common.protobuf.decoding import Int64Array
     from tracekit.readers.common.protobuf.rewriting import FieldSpan
 
     Span = tuple[int, int, int]
@@ -90,9 +90,9 @@ class BlockEntries:
     """
 
     body: bytes
-    starts: Places
-    stops: Places
-    numbers: Places
+    starts: Int64Array
+    stops: Int64Array
+    numbers: Int64Array
 
     @classmethod
     def parse(cls, body: bytes) -> BlockEntries:
@@ -119,7 +119,7 @@ class BlockEntries:
     def __getitem__(self, nth: int) -> bytes:
         return self.body[self.starts[nth] : self.stops[nth]]
 
-    def spans(self, nth: int, spans: Spans) -> list[Span]:
+    def spans_within(self, nth: int, spans: Spans) -> list[Span]:
         """Return those of the given intervals that start in an entry, relative to the start of the entry."""
         start, stop = int(self.starts[nth]), int(self.stops[nth])
         first, last = (bisect_left(spans, (place, 0, 0)) for place in (start, stop))
@@ -138,8 +138,8 @@ class BlockEntries:
             while at < end:
                 budget.spend()
                 part = field_span_at(self.body, view, at)
-                if part.kind == DELIMITED and part.start != end:
-                    yield part.start, part.end
+                if part.kind == DELIMITED and part.value_start != end:
+                    yield part.value_start, part.end
                 at = part.end
 
     def with_values(self, values: dict[int, bytes], budget: StepBudget) -> bytes:
@@ -158,10 +158,10 @@ class BlockEntries:
     def _field_offset(self, after: int, start: int, budget: StepBudget) -> int:
         """Return the offset of the field whose value starts at ``start``, searching from the offset ``after``."""
         view = memoryview(self.body)
-        while (part := field_span_at(self.body, view, after)).start < start:
+        while (part := field_span_at(self.body, view, after)).value_start < start:
             budget.spend()
             after = part.end
-        return part.begin
+        return part.start
 
 
 class Overwriter:
@@ -226,7 +226,7 @@ def innermost_fields(value: bytes, spans: Spans, budget: StepBudget) -> Iterator
             yield start, end, functools.reduce(operator.or_, (bits for _, _, bits in inside))
             continue
         for part, intervals in inner:
-            waiting.append((start + part.start, start + part.end, depth + 1, intervals))
+            waiting.append((start + part.value_start, start + part.end, depth + 1, intervals))
 
 
 def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> list[tuple[FieldSpan, Spans]] | None:
@@ -239,13 +239,13 @@ def _fields_with_intervals(value: bytes, spans: Spans, budget: StepBudget) -> li
         fields = list(_delimited_fields(value, budget))
     except _NotAMessageError:
         return None
-    starts = [part.start for part in fields]
+    starts = [part.value_start for part in fields]
     held: dict[int, list[Span]] = {}
     for begin, end, bits in spans:
         nth = bisect_right(starts, begin) - 1
         if nth < 0 or fields[nth].end < end:
             return None
-        offset = fields[nth].start
+        offset = fields[nth].value_start
         held.setdefault(nth, []).append((begin - offset, end - offset, bits))
     return [(fields[nth], intervals) for nth, intervals in held.items()]
 

@@ -208,7 +208,7 @@ class Schemas:
         parsed = cls()
         types, schema, enum = fields_of("PredefinedType"), fields_of("PayloadSchema"), fields_of("PayloadEnum")
         listed = enumerate(block.messages(fields_of("PayloadSchemas").types), 1)
-        parsed.sizes |= {n: m.number(types.size) or 0 for n, m in listed if m.number(types.size)}
+        parsed.sizes |= {n: m.int_value(types.size) or 0 for n, m in listed if m.int_value(types.size)}
         fields = fields_of("ProcessSchemas")
         for process in block.messages(fields_of("PayloadSchemas").processes):
             pid = _unsigned_number(process, fields.global_pid)
@@ -371,7 +371,7 @@ class _Planner:
 
 def _unsigned_number(m: Message, field: int) -> int:
     """Return the unsigned integer value of a field, or 0 if the field is absent."""
-    return (m.number(field) or 0) & _U64
+    return (m.int_value(field) or 0) & _U64
 
 
 def _parse_schema(m: Message) -> PayloadSchema:
@@ -392,7 +392,7 @@ def _parse_entry(m: Message) -> SchemaEntry:
 def _parse_enum(m: Message) -> Labels:
     enum, entry = fields_of("PayloadEnum"), fields_of("PayloadEnumEntry")
     listed = [
-        (_unsigned_number(e, entry.value), e.text(entry.name) or "", bool(e.number(entry.is_flag)))
+        (_unsigned_number(e, entry.value), e.text(entry.name) or "", bool(e.int_value(entry.is_flag)))
         for e in m.messages(enum.entries)
     ]
     names = {number: name for number, name, _ in reversed(listed)}

@@ -23,7 +23,7 @@ from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, ValueFormat,
 
 if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.protobuf.decoding import Mask, Places, Words
+    from tracekit.readers.common.protobuf.decoding import Int64Array, Mask, UInt64Array
     from tracekit.readers.nsys_rep.payload_schemas import Labels, Plan, Schemas, Value
     from tracekit.sandbox import Bytes
 
@@ -114,9 +114,9 @@ class _Items:
         found = decode(buffer, starts, stops, (_EXTENDED.schema_id, _EXTENDED.data))
         schema, content = found.get(_EXTENDED.schema_id), found.get(_EXTENDED.data)
         empty = np.zeros(len(self.rows), np.int64)
-        self.schemas: Words = empty.view(np.uint64)
-        self.starts: Places = empty
-        self.stops: Places = empty
+        self.schemas: UInt64Array = empty.view(np.uint64)
+        self.starts: Int64Array = empty
+        self.stops: Int64Array = empty
         if schema is not None:
             if schema.stops is not None:
                 raise Damage("the schema id of an NVTX payload is not a number")
@@ -136,7 +136,7 @@ class _Items:
         return _concatenate(_format_integers(self.schemas), b":", _split_bytes(digits, 2 * sizes))
 
 
-def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
+def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, Int64Array]:
     """Copy the messages of extended payloads to a buffer.
 
     Return the buffer, and the event index, start offset and end offset of each payload.
@@ -154,7 +154,9 @@ def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Places, Places, Places]:
     return buffer, *_split_items(buffer, rows, ends - sizes[rows], ends)
 
 
-def _split_items(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tuple[Places, Places, Places]:
+def _split_items(
+    buffer: Buffer, rows: Int64Array, at: Int64Array, stops: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the event index, start offset and end offset of each payload, ordered by event.
 
     Args:
@@ -163,7 +165,7 @@ def _split_items(buffer: Buffer, rows: Places, at: Places, stops: Places) -> tup
         at: Offset of the first payload in each message.
         stops: End offset of each message.
     """
-    found: list[tuple[Places, Places, Places]] = []
+    found: list[tuple[Int64Array, Int64Array, Int64Array]] = []
     while len(rows):
         if len(found) == MAX_ITEMS:
             raise Damage(f"an event has more than {MAX_ITEMS} payloads, the most that tracekit supports")
@@ -215,13 +217,13 @@ def _format_items(schemas: Schemas, items: _Items, keys: npt.NDArray[np.int64], 
     return pa.concat_arrays(made).take(pa.array(places, mask=places < 0))
 
 
-def _format_by_plan(octets: Bytes, starts: Places, stops: Places, plan: Plan) -> pa.Array:
+def _format_by_plan(octets: Bytes, starts: Int64Array, stops: Int64Array, plan: Plan) -> pa.Array:
     """Format payloads of one schema."""
     parts = [p.encode() if isinstance(p, str) else _format_value(octets, starts, stops, p) for p in plan.pieces]
     return _concatenate(pa.array([b""] * len(starts), _BYTES), *parts)
 
 
-def _format_value(octets: Bytes, starts: Places, stops: Places, value: Value) -> pa.Array:
+def _format_value(octets: Bytes, starts: Int64Array, stops: Int64Array, value: Value) -> pa.Array:
     """Format one value of each payload."""
     begin = starts + value.at
     if value.form is ValueFormat.TEXT and not value.size:
@@ -240,7 +242,7 @@ def _format_value(octets: Bytes, starts: Places, stops: Places, value: Value) ->
     return _format_floats(numbers) if value.form is ValueFormat.REAL else _format_integers(numbers)
 
 
-def _trimmed_sizes(raw: Bytes) -> Places:
+def _trimmed_sizes(raw: Bytes) -> Int64Array:
     """Return the number of bytes in each row, not counting trailing zero bytes."""
     written = raw[:, ::-1] != 0
     return np.where(written.any(axis=1), raw.shape[1] - written.argmax(axis=1), 0)
@@ -280,12 +282,12 @@ def _concatenate(*parts: bytes | pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*(pa.scalar(p, _BYTES) if isinstance(p, bytes) else p for p in parts), b"")
 
 
-def _join_lists(edges: Places, column: pa.Array) -> pa.Array:
+def _join_lists(edges: Int64Array, column: pa.Array) -> pa.Array:
     """Join the strings of each list with commas. The result is null where any string of the list is null."""
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(edges, pa.int32()), column), b",")
 
 
-def _split_bytes(octets: Bytes, sizes: Places) -> pa.Array:
+def _split_bytes(octets: Bytes, sizes: Int64Array) -> pa.Array:
     """Split bytes into strings with the given sizes."""
     edges = np.append(0, np.cumsum(sizes)).astype(np.int32)
     return pa.Array.from_buffers(
@@ -293,7 +295,7 @@ def _split_bytes(octets: Bytes, sizes: Places) -> pa.Array:
     )
 
 
-def _interval_offsets(starts: Places, sizes: Places) -> Places:
+def _interval_offsets(starts: Int64Array, sizes: Int64Array) -> Int64Array:
     """Return the offsets of all bytes of some intervals, in order."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))

@@ -157,7 +157,7 @@ def target_edit(redaction: Redaction) -> Edit:
     }
 
     def edit(data: bytes) -> bytes:
-        chosen = edits.get(Message(memoryview(data)).number(field.id) or 0)
+        chosen = edits.get(Message(memoryview(data)).int_value(field.id) or 0)
         return data if chosen is None else fields_edit("Property", value=chosen)(data)
 
     properties = fields_edit("Properties", properties=edit)
@@ -183,10 +183,10 @@ def process_edit(redaction: Redaction) -> Edit:
         replaced = _redacted_strings(data, list(field_spans(data)))
 
         def change(part: FieldSpan, value: bytes) -> bytes:
-            if part.start not in replaced:
+            if part.value_start not in replaced:
                 return value
             redaction.replace(COMMAND, value)
-            return replaced[part.start]
+            return replaced[part.value_start]
 
         return edit_message(data, change)
 
@@ -211,17 +211,17 @@ class ProcessesOfEvent(NamedTuple):
         need_edit = False
         for outer in field_spans(event):
             if outer.number == fields_of("Event").process and outer.kind == DELIMITED:
-                data = event[outer.start : outer.end]
+                data = event[outer.value_start : outer.end]
                 fields = list(field_spans(data))
                 numbers = [p for p in fields if p.number == _PROCESS.environment_text_id and p.kind == VARINT]
-                environments += [to_signed(read_varint(memoryview(data), p.start)[0]) for p in numbers]
+                environments += [to_signed(read_varint(memoryview(data), p.value_start)[0]) for p in numbers]
                 need_edit = need_edit or bool(_redacted_strings(data, fields))
         return cls(environments, need_edit)
 
 
 def _redacted_strings(data: bytes, fields: list[FieldSpan]) -> dict[int, bytes]:
     """Return the redacted strings of a process by their offsets, without strings that redaction does not change."""
-    texts = [(p.start, p.number, data[p.start : p.end]) for p in fields if p.kind == DELIMITED]
+    texts = [(p.value_start, p.number, data[p.value_start : p.end]) for p in fields if p.kind == DELIMITED]
     named = next((value for _, number, value in texts if number == _PROCESS.name), b"")
     replaced: dict[int, bytes] = {}
     for start, number, value in texts:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from tracekit.readers.common.protobuf.decoding import Places
+    from tracekit.readers.common.protobuf.decoding import Int64Array
     from tracekit.readers.common.protobuf.rewriting import FieldSpan
     from tracekit.readers.nsys_rep.blocks import Block
     from tracekit.readers.nsys_rep.overwriting import Span
@@ -157,9 +157,9 @@ class _RedactedReport:
         self.header = private.fields_edit("CaptureHeader", targets=target, options=options)(bytes(header))
         self.stream = bytes(read_delimited(self.raw.data, at)[0])
         self.processes: dict[int, set[int]] = {}
-        self.environments = self._learn_from_events()
+        self.environments = self._collect_from_events()
         self.outputs: set[int] = set()
-        self.strings, self.strings_end = self._learn_from_strings()
+        self.strings, self.strings_end = self._collect_from_strings()
         self.overwriter = Overwriter(self.redaction, self.budget, self.redaction.names())
 
     def write(self, out: BinaryIO) -> None:
@@ -184,7 +184,7 @@ class _RedactedReport:
         Raises:
             Damage: The number of strings exceeds the limit for a file of this size.
         """
-        declared = self.raw.stream.number(_STREAM.string_count) or 0
+        declared = self.raw.stream.int_value(_STREAM.string_count) or 0
         if declared > BASE_STRINGS + size:
             raise Damage(
                 f"it declares {declared} strings, but tracekit supports at most {BASE_STRINGS + size} "
@@ -215,7 +215,7 @@ class _RedactedReport:
             edited_block = self._without_private_strings(searched, firsts[searched.block])
             out.write(self._compressed(searched.block, searched.body, edited_block))
         places = self.container.section(OFFSETS)
-        schema = Message(places).number(_OFFSETS.payload_schemas)
+        schema = Message(places).int_value(_OFFSETS.payload_schemas)
         end = len(raw.data) if schema is None else schema + len(MAGIC)
         at = self.strings_end
         trailer = private.trailer_edit(self.redaction)
@@ -260,8 +260,8 @@ class _RedactedReport:
                 batch, size = [], 0
         yield from _search_batch(batch, candidates)
 
-    def _learn_from_events(self) -> set[int]:
-        """Learn private names from the environments in events.
+    def _collect_from_events(self) -> set[int]:
+        """Collect private names from the environments in events.
 
         The events with processes that redaction changes are added to the attribute ``processes``.
 
@@ -283,8 +283,8 @@ class _RedactedReport:
                         self.processes.setdefault(block.offset, set()).add(nth)
             for nth in entries.containing(start for start, _, _ in spans):
                 event = self._entry(entries, nth)
-                for start, end, _ in innermost_fields(event, entries.spans(nth, spans), self.budget):
-                    self._learn_environment(event[start:end])
+                for start, end, _ in innermost_fields(event, entries.spans_within(nth, spans), self.budget):
+                    self._collect_from_environment(event[start:end])
         return environments
 
     def _entry(self, entries: BlockEntries, nth: int) -> bytes:
@@ -293,11 +293,11 @@ class _RedactedReport:
         self.budget.spend_bytes(MESSAGE_COST * len(event))
         return event
 
-    def _learn_environment(self, text: bytes) -> bool:
-        """Learn private names from the environment in a string. Return whether the whole string is an environment."""
+    def _collect_from_environment(self, text: bytes) -> bool:
+        """Collect private names from the environment in a string. Return whether the whole string is an environment."""
         start = environment_start(text)
         if start is not None:
-            self.redaction.learn(ENVIRONMENT, text[start:])
+            self.redaction.collect_names(ENVIRONMENT, text[start:])
         return start is not None and is_environment(text)
 
     def _environment_spans(self, data: bytes, *, homes: bool = False) -> list[Span]:
@@ -308,29 +308,29 @@ class _RedactedReport:
         self.budget.spend(len(starts))
         return [(start, start + 1, 0) for start in starts]
 
-    def _learn_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
-        """Learn private names from the environments in strings, and find the strings that are output of programs.
+    def _collect_from_strings(self) -> tuple[list[tuple[Block, int]], int]:
+        """Collect private names from the environments in strings, and find the strings that are output of programs.
 
         Returns:
             The blocks of strings, each with the id of its first string, and the offset at which the last block ends.
         """
         found: list[tuple[Block, int]] = []
-        at, have, string_ids = self.raw.strings_at, 0, self.raw.stream.number(_STREAM.string_count) or 0
+        at, have, string_ids = self.raw.strings_at, 0, self.raw.stream.int_value(_STREAM.string_count) or 0
         while have < string_ids:
             block = self.raw.block(at)
             found.append((block, have))
             self.budget.spend()
             entries = BlockEntries.parse(self._decompress(block))
             is_string = entries.numbers == STRING
-            self._learn_from_block(entries, np.cumsum(is_string) - 1 + have)
+            self._collect_from_block(entries, np.cumsum(is_string) - 1 + have)
             have += int(np.count_nonzero(is_string))
             at = block.offset + block.packed
         return found, at
 
-    def _learn_from_block(self, entries: BlockEntries, ids: Places) -> None:
-        """Learn private names from a block of strings. ``ids`` contains the id of each entry that is a string."""
+    def _collect_from_block(self, entries: BlockEntries, ids: Int64Array) -> None:
+        """Collect private names from a block of strings. ``ids`` contains the id of each entry that is a string."""
         for nth in np.flatnonzero(entries.numbers == STREAM).tolist():
-            self.outputs.update(Message(memoryview(self._entry(entries, nth))).numbers(_CONTENT))
+            self.outputs.update(Message(memoryview(self._entry(entries, nth))).int_values(_CONTENT))
         zeros = np.flatnonzero(np.frombuffer(entries.body, np.uint8) == 0)
         environments = [start for start, _, _ in self._environment_spans(entries.body, homes=True)]
         known = self._entries_with_ids(entries, ids, self.environments)
@@ -339,13 +339,13 @@ class _RedactedReport:
             self.budget.spend_bytes(len(text))
             if entries.numbers[nth] != STRING:
                 continue
-            self.redaction.learn(PATH, text)
-            if self._learn_environment(text):
+            self.redaction.collect_names(PATH, text)
+            if self._collect_from_environment(text):
                 self.environments.add(int(ids[nth]))
             elif nth in known:
-                self.redaction.learn(ENVIRONMENT, text)
+                self.redaction.collect_names(ENVIRONMENT, text)
 
-    def _entries_with_ids(self, entries: BlockEntries, ids: Places, string_ids: set[int]) -> set[int]:
+    def _entries_with_ids(self, entries: BlockEntries, ids: Int64Array, string_ids: set[int]) -> set[int]:
         """Return the indices of the entries of a block that are strings with one of the given ids."""
         if not len(ids) or not string_ids:
             return set()
@@ -375,7 +375,7 @@ class _RedactedReport:
                 return self.redaction.replace(OUTPUT, value)
             if nth in environments:
                 return self.redaction.replace(ENVIRONMENT, value)
-            inside = entries.spans(nth, spans)
+            inside = entries.spans_within(nth, spans)
             if entries.numbers[nth] != STRING:
                 return self.overwriter.overwrite(value, inside)
             bits = functools.reduce(operator.or_, (bits for _, _, bits in inside))
@@ -393,7 +393,7 @@ class _RedactedReport:
         process = private.fields_edit("Event", process=private.process_edit(self.redaction))
 
         def edit(nth: int, value: bytes) -> bytes:
-            inside = entries.spans(nth, spans)
+            inside = entries.spans_within(nth, spans)
             if nth in processes:
                 self.budget.spend_bytes(MESSAGE_COST * len(value))
                 shorter = process(value)

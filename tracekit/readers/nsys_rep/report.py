@@ -104,7 +104,7 @@ class Report:
                     damage_as_error(self.path, request.table, self.container.file),
                     self._memory_budget(request) as budget,
                 ):
-                    yield nth, self._apply_work(request, self._small_table(request.table, budget), repaired, budget)
+                    yield nth, self._convert_batch(request, self._small_table(request.table, budget), repaired, budget)
         if of_events:
             asked = [requests[nth] for nth in of_events]
             with damage_as_error(self.path, asked[0].table if len(asked) == 1 else None, self.container.file):
@@ -128,7 +128,8 @@ class Report:
             unknown: list[Counter[str]] = [Counter() for _ in requests]
             jobs = zip(requests, batch, budgets, unknown, strict=True)
             done = [
-                self._apply_work(r, self._decode(r, chosen, budget, u), broken, budget) for r, chosen, budget, u in jobs
+                self._convert_batch(r, self._decode(r, chosen, budget, u), broken, budget)
+                for r, chosen, budget, u in jobs
             ]
             with lock:
                 repaired.update(broken)
@@ -152,7 +153,7 @@ class Report:
             warn(message, path=self.path)
         self._warned |= found
 
-    def _apply_work(
+    def _convert_batch(
         self, request: Request[Result], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
     ) -> Result:
         """Call the ``work`` of a request with the rows of a batch that match its filter, in the requested types."""

@@ -16,7 +16,7 @@ from tracekit.readers.nsys_rep import entries, layout, names
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tracekit.readers.common.protobuf.decoding import Field, Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
     from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.layout import EventTable
 
@@ -31,7 +31,7 @@ TABLES = {
 
 
 def count_unknown(
-    chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Places | None
+    chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Int64Array | None
 ) -> Counter[str]:
     """Return the number of events that were read for a table but are not its rows, if their type or class is unknown.
 
@@ -56,7 +56,7 @@ def count_unknown(
     )
 
 
-def _unknown_calls(classes: Field | None, rows: Places) -> Counter[str]:
+def _unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
     """Return the number of calls with an unknown class, by name."""
     if classes is None:
         return Counter({names.WITHOUT_CLASS: len(rows)} if len(rows) else {})
@@ -68,7 +68,7 @@ def _unknown_calls(classes: Field | None, rows: Places) -> Counter[str]:
 
 
 def _unknown_activities(
-    chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Places
+    chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Int64Array
 ) -> Counter[str]:
     """Return the number of GPU activities that have neither an identifying field nor a sibling field, by name."""
     if not table.expected_types:
@@ -84,7 +84,7 @@ def _unknown_activities(
     return Counter({names.activity_name(t): n for t, n in zip(values.tolist(), counts.tolist(), strict=True)})
 
 
-def _lacks_all(fields: Mapping[int, Field], numbers: Sequence[int], rows: Places) -> Mask:
+def _lacks_all(fields: Mapping[int, Field], numbers: Sequence[int], rows: Int64Array) -> Mask:
     """Return a mask of the rows that have none of the given fields."""
     empty = np.ones(len(rows), np.bool_)
     for number in numbers:

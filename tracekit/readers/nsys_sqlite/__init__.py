@@ -32,7 +32,7 @@ def open_(source: Source) -> Capture:
     return ExportCapture(source)
 
 
-def redact_(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
+def redact_export(source: Source, target: Path, key: bytes | None = None) -> dict[str, int]:
     """Write a copy of an export without values that identify people and machines.
 
     Pseudonyms are computed with the key, or with a random key if it is None.
@@ -42,11 +42,11 @@ def redact_(source: Source, target: Path, key: bytes | None = None) -> dict[str,
     return write_redacted(source, target, key)
 
 
-def unredacted_(source: Source) -> dict[str, int]:
+def count_private_values(source: Source) -> dict[str, int]:
     """Return the number of values in an export that identify people and machines, by kind."""
-    from tracekit.readers.nsys_sqlite.redact import count_private_values
+    from tracekit.readers.nsys_sqlite import redact
 
-    return count_private_values(source)
+    return redact.count_private_values(source)
 
 
 READER = Reader(
@@ -55,7 +55,7 @@ READER = Reader(
     (".sqlite", ".sqlite3", ".db"),
     sniff,
     open_,
-    redact_,
-    redact_,
-    unredacted_,
+    redact_export,
+    redact_export,
+    count_private_values,
 )

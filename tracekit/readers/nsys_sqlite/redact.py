@@ -163,7 +163,7 @@ class _RedactedExport:
         self.strings = StringColumns(db, self.redaction, source.size)
 
     def redact(self) -> dict[str, int]:
-        """Replace private values, then overwrite the names learned from them in all strings.
+        """Replace private values, then overwrite the names collected from them in all strings.
 
         Return the number of redacted values by kind.
         """
@@ -176,7 +176,7 @@ class _RedactedExport:
         self._redact_outputs()
         self._redact_processes()
         self._redact_paths()
-        self.strings.learn_names()
+        self.strings.collect_names()
         self.strings.overwrite(self.redaction.names())
         if self.db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'").fetchone():
             self.db.execute("DELETE FROM sqlite_stat4")

@@ -78,17 +78,17 @@ class StringColumns:
         self._max_values = self._values_left = MIN_VALUES + VALUES_PER_BYTE * size
         self.tables = [self._searched_table(name) for name in self.columns]
 
-    def learn_names(self) -> None:
-        """Learn private names from environments and paths of home folders in all strings."""
+    def collect_names(self) -> None:
+        """Collect private names from environments and paths of home folders in all strings."""
         for table in self.tables:
             for column in table.columns:
                 for batch in self._batches(table, column):
                     offsets = environment_candidates(_joined_batch(batch), homes=True)
                     for _, text, _ in _values_at(batch, ((offset, 0) for offset in offsets)):
-                        self.redaction.learn(PATH, text)
+                        self.redaction.collect_names(PATH, text)
                         start = environment_start(text)
                         if start is not None:
-                            self.redaction.learn(ENVIRONMENT, text[start:])
+                            self.redaction.collect_names(ENVIRONMENT, text[start:])
 
     def overwrite(self, names: Names) -> None:
         """Overwrite private names, and values in a private format, in all strings."""
@@ -161,7 +161,7 @@ class StringColumns:
         held = "".join(f", max(+{quote_identifier(c)} COLLATE BINARY > '')" for c in self.columns[name])
         sql = f"SELECT count(*){held} FROM {quote_identifier(name)} NOT INDEXED"  # noqa: S608 - quoted
         rows, *has_values = self.db.execute(sql).fetchone()
-        self._spend_values(rows * len(has_values))
+        self._reserve_values(rows * len(has_values))
         listed = self.db.execute("SELECT name FROM pragma_table_xinfo(?)", (name,))
         used_names = {c.decode().lower() for (c,) in listed}
         free = (n for n in ("rowid", "_rowid_", "oid") if n not in used_names)
@@ -177,7 +177,7 @@ class StringColumns:
             return False
         return True
 
-    def _spend_values(self, values: int) -> None:
+    def _reserve_values(self, values: int) -> None:
         """Count values against the limit, because a row of many nulls takes only a few bytes of the file.
 
         Raises:

@@ -18,9 +18,9 @@ from tracekit.readers.tensorflow.fields import field_spans, join_by_row, string_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tracekit.readers.common.protobuf.decoding import Buffer, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array
     from tracekit.readers.common.protobuf.occurrences import Occurrences
-    from tracekit.readers.tensorflow.distinct import DistinctValues, Int64Array
+    from tracekit.readers.tensorflow.distinct import DistinctValues
 
 DTYPE_ATTRIBUTES = ("dtype", "DstT", "out_type", "T")
 """Attributes that contain the type of the elements. The first one that a node has is used."""
@@ -80,7 +80,7 @@ class NodeAttributes:
             raise Damage("the attributes of the nodes exceed 2 GiB, the maximum size of an Arrow array") from e
         return join_by_row(self.rows, self.nodes[rows], members, "{}")
 
-    def function_names(self, call_nodes: Places, ops: pa.Array) -> pa.ChunkedArray:
+    def function_names(self, call_nodes: Int64Array, ops: pa.Array) -> pa.ChunkedArray:
         """Return the names of the functions that each node refers to as a JSON array, null for nodes without functions.
 
         Args:
@@ -98,14 +98,14 @@ class NodeAttributes:
         order = np.argsort(nodes, kind="stable")
         return join_by_row(self.rows, nodes[order], names.take(pa.array(order)), "[]")
 
-    def _select(self, key: str, kind: str) -> Places:
+    def _select(self, key: str, kind: str) -> Int64Array:
         """Return the row numbers of the attributes with the given name and kind of value."""
         if key not in self.names:
             return np.zeros(0, np.int64)
         fitting = self.values.kinds[self.codes] == distinct.KINDS.index(kind)
         return np.flatnonzero((self.keys == self.names.index(key)) & fitting)
 
-    def _build_column(self, selections: Iterable[Places], strings: pa.Array) -> pa.Array:
+    def _build_column(self, selections: Iterable[Int64Array], strings: pa.Array) -> pa.Array:
         """Build a column from one or more attributes. If a node has several of them, the last one is used."""
         codes = np.full(self.rows, -1, np.int64)
         for rows in selections:

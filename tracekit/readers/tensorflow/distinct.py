@@ -19,10 +19,9 @@ from tracekit.readers.tensorflow.fields import field_spans, join_by_row, slice_b
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array
     from tracekit.readers.tensorflow.values import AttributeValue
 
-Int64Array: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_DECODED_BYTES = 1 << 16
@@ -72,7 +71,7 @@ class DistinctValues:
         self.json, self.strings = pa.concat_arrays([self.json, json]), pa.concat_arrays([self.strings, strings])
 
 
-def decode_attribute_values(buffer: Buffer, starts: Places, stops: Places) -> tuple[Int64Array, DistinctValues]:
+def decode_attribute_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tuple[Int64Array, DistinctValues]:
     """Decode the values of attributes, and return the code of each value and the distinct values.
 
     Raises:
@@ -82,7 +81,7 @@ def decode_attribute_values(buffer: Buffer, starts: Places, stops: Places) -> tu
     tensor_field = decode(buffer, starts, stops, (_TENSOR,)).get(_TENSOR)
     is_tensor = _has_field(tensor_field, len(starts))
 
-    def add_rows(rows: Places, keys: pa.DictionaryArray, decode: Callable[[bytes], AttributeValue]) -> None:
+    def add_rows(rows: Int64Array, keys: pa.DictionaryArray, decode: Callable[[bytes], AttributeValue]) -> None:
         codes[rows] = keys.indices.to_numpy(zero_copy_only=False) + len(distinct.kinds)
         distinct.extend([decode(data) for data in keys.dictionary.to_pylist()])
 
@@ -98,7 +97,7 @@ def decode_attribute_values(buffer: Buffer, starts: Places, stops: Places) -> tu
     return codes, distinct
 
 
-def _decode_short_values(buffer: Buffer, starts: Places, stops: Places, distinct: DistinctValues) -> Int64Array:
+def _decode_short_values(buffer: Buffer, starts: Int64Array, stops: Int64Array, distinct: DistinctValues) -> Int64Array:
     """Decode values that are neither tensors nor long, add them to ``distinct``, and return the code of each value."""
     encoded = slice_bytes_or_empty(buffer, starts, stops).dictionary_encode()
     numbers, distinct_bytes = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
@@ -118,7 +117,9 @@ def _decode_short_values(buffer: Buffer, starts: Places, stops: Places, distinct
     return codes
 
 
-def _decode_strings(buffer: Buffer, starts: Places, stops: Places) -> tuple[Places, Int64Array, pa.Array, pa.Array]:
+def _decode_strings(
+    buffer: Buffer, starts: Int64Array, stops: Int64Array
+) -> tuple[Int64Array, Int64Array, pa.Array, pa.Array]:
     """Decode the values that are strings or lists of strings.
 
     Returns:
@@ -174,7 +175,7 @@ def _has_field(field: Field | None, rows: int) -> Mask:
     return np.ones(rows, np.bool_) if field.valid is None else field.valid
 
 
-def _tensor_keys(buffer: Buffer, starts: Places, stops: Places) -> pa.DictionaryArray:
+def _tensor_keys(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
     """Return the type and the encoded shape of each tensor, joined by a colon and dictionary-encoded."""
     fields = decode(buffer, starts, stops, (_DTYPE, _SHAPE))
     dtype = fields.get(_DTYPE)

@@ -20,14 +20,14 @@ from tracekit.readers.tensorflow.fields import slice_strings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.readers.common.protobuf.decoding import Buffer, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array
     from tracekit.readers.common.protobuf.occurrences import Occurrences
 
 _MAX_PARTS = 3
 
 
 def build_edges(
-    buffer: Buffer, inputs: Occurrences, owners: Places, nodes: Mapping[str, pa.Array]
+    buffer: Buffer, inputs: Occurrences, owners: Int64Array, nodes: Mapping[str, pa.Array]
 ) -> dict[str, pa.Array]:
     """Build one edge per input of a node, as columns of ``graph_edges``.
 
@@ -116,7 +116,7 @@ def _parse_int32(strings: pa.Array) -> npt.NDArray[np.int32]:
     return np.asarray(numbers, np.int32)
 
 
-def _find_nodes(nodes: Places, keys: Places) -> pa.Array:
+def _find_nodes(nodes: Int64Array, keys: Int64Array) -> pa.Array:
     """Return the row number of the first node with each key, null where no node has the key."""
     distinct_keys, first = np.unique(nodes, return_index=True)
     if not len(distinct_keys):
@@ -125,8 +125,8 @@ def _find_nodes(nodes: Places, keys: Places) -> pa.Array:
     return pa.array(first[positions], mask=distinct_keys[positions] != keys)
 
 
-def _input_numbers(rows: Places, control: npt.NDArray[np.bool_]) -> pa.Array:
+def _input_numbers(rows: Int64Array, control: npt.NDArray[np.bool_]) -> pa.Array:
     """Number the inputs of each node from 0. Control dependencies have no number."""
-    before: Places = np.cumsum(~control) - ~control
+    before: Int64Array = np.cumsum(~control) - ~control
     numbers = before - before[np.searchsorted(rows, rows)] if len(rows) else before
     return pa.array(numbers.astype(np.int32), mask=control)

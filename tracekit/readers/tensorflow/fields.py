@@ -13,7 +13,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Buffer, extract_strings
 
 if TYPE_CHECKING:
-    from tracekit.readers.common.protobuf.decoding import Field, Places
+    from tracekit.readers.common.protobuf.decoding import Field, Int64Array
 
 MAX_GRAPH_BYTES = (1 << 31) - (1 << 23)
 """Maximum size of a graph in bytes, which is slightly less than the maximum size of a protobuf message."""
@@ -27,7 +27,7 @@ def load_buffer(data: bytes | memoryview) -> Buffer:
     return buffer
 
 
-def slice_bytes(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
+def slice_bytes(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
     """Return the bytes of ranges of a buffer as a binary array. The ranges must not overlap."""
     order = None if (starts[1:] >= stops[:-1]).all() else np.argsort(starts, kind="stable")
     edges = np.empty(2 * len(starts), np.int64)
@@ -36,7 +36,7 @@ def slice_bytes(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
     return values if order is None else values.take(pa.array(np.argsort(order)))
 
 
-def slice_bytes_or_empty(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
+def slice_bytes_or_empty(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
     """Return the bytes of ranges as a binary array. Non-empty ranges must not overlap. Empty ranges may be anywhere."""
     is_filled = stops > starts
     if is_filled.all():
@@ -47,7 +47,7 @@ def slice_bytes_or_empty(buffer: Buffer, starts: Places, stops: Places) -> pa.Ar
     )
 
 
-def slice_strings(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
+def slice_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
     """Return ranges of a buffer as strings, with invalid UTF-8 replaced."""
     return to_valid_utf8(slice_bytes(buffer, starts, stops))[0]
 
@@ -67,7 +67,7 @@ def string_column(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
     return strings.take(pa.array(indices, mask=~field.valid))
 
 
-def field_spans(field: Field | None, rows: int) -> tuple[Places, Places]:
+def field_spans(field: Field | None, rows: int) -> tuple[Int64Array, Int64Array]:
     """Return the start and end of a field in each message. Both are equal where the field is missing.
 
     Raises:
@@ -80,7 +80,7 @@ def field_spans(field: Field | None, rows: int) -> tuple[Places, Places]:
     return starts, starts if stops is None else stops
 
 
-def join_by_row(rows: int, owners: Places, strings: pa.Array, brackets: str) -> pa.ChunkedArray:
+def join_by_row(rows: int, owners: Int64Array, strings: pa.Array, brackets: str) -> pa.ChunkedArray:
     """Join the strings of each row with commas and enclose them in brackets. Rows without strings become null.
 
     Args:

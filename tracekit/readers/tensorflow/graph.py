@@ -24,7 +24,7 @@ from tracekit.readers.tensorflow.payloads import MessageKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tracekit.readers.common.protobuf.decoding import Buffer, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array
 
 NODES, EDGES = "graph_nodes", "graph_edges"
 MAX_GRAPHS = 64
@@ -64,9 +64,9 @@ class _NodeLocations:
         functions: Name of each function.
     """
 
-    owners: Places
-    starts: Places
-    stops: Places
+    owners: Int64Array
+    starts: Int64Array
+    stops: Int64Array
     labels: pa.Array
     functions: pa.Array
 
@@ -161,7 +161,7 @@ def _load_message(data: bytes | memoryview | InputFile, message: MessageKind) ->
     return load_buffer(data), len(data)
 
 
-def _decode_meta_graphs(buffer: Buffer, starts: Places, stops: Places, run: str | None) -> Graph:
+def _decode_meta_graphs(buffer: Buffer, starts: Int64Array, stops: Int64Array, run: str | None) -> Graph:
     """Decode and concatenate the graphs in ``MetaGraphDef`` messages."""
     infos, graphs = find_occurrences(buffer, starts, stops, (_INFO, _GRAPH))
     if len(starts) > MAX_GRAPHS or len(graphs) > MAX_GRAPHS:

@@ -19,7 +19,7 @@ from tracekit.readers.tfevents.records import RecordReader
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array
     from tracekit.readers.tfevents.records import BufferedRecords, BufferPool
     from tracekit.readers.tfevents.step_stats import Executions
     from tracekit.readers.tfevents.tensors import Float64Array
@@ -51,8 +51,8 @@ class SummaryPoints(NamedTuple):
     """
 
     values: SummaryValues
-    steps: Places
-    times: Places
+    steps: Int64Array
+    times: Int64Array
     offset: int
 
 
@@ -68,10 +68,10 @@ class GraphSpans(NamedTuple):
         meta: Whether the graphs are meta graphs.
     """
 
-    steps: Places
-    times: Places
-    starts: Places
-    sizes: Places
+    steps: Int64Array
+    times: Int64Array
+    starts: Int64Array
+    sizes: Int64Array
     checksums: list[int]
     meta: bool
 
@@ -133,7 +133,7 @@ def read_events(path: Path, pool: BufferPool) -> FileEvents:
     return events
 
 
-def to_nanoseconds(seconds: Float64Array) -> Places:
+def to_nanoseconds(seconds: Float64Array) -> Int64Array:
     """Convert seconds since 1970 to integer nanoseconds. NaN and times outside 1678 to 2261 become ``NO_TIME``."""
     with np.errstate(invalid="ignore"):
         is_valid = np.abs(seconds) < _MAX_SECONDS
@@ -143,7 +143,7 @@ def to_nanoseconds(seconds: Float64Array) -> Places:
     return np.where(is_valid, result, NO_TIME)
 
 
-def checksums(buffer: Buffer, starts: Places, stops: Places) -> list[int]:
+def checksums(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> list[int]:
     """Return the CRC-32 of each range of bytes in a buffer."""
     data = buffer.data.data
     return [zlib.crc32(data[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
@@ -196,7 +196,9 @@ def _have_expected_types(fields: dict[int, Field]) -> bool:
     return all((field.stops is None) == (number in _NUMBER_FIELDS) for number, field in fields.items())
 
 
-def _add_points(events: FileEvents, batch: BufferedRecords, field: Field | None, steps: Places, times: Places) -> None:
+def _add_points(
+    events: FileEvents, batch: BufferedRecords, field: Field | None, steps: Int64Array, times: Int64Array
+) -> None:
     if field is None:
         return
     rows = _rows_with_field(field, len(steps))
@@ -208,7 +210,7 @@ def _add_points(events: FileEvents, batch: BufferedRecords, field: Field | None,
         events.points.append(SummaryPoints(summary_values, steps[event_rows], times[event_rows], batch.offset))
 
 
-def _add_facts(events: FileEvents, buffer: Buffer, fields: dict[int, Field], times: Places) -> None:
+def _add_facts(events: FileEvents, buffer: Buffer, fields: dict[int, Field], times: Int64Array) -> None:
     """Update the first and last time, the version, the writer, and the number of events that belong to no table."""
     valid_times = times[times != NO_TIME]
     if len(valid_times):
@@ -231,9 +233,9 @@ def _first_string(buffer: Buffer, field: Field) -> str:
     return str(texts.slice_strings(buffer, starts, stops)[0])
 
 
-def _int64_values(field: Field | None, n: int) -> Places:
+def _int64_values(field: Field | None, n: int) -> Int64Array:
     return np.zeros(n, np.int64) if field is None else field.values.view(np.int64)
 
 
-def _rows_with_field(field: Field, n: int) -> Places:
+def _rows_with_field(field: Field, n: int) -> Int64Array:
     return np.arange(n) if field.valid is None else np.flatnonzero(field.valid)

@@ -14,7 +14,7 @@ from tracekit.readers.tfevents import step_stats
 from tracekit.readers.tfevents.events import GraphSpans, checksums
 
 if TYPE_CHECKING:
-    from tracekit.readers.common.protobuf.decoding import Buffer, Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array, Mask
     from tracekit.readers.tfevents.events import FileEvents, SummaryPoints
     from tracekit.readers.tfevents.runs import Run
 
@@ -41,7 +41,7 @@ def read_exported_runs(run: Run) -> Run:
 
 
 def _add_run_metadata(
-    file: FileEvents, points: SummaryPoints, rows: Places, tags: pa.DictionaryArray, has_functions: Mask
+    file: FileEvents, points: SummaryPoints, rows: Int64Array, tags: pa.DictionaryArray, has_functions: Mask
 ) -> None:
     """Add the contents of the run metadata in the given rows of a batch to the contents of the file."""
     string_rows = np.searchsorted(points.values.owners, rows)
@@ -66,7 +66,7 @@ def _add_run_metadata(
         raise Damage(f"run metadata: {e} (bytes {offsets[0]} to {offsets[-1] + edges[-1] - edges[-2]})") from e
 
 
-def _concatenate(encoded: pa.BinaryArray) -> tuple[Buffer, Places]:
+def _concatenate(encoded: pa.BinaryArray) -> tuple[Buffer, Int64Array]:
     """Copy encoded messages into one buffer, and return the buffer and the offsets between which the messages lie."""
     edges = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset :][: len(encoded) + 1].astype(np.int64)
     data = memoryview(encoded.buffers()[2] or b"")[edges[0] : edges[-1]]
@@ -74,7 +74,7 @@ def _concatenate(encoded: pa.BinaryArray) -> tuple[Buffer, Places]:
 
 
 def _add_function_graphs(
-    file: FileEvents, buffer: Buffer, traced_runs: step_stats.TracedRuns, times: Places, offsets: Places
+    file: FileEvents, buffer: Buffer, traced_runs: step_stats.TracedRuns, times: Int64Array, offsets: Int64Array
 ) -> None:
     """Add the locations of the unoptimized graphs of functions to the file, and count all other graphs.
 
@@ -99,7 +99,7 @@ def _add_function_graphs(
         )
 
 
-def _select_runs(traced_runs: step_stats.TracedRuns, rows: Places) -> step_stats.TracedRuns:
+def _select_runs(traced_runs: step_stats.TracedRuns, rows: Int64Array) -> step_stats.TracedRuns:
     return step_stats.TracedRuns(
         traced_runs.starts[rows],
         traced_runs.stops[rows],

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tracekit.readers.common.protobuf.decoding import Places
+    from tracekit.readers.common.protobuf.decoding import Int64Array
 
 WINDOW_BYTES = 16 << 20
 MAX_RECORD_BYTES = 1 << 30
@@ -42,8 +42,8 @@ class BufferedRecords(NamedTuple):
     """
 
     buffer: Buffer
-    starts: Places
-    stops: Places
+    starts: Int64Array
+    stops: Int64Array
     offset: int
 
 

@@ -16,7 +16,7 @@ from tracekit.readers.tfevents.values import ValueKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.readers.common.protobuf.decoding import Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Int64Array, Mask
     from tracekit.readers.tfevents.events import FileEvents
     from tracekit.readers.tfevents.values import TagMetadata
 
@@ -49,10 +49,10 @@ class Run:
         self._kinds = np.concatenate([np.zeros(0, np.uint8), *(p.values.kinds for p in points)])
         self._plugins, self._is_scalar = self._tag_metadata([p.values.metadata for p in points])
         tensor_scalar = (self._kinds == ValueKind.NUMBER) & self._is_scalar[self._codes]
-        self.scalars: Places = np.flatnonzero((self._kinds == ValueKind.SIMPLE) | tensor_scalar)
+        self.scalars: Int64Array = np.flatnonzero((self._kinds == ValueKind.SIMPLE) | tensor_scalar)
         self._is_text = (self._kinds == ValueKind.TEXTS) & self._has_plugin(_TEXT)[self._codes]
         self._owners, self._elements, self._texts = _concat_strings(files)
-        self.texts: Places = np.flatnonzero(self._is_text[self._owners])
+        self.texts: Int64Array = np.flatnonzero(self._is_text[self._owners])
         single = (self._kinds == ValueKind.TEXTS) & (np.bincount(self._owners, minlength=len(self._kinds)) == 1)
         self.has_functions: Mask = single & self._has_plugin(_FUNCTION_METADATA)[self._codes]
         self.metadata: Mask = self.has_functions | single & self._has_plugin(_METADATA)[self._codes]
@@ -101,11 +101,11 @@ class Run:
             counts[name if name in counts or len(counts) < MAX_NAMES else "other"] += count
         return counts
 
-    def tags(self, rows: Places) -> pa.DictionaryArray:
+    def tags(self, rows: Int64Array) -> pa.DictionaryArray:
         """Return the tags of the values with the given row numbers."""
         return compact_dictionary(pa.array(self._codes[rows]), self._tags.dictionary)
 
-    def _common_column(self, name: str, rows: Places) -> pa.Array | None:
+    def _common_column(self, name: str, rows: Int64Array) -> pa.Array | None:
         """Return a column that both scalars and texts have (``tag``, ``step`` or ``wall_time_ns``), otherwise None."""
         if name == "tag":
             return self.tags(rows)
@@ -116,7 +116,7 @@ class Run:
             return pa.array(times, mask=times == NO_TIME)
         return None
 
-    def _concat_attribute(self, name: str) -> Places:
+    def _concat_attribute(self, name: str) -> Int64Array:
         holders = ((p.values if name == "numbers" else p) for file in self.files for p in file.points)
         empty = np.zeros(0, np.float64 if name == "numbers" else np.int64)
         return np.concatenate([empty, *(getattr(p, name) for p in holders)])
@@ -154,7 +154,7 @@ def _unify_tags(batches: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _concat_strings(files: Sequence[FileEvents]) -> tuple[Places, Places, pa.ChunkedArray]:
+def _concat_strings(files: Sequence[FileEvents]) -> tuple[Int64Array, Int64Array, pa.ChunkedArray]:
     """Concatenate the strings of files: the row of the value that contains each string, its position, and its bytes."""
     owners, elements, texts, value_count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [], 0
     for values in (p.values for file in files for p in file.points):

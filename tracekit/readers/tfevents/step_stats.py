@@ -15,9 +15,9 @@ from tracekit.readers.tfevents import texts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array, Mask
 
-    MaskedColumn: TypeAlias = tuple[Places, Mask | None]
+    MaskedColumn: TypeAlias = tuple[Int64Array, Mask | None]
     """Numbers, and a mask of the numbers that are known. The mask is None if all numbers are known."""
 
 _TAG, _METADATA = 1, 2
@@ -52,10 +52,10 @@ class TracedRuns(NamedTuple):
         steps: Step of each message.
     """
 
-    starts: Places
-    stops: Places
+    starts: Int64Array
+    stops: Int64Array
     tags: pa.DictionaryArray
-    steps: Places
+    steps: Int64Array
 
 
 class Executions(NamedTuple):
@@ -70,7 +70,7 @@ class Executions(NamedTuple):
     rows: int
 
 
-def tagged_runs(buffer: Buffer, starts: Places, stops: Places, steps: Places) -> TracedRuns:
+def tagged_runs(buffer: Buffer, starts: Int64Array, stops: Int64Array, steps: Int64Array) -> TracedRuns:
     """Return the locations of the run metadata in tagged messages. Messages without run metadata are skipped.
 
     Args:
@@ -121,7 +121,7 @@ def read_executions(buffer: Buffer, traced_runs: TracedRuns) -> Iterator[Executi
 
 
 def count_fields(
-    buffer: Buffer, starts: Places, stops: Places, names: Mapping[int, str] = GRAPH_FIELDS
+    buffer: Buffer, starts: Int64Array, stops: Int64Array, names: Mapping[int, str] = GRAPH_FIELDS
 ) -> dict[str, int]:
     """Return how often each of the given fields occurs in the messages, by the name of the field.
 
@@ -133,8 +133,8 @@ def count_fields(
 
 
 def find_submessages(
-    buffer: Buffer, rows: Places, starts: Places, stops: Places, number: int
-) -> tuple[Places, Places, Places]:
+    buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: Int64Array, number: int
+) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the row, start and end of a submessage in each message. Messages without the submessage are skipped.
 
     Args:
@@ -150,7 +150,7 @@ def find_submessages(
     return _rows_and_spans(decode(buffer, starts, stops, {number}).get(number), rows)
 
 
-def _rows_and_spans(field: Field | None, rows: Places) -> tuple[Places, Places, Places]:
+def _rows_and_spans(field: Field | None, rows: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return the row, start and end of each value of a field of bytes. Rows without the field are skipped."""
     if field is None or field.stops is None:
         empty = np.zeros(0, np.int64)
@@ -231,7 +231,7 @@ def _output_columns(buffer: Buffer, nodes: Occurrences) -> dict[str, pa.Array]:
     return {"output_count": counts, "output_bytes": _sum_by_row(requested, rows, n, "output_bytes")}
 
 
-def _sum_by_row(column: MaskedColumn | None, rows: Places, n: int, name: str) -> pa.Array:
+def _sum_by_row(column: MaskedColumn | None, rows: Int64Array, n: int, name: str) -> pa.Array:
     """Return the sum of the numbers of each row, null for rows without numbers."""
     total, has_values = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     has_values[rows] = True
@@ -241,13 +241,13 @@ def _sum_by_row(column: MaskedColumn | None, rows: Places, n: int, name: str) ->
     return _masked_array(total, has_values)
 
 
-def _decode_memory_stats(buffer: Buffer, field: Field, n: int) -> tuple[Places, dict[int, Field]]:
+def _decode_memory_stats(buffer: Buffer, field: Field, n: int) -> tuple[Int64Array, dict[int, Field]]:
     rows = field.rows()
     memory_fields = decode(buffer, *field.spans(), _MEMORY_FIELDS.values())
     return np.arange(n) if rows is None else rows, memory_fields
 
 
-def _scatter(column: MaskedColumn, rows: Places, n: int) -> MaskedColumn:
+def _scatter(column: MaskedColumn, rows: Int64Array, n: int) -> MaskedColumn:
     """Return a column with numbers in the given rows, and masked elements in all other rows."""
     numbers, mask = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     numbers[rows] = column[0]
@@ -268,5 +268,5 @@ def _and_masks(left: Mask | None, right: Mask | None) -> Mask | None:
     return right if left is None else left if right is None else left & right
 
 
-def _masked_array(numbers: Places, known: Mask | None) -> pa.Array:
+def _masked_array(numbers: Int64Array, known: Mask | None) -> pa.Array:
     return pa.array(numbers, mask=None if known is None else ~known)

@@ -11,7 +11,7 @@ from tracekit.readers.common.protobuf.decoding import decode, decode_varints
 from tracekit.readers.common.protobuf.occurrences import find_occurrences
 
 if TYPE_CHECKING:
-    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places, Words
+    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array, Mask, UInt64Array
 
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -69,7 +69,7 @@ class TensorContents(NamedTuple):
     is_string: Mask
 
 
-def read_tensors(buffer: Buffer, starts: Places, stops: Places) -> TensorContents:
+def read_tensors(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> TensorContents:
     """Decode several encoded tensors.
 
     Raises:
@@ -89,7 +89,7 @@ def read_tensors(buffer: Buffer, starts: Places, stops: Places) -> TensorContent
     return TensorContents(numbers, is_number, types == STRING)
 
 
-def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Places:
+def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Int64Array:
     """Return the number of elements of each tensor. A tensor without a shape has one element."""
     product = np.ones(n)
     if shape is not None and shape.stops is not None:
@@ -102,8 +102,8 @@ def _element_counts(buffer: Buffer, shape: Field | None, n: int) -> Places:
 
 
 def _first_elements(
-    buffer: Buffer, fields: dict[int, Field], encoding: ElementEncoding, rows: Places
-) -> tuple[Words, Mask]:
+    buffer: Buffer, fields: dict[int, Field], encoding: ElementEncoding, rows: Int64Array
+) -> tuple[UInt64Array, Mask]:
     """Return the bits of the first element of each given tensor, 0 if it stores none, and a mask of valid tensors."""
     width = np.dtype(encoding.element).itemsize
     words, is_valid = np.zeros(len(rows), np.uint64), np.ones(len(rows), np.bool_)
@@ -123,17 +123,17 @@ def _first_elements(
     return words, is_valid
 
 
-def _has_field(field: Field, rows: Places) -> Mask:
+def _has_field(field: Field, rows: Int64Array) -> Mask:
     return np.ones(len(rows), np.bool_) if field.valid is None else field.valid[rows]
 
 
-def _field_bytes(field: Field, rows: Places) -> tuple[Places, Places]:
+def _field_bytes(field: Field, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Return the start and size of a field in the messages with the given row numbers."""
     starts, stops = field.values.view(np.int64)[rows], field.stops
     return starts, np.zeros(len(rows), np.int64) if stops is None else stops[rows] - starts
 
 
-def _to_floats(words: Words, number: int, encoding: ElementEncoding) -> Float64Array:
+def _to_floats(words: UInt64Array, number: int, encoding: ElementEncoding) -> Float64Array:
     """Convert words, which contain elements of one type in their low bits, to floats."""
     data = np.ascontiguousarray(words, "<u8").view(np.uint8).reshape(-1, 8)
     element = np.dtype(encoding.element)

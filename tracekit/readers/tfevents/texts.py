@@ -11,10 +11,10 @@ from tracekit.readers.common.columns import to_valid_utf8
 from tracekit.readers.common.protobuf.decoding import extract_strings
 
 if TYPE_CHECKING:
-    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array
 
 
-def slice_strings(buffer: Buffer, starts: Places, stops: Places) -> pa.Array:
+def slice_strings(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.Array:
     """Return ranges of a buffer, which must be in ascending order, as strings. Invalid UTF-8 is replaced."""
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = starts, stops

@@ -16,9 +16,9 @@ from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.tfevents import tensors, texts
 
 if TYPE_CHECKING:
-    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Mask, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array, Mask
 
-    StringColumns: TypeAlias = tuple[Places, Places, pa.Array, Places]
+    StringColumns: TypeAlias = tuple[Int64Array, Int64Array, pa.Array, Int64Array]
 
 KindArray: TypeAlias = npt.NDArray[np.uint8]
 
@@ -79,14 +79,14 @@ class SummaryValues(NamedTuple):
     tags: pa.DictionaryArray
     kinds: KindArray
     numbers: npt.NDArray[np.float64]
-    owners: Places
-    elements: Places
+    owners: Int64Array
+    elements: Int64Array
     texts: pa.Array
-    starts: Places
+    starts: Int64Array
     metadata: TagMetadata
 
 
-def read_values(buffer: Buffer, starts: Places, stops: Places) -> SummaryValues:
+def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> SummaryValues:
     """Decode encoded summary values.
 
     Raises:
@@ -118,7 +118,7 @@ def read_values(buffer: Buffer, starts: Places, stops: Places) -> SummaryValues:
     return SummaryValues(tags, kinds, numbers, *strings, _read_tag_metadata(buffer, fields.get(METADATA), tags))
 
 
-def _rows_with_field(field: Field | None, n: int) -> Places:
+def _rows_with_field(field: Field | None, n: int) -> Int64Array:
     """Return the row numbers of the messages in which a field of bytes is present."""
     if field is None or field.stops is None:
         return np.zeros(0, np.int64)
@@ -134,7 +134,7 @@ def _no_strings() -> StringColumns:
     return empty, empty, pa.array([], pa.binary()), empty
 
 
-def _read_strings(buffer: Buffer, rows: Places, starts: Places, stops: Places) -> StringColumns:
+def _read_strings(buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: Int64Array) -> StringColumns:
     """Return the strings in tensors: the row of each string, its position in the tensor, its bytes and its offset."""
     if not len(rows):
         return _no_strings()

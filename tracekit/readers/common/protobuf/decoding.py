@@ -28,8 +28,8 @@ from tracekit.readers.common.protobuf.wire import DELIMITED
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-Words: TypeAlias = npt.NDArray[np.uint64]
-Places: TypeAlias = npt.NDArray[np.int64]
+UInt64Array: TypeAlias = npt.NDArray[np.uint64]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 WORD = 8
@@ -55,7 +55,7 @@ class Buffer(DecoderSandbox):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self.words: Words = np.ndarray((size + SLACK - WORD,), "<u8", self.data.data, strides=(1,))
+        self.words: UInt64Array = np.ndarray((size + SLACK - WORD,), "<u8", self.data.data, strides=(1,))
 
 
 @dataclass(slots=True)
@@ -68,15 +68,15 @@ class Field:
         valid: Whether each message has the field, or None if all messages have it.
     """
 
-    values: Words
-    stops: Places | None
+    values: UInt64Array
+    stops: Int64Array | None
     valid: Mask | None
 
-    def rows(self) -> Places | None:
+    def rows(self) -> Int64Array | None:
         """Return the indices of the messages that have the field, or None if all messages have it."""
         return None if self.valid is None else np.flatnonzero(self.valid)
 
-    def spans(self) -> tuple[Places, Places]:
+    def spans(self) -> tuple[Int64Array, Int64Array]:
         """Return the start and end offsets of the bytes, for the messages that have the field."""
         if self.stops is None:
             raise Damage("a field holds a number instead of bytes")
@@ -84,7 +84,7 @@ class Field:
         return (starts, stops) if self.valid is None else (starts[self.valid], stops[self.valid])
 
 
-def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int]) -> dict[int, Field]:
+def decode(buffer: Buffer, starts: Int64Array, stops: Int64Array, wanted: Collection[int]) -> dict[int, Field]:
     """Decode some fields of many messages into arrays.
 
     Args:
@@ -110,19 +110,19 @@ def decode(buffer: Buffer, starts: Places, stops: Places, wanted: Collection[int
     return collector.fields()
 
 
-def decode_varints(buffer: Buffer, places: Places) -> tuple[Words, Places]:
+def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, Int64Array]:
     """Decode the varint at each of many offsets. Return the values, and the lengths of the varints in bytes.
 
     Raises:
         Damage: A varint is too long.
     """
-    values, lengths = np.empty(len(places), np.uint64), np.empty(len(places), np.int64)
+    values, lengths = np.empty(len(offsets), np.uint64), np.empty(len(offsets), np.int64)
     rows = SCRATCH_BYTES // (3 * WORD)
-    for first in range(0, len(places), rows):
+    for first in range(0, len(offsets), rows):
         part = slice(first, first + rows)
-        n = len(places[part])
+        n = len(offsets[part])
         at = [SCRATCH + k * n * WORD for k in range(3)]
-        buffer.array(at[0], n, np.int64)[:] = places[part]
+        buffer.array(at[0], n, np.int64)[:] = offsets[part]
         check_result(buffer.call("varints", rows=n, offsets=at[0], values=at[1], lengths=at[2], limit=buffer.size))
         values[part] = buffer.array(at[1], n, np.uint64)
         lengths[part] = buffer.array(at[2], n, np.int64)
@@ -132,7 +132,7 @@ def decode_varints(buffer: Buffer, places: Places) -> tuple[Words, Places]:
 class _DecodedBatch:
     """A batch of decoded messages, as views of the sandbox memory."""
 
-    def __init__(self, buffer: Buffer, numbers: Sequence[int], starts: Places, stops: Places) -> None:
+    def __init__(self, buffer: Buffer, numbers: Sequence[int], starts: Int64Array, stops: Int64Array) -> None:
         rows, slots = len(starts), len(numbers)
         if slots > MAX_SLOTS or numbers[-1] >= FIELDS or numbers[0] < 0:
             raise ValueError(
@@ -152,8 +152,8 @@ class _DecodedBatch:
         self.counts[:], self.kinds[:] = 0, 0
         arrays = dict(zip(("starts", "stops", "values", "ends", "present"), at, strict=True))
         check_result(buffer.call("messages", rows=rows, limit=buffer.size, **arrays))
-        self.values: Words = buffer.array(at[2], rows * slots, np.uint64).reshape(slots, rows)
-        self.stops: Places = buffer.array(at[3], rows * slots, np.int64).reshape(slots, rows)
+        self.values: UInt64Array = buffer.array(at[2], rows * slots, np.uint64).reshape(slots, rows)
+        self.stops: Int64Array = buffer.array(at[3], rows * slots, np.int64).reshape(slots, rows)
         self.present: Mask = present.reshape(slots, rows)
 
 

@@ -12,12 +12,12 @@ from tracekit.readers.common.protobuf.decoder import SCRATCH, check_result
 from tracekit.readers.common.protobuf.decoding import extract_strings
 
 if TYPE_CHECKING:
-    from tracekit.readers.common.protobuf.decoding import Buffer, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array
 
 MAX_ROWS, TABLE_ENTRIES = 1 << 14, 1 << 15
 
 
-def dictionary_encode(buffer: Buffer, starts: Places, stops: Places) -> pa.DictionaryArray:
+def dictionary_encode(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
     """Dictionary-encode strings of a buffer, given the ascending start and end offsets of all strings.
 
     If there are many thousand distinct strings, the dictionary may contain some of them more than once.
@@ -30,7 +30,7 @@ def dictionary_encode(buffer: Buffer, starts: Places, stops: Places) -> pa.Dicti
     arrays = dict(zip(("starts", "stops", "codes", "first_rows", "table"), at, strict=True))
     buffer.bytes(at[4], 16 * TABLE_ENTRIES)[:] = 0
     codes = np.empty(len(starts), np.int32)
-    first_rows: list[Places] = [np.empty(0, np.int64)]
+    first_rows: list[Int64Array] = [np.empty(0, np.int64)]
     count = table_size = 0
     for first in range(0, len(starts), MAX_ROWS):
         part = slice(first, min(first + MAX_ROWS, len(starts)))

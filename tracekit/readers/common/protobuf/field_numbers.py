@@ -47,7 +47,7 @@ def field_numbers(file: str, message: str) -> FieldNumbers:
     message_types: dict[str, str] = {}
     for field in _declared_messages(file)[message].each(_FIELD):
         name, type_name = field.text(_NAME) or "", field.text(_TYPE_NAME)
-        numbers[name] = field.number(_FIELD_NUMBER) or 0
+        numbers[name] = field.int_value(_FIELD_NUMBER) or 0
         if type_name:
             message_types[name] = type_name.rpartition(".")[2]
     return FieldNumbers(numbers, message_types)

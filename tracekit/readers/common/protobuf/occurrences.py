@@ -23,7 +23,7 @@ from tracekit.readers.common.protobuf.decoder import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.readers.common.protobuf.decoding import Buffer, Places
+    from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array
 
 MAX_ROWS = 1 << 14
 _MESSAGE_BYTES, _OCCURRENCE_BYTES = 16, 13
@@ -40,16 +40,16 @@ class Occurrences:
         stops: End offset of the bytes of each occurrence.
     """
 
-    rows: Places
-    starts: Places
-    stops: Places
+    rows: Int64Array
+    starts: Int64Array
+    stops: Int64Array
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
 def find_occurrences(
-    buffer: Buffer, starts: Places, stops: Places, wanted: Sequence[int], most: int | None = None
+    buffer: Buffer, starts: Int64Array, stops: Int64Array, wanted: Sequence[int], most: int | None = None
 ) -> list[Occurrences]:
     """Find all occurrences of some length-delimited fields in many messages.
 
@@ -88,7 +88,7 @@ _NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np
 _Part = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 
 
-def _batches(buffer: Buffer, starts: Places, stops: Places) -> Iterator[_Part]:
+def _batches(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Iterator[_Part]:
     """Yield batches of occurrences: message indices, start offsets, end offsets and slots."""
     for first in range(0, len(starts), MAX_ROWS):
         rows = min(MAX_ROWS, len(starts) - first)

@@ -26,15 +26,15 @@ class FieldSpan(NamedTuple):
     Attributes:
         number: Field number.
         kind: Wire type.
-        begin: Offset of the key.
-        start: Offset of the value, after the key and the length.
+        start: Offset of the key.
+        value_start: Offset of the value, after the key and the length.
         end: Offset after the value.
     """
 
     number: int
     kind: int
-    begin: int
     start: int
+    value_start: int
     end: int
 
 
@@ -117,12 +117,12 @@ def edit_message(data: bytes, edit: Callable[[FieldSpan, bytes], bytes]) -> byte
     out: list[bytes] = []
     copied = 0
     for part in field_spans(data):
-        value = data[part.start : part.end]
+        value = data[part.value_start : part.end]
         edited = edit(part, value)
         if edited != value:
             is_delimited = part.kind == DELIMITED
-            head = encode_field(part.number, edited) if is_delimited else data[part.begin : part.start] + edited
-            out += (data[copied : part.begin], head)
+            head = encode_field(part.number, edited) if is_delimited else data[part.start : part.value_start] + edited
+            out += (data[copied : part.start], head)
             copied = part.end
     return b"".join((*out, data[copied:])) if out else data
 

@@ -78,13 +78,13 @@ class Message:
         for number, value in read_fields(data):
             self._fields.setdefault(number, []).append(value)
 
-    def numbers(self, field: int) -> list[int]:
+    def int_values(self, field: int) -> list[int]:
         """Return the varint values of a repeated field as signed 64-bit numbers."""
         return [to_signed(v) for v in self._fields.get(field, ()) if isinstance(v, int)]
 
-    def number(self, field: int) -> int | None:
+    def int_value(self, field: int) -> int | None:
         """Return the first varint value of a field as a signed 64-bit number, or None if the field is absent."""
-        return next(iter(self.numbers(field)), None)
+        return next(iter(self.int_values(field)), None)
 
     def parts(self, field: int) -> list[memoryview]:
         """Return the values of a repeated field that are bytes."""

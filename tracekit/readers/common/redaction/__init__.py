@@ -1,9 +1,9 @@
 """Redact values that identify people and machines, for all readers that support redaction.
 
 A reader replaces the values of fields that hold only private values, such as environments and host names. From these
-values it learns secrets and the names of hosts and users. If a learned name or secret occurs in another string, it is
-overwritten there. Values in a format that only private values have, such as e-mail addresses, are overwritten as well.
-Overwriting does not change the length of a string. An identifier that rows or files refer to, such as a UUID, is
+values it collects secrets and the names of hosts and users. If a collected name or secret occurs in another string, it
+is overwritten there. Values in a format that only private values have, such as e-mail addresses, are overwritten as
+well. Overwriting does not change the length of a string. An identifier that rows or files refer to, such as a UUID, is
 replaced by a pseudonym in the same format.
 """
 

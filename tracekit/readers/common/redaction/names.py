@@ -16,7 +16,7 @@ import numpy as np
 
 from tracekit.readers.common.redaction import environments
 from tracekit.readers.common.redaction.kinds import MENTION
-from tracekit.readers.common.redaction.patterns import FILL, HOME_SEARCH_STRINGS, PATTERNS, PROBES
+from tracekit.readers.common.redaction.patterns import FILL, HOME_SEARCH_STRINGS, PATTERNS, PREFILTERS
 from tracekit.readers.common.redaction.pseudonyms import Pseudonyms
 from tracekit.readers.common.redaction.search_strings import SearchStrings
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     """A range that may hold a private value: its start offset, its end offset, and a bit mask of possible patterns."""
 
 LITERAL = 1 << len(PATTERNS)
-"""Bit that stands for learned names and values in bit masks. Bit i below it stands for ``PATTERNS[i]``."""
+"""Bit that stands for collected names and values in bit masks. Bit i below it stands for ``PATTERNS[i]``."""
 ANYTHING = 2 * LITERAL - 1
 LONG = 5
 """Minimum length of names and values to overwrite in binary data, where shorter ones may occur by chance."""
@@ -119,10 +119,12 @@ class Names:
         """
         starts = self._all_search_strings.find_starts(data)
         _check_count(len(starts), most)
-        probed = list(_probe_candidates(data, most))
+        prefiltered = list(_prefilter_candidates(data, most))
         escaped = [match.span() for match in _limit_matches(_ESCAPE.finditer(data), most)]
-        self.examined += len(starts) + len(probed) + len(escaped)
-        return sorted((*self._search_string_candidates(data, starts), *probed, *self._escape_candidates(data, escaped)))
+        self.examined += len(starts) + len(prefiltered) + len(escaped)
+        return sorted(
+            (*self._search_string_candidates(data, starts), *prefiltered, *self._escape_candidates(data, escaped))
+        )
 
     def _redact_string(self, text: bytes, kinds: set[str], may_hold: int) -> bytes:
         redacted = self._redact_unescaped(text, kinds, may_hold=may_hold)
@@ -151,7 +153,7 @@ class Names:
         return redacted
 
     def _redact_literals(self, text: bytes, shortest: int) -> bytes:
-        """Overwrite learned names and values.
+        """Overwrite collected names and values.
 
         Args:
             text: The string.
@@ -230,10 +232,10 @@ class Names:
                 yield start, end, ANYTHING
 
     def _contains_candidate(self, data: bytes) -> bool:
-        """Return whether a short byte string contains a search string or a match of a probe."""
+        """Return whether a short byte string contains a search string or a match of a prefilter."""
         low = data.lower()
         has_string = any(self._all_search_strings.matches_at(low, start) for start in range(len(low)))
-        return has_string or any(probe.search(data) for probe, _ in PROBES)
+        return has_string or any(prefilter.search(data) for prefilter, _ in PREFILTERS)
 
 
 def is_text(value: bytes) -> bool:
@@ -297,10 +299,10 @@ def _limit_matches(matches: Iterator[re.Match[bytes]], most: int | None) -> Iter
         yield match
 
 
-def _probe_candidates(data: bytes, most: int | None) -> Iterator[Candidate]:
-    """Yield the ranges that match a probe."""
-    for probe, pattern_bits in PROBES:
-        for match in _limit_matches(probe.finditer(data), most):
+def _prefilter_candidates(data: bytes, most: int | None) -> Iterator[Candidate]:
+    """Yield the ranges that match a prefilter."""
+    for prefilter, pattern_bits in PREFILTERS:
+        for match in _limit_matches(prefilter.finditer(data), most):
             start, end = match.span()
             if data[start : start + 2] != _AFTER_DRIVE or data[max(0, start - 1) : start].isalpha():
                 yield start, end, pattern_bits

@@ -1,10 +1,10 @@
 """Patterns of values in a private format: addresses, ids, secrets and paths.
 
 Matches are overwritten in place, so that no string changes its length. Searching every string for every pattern would
-be slow. Therefore each pattern has search strings or probes, which are found quickly in megabytes of data. A probe is a
-regular expression that begins with a fixed byte. Every match of a pattern contains one of its search strings, or a
-match of one of its probes. Every repetition in a regular expression is bounded, so that the time of a search is
-proportional to the number of bytes.
+be slow. Therefore each pattern has search strings or prefilters, which are found quickly in megabytes of data. A
+prefilter is a regular expression that begins with a fixed byte. Every match of a pattern contains one of its search
+strings, or a match of one of its prefilters. Every repetition in a regular expression is bounded, so that the time of a
+search is proportional to the number of bytes.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Pattern:
         kind: Kind under which matches are counted.
         expression: Regular expression that matches the values.
         overwrite: Function that returns the replacement of a match, which has the same length.
-        search_strings: Lower-case strings. Every match of the pattern contains one of them, or a match of a probe.
-        probes: First byte and remaining regular expression of each probe.
+        search_strings: Lower-case strings. Every match of the pattern contains one of them, or a match of a prefilter.
+        prefilters: First byte and remaining regular expression of each prefilter.
         confirm: Function that returns whether a search string at an offset of the data may be part of a match. None
             accepts every search string.
     """
@@ -56,13 +56,13 @@ class Pattern:
     expression: re.Pattern[bytes]
     overwrite: Overwrite
     search_strings: tuple[bytes, ...] = ()
-    probes: tuple[tuple[bytes, bytes], ...] = ()
+    prefilters: tuple[tuple[bytes, bytes], ...] = ()
     confirm: Callable[[bytes, int], object] | None = None
 
     @functools.cached_property
     def gate(self) -> re.Pattern[bytes]:
         """A regular expression that is found in every lower-case string that may contain a match of the pattern."""
-        return re.compile(b"|".join(map(re.escape, (*self.search_strings, *(start for start, _ in self.probes)))))
+        return re.compile(b"|".join(map(re.escape, (*self.search_strings, *(start for start, _ in self.prefilters)))))
 
     def overwritten(self, text: bytes, low: bytes, pseudonyms: Pseudonyms) -> bytes:
         """Overwrite every match in a string.
@@ -151,7 +151,7 @@ _CREDENTIALS = Pattern(
     SECRET,
     re.compile(rb"://[^\s/@:\"'<>]{1,256}(?::[^\s/@\"'<>]{0,1024})?@"),
     lambda match, _: b"://" + fill(match[0][3:-1]) + b"@",
-    probes=((b":", rb"//[^\s/@\"'<>]{1,1281}@"),),
+    prefilters=((b":", rb"//[^\s/@\"'<>]{1,1281}@"),),
 )
 
 # Addresses of people, networks and devices
@@ -164,7 +164,7 @@ _EMAILS = Pattern(
         rb"[A-Za-z]{2,24}(?![\w\-])"
     ),
     _fill_words,
-    probes=((b"@", rb"[\w\-]{1,63}\."),),
+    prefilters=((b"@", rb"[\w\-]{1,63}\."),),
 )
 _OCTET = rb"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _PRIVATE = re.compile(
@@ -193,7 +193,7 @@ _IPV4 = Pattern(
     NETWORK,
     re.compile(rb"(?<![\w.\-])(?:" + _OCTET + rb"\.){3}" + _OCTET + rb"(?![\w\-]|\.\d)"),
     _fill_ipv4,
-    probes=((b".", rb"\d{1,3}\.\d{1,3}\.\d"),),
+    prefilters=((b".", rb"\d{1,3}\.\d{1,3}\.\d"),),
 )
 _IPV6_GROUPS = 8
 
@@ -208,7 +208,7 @@ _IPV6 = Pattern(
     re.compile(rb"(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):(?::?[0-9a-f]{1,4}){1,7}(?![\w:])", re.IGNORECASE),
     _fill_ipv6,
     search_strings=(b"fe80:",),
-    probes=((b":", rb"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{1,4}:"),),
+    prefilters=((b":", rb"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{1,4}:"),),
 )
 
 
@@ -225,19 +225,19 @@ _HARDWARE = Pattern(
         re.IGNORECASE,
     ),
     _fill_hardware_address,
-    probes=((b":", (_PAIR + rb":") * 3), (b"-", (_PAIR + rb"-") * 4), (b":", (_FOUR + rb":") * 2)),
+    prefilters=((b":", (_PAIR + rb":") * 3), (b"-", (_PAIR + rb"-") * 4), (b":", (_FOUR + rb":") * 2)),
 )
 _PCI = Pattern(
     BUS,
     re.compile(rb"(?<![0-9a-f:])(?:[0-9a-f]{4}){1,2}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![0-9a-f])", re.IGNORECASE),
     lambda match, pseudonyms: pseudonyms.bus(match[0]),
-    probes=((b":", _PAIR + rb":" + _PAIR + rb"\.[0-7]"),),
+    prefilters=((b":", _PAIR + rb":" + _PAIR + rb"\.[0-7]"),),
 )
 _UUIDS = Pattern(
     IDENTIFIER,
     re.compile(rb"(?<![0-9a-f])[0-9a-f]{8}([-_])(?:[0-9a-f]{4}\1){3}[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE),
     lambda match, pseudonyms: pseudonyms.uuid(match[0]),
-    probes=((b"-", (_FOUR + rb"-") * 3), (b"_", (_FOUR + rb"_") * 3)),
+    prefilters=((b"-", (_FOUR + rb"-") * 3), (b"_", (_FOUR + rb"_") * 3)),
 )
 _CONTAINERS = Pattern(
     IDENTIFIER,
@@ -261,7 +261,7 @@ _HOMES = Pattern(
     ),
     lambda match, _: match[1] + _fill_account(match[2]) if match[2] else match[3] + _fill_account(match[4]),
     search_strings=tuple(a + name + b for name in (b"home", b"users") for a in (b"/", b"\\") for b in (b"/", b"\\")),
-    probes=((b"~", rb"[A-Za-z_][\w.\-]{0,63}/"),),
+    prefilters=((b"~", rb"[A-Za-z_][\w.\-]{0,63}/"),),
 )
 
 
@@ -320,7 +320,7 @@ _WINDOWS_PATHS = Pattern(
         rb"(?:\\{1,2}" + _IN_WINDOWS + rb"(?=\\)){0,64}\\{1,2}[^\\/:*?\"<>|\0-\x20]{1,255}"
     ),
     lambda match, _: match[0][:2] + fill_private_folders(match[0][2:], b"\\"),
-    probes=((b":", rb"\\{1,2}[\w.(]"), (b"\\", rb"\\[\w.\-]{1,255}\\")),
+    prefilters=((b":", rb"\\{1,2}[\w.(]"), (b"\\", rb"\\[\w.\-]{1,255}\\")),
 )
 
 
@@ -345,12 +345,12 @@ PATTERNS = (
 HOME_FOLDER, HOME_SEARCH_STRINGS = _HOMES.expression, _HOMES.search_strings
 
 
-def _join_probes() -> tuple[tuple[re.Pattern[bytes], int], ...]:
-    """Return one regular expression for all probes that begin with the same byte, because their search is fast."""
+def _join_prefilters() -> tuple[tuple[re.Pattern[bytes], int], ...]:
+    """Return one regular expression for all prefilters that begin with the same byte, because their search is fast."""
     rests: defaultdict[bytes, list[bytes]] = defaultdict(list)
     pattern_bits: defaultdict[bytes, int] = defaultdict(int)
     for nth, pattern in enumerate(PATTERNS):
-        for start, rest in pattern.probes:
+        for start, rest in pattern.prefilters:
             rests[start].append(rest)
             pattern_bits[start] |= 1 << nth
     return tuple(
@@ -359,5 +359,5 @@ def _join_probes() -> tuple[tuple[re.Pattern[bytes], int], ...]:
     )
 
 
-PROBES = _join_probes()
-"""The joined probes, each with a bit mask of the patterns that have one of its probes."""
+PREFILTERS = _join_prefilters()
+"""The joined prefilters, each with a bit mask of the patterns that have one of its prefilters."""

@@ -1,4 +1,4 @@
-"""State of the redaction of one capture: the private names learned from it, and counts of redacted values by kind."""
+"""State of the redaction of one capture: the private names collected from it, and counts of redacted values by kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 1 << 12
 MAX_VALUES, MAX_VARIABLES = 1 << 16, 1 << 20
-"""Limits for the values to learn and the environment variables to read.
+"""Limits for the values to collect and the environment variables to read.
 
 The environments of all processes of a host fit.
 """
@@ -87,14 +87,14 @@ class Redaction:
         self._variables = 0
 
     def replace(self, kind: str, value: bytes) -> bytes:
-        """Learn the names in a private value, count the value, and return its replacement.
+        """Collect the names in a private value, count the value, and return its replacement.
 
         The replacement of a host name is a pseudonym. All other values are replaced by empty bytes.
         """
         replacement = self.pseudonyms.host(value) if kind == HOST else b""
         if replacement == value:
             return value
-        self.learn(kind, value)
+        self.collect_names(kind, value)
         self.counts[kind] += 1
         return replacement
 
@@ -108,28 +108,28 @@ class Redaction:
         return replacement
 
     def redact_folders(self, path: bytes) -> bytes:
-        """Overwrite the names of private folders in a path, learn these folders, and count the path."""
+        """Overwrite the names of private folders in a path, collect these folders, and count the path."""
         replacement = fill_private_folders(path, b"/\\")
         if replacement != path:
-            self._learn_folder(path)
+            self._collect_folder(path)
             self.counts[PATH] += 1
         return replacement
 
-    def learn(self, kind: str, value: bytes) -> None:
-        """Learn the private names and secrets in a value of a given kind."""
+    def collect_names(self, kind: str, value: bytes) -> None:
+        """Collect the private names and secrets in a value of a given kind."""
         if kind == HOST:
-            self._learn_host(value)
+            self._collect_host(value)
         elif kind == USER:
-            self._learn_user(value)
+            self._collect_user(value)
         elif kind == ENVIRONMENT:
-            self._learn_environment(value)
+            self._collect_from_environment(value)
         elif kind == COMMAND:
-            self._learn_command(value)
+            self._collect_from_command(value)
         elif kind == PATH:
-            self._learn_homes(value)
+            self._collect_home_users(value)
 
     def names(self) -> Names:
-        """Return a matcher for the names and values learned so far.
+        """Return a matcher for the names and values collected so far.
 
         Raises:
             CorruptTraceError: Too many names are prefixes of one another.
@@ -148,7 +148,7 @@ class Redaction:
         self.counts.update(kinds)
         return redacted
 
-    def _learn_environment(self, text: bytes) -> None:
+    def _collect_from_environment(self, text: bytes) -> None:
         for name, value in environments.variables(text):
             self._variables += 1
             if self._variables > MAX_VARIABLES:
@@ -157,57 +157,57 @@ class Redaction:
                     path=self.path,
                 )
             if name in _HOST_VARIABLES:
-                self._learn_host(value)
+                self._collect_host(value)
             elif name in _USER_VARIABLES:
-                self._learn_user(value)
+                self._collect_user(value)
             elif name in _HOME_VARIABLES:
                 if len(parts := re.split(rb"[/\\]+", value.strip(b"/\\"))) > 1:
-                    self._learn(parts[-1])
+                    self._collect_name(parts[-1])
             elif _SECRET_VARIABLE.search(name):
-                self._learn_secret(value)
+                self._collect_secret(value)
             elif not _SOFTWARE_VARIABLE.fullmatch(name):
-                self._learn_setting(value)
+                self._collect_from_variable(value)
 
-    def _learn_setting(self, value: bytes) -> None:
-        """Learn the private folders in the value of a variable, and its other parts unless they are short or common."""
-        self._learn_homes(value)
+    def _collect_from_variable(self, value: bytes) -> None:
+        """Collect private folders in the value of a variable, and its other parts unless they are short or common."""
+        self._collect_home_users(value)
         for part in re.split(rb"[:;,]", value) if b"/" in value and b"://" not in value else [value]:
             if part.startswith(b"/"):
-                self._learn_folder(part)
+                self._collect_folder(part)
             elif len(part) >= _SHORTEST_VALUE and not _COMMON_VALUE.fullmatch(part) and not _is_technical(part):
-                self._learn_value(part)
+                self._collect_value(part)
 
-    def _learn_command(self, value: bytes) -> None:
-        self._learn_homes(value)
+    def _collect_from_command(self, value: bytes) -> None:
+        self._collect_home_users(value)
         for secret in _SECRET_ARGUMENT.findall(value):
-            self._learn_secret(secret)
+            self._collect_secret(secret)
         if value.startswith(b"/"):
             program = value.split(b" ", 1)[0]
-            self._learn_folder(program.rpartition(b"/")[0])
+            self._collect_folder(program.rpartition(b"/")[0])
 
-    def _learn_folder(self, path: bytes) -> None:
-        """Learn an absolute path if any of its folders is private."""
+    def _collect_folder(self, path: bytes) -> None:
+        """Collect an absolute path if any of its folders is private."""
         parts = [p for p in path.strip(b"/").split(b"/") if p]
         is_common = _SYSTEM_FOLDER.match(path) or all(is_known_folder(p) for p in parts)
         if len(parts) >= _MANY_PARTS and not is_common:
-            self._learn_value(path.rstrip(b"/"))
+            self._collect_value(path.rstrip(b"/"))
 
-    def _learn_homes(self, value: bytes) -> None:
+    def _collect_home_users(self, value: bytes) -> None:
         for match in HOME_FOLDER.finditer(value):
-            self._learn(match[2] or match[4])
+            self._collect_name(match[2] or match[4])
 
-    def _learn_host(self, value: bytes) -> None:
-        self._learn(value)
+    def _collect_host(self, value: bytes) -> None:
+        self._collect_name(value)
         first, _, domain = value.partition(b".")
-        self._learn(first)
+        self._collect_name(first)
         if b"." in domain and not re.fullmatch(rb"[\d.]+", value):
-            self._learn(domain)
+            self._collect_name(domain)
 
-    def _learn_user(self, value: bytes) -> None:
+    def _collect_user(self, value: bytes) -> None:
         for part in re.split(rb"[\\@]", value):
-            self._learn(part)
+            self._collect_name(part)
 
-    def _learn(self, name: bytes) -> None:
+    def _collect_name(self, name: bytes) -> None:
         name = name.strip()
         common = name.lower() in COMMON or name.lower() in TECHNICAL
         if _SHORTEST <= len(name) <= _LONGEST and not common and _NAME.fullmatch(name) and name.strip(b"xX"):
@@ -218,14 +218,14 @@ class Redaction:
                 path=self.path,
             )
 
-    def _learn_secret(self, value: bytes) -> None:
-        """Learn a value that may be a secret, unless it is short or consists only of common or technical words."""
+    def _collect_secret(self, value: bytes) -> None:
+        """Collect a value that may be a secret, unless it is short or consists only of common or technical words."""
         value = value.strip()
         number = value.isdigit() and len(value) < _SHORTEST_VALUE
         if len(value) >= _SHORTEST_SECRET and not number and not _is_technical(value):
-            self._learn_value(value)
+            self._collect_value(value)
 
-    def _learn_value(self, value: bytes) -> None:
+    def _collect_value(self, value: bytes) -> None:
         value = value.strip()[:_LONGEST_VALUE]
         if value.strip(b"xX"):
             self._values.add(value)

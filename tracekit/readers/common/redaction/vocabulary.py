@@ -68,7 +68,7 @@ _PROGRAMS = (
 TECHNICAL = frozenset(_PROGRAMS.split())
 """Words that occur in the names of kernels, ranges and programs.
 
-They are never learned as names of users or hosts, and are overwritten only as parts of paths and addresses.
+They are never collected as names of users or hosts, and are overwritten only as parts of paths and addresses.
 """
 
 _FOLDERS = (
