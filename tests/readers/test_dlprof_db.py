@@ -123,7 +123,7 @@ def test_something_else(tmp_path: Path) -> None:
             "kernels",
             "row 1: column gpu_stop holds real, expected integer",
         ),
-        ("read_only_kernels SET gpu_stop = NULL WHERE id = 1", "kernels", "column 'end_ns' of 'kernels'"),
+        ("read_only_kernels SET gpu_stop = NULL WHERE id = 1", "kernels", "column 'end_ns' of table 'kernels'"),
         ("read_only_kernels SET grid_id = 99", "kernels", "column 'grid_x' of 'kernels'"),
         ("read_only_grid_block SET x = 5000000000", "kernels", "column 'grid_x' of 'kernels'"),
         ("read_only_memcpys SET device_id = -9e18", "memcpys", "column 'device_id' of 'memcpys'"),
