@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 from tracekit import cli, registry, schemas
-from tracekit.core import reports
+from tracekit.core import analyze, reports
 from tracekit.readers.nsys import versions
 
 ROOT = Path(__file__).parents[1]
@@ -103,6 +103,26 @@ def _report_section(report: reports.Report, options: str = "") -> str:
     """Return a section with the description, options and columns of a report."""
     titles = ", ".join(f"`{c.title}`" for c in report.columns)
     return f"### {report.name}\n\n{_escape_markdown(report.doc)}{options}\n\n{titles}\n"
+
+
+def rule_list() -> str:
+    """Return a table of all rules."""
+    rules = [analyze.find_rule(name) for name in analyze.ALL_RULES]
+    rows = [(f"[`{r.name}`](#{r.name})", _escape_markdown(r.doc)) for r in rules]
+    return "\n".join(_grid(("rule", "finds"), rows)) + "\n"
+
+
+def rule_columns() -> str:
+    """Return a section with the columns and options of every rule."""
+    return "\n".join(_rule_section(analyze.find_rule(name)) for name in analyze.ALL_RULES)
+
+
+def _rule_section(rule: analyze.Rule) -> str:
+    """Return a section with the description, columns and options of a rule."""
+    titles = ", ".join(f"`{c.title}`" for c in rule.columns)
+    rows = [(f"`{name}`", str(option.default), option.doc) for name, option in rule.options.items()]
+    options = "\n".join(_grid(("option", "default", "meaning"), rows))
+    return f"### {rule.name}\n\n{_escape_markdown(rule.doc)}\n\n{titles}\n\n{options}\n"
 
 
 def formats() -> str:
@@ -201,7 +221,8 @@ def _escape_markdown(text: str) -> str:
 
 _REPORT_GENERATORS = (report_list, report_columns, tracekit_reports)
 _VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table)
-_GENERATORS = (tables, command_help, *_REPORT_GENERATORS, formats, *_VERSION_GENERATORS, code)
+_RULE_GENERATORS = (rule_list, rule_columns)
+_GENERATORS = (tables, command_help, *_REPORT_GENERATORS, *_RULE_GENERATORS, formats, *_VERSION_GENERATORS, code)
 GENERATORS = {f.__name__: f for f in _GENERATORS}
 
 

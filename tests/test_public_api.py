@@ -28,6 +28,7 @@ NAMES = [
     "Trace",
     "TracekitError",
     "TracekitWarning",
+    "analyze",
     "convert",
     "errors",
     "formats",
@@ -47,7 +48,10 @@ def public(owner: type | Any) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 FUNCTIONS = dict(
-    [*public(tk.Trace), *((n, getattr(tk, n)) for n in ("convert", "formats", "load", "redact", "stats", "unredacted"))]
+    [
+        *public(tk.Trace),
+        *((n, getattr(tk, n)) for n in ("analyze", "convert", "formats", "load", "redact", "stats", "unredacted")),
+    ]
 )
 ERRORS = [e for e in vars(errors).values() if inspect.isclass(e) and issubclass(e, (errors.TracekitError, UserWarning))]
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tracekit.interface import Capture, Exporter, Reader
     from tracekit.redacting import redact, unredacted
     from tracekit.registry import formats
-    from tracekit.trace import Trace, convert, load, stats
+    from tracekit.trace import Trace, analyze, convert, load, stats
 
 __version__ = "0.1.0"
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Trace",
     "TracekitError",
     "TracekitWarning",
+    "analyze",
     "convert",
     "errors",
     "formats",
@@ -34,5 +35,5 @@ __getattr__, __dir__ = lazy_attributes(
     redacting=("redact", "unredacted"),
     interface=("Capture", "Exporter", "Reader"),
     registry=("formats",),
-    trace=("Trace", "convert", "load", "stats"),
+    trace=("Trace", "analyze", "convert", "load", "stats"),
 )

@@ -90,9 +90,9 @@ class Trace:
     """One loaded profile, with all declared tables by name and facts about the capture. Tables may be empty.
 
     ``table`` returns any table as an Arrow table, and ``frame`` returns it as a polars LazyFrame. ``devices``,
-    ``wide``, ``stats``, ``ncu_matches`` and ``graph_matches`` return polars DataFrames. ``correlate``, ``rollup``,
-    ``select``, ``join_ncu`` and ``join_graph`` return another trace of the same open file. The order of these calls
-    does not matter.
+    ``wide``, ``stats``, ``analyze``, ``ncu_matches`` and ``graph_matches`` return polars DataFrames. ``correlate``,
+    ``rollup``, ``select``, ``join_ncu`` and ``join_graph`` return another trace of the same open file. The order of
+    these calls does not matter.
 
     A column is read from the file once, when it is first used, even if several threads use it. It stays in memory until
     the trace is closed. Closing a trace also closes the traces that were derived from it. Tables that were already
@@ -298,10 +298,11 @@ class Trace:
         return self._then(RollUp(Aggregation(key_op, iterations, dialect, tensor_cores)))
 
     def report(self, name: str) -> ReportTable | DlprofReport:
-        """Compute a report of ``nsys stats``, of DLProf or of tracekit.
+        """Compute a report of ``nsys stats``, of DLProf or of tracekit, or apply a rule of ``nsys analyze``.
 
         Args:
-            name: Name of the report, with its options after colons, as for ``tracekit.stats``.
+            name: Name of the report, with its options after colons, as for ``tracekit.stats``, or of a rule, as for
+                ``tracekit.analyze``.
 
         Returns:
             The report. ``frame()`` returns its rows as a polars DataFrame. ``csv(file)`` writes the same bytes as the
@@ -324,6 +325,14 @@ class Trace:
             UnknownFormatError: The report or one of its options does not exist.
         """
         return self.report(report).frame()
+
+    def analyze(self, rule: str) -> pl.DataFrame:
+        """Return the rows that a rule finds, as ``tracekit.analyze`` does.
+
+        Raises:
+            UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
+        """
+        return self._view.analyze(rule).frame()
 
     def wide(self) -> pl.DataFrame:
         """Return the Nsight Compute results with one column per metric.
@@ -645,6 +654,28 @@ def stats(trace: Trace, report: str) -> pl.DataFrame:
         (['Time (%)', 'Total Time (ns)', 'Instances'], 5)
     """
     return trace.stats(report)
+
+
+def analyze(trace: Trace, rule: str) -> pl.DataFrame:
+    """Return the rows that a rule finds, with the columns, order and numbers of ``nsys analyze``.
+
+    Args:
+        trace: The trace.
+        rule: Name of the rule, with its options after colons, as in ``gpu_gaps:gap=10:rows=5``.
+
+    Returns:
+        One row per finding, the most important ones first. The frame has no rows if the rule finds nothing.
+
+    Raises:
+        UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
+
+    Examples:
+        >>> import tracekit as tk
+        >>> gaps = tk.analyze(tk.load("fixtures/train_amp.sqlite"), "gpu_gaps:gap=40")
+        >>> gaps.columns[:3], gaps.height
+        (['Row#', 'Duration (ns)', 'Start (ns)'], 2)
+    """
+    return trace.analyze(rule)
 
 
 def convert(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 import tracekit as tk
-from tracekit.cli import stats
+from tracekit.cli import reports, stats
 from tracekit.cli.layout import shorten
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class TestStats:
     def test_one_line_per_row(self, show: Show, report: str, columns: int) -> None:
         lines = show("stats", TRAIN, "-r", report, "-q", columns=columns).splitlines()
         table = [line for line in lines[1:] if line and not line.startswith("(")]
-        assert len(table) == min(stats.ROWS_OF_ONE, tk.load(TRAIN).report(report).rows)
+        assert len(table) == min(reports.ROWS_OF_ONE, tk.load(TRAIN).report(report).rows)
         assert all(len(line) <= columns for line in lines if not line.startswith("("))
 
     def test_a_name_of_5000_characters(self, show: Show, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ class TestMeant:
     @pytest.mark.parametrize(
         ("arguments", "meant", "status"),
         [
-            (["conver", TRAIN], "unknown command 'conver'; did you mean 'convert'? commands: convert, correlate, ", 2),
+            (["conver", TRAIN], "unknown command 'conver'; did you mean 'convert'? commands: analyze, convert, ", 2),
             (["rows", TRAIN, "kernel"], "no table is called 'kernel'\nHint: did you mean 'kernels'? tables: ", 1),
             (["rows", TRAIN, "kernels", "--columns", "short"], "Hint: did you mean 'short_name'? columns: ", 1),
             (["rows", TRAIN, "kernels", "--columns", "shortname"], "Hint: did you mean 'short_name'? columns: ", 1),

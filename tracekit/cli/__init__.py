@@ -17,6 +17,7 @@ from tracekit.cli.output import print_error, print_message
 from tracekit.errors import TracekitError, TracekitWarning, choices_hint
 
 COMMANDS = {
+    "analyze": "Apply rules that find problems, such as those of nsys analyze.",
     "convert": "Convert a profile to another format.",
     "correlate": "Write one row per kernel with its API call and NVTX range.",
     "formats": "List the formats that tracekit reads and writes.",

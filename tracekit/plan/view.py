@@ -105,17 +105,19 @@ class TraceView:
         return to_frame(self._tables, name)
 
     def report(self, name: str) -> ReportTable | DlprofReport:
-        """Compute a report of ``nsys stats``, of DLProf or of tracekit.
+        """Compute a report of ``nsys stats``, of DLProf or of tracekit, or apply a rule.
 
         Raises:
             UnknownFormatError: The report or one of its options does not exist.
         """
-        from tracekit.core import reports
+        from tracekit.core import analyze, reports
 
         if name == reports.ADVISE:
             from tracekit.core.reports import advise
 
             return advise.advise_rollup(rollup_of(self.plan))
+        if analyze.is_known(name):
+            return self.analyze(name)
         if not reports.is_known(name):
             from tracekit.core.dlprof.reports import REPORTS, run
 
@@ -123,6 +125,16 @@ class TraceView:
                 raise reports.unknown_report_error(name, REPORTS)
             return run(rollup_of(self.plan), name)
         return reports.run(self.frame, name, self._prefetch_for)
+
+    def analyze(self, rule: str) -> ReportTable:
+        """Apply a rule of ``nsys analyze`` or of tracekit.
+
+        Raises:
+            UnknownFormatError: The rule or one of its options does not exist.
+        """
+        from tracekit.core import analyze
+
+        return analyze.run(self.frame, rule, self._prefetch_for)
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
         """Return the tables of the data model of another tool, by table name.

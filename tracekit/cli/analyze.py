@@ -1,0 +1,109 @@
+"""The command ``tracekit analyze``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli.options import (
+    complete_names,
+    from_option,
+    limit_option,
+    load_input,
+    parse_names,
+    printing_options,
+    quiet_option,
+    selection_options,
+)
+from tracekit.cli.output import print_message, progress_bar
+from tracekit.cli.reports import limit_text, print_reports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tracekit.cli.options import Printing, Select
+
+
+def rule_names() -> Iterable[str]:
+    """Return the names of all rules."""
+    from tracekit.core import analyze
+
+    return analyze.ALL_RULES
+
+
+def _list_rules(context: click.Context, _: click.Parameter, enabled: bool) -> None:  # noqa: FBT001 - click's signature
+    """Print the list of rules and exit if ``--list`` is set."""
+    if not enabled or context.resilient_parsing:
+        return
+    import polars as pl
+
+    from tracekit.cli.output import open_page
+    from tracekit.core import analyze
+
+    rules = [analyze.find_rule(name) for name in analyze.ALL_RULES]
+    rows = [(rule.name, rule.doc, ", ".join(rule.options)) for rule in rules]
+    frame = pl.DataFrame(rows, schema=["rule", "finds", "options"], orient="row")
+    with open_page() as page:
+        page.print_frame(frame, "table", prose=["finds"])
+    context.exit()
+
+
+@click.command("analyze")
+@click.argument("path", metavar="IN", type=click.Path(path_type=Path))
+@click.option(
+    "-r",
+    "--rule",
+    "names",
+    type=parse_names,
+    metavar="NAME[,NAME]",
+    shell_complete=complete_names(rule_names),
+    help="Rules to apply. The default is the rules of nsys analyze.",
+)
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_rules,
+    help="List all rules with a description and their options, and exit.",
+)
+@from_option
+@limit_option(limit_text("rule"))
+@selection_options
+@printing_options
+@quiet_option
+def command(
+    *,
+    path: Path,
+    names: list[str] | None,
+    from_: str | None,
+    limit: int | None,
+    select: Select,
+    printing: Printing,
+    quiet: bool,
+) -> None:
+    """Apply rules that find problems, with the same names, columns, order and numbers as in nsys analyze.
+
+    --list shows all rules. Options follow the name of a rule: gpu_gaps:gap=100:rows=10. Every rule finds at most 50
+    rows, unless its option rows is set. With --format csv, the output is identical to that of
+    `nsys analyze -f csv -r NAME`, byte for byte. Several rules are printed one after the other in csv and tables, as an
+    object of arrays in json, and as rows with the column report in jsonl.
+    """
+    from tracekit.core import analyze
+
+    names = names or list(analyze.RULES)
+    for name in names:
+        analyze.find_rule(name.partition(":")[0])
+    with load_input(path, from_) as trace:
+        selected = select(trace)
+        with progress_bar("computing", quiet=quiet) as progress:
+            results = []
+            for i, name in enumerate(names):
+                progress(i, len(names))
+                results.append((name, selected.report(name)))
+        print_reports(results, printing, selected, limit=limit)
+    for name, table in results:
+        if not table.rows:
+            print_message(f"{name}: nothing was found", quiet=quiet)

@@ -1,0 +1,126 @@
+"""Print reports as CSV, tables or JSON, or write one report as Parquet or Arrow."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.cli.options import Printing
+    from tracekit.cli.output import Page
+    from tracekit.core.dlprof.reports import DlprofReport
+    from tracekit.core.reports import ReportTable
+    from tracekit.trace import Trace
+
+    Report = ReportTable | DlprofReport
+    Reports = Sequence[tuple[str, Report]]
+
+PROSE = ("advise", "expert-systems")
+"""Reports whose cells contain sentences, which are wrapped and not shortened."""
+ROWS_OF_ONE, ROWS_OF_SEVERAL = 30, 10
+"""Default number of rows per report on a terminal, if one report is printed and if several are printed."""
+
+
+def limit_text(what: str) -> str:
+    """Return the help text of the option ``-n``. ``what`` is what is printed: ``report`` or ``rule``."""
+    return (
+        f"Number of rows to print of each {what}; 0 prints all. The default is {ROWS_OF_ONE} on a terminal "
+        f"({ROWS_OF_SEVERAL} for several {what}s), and all otherwise."
+    )
+
+
+def print_reports(reports: Reports, printing: Printing, trace: Trace, *, limit: int | None) -> None:
+    """Print reports with their names. Several reports are printed one after the other.
+
+    Args:
+        reports: The name and the rows of each report.
+        printing: How and where to print.
+        trace: The trace of the reports. The output may not replace its files.
+        limit: Value of ``--limit``.
+    """
+    rows = _rows_per_report(limit, printing, len(reports))
+    with printing.open_page(trace, limit=limit) as page:
+        _PRINTERS[printing.style](page, [(n, _limit_rows(r, rows)) for n, r in reports], printing)
+        if printing.is_terminal_table:
+            _print_row_counts(page, [(n, r) for n, r in reports if r.rows > rows > 0], rows)
+
+
+def _rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
+    """Return the maximum number of rows to print for each report. 0 prints all rows."""
+    if limit is not None:
+        return limit
+    return 0 if not printing.is_terminal_table else ROWS_OF_ONE if reports == 1 else ROWS_OF_SEVERAL
+
+
+def _limit_rows(report: Report, rows: int) -> Report:
+    """Return a report with only its first rows. If ``rows`` is 0, the report has all its rows."""
+    return dataclasses.replace(report, data=report.data.head(rows)) if rows else report
+
+
+def _print_csv(page: Page, reports: Reports, printing: Printing) -> None:
+    for i, (_, report) in enumerate((n, r) for n, r in reports if r.rows):
+        if i:
+            page.data.write(b"\n")
+        if printing.spreadsheet:
+            page.print_frame(report.frame(), "csv", spreadsheet=True)
+        else:
+            report.csv(page.data)
+
+
+def _print_tables(page: Page, reports: Reports, _: Printing) -> None:
+    for i, (name, report) in enumerate((n, r) for n, r in reports if r.rows):
+        if i:
+            page.print_line()
+        if len(reports) > 1:
+            page.print_line(f"# {name}")
+        frame = report.frame()
+        if name in PROSE or page.width is None:
+            page.print_frame(frame, "table", prose=frame.columns if name in PROSE else ())
+        elif omitted := page.print_rows(frame):
+            page.print_line(f"(columns left out: {', '.join(omitted)}; widen the terminal or use --format csv)")
+
+
+def _print_row_counts(page: Page, limited: Reports, rows: int) -> None:
+    """Print the total number of rows of each report of which only the first rows were printed."""
+    listed = ", ".join(f"{name} has {report.rows:,}" for name, report in limited)
+    if listed:
+        page.print_line()
+        page.print_line(f"(first {rows:,} rows of each report; {listed}; -n 0 prints all)")
+
+
+def _print_json(page: Page, reports: Reports, _: Printing) -> None:
+    if len(reports) == 1:
+        page.print_frame(reports[0][1].frame(), "json")
+    else:
+        page.print_json({name: report.frame().to_dicts() for name, report in reports})
+
+
+def _print_jsonl(page: Page, reports: Reports, _: Printing) -> None:
+    import polars as pl
+
+    for name, report in reports:
+        frame = report.frame()
+        page.print_frame(frame if len(reports) == 1 else frame.select(pl.lit(name).alias("report"), pl.all()), "jsonl")
+
+
+def _print_binary(page: Page, reports: Reports, printing: Printing) -> None:
+    if len(reports) > 1:
+        message = (
+            f"{printing.style} output can contain only one report, but {len(reports)} are selected: choose one with -r"
+        )
+        raise click.UsageError(message)
+    page.print_frame(reports[0][1].frame(), printing.style)
+
+
+_PRINTERS = {
+    "csv": _print_csv,
+    "table": _print_tables,
+    "json": _print_json,
+    "jsonl": _print_jsonl,
+    "parquet": _print_binary,
+    "arrow": _print_binary,
+}

@@ -1,0 +1,116 @@
+"""Apply rules that find problems: those of ``nsys analyze``, with equal rows, and further rules of tracekit.
+
+To add a rule, write a function decorated with ``@rule`` in the module of its subject, and add its name to ``RULES``
+below, or to ``EXTRA_RULES`` if nsys does not have the rule.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from tracekit.core.analyze.rule import Option, Request, Rule
+from tracekit.core.select import row_condition
+from tracekit.errors import UnknownFormatError, choices_hint
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tracekit.core.reports import Frames, ReportTable
+    from tracekit.core.reports.report import Prefetch
+
+__all__ = ["ALL_RULES", "EXTRA_RULES", "RULES", "Option", "Rule", "find_rule", "is_known", "run"]
+
+RULES = {
+    "cuda_memcpy_async": "cuda",
+    "cuda_memcpy_sync": "cuda",
+    "cuda_memset_sync": "cuda",
+    "cuda_api_sync": "cuda",
+    "gpu_gaps": "gpu",
+    "gpu_time_util": "gpu",
+}
+"""The rules that nsys also has: maps each name to the module that declares the rule."""
+
+EXTRA_RULES: dict[str, str] = {}
+"""The rules that nsys does not have: maps each name to the module that declares the rule."""
+
+ALL_RULES = {**RULES, **EXTRA_RULES}
+TIME_OPTIONS = ("start", "end")
+"""Options of every rule: only events that overlap the time from ``start`` to ``end``, in ns, are examined."""
+
+_MAX_TIME = (1 << 63) - 1
+
+
+def find_rule(name: str) -> Rule:
+    """Return the rule with a name, without options.
+
+    Raises:
+        UnknownFormatError: There is no such rule.
+    """
+    if name not in ALL_RULES:
+        raise UnknownFormatError(f"unknown rule {name!r}", hint=choices_hint("rules", ALL_RULES, name))
+    return cast("Rule", getattr(import_module(f"{__name__}.{ALL_RULES[name]}"), name))
+
+
+def is_known(name: str) -> bool:
+    """Return whether a rule has the given name. Options after colons are ignored."""
+    return name.partition(":")[0] in ALL_RULES
+
+
+def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTable:
+    """Apply a rule.
+
+    Args:
+        frames: Function that returns the declared table with a given name, such as ``Trace.frame``.
+        name: Name of the rule, optionally followed by options, as in nsys: ``gpu_gaps:rows=10:gap=100``.
+        prefetch: Function that is called with the computation before it runs. It may read everything that the
+            computation needs in one pass over the file.
+
+    Returns:
+        The rows that the rule found, the most important ones first. There are no rows if nothing was found.
+
+    Raises:
+        UnknownFormatError: The rule or one of the options is unknown, or the value of an option is not allowed.
+    """
+    base, *texts = name.split(":")
+    rule = find_rule(base)
+    values = dict(_parse_option(rule, text) for text in texts)
+    window = (values.pop("start", None), values.pop("end", None))
+    defaults = {option: declared.default for option, declared in rule.options.items()}
+    request = Request(frames, {**defaults, **values})
+    if prefetch is not None:
+        prefetch(lambda tables: rule(replace(request, frames=_within(tables, window))))
+    return rule(replace(request, frames=_within(frames, window)))
+
+
+def _parse_option(rule: Rule, text: str) -> tuple[str, int]:
+    """Parse an option ``NAME=VALUE`` of a rule."""
+    name, equals, value = text.partition("=")
+    if name not in rule.options and name not in TIME_OPTIONS:
+        hint = choices_hint("options", [*rule.options, *TIME_OPTIONS], name)
+        raise UnknownFormatError(f"rule {rule.name!r} has no option {name!r}", hint=hint)
+    option = rule.options.get(name, Option(0, "", maximum=_MAX_TIME))
+    if not equals or not re.fullmatch(r"-?[0-9]{1,19}", value) or not _is_allowed(option, int(value)):
+        limit = "" if option.maximum is None else f" to {option.maximum}"
+        hint = f"write {name}= with an integer from {option.minimum}{limit or ' up'}"
+        raise UnknownFormatError(f"rule {rule.name!r}: {text!r} is not a valid option", hint=hint)
+    return name, int(value)
+
+
+def _is_allowed(option: Option, value: int) -> bool:
+    return option.minimum <= value <= (_MAX_TIME if option.maximum is None else option.maximum)
+
+
+def _within(frames: Frames, window: tuple[int | None, int | None]) -> Frames:
+    """Return tables that contain only rows that overlap a time window."""
+    if window == (None, None):
+        return frames
+
+    def frame(name: str) -> pl.LazyFrame:
+        rows = frames(name)
+        condition = row_condition(rows.collect_schema().names(), time=window)
+        return rows if condition is None else rows.filter(condition)
+
+    return frame

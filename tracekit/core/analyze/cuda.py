@@ -1,0 +1,104 @@
+"""Declare rules on CUDA API calls that block the CPU: synchronous memory operations and synchronizations."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.core.analyze.rule import Request, rule, sort_longest_first
+from tracekit.core.categorical import map_categories
+from tracekit.core.reports.report import CALL_KEY
+from tracekit.core.reports.summary import DURATION
+from tracekit.core.reports.table import integer_column, megabytes_column, nanoseconds_column, text_column
+
+_ASYNC_COPY, _SYNC_COPY, _SYNC_SET = r"^cu(?:da)?Memcpy.*Async", r"^cu(?:da)?Memcpy", r"^cu(?:da)?Memset"
+_ASYNC = "Async"
+_WAITS = r"^cuda(?:Device|Stream)Synchronize"
+_HOST_TO_DEVICE = "Host-to-Device"
+_MAX_BUFFERED_BYTES = 64 << 10  # the driver buffers smaller copies to the device and returns before they are done
+_BLOCKING_KINDS = ("Pinned", "Managed", "Managed Static")  # sets of device memory do not block the CPU
+_PLACE = ("process_id", "device_id", "context_id", "green_context_id", "stream_id")
+_PLACE_COLUMNS = (
+    integer_column("PID", "process_id"),
+    integer_column("Device ID", "device_id"),
+    integer_column("Context ID", "context_id"),
+    integer_column("Green Context ID", "green_context_id"),
+    integer_column("Stream ID", "stream_id"),
+    text_column("API Name", "api_name"),
+)
+_COPY_COLUMNS = (
+    nanoseconds_column("Duration", "duration_ns"),
+    nanoseconds_column("Start", "start_ns"),
+    text_column("Src Kind", "src_memory_kind"),
+    text_column("Dst Kind", "dst_memory_kind"),
+    megabytes_column("Bytes", "bytes"),
+    *_PLACE_COLUMNS,
+)
+_COPY_KINDS = ("src_memory_kind", "dst_memory_kind", "copy_kind")
+
+
+@rule(*_COPY_COLUMNS)
+def cuda_memcpy_async(request: Request) -> pl.DataFrame:
+    """Asynchronous copies from or to pageable memory, which block the CPU like synchronous ones."""
+    copies = _launched(request, "memcpys", _COPY_KINDS, is_named(_ASYNC_COPY))
+    is_pageable = pl.any_horizontal(pl.col(c).cast(pl.String) == "Pageable" for c in _COPY_KINDS[:2])
+    return sort_longest_first(copies.filter(is_pageable).collect())
+
+
+@rule(*_COPY_COLUMNS)
+def cuda_memcpy_sync(request: Request) -> pl.DataFrame:
+    """Synchronous copies, except copies of at most 64 KiB to the device."""
+    copies = _launched(request, "memcpys", _COPY_KINDS, is_named(_SYNC_COPY) & ~is_named(_ASYNC))
+    is_buffered = (pl.col("copy_kind").cast(pl.String) == _HOST_TO_DEVICE) & (pl.col("bytes") <= _MAX_BUFFERED_BYTES)
+    return sort_longest_first(copies.filter(~is_buffered.fill_null(value=False)).collect())
+
+
+@rule(
+    nanoseconds_column("Duration", "duration_ns"),
+    nanoseconds_column("Start", "start_ns"),
+    text_column("Memory Kind", "memory_kind"),
+    megabytes_column("Bytes", "bytes"),
+    *_PLACE_COLUMNS,
+)
+def cuda_memset_sync(request: Request) -> pl.DataFrame:
+    """Synchronous sets of pinned or managed memory."""
+    sets = _launched(request, "memsets", ("memory_kind",), is_named(_SYNC_SET) & ~is_named(_ASYNC))
+    return sort_longest_first(sets.filter(pl.col("memory_kind").cast(pl.String).is_in(_BLOCKING_KINDS)).collect())
+
+
+@rule(
+    nanoseconds_column("Duration", "duration_ns"),
+    nanoseconds_column("Start", "start_ns"),
+    integer_column("PID", "process_id"),
+    integer_column("TID", "thread_id"),
+    text_column("API Name", "name"),
+)
+def cuda_api_sync(request: Request) -> pl.DataFrame:
+    """Calls of cudaDeviceSynchronize and cudaStreamSynchronize, in which the CPU waits for all activities."""
+    calls = request.frames("api_calls").select("start_ns", "end_ns", "process_id", "thread_id", "name")
+    waits = calls.filter(is_named(_WAITS)).select("start_ns", "process_id", "thread_id", "name", DURATION)
+    return sort_longest_first(waits.collect())
+
+
+def is_named(pattern: str) -> pl.Expr:
+    """Return an expression for whether the Categorical column ``name`` matches a regular expression.
+
+    Upper and lower case are not distinguished. Each distinct name is matched once. Null does not match.
+    """
+    matching = map_categories(pl.col("name"), lambda n: pl.when(n.str.contains(f"(?i){pattern}")).then(n))
+    return matching.is_not_null()
+
+
+def _launched(request: Request, table: str, columns: tuple[str, ...], is_call: pl.Expr) -> pl.LazyFrame:
+    """Return the memory operations that matching API calls launched, with the name of the call as ``api_name``.
+
+    Args:
+        request: The input of the rule.
+        table: Table of the memory operations.
+        columns: Further columns of the operations.
+        is_call: Condition for API calls.
+    """
+    calls = request.frames("api_calls").select(*CALL_KEY, "name").filter(is_call).rename({"name": "api_name"})
+    rows = request.frames(table).select("start_ns", DURATION, "bytes", *_PLACE, "correlation_id", *columns)
+    green = pl.col("green_context_id")
+    joined = rows.join(calls, on=CALL_KEY, how="inner", maintain_order="left_right")
+    return joined.with_columns(pl.when(green != 0).then(green).alias("green_context_id"))

@@ -1,0 +1,128 @@
+"""Declare rules on the utilization of GPUs: long gaps, and times in which a GPU is busy for less than half the time.
+
+As in nsys, the activities are kernels, memory copies and memory sets, and each pair of a process and a device is
+examined from the start of its first activity to the end of its last one. CUDA graphs that are traced as a whole are not
+activities. The context of a row is that of an activity: for gaps the one after which the gap begins, for utilization
+the one that ends last on the device.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.core.analyze.rule import Option, Request, rule, sort_longest_first
+from tracekit.core.intervals import latest_end_before
+from tracekit.core.reports.numbers import quotient
+from tracekit.core.reports.table import integer_column, nanoseconds_column, percent_column
+
+OPERATIONS = ("kernels", "memcpys", "memsets")
+_DEVICE = ("process_id", "device_id")
+_NS_PER_MS = 1_000_000
+_STEPS = {"start_ns": 1, "end_ns": -1}
+_MAX_CHUNKS = 1_000_000  # limits memory
+_PLACE_COLUMNS = (
+    integer_column("PID", "process_id"),
+    integer_column("Device ID", "device_id"),
+    integer_column("Context ID", "context_id"),
+)
+_GAP = Option(500, "Gaps that are longer than this time in ms are listed.", maximum=1 << 40)
+_THRESHOLD = Option(50, "Times with a utilization below this percentage are listed.", maximum=100)
+_CHUNKS = Option(
+    30, "Number of equal chunks of time for which the utilization is computed.", minimum=1, maximum=_MAX_CHUNKS
+)
+
+
+@rule(
+    integer_column("Row#", "row"),
+    nanoseconds_column("Duration", "duration_ns"),
+    nanoseconds_column("Start", "start_ns"),
+    *_PLACE_COLUMNS,
+    options={"gap": _GAP},
+)
+def gpu_gaps(request: Request) -> pl.DataFrame:
+    """Times of more than 500 ms in which a GPU is idle, between its first and its last activity."""
+    ordered = _operations(request).sort(*_DEVICE, "start_ns", maintain_order=True)
+    previous_end, before = latest_end_before(_DEVICE).alias("previous_end"), pl.col("context_id").shift(1)
+    ordered = ordered.with_columns(previous_end)
+    # The context of the activity with the latest end so far, in the row after that activity.
+    latest = pl.when((pl.col("end_ns") > pl.col("previous_end")).fill_null(value=True)).then("context_id")
+    ordered = ordered.with_columns(context_id=latest.forward_fill().over(_DEVICE)).with_columns(before.over(_DEVICE))
+    gaps = ordered.filter(pl.col("start_ns") > pl.col("previous_end")).select(
+        *_DEVICE, "context_id", start_ns="previous_end", duration_ns=pl.col("start_ns") - pl.col("previous_end")
+    )
+    return sort_longest_first(gaps.filter(pl.col("duration_ns") > request.values["gap"] * _NS_PER_MS), *_DEVICE)
+
+
+@rule(
+    integer_column("Row#", "row"),
+    percent_column("In-Use", "share"),
+    nanoseconds_column("Duration", "duration_ns"),
+    nanoseconds_column("Start", "start_ns"),
+    *_PLACE_COLUMNS,
+    options={"threshold": _THRESHOLD, "chunks": _CHUNKS},
+)
+def gpu_time_util(request: Request) -> pl.DataFrame:
+    """Times in which a GPU is busy for less than half of the time.
+
+    The time of each device is divided into equal chunks, and consecutive chunks below the threshold are one row. The
+    utilization is the sum of the durations of all activities, so activities that run at the same time count twice.
+    """
+    chunks = _chunk_utilization(_operations(request), request.values["chunks"])
+    below = pl.col("busy_ns") * 100.0 < request.values["threshold"] * pl.col("duration_ns").cast(pl.Float64)
+    runs = chunks.with_columns(below.alias("below")).with_columns(run=pl.struct(*_DEVICE, "below").rle_id())
+    rows = (
+        runs.filter("below")
+        .group_by("run", maintain_order=True)
+        .agg(pl.col(*_DEVICE, "context_id", "start_ns").first(), pl.col("duration_ns", "busy_ns").sum())
+    )
+    share = quotient(pl.col("busy_ns") * 100.0, pl.col("duration_ns").cast(pl.Float64)).alias("share")
+    return rows.with_columns(share).sort("share", "run")
+
+
+def _operations(request: Request) -> pl.DataFrame:
+    """Return all activities: the columns of the process and device, ``context_id``, ``start_ns`` and ``end_ns``."""
+    columns = (*_DEVICE, "context_id", "start_ns", "end_ns")
+    return pl.concat([request.frames(table).select(columns) for table in OPERATIONS]).collect()
+
+
+def _chunk_utilization(operations: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Divide the time of each device into chunks, and compute how long activities run in each of them.
+
+    Args:
+        operations: The activities.
+        count: Number of chunks per device. All chunks except the last one are equally long.
+
+    Returns:
+        The columns of the process and device, ``context_id``, ``start_ns``, ``duration_ns`` and ``busy_ns``, in order
+        of start. Devices on which all activities are empty have no rows.
+    """
+    ends = pl.col("end_ns")
+    spans = operations.group_by(_DEVICE, maintain_order=True).agg(
+        first=pl.col("start_ns").min(), last=ends.max(), context_id=pl.col("context_id").get(ends.arg_max())
+    )
+    spans = spans.filter(pl.col("last") > pl.col("first")).with_row_index("span")
+    length = pl.col("last") - pl.col("first")
+    spans = spans.with_columns(size=(length + (count - 1)) // count)
+    number = (length + pl.col("size") - 1) // pl.col("size")
+    chunks = spans.with_columns(chunk=pl.int_ranges(number)).explode("chunk")
+    start = pl.col("first") + pl.col("chunk") * pl.col("size")
+    chunks = chunks.with_columns(start_ns=start, end_ns=pl.min_horizontal(start + pl.col("size"), "last"))
+    busy = _busy_between(operations.join(spans, on=_DEVICE, how="inner", nulls_equal=True), chunks)
+    duration = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
+    return chunks.select(*_DEVICE, "context_id", "start_ns", duration, busy_ns=busy)
+
+
+def _busy_between(operations: pl.DataFrame, chunks: pl.DataFrame) -> pl.Series:
+    """Return the total time of the activities in each chunk.
+
+    Args:
+        operations: The columns ``span``, ``start_ns`` and ``end_ns``.
+        chunks: Disjoint chunks that cover the activities, in order: ``span``, ``start_ns``, ``end_ns``.
+    """
+    edges = [operations.select("span", t=c, step=pl.lit(s), chunk=pl.lit(None, pl.UInt32)) for c, s in _STEPS.items()]
+    cuts = chunks.select("span", t="end_ns", step=pl.lit(0), chunk=pl.int_range(pl.len(), dtype=pl.UInt32))
+    # Every activity that starts in a span also ends in it, so the number of open activities is 0 between spans.
+    sweep = pl.concat([*edges, cuts]).sort("span", "t").with_columns(open=pl.col("step").cum_sum())
+    elapsed = (pl.col("t") - pl.col("t").shift(1)) * pl.col("open").shift(1)
+    total = sweep.with_columns(busy=elapsed.fill_null(0).cum_sum()).drop_nulls("chunk").sort("chunk")["busy"]
+    return total - total.shift(1, fill_value=0)

@@ -1,0 +1,102 @@
+"""Declare rules. A rule has a function that finds problems in the tables of a trace, and the printed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.reports.table import ReportColumn, ReportTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.core.reports.report import Frames
+
+ALL_ROWS = -1
+MAX_ROWS = 50
+"""Number of rows that a rule lists by default, as in nsys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a rule, whose value is an integer.
+
+    Attributes:
+        default: Value if the option is not set.
+        doc: Description of the option.
+        minimum: Smallest allowed value.
+        maximum: Largest allowed value. None if there is no limit.
+    """
+
+    default: int
+    doc: str
+    minimum: int = 0
+    maximum: int | None = None
+
+
+ROWS = Option(MAX_ROWS, "Number of rows to list; -1 lists all rows.", minimum=ALL_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The input of a rule.
+
+    Attributes:
+        frames: Function that returns the declared table with a given name.
+        values: The values of the options of the rule.
+    """
+
+    frames: Frames
+    values: Mapping[str, int]
+
+
+RowsFunction = Callable[[Request], pl.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A declared rule. Calling it with a request computes it.
+
+    Attributes:
+        name: Name of the rule.
+        doc: Description of the rule in one line.
+        columns: The printed columns, in order.
+        options: The options of the rule, by name.
+        find_rows: Function that returns all rows, in the order in which they are printed.
+    """
+
+    name: str
+    doc: str
+    columns: tuple[ReportColumn, ...]
+    options: Mapping[str, Option]
+    find_rows: RowsFunction
+
+    def __call__(self, request: Request) -> ReportTable:
+        """Compute the rule. The rows are numbered in the column ``row``, from 1."""
+        rows = self.find_rows(request)
+        limit = request.values["rows"]
+        listed = rows if limit == ALL_ROWS else rows.head(limit)
+        return ReportTable(self.name, self.columns, listed.with_row_index("row", offset=1))
+
+
+def rule(*columns: ReportColumn, options: Mapping[str, Option] | None = None) -> Callable[[RowsFunction], Rule]:
+    """Return a decorator that declares a rule.
+
+    The decorated function finds the rows. Its name is the name of the rule, and the first line of its docstring is the
+    description. Every rule has the option ``rows``.
+    """
+
+    def declare(find_rows: RowsFunction) -> Rule:
+        doc = (find_rows.__doc__ or "").partition("\n")[0]
+        return Rule(find_rows.__name__, doc, columns, {"rows": ROWS, **(options or {})}, find_rows)
+
+    return declare
+
+
+def sort_longest_first(rows: pl.DataFrame, *ties: str) -> pl.DataFrame:
+    """Sort rows by descending ``duration_ns``, and rows of equal duration by start and the columns ``ties``."""
+    keys: Sequence[str] = ("duration_ns", "start_ns", *ties)
+    return rows.sort(keys, descending=[True] + [False] * (len(keys) - 1), maintain_order=True)
