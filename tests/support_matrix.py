@@ -133,12 +133,14 @@ def equal(a: pl.DataFrame, b: pl.DataFrame, column: str) -> bool:
 
 def reason(table: str, column: str, export: pl.DataFrame, sources: dict[str, tuple[str, ...]]) -> str:
     """Say why a column of an export is not that of the report: it has none, or it has another."""
-    source, _, name = str(schemas.table(table)[column].source).partition(".")
-    if source not in sources and not export.height:
+    schema = schemas.table(table)
+    source, _, name = str(schema[column].source).partition(".")
+    of = {n for t in (schema.source_tables if source == "*" else (source,)) for n in sources.get(t, ())}
+    if not of and not export.height:
         return NO_TABLE
     if column in ("payload_type", "payload_text") and not export["payload_text"].count():
         return NO_JSON
-    absent = source not in sources or (name.isidentifier() and name not in (*sources[source], "rowid"))
+    absent = not of or (name.isidentifier() and name not in {*of, "rowid"})
     return NO_COLUMN if absent and not export[column].count() else DIFFERS
 
 

@@ -18,7 +18,7 @@ from tracekit.errors import SchemaError, choices_hint
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import polars as pl
     import pyarrow as pa
@@ -57,6 +57,11 @@ class TableSchema:
         columns: The declared columns, in order.
         recorded_by: Commands or functions that record the table, separated by " or ". None if it needs no option.
         optional: Whether an export of a whole trace omits the table by default, because it is large.
+        sources: Source tables of which the table is the union, in the order of the rows, each with the label of its
+            rows. It is empty if the table has one source table, which the sources of its columns name. In a union, the
+            source ``*.start`` of a column is the column ``start`` of every source table, and null where a source table
+            lacks it. The source ``*.rowid`` numbers the rows of all source tables from 1, the source ``*`` is the label
+            of the source table, and the source ``TABLE.start`` is a column of one source table and null elsewhere.
     """
 
     name: str
@@ -65,11 +70,18 @@ class TableSchema:
     columns: tuple[Column, ...]
     recorded_by: str | None = None
     optional: bool = False
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
         """Names of the columns, in order."""
         return [c.name for c in self.columns]
+
+    @property
+    def source_tables(self) -> tuple[str, ...]:
+        """Names of the source tables, in the order of their rows: those of a union, or that of the first column."""
+        table, dot, _ = str(self.columns[0].source).partition(".")
+        return tuple(self.sources) or ((table,) if dot else ())
 
     def __getitem__(self, column: str) -> Column:
         try:
@@ -251,7 +263,7 @@ def _declaration(name: str) -> TableSchema:
     raw = _toml(name)
     optional = raw.get("optional", False)
     key, columns = tuple(raw["key"]), _columns(raw["columns"])
-    return TableSchema(raw["name"], raw["doc"], key, columns, raw.get("recorded_by"), optional)
+    return TableSchema(raw["name"], raw["doc"], key, columns, raw.get("recorded_by"), optional, raw.get("sources", {}))
 
 
 def _columns(raw: Iterable[dict[str, Any]]) -> tuple[Column, ...]:

@@ -102,7 +102,7 @@ def test_old_names(old: str) -> None:
     ("name", "message"),
     [
         ("nonsense", "unknown report 'nonsense'\nHint: reports: cuda_gpu_kern_sum, "),
-        ("mpi_event_sum", "report 'mpi_event_sum' of nsys is not supported\nHint: reports: "),
+        ("um_sum", "report 'um_sum' of nsys is not supported\nHint: did you mean "),
         ("um_total_sum", "report 'um_total_sum' of nsys is not supported"),
         ("nvtx_sum:base", "report 'nvtx_sum' has no option 'base'\nHint: options: none"),
         ("nvtx_kern_sum:nvtx-name", "has no option 'nvtx-name'\nHint: options: base, mangled"),

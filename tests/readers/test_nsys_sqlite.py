@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import shutil
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -244,7 +246,8 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         "PROCESSES",
         {
             "process_id": "(t.globalPid >> 24) & 16777215",
-            "name": """CASE WHEN t.name LIKE '/%' THEN replace(t.name, rtrim(t.name, replace(t.name, '/', '')), '')
+            "name": """CASE WHEN t.name LIKE '/%' OR t.name LIKE './%'
+                THEN replace(t.name, rtrim(t.name, replace(t.name, '/', '')), '')
                 ELSE t.name END""",
         },
     ),
@@ -258,6 +261,53 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
 }
+
+
+@dataclass(frozen=True)
+class Union:
+    """A declared table of the rows of several source tables, one after the other.
+
+    ``columns`` returns an expression for each declared column, given a source table and the label of its rows.
+    """
+
+    id: str
+    sources: dict[str, str]
+    columns: Callable[[str, str], dict[str, str]]
+
+
+def openmp_columns(source: str, kind: str) -> dict[str, str]:
+    detail = {
+        "sync_region_wait": "SYNC_REGION",
+        "task": "TASK_FLAG",
+        **dict.fromkeys(("mutex_wait", "critical_section", "mutex_released", "lock_init", "lock_destroy"), "MUTEX"),
+        "workshare": "WORK",
+    }.get(kind, kind.upper())
+    kinded = source in {"", *(f"OPENMP_EVENT_KIND_{k}" for k in ("SYNC_REGION_WAIT", "SYNC_REGION", "TASK"))}
+    kinded |= "LOCK" in source or "MUTEX" in source or source.endswith(("SECTION", "WORKSHARE", "DISPATCH"))
+    return {
+        "openmp_event_id": "rowid",
+        **CPU,
+        "kind": f"'{kind}'",
+        "event_kind": label("OPENMP_EVENT_KIND", "eventKind"),
+        "name": text("nameId"),
+        "name_id": "nameId",
+        "parallel_id": "parallelId",
+        "task_id": "taskId",
+        "parent_task_id": "parentTaskId",
+        "new_task_id": "newTaskId",
+        "prior_task_id": "priorTaskId",
+        "prior_task_status": "NULL",
+        "next_task_id": "nextTaskId",
+        "wait_id": "waitId",
+        "detail": label(f"OPENMP_{detail}", "kind") if kinded else "NULL",
+        "detail_id": "kind",
+        "count": "count",
+        "openmp_thread_id": "threadId",
+        "thread_type": "NULL",
+    }
+
+
+UNIONS = {"openmp_events": Union("openmp_event_id", dict(schemas.table("openmp_events").sources), openmp_columns)}
 ONLY = {"nvtx_ranges": "eventType IN (59, 60, 70, 71)", "nvtx_marks": "eventType IN (34, 65)"}
 STREAM_NAME = """(SELECT name FROM TARGET_INFO_NVTX_CUDA_STREAM n WHERE n.processId = t.processId
     AND n.contextId = t.contextId AND n.streamId = t.streamId)"""
@@ -265,7 +315,17 @@ STREAM_NAME = """(SELECT name FROM TARGET_INFO_NVTX_CUDA_STREAM n WHERE n.proces
 
 def expected(path: Path, name: str) -> list[dict[str, object]]:
     """The rows of a declared table, read row by row through the standard library."""
-    source, expressions = EXPECTED[name]
+    if name in UNIONS:
+        of = UNIONS[name]
+        rows = [
+            row for source, kind in of.sources.items() for row in selected(path, name, source, of.columns(source, kind))
+        ]
+        return [row | {of.id: nth} for nth, row in enumerate(rows, 1)]
+    return selected(path, name, *EXPECTED[name])
+
+
+def selected(path: Path, name: str, source: str, expressions: dict[str, str]) -> list[dict[str, object]]:
+    """The rows of one source table."""
     have = {*columns_of(path, source), "rowid"}
     if have == {"rowid"}:
         return []
@@ -278,18 +338,23 @@ def expected(path: Path, name: str) -> list[dict[str, object]]:
     return [dict(zip(expressions, r, strict=True)) for r in rows]
 
 
-@pytest.mark.parametrize("name", sorted(EXPECTED))
+def columns_expected(name: str) -> list[str]:
+    """The columns that are compared."""
+    return list(UNIONS[name].columns("", "") if name in UNIONS else EXPECTED[name][1])
+
+
+@pytest.mark.parametrize("name", [*sorted(EXPECTED), *sorted(UNIONS)])
 def test_every_value_is_the_one_of_the_file(capture: Path, name: str) -> None:
     want = expected(capture, name)
     with tk.load(capture) as trace:
-        assert set(trace.schema(name).names) == set(EXPECTED[name][1])
+        assert set(trace.schema(name).names) == set(columns_expected(name))
         assert trace[name].to_pylist() == [{c: r[c] for c in trace.schema(name).names} for r in want]
         assert trace.count(name) == len(want)
 
 
 def test_every_table_but_the_facts_is_compared() -> None:
     recorded = {name for name, schema in schemas.tables().items() if schema.columns[0].source}
-    assert {*EXPECTED, "capture_info"} == recorded
+    assert {*EXPECTED, *UNIONS, "capture_info"} == recorded
     counts = [tk.load(p).count("streams") for p in sorted(FIXTURES.glob("*.sqlite"))]
     assert sum(counts) > 500
     assert tk.load(FIXTURES / "jax_mlp.sqlite").frame("streams").collect()["name"].null_count() < 91

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ADVISE = "advise"
-_GPU, _API, _NVTX = "gpu", "api", "nvtx"
+_GPU, _API, _NVTX, _PARALLEL = "gpu", "api", "nvtx", "parallel"
 
 
 class _LazyReports(Mapping[str, Report]):
@@ -79,6 +79,7 @@ REPORTS: Mapping[str, Report] = _LazyReports(
         "nvtx_gpu_proj_sum": _NVTX,
         "nvtx_gpu_proj_trace": _NVTX,
         "osrt_sum": _API,
+        "openmp_sum": _PARALLEL,
     }
 )
 """The reports that nsys also has, keyed by name."""
@@ -108,11 +109,12 @@ ALIASES = {
     "nvtxkernsum": "nvtx_kern_sum",
     "nvtxgpuproj": "nvtx_gpu_proj_trace",
     "osrtsum": "osrt_sum",
+    "openmpevtsum": "openmp_sum",
 }
 """Maps the name of a report in nsys before 2023 to its current name."""
 
 _UNSUPPORTED_PREFIXES = (
-    *("dx11", "dx12", "khrdebug", "mpi_", "network_", "nvvideo_", "openacc", "opengl", "openmp", "syscall"),
+    *("dx11", "dx12", "khrdebug", "mpi_", "network_", "nvvideo_", "openacc", "opengl", "syscall"),
     *("um_", "umcpu", "unifiedmemory", "vulkan", "wddm"),
 )
 

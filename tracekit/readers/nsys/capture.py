@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys.tables import Tables, Where
 
 GLOBAL_IDS = frozenset({"globalPid", "globalTid", "endGlobalTid"})
+EVERY, LABEL = "*", "*"
+"""The source table of a declared column that comes from every source table of a union, and the source of its labels."""
 
 
 class NsysCapture(Lookups, Capture):
@@ -56,10 +59,14 @@ class NsysCapture(Lookups, Capture):
 
         They are counted together if the file format allows that.
         """
-        events = [name for name in names if name not in machine.TABLES]
-        tables = self.tables.counts([(source_table(name), self._condition(name)) for name in events])
-        small = {name: int(self.machine_table(name).num_rows) for name in names if name in machine.TABLES}
-        return small | dict(zip(events, tables, strict=True))
+        sources = [
+            (name, table) for name in names if name not in machine.TABLES for table in schemas.table(name).source_tables
+        ]
+        counts = dict.fromkeys(names, 0)
+        rows = self.tables.counts([(table, self._condition(name, table)) for name, table in sources])
+        for (name, _), number in zip(sources, rows, strict=True):
+            counts[name] += number
+        return counts | {name: int(self.machine_table(name).num_rows) for name in names if name in machine.TABLES}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read some columns of a table, with the rows in file order.
@@ -71,50 +78,63 @@ class NsysCapture(Lookups, Capture):
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
         """Read some columns of several tables. The tables are read together if the file format allows that."""
-        events = [n for n in columns if n not in machine.TABLES and source_table(n) in self.tables.columns]
-        definitions = nvtx.missing_definitions(self, {n: columns[n] for n in events})
-        requests = [self._request(n, columns[n]) for n in events] + [d.request() for d in definitions]
+        events = [n for n in columns if n not in machine.TABLES]
+        sources = [
+            (n, table) for n in events for table in schemas.table(n).source_tables if table in self.tables.columns
+        ]
+        definitions = nvtx.missing_definitions(self, {n: columns[n] for n, _ in sources})
+        requests = [self._request(n, table, columns[n]) for n, table in sources] + [d.request() for d in definitions]
         results = self.read_requests(requests)
         for definition in reversed(definitions):
             nvtx.store_names(self, definition, pa.table(results.pop()))
         self.warn_unknown_strings()
-        tables = {name: self.conform(name, self._with_names(name, results.pop(0))) for name in events}
-        for name, names in columns.items():
-            if name in machine.TABLES:
-                tables[name] = self.machine_table(name).select(list(names))
-            elif name not in tables:
-                tables[name] = schemas.empty(schemas.table(name), names)
-        return tables
+        parts: dict[str, list[pa.Table]] = {n: [] for n in events}
+        for (name, table), result in zip(sources, results, strict=True):
+            parts[name].append(self.conform(name, self._with_names(name, result), table))
+        return {
+            name: self.machine_table(name).select(list(names))
+            if name in machine.TABLES
+            else join(name, names, parts[name])
+            for name, names in columns.items()
+        }
 
-    def _request(self, name: str, columns: Sequence[str]) -> Request[dict[str, pa.Array]]:
-        """Return the request that reads the source columns of declared columns and converts them."""
+    def _request(self, name: str, table: str, columns: Sequence[str]) -> Request[dict[str, pa.Array]]:
+        """Return the request that reads columns of a source table and converts them to columns of a declared table."""
         schema = schemas.table(name)
         declared = {f.name: f.type for f in schemas.arrow_schema(schema, columns)}
 
         def convert(raw: pa.Table) -> dict[str, pa.Array]:
-            return {c: col.cast_numbers(self._resolve(name, c, raw), kind) for c, kind in declared.items()}
+            return {c: col.cast_numbers(self._resolve(name, table, c, raw), kind) for c, kind in declared.items()}
 
-        return Request(source_table(name), source_types(schema, columns), self._condition(name), convert)
+        return Request(table, source_types(schema, table, columns), self._condition(name, table), convert)
 
     def machine_table(self, name: str) -> pa.Table:
         """Return a declared table about the machine. The first call reads the whole table."""
         if name not in self._machine_tables:
-            self._machine_tables[name] = self.conform(name, machine.read_columns(self, name))
+            self._machine_tables[name] = self.conform(name, machine.read_columns(self, name), source_table(name))
         return self._machine_tables[name]
 
-    def _resolve(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Compute a declared column from the source columns of the same rows."""
+    def _resolve(self, name: str, table: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
+        """Compute a declared column from the columns of a source table, which have the same rows."""
         resolver = resolvers_of(name).get(column)
-        return self.resolve_by_declaration(name, column, raw) if resolver is None else resolver[1](self, name, raw)
+        if resolver is None:
+            return self.resolve_by_declaration(name, table, column, raw)
+        return resolver[1](self, name, raw)
 
-    def resolve_by_declaration(self, name: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Compute a declared column from the source column that its declaration names."""
-        declared = schemas.table(name)[column]
-        source = source_column(declared)
+    def resolve_by_declaration(self, name: str, table: str, column: str, raw: pa.Table) -> pa.ChunkedArray | pa.Array:
+        """Compute a declared column from the column of a source table that its declaration names."""
+        schema = schemas.table(name)
+        declared = schema[column]
+        source = column_in(table, schema, column)
+        if source == LABEL:
+            labels = pa.array([schema.sources[table]], pa.string())
+            return pa.DictionaryArray.from_arrays(col.numbers(np.zeros(len(raw), np.int32)), labels)
+        if source is None:
+            return pa.nulls(len(raw), schemas.arrow_schema(schema, [column])[0].type)
         if source in GLOBAL_IDS:
             return (ids.thread_ids if column.endswith("thread_id") else ids.process_ids)(raw[source])
         if declared.type == "dictionary":
-            enum = ENUM_OF_COLUMN.get(source)
+            enum = enum_of(table, source)
             return self.look_up(name, column, raw[source], self.strings if enum is None else self.labels(enum))
         return raw[source]
 
@@ -125,8 +145,8 @@ class NsysCapture(Lookups, Capture):
         """
         return nvtx.resolve_names(self, results) if name in nvtx.RESOLVERS else results
 
-    def conform(self, name: str, data: Mapping[str, pa.Array]) -> pa.Table:
-        """Cast columns to their declared types and return them as a table.
+    def conform(self, name: str, data: Mapping[str, pa.Array], source: str) -> pa.Table:
+        """Cast columns from a source table to their declared types and return them as a table.
 
         Raises:
             CorruptTraceError: A value does not fit its declared type. The message names the first such row.
@@ -135,15 +155,14 @@ class NsysCapture(Lookups, Capture):
         try:
             return schemas.conform(table, schemas.table(name), table.column_names)
         except SchemaError as e:
-            raise self._misfit_error(name, table, first_line(e)) from e
+            raise self._misfit_error(name, source, table, first_line(e)) from e
 
     def close(self) -> None:
         """Close the file."""
         self.tables.close()
 
-    def _condition(self, name: str) -> Where | None:
-        """Return the filter that selects the rows of a declared table from its source table."""
-        source = source_table(name)
+    def _condition(self, name: str, source: str) -> Where | None:
+        """Return the filter that selects the rows of a declared table from one of its source tables."""
         where = {**nvtx.FILTERS, **machine.FILTERS}.get(name)
         if where and source in self.tables.columns and where.column not in self.tables.columns[source]:
             raise CorruptTraceError(
@@ -151,41 +170,77 @@ class NsysCapture(Lookups, Capture):
             )
         return where
 
-    def _misfit_error(self, name: str, data: pa.Table, default: str) -> CorruptTraceError:
-        """Return the error for the first value of a table that does not fit its declared type."""
-        source, columns = source_table(name), self.tables.columns
+    def _misfit_error(self, name: str, source: str, data: pa.Table, default: str) -> CorruptTraceError:
+        """Return the error for the first value from a source table that does not fit its declared type."""
+        columns = self.tables.columns
         column, message, index = first_misfit(name, data)
-        from_column = "" if column is None else source_column(schemas.table(name)[column])
+        from_column = ("" if column is None else column_in(source, schemas.table(name), column)) or ""
         if source in columns and from_column.isidentifier() and from_column not in (*columns[source], ROWID):
             message, index = f"it has no column {from_column}", None
         row = (
-            None if index is None or source not in columns else self.tables.rowid(source, index, self._condition(name))
+            None
+            if index is None or source not in columns
+            else self.tables.rowid(source, index, self._condition(name, source))
         )
         return CorruptTraceError(message or default, path=self.path, table=source, row=row, hint=self.tables.hint)
 
 
-def source_types(schema: schemas.TableSchema, columns: Sequence[str]) -> dict[str, pa.DataType]:
-    """Return the types of the source columns from which declared columns are computed, by source column."""
+def join(name: str, columns: Sequence[str], parts: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of all source tables of a declared table. In a union, they are numbered from 1."""
+    schema = schemas.table(name)
+    if not parts:
+        return schemas.empty(schema, columns)
+    if not schema.sources:
+        return parts[0]
+    joined = pa.concat_tables(parts).combine_chunks()
+    for nth, column in enumerate(columns):
+        if schema[column].source == f"{EVERY}.{ROWID}":
+            numbers = col.numbers(np.arange(1, joined.num_rows + 1))
+            joined = joined.set_column(nth, joined.schema.field(nth), numbers)
+    return joined
+
+
+def source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:
+    """Return the types of the columns of a source table from which declared columns are computed, by source column.
+
+    At least one column is needed, because a batch without columns has no number of rows.
+    """
     resolvers = resolvers_of(schema.name)
-    plain = {source_column(schema[c]): source_type(schema[c]) for c in columns if c not in resolvers}
+    names = {c: column_in(table, schema, c) for c in columns if c not in resolvers}
+    plain = {n: source_type(schema[c], n) for c, n in names.items() if n is not None and n != LABEL}
     needed = {n for c in columns if c in resolvers for n in resolvers[c][0]}
-    return plain | {n: arrow_type(source_table(schema.name), n) for n in sorted(needed)}
+    types = plain | {n: arrow_type(table, n) for n in sorted(needed)}
+    return types or {ROWID: pa.int64()}
 
 
-def source_type(column: schemas.Column) -> pa.DataType:
-    """Return the integer type for reading the source column of a declared column."""
-    narrow = column.type in ("int32", "dictionary") and source_column(column) not in GLOBAL_IDS
+def source_type(column: schemas.Column, source: str) -> pa.DataType:
+    """Return the type for reading the source column of a declared column."""
+    if column.type in ("string", "float64"):
+        return pa.string() if column.type == "string" else pa.float64()
+    narrow = column.type in ("int32", "dictionary") and source not in GLOBAL_IDS
     return pa.int32() if narrow else pa.int64()
 
 
 def source_table(name: str) -> str:
-    """Return the name of the source table of a declared table, which the declaration of its first column states."""
-    return str(schemas.table(name).columns[0].source).partition(".")[0]
+    """Return the name of the first source table of a declared table."""
+    return schemas.table(name).source_tables[0]
 
 
-def source_column(column: schemas.Column) -> str:
-    """Return the name of the source column of a declared column."""
-    return str(column.source).partition(".")[2]
+def column_in(table: str, schema: schemas.TableSchema, column: str) -> str | None:
+    """Return the name of the column of a source table that a declared column comes from.
+
+    The result is ``LABEL`` if the declared column holds the label of the source table. It is None if it comes from
+    another source table of a union.
+    """
+    source, _, name = str(schema[column].source).partition(".")
+    if source == EVERY:
+        return name or LABEL
+    return name if source == table or not schema.sources else None
+
+
+def enum_of(table: str, column: str) -> str | None:
+    """Return the enum with the labels of a source column, or None if the column holds ids of strings."""
+    return ENUM_OF_COLUMN.get(f"{table}.{column}") or ENUM_OF_COLUMN.get(column)
 
 
 @functools.cache

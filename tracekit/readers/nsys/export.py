@@ -72,5 +72,6 @@ class Export(NsysCapture):
 def decoded_tables() -> frozenset[str]:
     """Return the names of the source tables from which declared tables are read, including lookup tables."""
     declared = (str(c.source) for schema in schemas.tables().values() for c in schema.columns if c.source)
+    unions = (table for schema in schemas.tables().values() for table in schema.sources)
     origins = (origin.table for origin in (*DEVICES, *CONTEXTS))
-    return frozenset((*(s.partition(".")[0] for s in declared), *origins, *FACT_TABLES, *LOOKUP_TABLES))
+    return frozenset((*(s.partition(".")[0] for s in declared), *unions, *origins, *FACT_TABLES, *LOOKUP_TABLES))

@@ -32,6 +32,8 @@ _STRINGS = ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busL
 _VALUES = ("StringIds.value", "META_DATA_EXPORT.value", "EXPORT_META_DATA.value", "TARGET_INFO_SYSTEM_ENV.value")
 _SYSTEM = ("gpuCount", "cpuModel", "driverVersion", "framework", "cudaVersion", "cudnnVersion", "nsysVersion")
 STRING_COLUMNS = frozenset((*_STRINGS, *_VALUES, *(f"SystemInfo.{c}" for c in _SYSTEM)))
+NO_STRING = (1 << 32) - 1
+"""String id of events without a name."""
 FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue"})
 
 
@@ -80,14 +82,16 @@ class Lookups:
 
         Args:
             name: Name of the declared table.
-            column: Name of the declared column. Its unknown string ids are counted for a warning.
+            column: Name of the declared column. Its unknown string ids, except ``NO_STRING``, are
+                counted for a warning.
             ids: The ids or enum values.
             strings: String table of the file, or labels of an enum.
         """
         names, missing = strings.look_up(ids)
         if missing and strings is self.strings:
+            missing -= pc.sum(pc.equal(ids, NO_STRING)).as_py() or 0
             with self._lock:
-                self._unknown[name, column] += missing
+                self._unknown.update({(name, column): missing} if missing else {})
         return names
 
     @functools.cached_property

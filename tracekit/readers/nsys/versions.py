@@ -212,9 +212,90 @@ _ORDERED_LABELS: dict[str, tuple[str, ...]] = {
     "ENUM_CUPTI_SYNC_TYPE": ("Unknown", "Event sync", "Stream wait sync", "Stream sync", "Context sync"),
 }
 EVENT_CLASSES = {0: "CUDA runtime", 1: "CUDA driver", 13: "CUDA EGL driver", 26: "CUDA API", 67: "CUDA backtrace"}
+OPENMP_LABELS: dict[str, Mapping[int, str]] = {
+    "ENUM_OPENMP_EVENT_KIND": dict(
+        enumerate(
+            (
+                *("Invalid", "Thread begin", "Thread end", "Parallel begin", "Parallel End", "Sync region wait begin"),
+                *(
+                    "Sync region wait end",
+                    "Sync region begin",
+                    "Sync region end",
+                    "Task begin",
+                    "Task end",
+                    "Master begin",
+                ),
+                *("Master end", "Reduction begin", "Reduction end", "Task create", "Task schedule", "Cancel"),
+                *("Mutex acquire", "Mutex acquired", "Mutex released", "Lock init", "Lock destroy", "Workshare begin"),
+                *(
+                    "Workshare end",
+                    "Dispatch",
+                    "Flush",
+                    "Thread",
+                    "Parallel",
+                    "Sync region wait",
+                    "Sync region",
+                    "Task",
+                ),
+                *("Master", "Reduction", "Mutex wait", "Critical section", "Workshare"),
+            )
+        )
+    ),
+    "ENUM_OPENMP_DISPATCH": {1: "Iteration", 2: "Section"},
+    "ENUM_OPENMP_MUTEX": {
+        1: "Wait for lock",
+        2: "Testing lock",
+        3: "Wait for nested lock",
+        4: "Testing nested lock",
+        5: "Wait for critical section entry",
+        6: "Wait for atomic region entry",
+        7: "Wait for ordered region entry",
+    },
+    "ENUM_OPENMP_SYNC_REGION": {
+        1: "Barrier",
+        2: "Implicit barrier",
+        3: "Explicit barrier",
+        4: "Implementation barrier",
+        5: "Task wait",
+        6: "Task group",
+        7: "Reduction",
+    },
+    "ENUM_OPENMP_TASK_FLAG": {
+        1: "Initial",
+        2: "Implitic",
+        4: "Explicit",
+        8: "Target",
+        1 << 27: "Undeferred",
+        1 << 28: "United",
+        1 << 29: "Final",
+        1 << 30: "Mergeable",
+        1 << 31: "Merged",
+    },
+    "ENUM_OPENMP_TASK_STATUS": {
+        1: "Completed",
+        2: "Yielded",
+        3: "Cancelled",
+        4: "Detached",
+        5: "Early fulfilled",
+        6: "Late fulfilled",
+        7: "Switched Out",
+    },
+    "ENUM_OPENMP_THREAD": {1: "Initial", 2: "Worker", 3: "Internal", 4: "Unknown"},
+    "ENUM_OPENMP_WORK": {
+        1: "Loop region",
+        2: "Sections region",
+        3: "Single region executor",
+        4: "Single region waiting",
+        5: "Workshare retion",
+        6: "Distribute region",
+        7: "Task loop region",
+    },
+}
+"""Labels of OpenMP enums, with the spelling of nsys."""
 LABELS: dict[str, Mapping[int, str]] = {
     **{name: dict(enumerate(listed)) for name, listed in _ORDERED_LABELS.items()},
     "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
+    **OPENMP_LABELS,
 }
 """Labels of enum values in nsys 2025.3, for exports without ``ENUM_*`` tables (before schema version 3.0, nsys 2022.4).
 
@@ -233,5 +314,18 @@ ENUM_OF_COLUMN = {
     "eventClass": "ENUM_NSYS_EVENT_CLASS",
     "threadState": "ENUM_SAMPLING_THREAD_STATE",
     "threadBlock": "ENUM_SCHEDULING_THREAD_BLOCK",
+    "eventKind": "ENUM_OPENMP_EVENT_KIND",
+    "priorTaskStatus": "ENUM_OPENMP_TASK_STATUS",
+    "threadType": "ENUM_OPENMP_THREAD",
+    "OPENMP_EVENT_KIND_SYNC_REGION_WAIT.kind": "ENUM_OPENMP_SYNC_REGION",
+    "OPENMP_EVENT_KIND_SYNC_REGION.kind": "ENUM_OPENMP_SYNC_REGION",
+    "OPENMP_EVENT_KIND_TASK.kind": "ENUM_OPENMP_TASK_FLAG",
+    "OPENMP_EVENT_KIND_MUTEX_WAIT.kind": "ENUM_OPENMP_MUTEX",
+    "OPENMP_EVENT_KIND_CRITICAL_SECTION.kind": "ENUM_OPENMP_MUTEX",
+    "OPENMP_EVENT_KIND_MUTEX_RELEASED.kind": "ENUM_OPENMP_MUTEX",
+    "OPENMP_EVENT_KIND_LOCK_INIT.kind": "ENUM_OPENMP_MUTEX",
+    "OPENMP_EVENT_KIND_LOCK_DESTROY.kind": "ENUM_OPENMP_MUTEX",
+    "OPENMP_EVENT_KIND_WORKSHARE.kind": "ENUM_OPENMP_WORK",
+    "OPENMP_EVENT_KIND_DISPATCH.kind": "ENUM_OPENMP_DISPATCH",
 }
-"""The enum of each source column that holds enum values."""
+"""The enum of each source column that holds enum values, by column or by table and column."""

@@ -30,7 +30,5 @@ def holds_export(source: Source, suffix: str) -> bool:
 
 
 def _known_tables() -> frozenset[str]:
-    sources = (str(c.source) for schema in schemas.tables().values() for c in schema.columns[:1] if c.source)
-    return frozenset(
-        (STRINGS, *MARKER_TABLES, *(table for table, dot, _ in (s.partition(".") for s in sources) if dot))
-    )
+    sources = {table for schema in schemas.tables().values() for table in schema.source_tables}
+    return frozenset((STRINGS, *MARKER_TABLES, *sources))

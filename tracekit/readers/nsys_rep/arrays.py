@@ -20,7 +20,7 @@ from tracekit.readers.nsys_rep import unknown_events
 from tracekit.readers.nsys_rep.layout import CLASS, ValueKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array, Mask
@@ -121,16 +121,16 @@ class DecodedFields:
         self._fields: dict[tuple[int, ...], Field | None] = {}
 
     def decode(self, paths: Iterable[tuple[int, ...]]) -> None:
-        """Decode the fields at the given paths. A path consists of one or two field numbers."""
-        inner: defaultdict[int, set[int]] = defaultdict(set)
+        """Decode the fields at the given paths."""
+        inner: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
         for path in paths:
             if len(path) == 1:
                 self._fields[path] = self._top_field(path[0])
             else:
-                inner[path[0]].add(path[1])
-        for outer, numbers in inner.items():
-            nested = self._nested_fields(outer, numbers)
-            self._fields |= {(outer, n): nested.get(n) for n in numbers}
+                inner[path[0]].add(path[1:])
+        for outer, rest in inner.items():
+            nested = nested_fields(self.buffer, self._top_field(outer), rest)
+            self._fields |= {(outer, *path): field for path, field in nested.items()}
 
     def field(self, path: tuple[int, ...]) -> Field | None:
         """Return the field at a path with one value per row of the table, or None if no row has the field."""
@@ -144,13 +144,28 @@ class DecodedFields:
         valid = None if field.valid is None else field.valid[self._selected]
         return Field(field.values[self._selected], stops, valid)
 
-    def _nested_fields(self, outer: int, numbers: set[int]) -> dict[int, Field]:
-        part = self._top_field(outer)
-        if part is None:
-            return {}
-        fields = decode(self.buffer, *part.spans(), numbers)
-        rows = part.rows()
-        return fields if rows is None else {n: _expand(f, rows, self.rows) for n, f in fields.items()}
+
+def nested_fields(
+    buffer: Buffer, part: Field | None, paths: Collection[tuple[int, ...]]
+) -> dict[tuple[int, ...], Field | None]:
+    """Return the fields at some paths inside a message field, with one value per value of that field.
+
+    Args:
+        buffer: Buffer that holds the messages.
+        part: The message field, or None if no row has it.
+        paths: Paths of the fields inside the message.
+    """
+    if part is None:
+        return dict.fromkeys(paths)
+    fields = decode(buffer, *part.spans(), {path[0] for path in paths})
+    rows = part.rows()
+    if rows is not None:
+        fields = {n: _expand(f, rows, len(part.values)) for n, f in fields.items()}
+    result: dict[tuple[int, ...], Field | None] = {path: fields.get(path[0]) for path in paths if len(path) == 1}
+    for outer in {path[0] for path in paths if len(path) > 1}:
+        rest = [path[1:] for path in paths if path[0] == outer and len(path) > 1]
+        result |= {(outer, *path): f for path, f in nested_fields(buffer, fields.get(outer), rest).items()}
+    return result
 
 
 def _table_rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -119,15 +119,17 @@ class Events:
     ) -> Iterator[list[SelectedEvents]]:
         """Return a context manager that provides the selected events of a batch. The buffer is reused afterwards."""
         entries_of_batch = self._entries[nth]
+        distinct = dict(zip(selections, prefix_totals, strict=True))
         if entries_of_batch is None:
             buffer, entries_of_batch, bases = self._find_entries(nth)
-            masks = [entries_of_batch.mask(selection) for selection in selections]
+            masks = {selection: entries_of_batch.mask(selection) for selection in distinct}
         else:
-            masks = [entries_of_batch.mask(selection) for selection in selections]
-            needed = sum(entries_of_batch.count_by_block(mask) for mask in masks)
+            masks = {selection: entries_of_batch.mask(selection) for selection in distinct}
+            needed = sum(entries_of_batch.count_by_block(mask) for mask in masks.values())
             buffer, bases = self._load(nth, np.flatnonzero(needed))
         batch = _LoadedBatch(buffer, bases, entries_of_batch)
-        yield [_select(batch, *arguments) for arguments in zip(selections, masks, prefix_totals, strict=True)]
+        chosen = {selection: _select(batch, selection, masks[selection], distinct[selection]) for selection in distinct}
+        yield [replace(chosen[s], prefix_totals=totals) for s, totals in zip(selections, prefix_totals, strict=True)]
         self._buffers.release(buffer)
 
     def _find_entries(self, nth: int) -> tuple[Buffer, Entries, Int64Array]:

@@ -62,6 +62,8 @@ class EventTable:
             it is empty, the payload fields do not matter.
         event_classes: Values of the field ``CLASS`` that identify rows: an event is a row only if it has one of them.
             If it is empty, the class does not matter.
+        part: Path of a message inside the payload: an event is a row only if it has this message. If it is empty, it
+            does not matter. A table with a part also has event classes.
         event_type_column: Name of the column that contains the event type, or None.
         expected_types: Event types whose events should all have an identifying field or a sibling field. Those that
             have neither are reported as unknown.
@@ -73,6 +75,7 @@ class EventTable:
     event_types: tuple[int, ...] = ()
     identifying_fields: tuple[int, ...] = ()
     event_classes: tuple[int, ...] = ()
+    part: tuple[int, ...] = ()
     event_type_column: str | None = None
     expected_types: tuple[int, ...] = ()
     sibling_fields: tuple[int, ...] = ()
@@ -113,6 +116,7 @@ ACTIVITIES = (
 
 CALL_MARK, CALL = 47, 48
 RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26, 67), (27, 31, 32)
+OPENMP_CLASSES = (78,)
 _MEMORY_TYPES = (80, 142)
 
 _CALL_COLUMNS = _columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue")
@@ -120,6 +124,44 @@ _ORIGIN_COLUMNS = _columns(
     "GpuActivity", "deviceId", "contextId", "greenContextId", "streamId", "correlationId", "globalPid"
 )
 _ACTIVITY_COLUMNS = {**_columns("GpuActivity", "start", "end"), **_ORIGIN_COLUMNS}
+_OPENMP_COLUMNS = {
+    **_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
+    **_columns("ApiCall", "eventKind", inside="openmp."),
+}
+
+
+def _openmp_table(part: str, *columns: str) -> EventTable:
+    """Return the definition of the OpenMP events that have a message, given its name and the columns inside it."""
+    inner = _columns("ApiCall", *columns, inside=f"openmp.{part}.")
+    return EventTable(
+        API,
+        {**_OPENMP_COLUMNS, **inner},
+        event_types=(CALL,),
+        event_classes=OPENMP_CLASSES,
+        part=field_path("ApiCall", f"openmp.{part}"),
+    )
+
+
+_OPENMP_TABLES = {
+    "THREAD": _openmp_table("thread", "threadId", "threadType"),
+    "PARALLEL": _openmp_table("parallel", "parallelId", "parentTaskId"),
+    "SYNC_REGION_WAIT": _openmp_table("sync_region_wait", "parallelId", "taskId", "kind"),
+    "SYNC_REGION": _openmp_table("sync_region", "parallelId", "taskId", "kind"),
+    "TASK": _openmp_table("task", "parallelId", "taskId", "kind"),
+    "MASTER": _openmp_table("master", "parallelId", "taskId"),
+    "REDUCTION": _openmp_table("reduction", "parallelId", "taskId"),
+    "TASK_CREATE": _openmp_table("task_create", "parentTaskId", "newTaskId"),
+    "TASK_SCHEDULE": _openmp_table("task_schedule", "parallelId", "priorTaskId", "priorTaskStatus", "nextTaskId"),
+    "CANCEL": _openmp_table("cancel", "taskId"),
+    "MUTEX_WAIT": _openmp_table("mutex_wait", "kind", "waitId", "taskId"),
+    "CRITICAL_SECTION": _openmp_table("critical_section", "kind", "waitId"),
+    "MUTEX_RELEASED": _openmp_table("mutex_released", "kind", "waitId", "taskId"),
+    "LOCK_INIT": _openmp_table("lock_init", "kind", "waitId"),
+    "LOCK_DESTROY": _openmp_table("lock_destroy", "kind", "waitId"),
+    "WORKSHARE": _openmp_table("workshare", "kind", "parallelId", "taskId", "count"),
+    "DISPATCH": _openmp_table("dispatch", "kind", "parallelId", "taskId"),
+    "FLUSH": _openmp_table("flush", "threadId"),
+}
 
 TABLES: dict[str, EventTable] = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": EventTable(
@@ -261,4 +303,8 @@ TABLES: dict[str, EventTable] = {
         event_types=(27,),
         identifying_fields=(fields_of("Process").command, fields_of("Process").name),
     ),
+    **{f"OPENMP_EVENT_KIND_{name}": table for name, table in _OPENMP_TABLES.items()},
 }
+
+PARTS = {c: [name for name, t in TABLES.items() if t.part and c in t.event_classes] for c in OPENMP_CLASSES}
+"""Source tables that the calls of a class belong to, depending on the message that a call holds."""

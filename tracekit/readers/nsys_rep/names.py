@@ -71,6 +71,8 @@ CALL_CLASSES = {
     103: "CUDA activity overhead",
     107: "system call",
 }
+DECODED_CLASSES = frozenset((*layout.RUNTIME_CLASSES, *layout.OPENMP_CLASSES))
+"""Classes of calls that are rows of declared tables. OpenMP calls without a known message are counted separately."""
 MARK_CLASSES = frozenset((
     *range(6, 13), *range(31, 37), 39, 40, *range(43, 48), 55, 56, 63, 64, 68, 69, 72, 73, 79, 80, 84, 85, 87, 88,
     90, 91, 109, 110,
@@ -137,7 +139,7 @@ def call_name(event_type: int, event_class: int | None) -> str | None:
     """Return the name of the function calls with a type and class, or None if they are decoded."""
     if event_class is None:
         return WITHOUT_CLASS
-    if event_class in layout.OSRT_CLASSES or (event_type == layout.CALL and event_class in layout.RUNTIME_CLASSES):
+    if event_class in layout.OSRT_CLASSES or (event_type == layout.CALL and event_class in DECODED_CLASSES):
         return None
     if event_type == layout.CALL_MARK or event_class in MARK_CLASSES:
         return EVENT_TYPES[layout.CALL_MARK]

@@ -34,6 +34,7 @@ from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.events import Events
 from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.narrowing import Narrowing
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.nsys.tables import Result, Where
     from tracekit.readers.nsys_rep.events import SelectedEvents
+    from tracekit.readers.nsys_rep.layout import EventTable
     from tracekit.readers.nsys_rep.metrics import Metric
     from tracekit.source import Source
 
@@ -81,10 +83,13 @@ class Report:
         return counts
 
     def max_rows(self, table: str) -> int:
-        """Return an upper limit for the number of rows of a table, derived from the number of events in the report."""
+        """Return an upper limit for the number of rows of a table, derived from the number of events in the report.
+
+        It is 0 for tables that are usually small, whose memory grows with their rows.
+        """
         if table == SAMPLES:
             return self.raw.events * max((len(listed) for listed in self.metrics.values()), default=0)
-        return self.raw.events if table in layout.TABLES else 0
+        return self.raw.events if table in layout.TABLES and not layout.TABLES[table].part else 0
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
         """Read columns of several tables in batches. All tables of events are read in one pass over the blocks.
@@ -126,6 +131,11 @@ class Report:
         def decode_batch(batch: list[SelectedEvents]) -> list[Result]:
             broken: Counter[tuple[str, str]] = Counter()
             unknown: list[Counter[str]] = [Counter() for _ in requests]
+            narrowing = Narrowing()
+            batch = [
+                chosen if table is None else narrowing.narrow(selection, chosen, table, u)
+                for selection, chosen, table, u in zip(selections, batch, narrowed, unknown, strict=True)
+            ]
             jobs = zip(requests, batch, budgets, unknown, strict=True)
             done = [
                 self._convert_batch(r, self._decode(r, chosen, budget, u), broken, budget)
@@ -138,9 +148,11 @@ class Report:
             return done
 
         totals: list[Counter[str]] = [Counter() for _ in requests]
+        selections = [self._selection(r) for r in requests]
+        narrowed = [_table_to_narrow(r.table, selections.count(s)) for r, s in zip(requests, selections, strict=True)]
         with contextlib.ExitStack() as stack:
             budgets = [stack.enter_context(self._memory_budget(request)) for request in requests]
-            yield from self.events.map_batches([self._selection(r) for r in requests], decode_batch)
+            yield from self.events.map_batches(selections, decode_batch)
         for request, total in zip(requests, totals, strict=True):
             skipped |= Counter({(_payload_of(request.table), name): n for name, n in total.items()})
 
@@ -278,6 +290,7 @@ class Report:
     def _count_undecoded(self) -> Counter[str]:
         """Return the number of calls and generic events that no declared table contains, by name."""
         found: Counter[str] = Counter()
+        with_parts: Counter[int] = Counter()
         calls = (layout.CALL, layout.CALL_MARK)
         wanted = [Selection(entries.GENERIC), *(Selection(layout.API, (event_type,)) for event_type in calls)]
         fields = (fields_of("GenericEvent").type_id, *(layout.CLASS for _ in calls))
@@ -286,10 +299,14 @@ class Report:
         ):
             generic, *classes = counted
             found["generic event"] += sum(n for number, n in generic.items() if number not in self.metrics)
+            with_parts.update({c: n for c, n in classes[0].items() if c is not None and c in layout.PARTS})
             for event_type, numbers in zip(calls, classes, strict=True):
                 for event_class, number in numbers.items():
                     name = names.call_name(event_type, event_class)
                     found.update({} if name is None else {name: number})
+        for event_class, number in with_parts.items():
+            rows = sum(self.counts([(table, None) for table in layout.PARTS[event_class]]))
+            found[names.class_name(event_class)] += number - rows
         return +found
 
 
@@ -301,6 +318,15 @@ def _value_counts(chosen: SelectedEvents, field: int) -> dict[int | None, int]:
     values = found.values if found.valid is None else found.values[found.valid]
     numbers, counts = np.unique_counts(values)
     return {None: len(chosen.starts) - len(values), **dict(zip(numbers.tolist(), counts.tolist(), strict=True))}
+
+
+def _table_to_narrow(name: str, uses: int) -> EventTable | None:
+    """Return the source table if its events are to be narrowed by their class, given how many tables use them.
+
+    A single table decodes the class together with its columns.
+    """
+    table = layout.TABLES.get(name)
+    return table if table and table.event_classes and (uses > 1 or table.part) else None
 
 
 def _payload_of(table: str) -> int:
