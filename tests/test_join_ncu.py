@@ -131,7 +131,7 @@ def test_what_cannot_be_joined(nsys: tk.Trace, ncu: tk.Trace) -> None:
         match=r"there are no results of .* to join\nHint: record them with ncu ",
     ):
         nsys.join_ncu(nsys)
-    with pytest.raises(SchemaError, match=r"do not have the metric nothing\nHint: list the metrics"):
+    with pytest.raises(SchemaError, match=r"lack these metrics: nothing\nHint: list the metrics"):
         nsys.join_ncu(ncu, metrics=[BYTES, "nothing"]).table("kernels", ["kernel_id"])
 
 
@@ -151,5 +151,5 @@ def test_what_belongs_to_results_is_selected_as_they_are() -> None:
         with pytest.raises(tk.TracekitError, match="there is no GPU 3 in the capture\nHint: GPUs in the capture: 0"):
             trace.select(devices=[3])
         assert none.count("devices") == 1
-        with pytest.warns(tk.TracekitWarning, match="time does not filter results of Nsight Compute"):
+        with pytest.warns(tk.TracekitWarning, match="the time selection does not apply to Nsight Compute results"):
             assert trace.select(time=(0, 5)).count("ncu_launches") == 12

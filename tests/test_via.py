@@ -80,7 +80,7 @@ def test_without_nsys_it_says_what_to_do(fake: FakeNsys) -> None:
     [
         ("print('secret'); print('secret', file=sys.stderr); sys.exit(3)", "nsys export failed with exit status 3"),
         ("os.kill(os.getpid(), signal.SIGKILL)", f"nsys export was ended by signal {int(signal.SIGKILL)}"),
-        ("pass", "nsys export wrote no file, although it reports success"),
+        ("pass", "nsys export wrote no file, although it reported success"),
     ],
     ids=["status", "signal", "nothing"],
 )

@@ -22,14 +22,14 @@ _FOREIGN = (
     (b"\x1f\x8b", "a gzip file", "unpack it first"),
     (b"PK\x03\x04", "a zip file", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
-    (b"\xff\xff\xff\xff", "an Arrow stream", "for an export of Nsight Systems, give the folder that contains the file"),
+    (b"\xff\xff\xff\xff", "an Arrow stream", "for an Nsight Systems export, give the folder that contains the file"),
     (
         b"SQLite format 3\x00",
-        "a SQLite database, but not an export of Nsight Systems",
+        "a SQLite database, but not an Nsight Systems export",
         "run: nsys export --type sqlite",
     ),
 )
-_TENSORFLOW_HINT = "supported files of TensorFlow: graphs (GraphDef, MetaGraphDef, SavedModel) and event files"
+_TENSORFLOW_HINT = "supported TensorFlow files: graphs (GraphDef, MetaGraphDef, SavedModel) and event files"
 _STREAM = re.compile(rb"(?s).{8}NVIDIA Nsight Systems Stream (\d{1,9}(?:\.\d{1,9}){0,3})")
 _STREAM_WRITTEN = b"U3w[END]"
 _PROFILER_PAGE = re.compile(

@@ -36,7 +36,7 @@ def write_trace(
         view: The trace, with the selected tables.
         path: File or folder to write.
         exporter: The exporter for the format of the output.
-        tables: Names of the tables to write. None writes all tables.
+        tables: Names of the tables to write. If None, all tables are written.
         overwrite: Whether to replace an existing output.
         progress: Callback that receives the number of written rows and of all rows.
 
@@ -126,4 +126,4 @@ def _write_tables(
 
 
 def _ignore_progress(done: int, total: int) -> None:
-    """Ignore the progress, as the default progress callback."""
+    """Do nothing. This is the default progress callback."""

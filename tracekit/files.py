@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 CHANGED_HINT = "wait until it is written completely, then load it again"
+REMOVED_HINT = "make the file available again, then load it again"
+DISK_HINT = "check the disk, or copy the file from its source again"
 PERMISSIONS_HINT = "check its permissions"
 LONGEST_SQLITE_PATH = 504
 """Length of the longest resolved path that SQLite opens, in bytes: 512 minus the suffix of its journal."""
@@ -120,7 +122,7 @@ class FileState:
             status = path.stat() if descriptor is None else os.fstat(descriptor)
         except OSError as e:
             what = "was removed" if e.errno == errno.ENOENT else f"became inaccessible ({e.strerror})"
-            raise TracekitError(f"the file {what} while it was open", path=path, hint=CHANGED_HINT) from e
+            raise TracekitError(f"the file {what} while it was open", path=path, hint=REMOVED_HINT) from e
         if (kind := special_file_kind(status.st_mode)) is not None:
             raise _not_regular(path, kind)
         state = FileState.from_status(status)
@@ -162,7 +164,7 @@ class InputFile:
 
         Args:
             path: Path of the file.
-            expected: The state of the file when it was first examined. None accepts any state.
+            expected: The state of the file when it was first examined. If None, any state is accepted.
             may_grow: Whether the file may grow while it is open, as a log does.
 
         Raises:
@@ -290,10 +292,8 @@ class InputFile:
         return b"".join(chunks)
 
     def _read_error(self, error: OSError) -> TracekitError:
-        """Return the error for a read that failed with an error of the operating system."""
-        return TracekitError(
-            f"the file cannot be read: {error.strerror or error}", path=self.path, hint="copy it again"
-        )
+        """Return the error to raise when a read fails with an ``OSError``."""
+        return TracekitError(f"the file cannot be read: {error.strerror or error}", path=self.path, hint=DISK_HINT)
 
     def _truncation_error(self, end: int) -> TracekitError:
         """Return the error for a file that was truncated, so that a read ended at the given offset."""
@@ -372,7 +372,7 @@ def _open_expected(path: Path, expected: FileState | None) -> int:
     except FileNotFoundError as e:
         if expected is None:
             raise
-        raise TracekitError("the file was removed while it was open", path=path, hint=CHANGED_HINT) from e
+        raise TracekitError("the file was removed while it was open", path=path, hint=REMOVED_HINT) from e
 
 
 def _read_at(descriptor: int, start: int, size: int) -> bytes:

@@ -1,8 +1,8 @@
 """Detect forked processes in which a query of polars would wait forever.
 
 A forked process contains only the thread that called fork. polars starts a pool of threads with its first query and
-cannot start another one. If a process is forked after that, a query in the forked process waits for threads that do not
-exist. Arrow restarts its threads after a fork, and the WebAssembly code of tracekit runs in the calling thread.
+cannot start another pool. If a process is forked after that, a query in the forked process waits for threads that do
+not exist. Arrow restarts its threads after a fork, and the WebAssembly code of tracekit runs in the calling thread.
 
 The package imports this module first, because forks before the import cannot be detected. The module itself imports as
 little as possible.

@@ -209,8 +209,8 @@ def conform(
     Args:
         data: The table. Columns that are not requested are dropped.
         schema: The declaration of the table.
-        columns: Names of the requested columns, in the order of the result. None requests all columns in declared
-            order.
+        columns: Names of the requested columns, in the order of the result. If None, all columns are requested in
+            declared order.
         path: File that the table comes from, for error messages.
 
     Raises:

@@ -72,7 +72,7 @@ class Source:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Return a context manager that converts errors of the operating system into ``TracekitError``."""
+        """Return a context manager that converts ``OSError`` into ``TracekitError``."""
         try:
             yield
         except PermissionError as e:

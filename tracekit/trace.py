@@ -57,7 +57,7 @@ def load(
 
     Args:
         path: File or folder.
-        format: Name of the format, such as ``nsys-sqlite``. None detects the format from the content.
+        format: Name of the format, such as ``nsys-sqlite``. If None, it is detected from the content.
         via: ``nsys`` reads a report through Nsight Systems: the nsys on the PATH exports the report to a temporary
             SQLite file, which is deleted when the trace is closed. By default, tracekit never runs nsys.
 
@@ -174,7 +174,7 @@ class Trace:
 
         Args:
             name: Name of the table.
-            columns: Names of the columns to read. None reads all columns.
+            columns: Names of the columns to read. If None, all columns are read.
 
         Raises:
             SchemaError: The table or a column does not exist.
@@ -269,11 +269,11 @@ class Trace:
         If the trace is already rolled up, choosing another key op or other iterations reads nothing from the file.
 
         Args:
-            key_op: Id or name of the op that delimits iterations. None uses the key op of the dialect, or else an op
-                that repeats.
+            key_op: Id or name of the op that delimits iterations. If None, it is the key op of the dialect, or else
+                an op that repeats.
             iterations: First and last iteration to aggregate, both inclusive. Either may be None.
-            dialect: Name of the conventions by which the ranges are written, such as ``pyprof``. None detects the
-                dialect.
+            dialect: Name of the conventions by which the ranges are written, such as ``pyprof``. If None,
+                it is detected.
             tensor_cores: ``extended`` detects all kernels that are known to use Tensor Cores. ``dlprof`` computes
                 everything as DLProf 1.8.0 did, including iterations, means over GPUs and findings.
 
@@ -298,7 +298,7 @@ class Trace:
         return self._then(RollUp(Aggregation(key_op, iterations, dialect, tensor_cores)))
 
     def report(self, name: str) -> ReportTable | DlprofReport:
-        """Compute a report of ``nsys stats``, of DLProf or of tracekit, or apply a rule of ``nsys analyze``.
+        """Compute a report of ``nsys stats``, DLProf or tracekit, or apply a rule of ``nsys analyze``.
 
         Args:
             name: Name of the report, with its options after colons, as for ``tracekit.stats``, or of a rule, as for
@@ -365,7 +365,7 @@ class Trace:
         Args:
             ncu: A trace with Nsight Compute results of single launches or of groups. It has to stay open while the
                 joined trace is used.
-            metrics: Names of the metrics to add. None adds all metrics.
+            metrics: Names of the metrics to add. If None, all metrics are added.
 
         Returns:
             A correlated trace. Its kernels have the additional columns ``ncu_launch_id`` and ``ncu_match``, and one
@@ -382,7 +382,7 @@ class Trace:
             >>> joined.frame("kernels").select("kernel_id", "ncu_match", "dram__bytes.sum").head(2).collect().rows()
             [(1, 'range', 5376.0), (2, 'range', 12032.0)]
         """
-        for trace, table, what in ((self, "kernels", "kernels"), (ncu, "ncu_launches", "results of Nsight Compute")):
+        for trace, table, what in ((self, "kernels", "kernels"), (ncu, "ncu_launches", "Nsight Compute results")):
             if not trace.count(table):
                 raise _missing_rows_error(what, trace.path, self.schema(table).recorded_by)
         return self._then(JoinNcu(ncu._plan, None if metrics is None else tuple(metrics)))
@@ -479,7 +479,7 @@ class Trace:
             devices: Select GPU activities of these devices.
             domains: Select NVTX ranges and marks of these domains. "" is the default domain.
             min_duration_ns: Select rows with at least this duration.
-            tables: Names of the tables to select. None selects all tables.
+            tables: Names of the tables to select. If None, all tables are selected.
 
         Returns:
             The trace. If ``select`` is called on it again, rows have to match both selections.
@@ -508,7 +508,9 @@ class Trace:
         if tables is not None:
             steps.append(SelectTables(frozenset(tables)))
         if time is not None and self.count("ncu_launches") and not self.count("kernels"):
-            warn("time does not filter results of Nsight Compute, which have no timestamps", path=self.path)
+            warn(
+                "the time selection does not apply to Nsight Compute results, which have no timestamps", path=self.path
+            )
         return self._then(*steps)
 
     def export(
@@ -525,10 +527,10 @@ class Trace:
 
         Args:
             path: File to write, or folder for formats with one file per table.
-            format: Name of the format. None uses the format with the suffix of the path.
+            format: Name of the format. If None, it is the format with the suffix of the path.
             tables: Names of the tables to write. A format with one file per table writes a single table as one file.
-                None writes all tables except the large tables that are declared as optional, ``ncu_metric_instances``
-                and ``ncu_sources``.
+                If None, all tables are written except the large tables that are declared as optional,
+                ``ncu_metric_instances`` and ``ncu_sources``.
             overwrite: Whether to replace an existing output.
             options: Values of options of the exporter, by option name.
             progress: Callback that receives the number of written rows and of all rows.
@@ -636,7 +638,7 @@ def stats(trace: Trace, report: str) -> pl.DataFrame:
     """Return the rows of a report, with the columns, order and numbers of the tool that defined it.
 
     Args:
-        trace: The trace. For reports of DLProf it may be rolled up with a key op or iterations.
+        trace: The trace. For DLProf reports it may be rolled up with a key op or iterations.
         report: Name of a report of nsys (``cuda_gpu_kern_sum``), of DLProf (``detailed``) or of tracekit (``advise``).
             Options follow after colons, as in ``cuda_gpu_kern_sum:base``. Former names of nsys reports, such as
             ``gpukernsum``, are accepted.
@@ -692,8 +694,8 @@ def convert(
     Args:
         source: File to read.
         target: File or folder to write.
-        to: Name of the format to write. None uses the format with the suffix of the target.
-        source_format: Name of the format to read. None detects the format from the content.
+        to: Name of the format to write. If None, it is the format with the suffix of the target.
+        source_format: Name of the format to read. If None, it is detected from the content.
         overwrite: Whether to replace an existing output.
         format: Deprecated name of ``source_format``.
 

@@ -1,4 +1,4 @@
-"""The measured jobs, each in a process of its own: ``python jobs.py NAME FILE`` prints seconds, rows, peak MB."""
+"""The measured jobs, each in a process of its own: ``python jobs.py NAME FILE`` prints seconds, rows, peak MiB."""
 
 from __future__ import annotations
 

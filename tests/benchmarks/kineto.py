@@ -117,7 +117,7 @@ def run(path: str) -> Measure:
 
 def main() -> None:
     """Print the table."""
-    heads = ["job", "events", "s", "M events/s", "peak MB", "peer s", "peer MB", "times faster"]
+    heads = ["job", "events", "s", "M events/s", "peak MiB", "peer s", "peer MiB", "times faster"]
     print("|", " | ".join(heads), "|\n|", " | ".join(["---"] * len(heads)), "|")
     for job, own, other in measured(ROOT / "out" / "bench", int(os.environ.get("RUNS", "3"))):
         compared = "" if other is None else f"{other['seconds']:.2f} | {other['peak_mb']:.0f}"

@@ -123,7 +123,7 @@ JOBS: dict[str, Callable[[str], tuple[float, int]]] = {f.__name__: f for f in (t
 
 def main() -> None:
     """Print the table."""
-    heads = ["job", "cells", "s", "M cells/s", "peak MB", "csv module s", "times faster"]
+    heads = ["job", "cells", "s", "M cells/s", "peak MiB", "csv module s", "times faster"]
     print("|", " | ".join(heads), "|\n|", " | ".join(["---"] * len(heads)), "|")
     for job, own, other in measured(ROOT / "out" / "bench", int(os.environ.get("RUNS", "3"))):
         rate, compared = own["rows"] / own["seconds"] / 1e6, ""

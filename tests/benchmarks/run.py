@@ -62,7 +62,7 @@ def main() -> None:
         *(row(*measured) for measured in tfevents.measured(OUT, RUNS)),
         row(*startup.measured(repeated("train_amp.nsys-rep", EVENTS_OF_1_MB), OUT, RUNS)),
     ]
-    header = ["job", "rows", "s", "M rows/s", "peak MB", "peer or baseline s", "times faster"]
+    header = ["job", "rows", "s", "M rows/s", "peak MiB", "peer or baseline s", "times faster"]
     lines = ["| " + " | ".join(r) + " |" for r in [header, ["---"] * len(header), *rows]]
     lines.append(f"\n{machine()}; medians of {RUNS} runs.")
     lines.append("Peer: `nsys-ai warm` 0.3.0, the whole process; of Nsight Compute reports NVIDIA's `ncu_report`,")

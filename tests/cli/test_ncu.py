@@ -159,7 +159,7 @@ def test_what_cannot_be_joined(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "k.csv"
     assert "--metrics needs --ncu FILE" in run("correlate", TRAIN, "--metrics", "a", "-o", out, status=2).stderr
     failed = run("correlate", TRAIN, "--ncu", RAW, "--metrics", "nothing", "-o", out, status=1)
-    assert failed.stderr.startswith("tracekit: the results of Nsight Compute do not have the metric nothing\nHint: ")
+    assert failed.stderr.startswith("tracekit: the Nsight Compute results lack these metrics: nothing\nHint: ")
     session = run("correlate", TRAIN, "--ncu", "fixtures/ncu/ncu_session.csv", "-o", out, status=1)
     assert "ncu_session.csv: there are no results of Nsight Compute to join" in session.stderr
     assert not out.exists()

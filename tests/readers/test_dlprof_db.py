@@ -124,8 +124,8 @@ def test_something_else(tmp_path: Path) -> None:
             "row 1: column gpu_stop holds real, expected integer",
         ),
         ("read_only_kernels SET gpu_stop = NULL WHERE id = 1", "kernels", "column 'end_ns' of table 'kernels'"),
-        ("read_only_kernels SET grid_id = 99", "kernels", "column 'grid_x' of 'kernels'"),
-        ("read_only_grid_block SET x = 5000000000", "kernels", "column 'grid_x' of 'kernels'"),
+        ("read_only_kernels SET grid_id = 99", "kernels", "column 'grid_x' of table 'kernels'"),
+        ("read_only_grid_block SET x = 5000000000", "kernels", "column 'grid_x' of table 'kernels'"),
         ("read_only_memcpys SET device_id = -9e18", "memcpys", "column 'device_id' of 'memcpys'"),
         ("read_only_memcpys SET id = 9223372036854775807 WHERE id = 1", "memcpys", "too large to derive ids of calls"),
         ("read_only_cuda_calls SET thread_id = x'00ff'", "api_calls", "row 1: column thread_id holds blob, expected"),
@@ -142,7 +142,7 @@ def test_values_that_cannot_be(tmp_path: Path, change: str, table: str, said: st
 @pytest.mark.parametrize(
     ("names", "rows", "said"),
     [
-        ("id, x, y, z", "(1, 1, 1, 1), (2, 1, 1, 1), (2, 1, 1, 1)", "1 rows repeat the id of another"),
+        ("id, x, y, z", "(1, 1, 1, 1), (2, 1, 1, 1), (2, 1, 1, 1)", "1 rows have the same id as an earlier row"),
         ("id, x, y, z", "(1, 1, 1, 1), (NULL, 1, 1, 1)", "1 rows have no id"),
     ],
 )
@@ -212,7 +212,7 @@ def test_another_layout_is_refused(tmp_path: Path) -> None:
         "ALTER TABLE read_only_kernels DROP COLUMN gpu_stop",
         "UPDATE db_version SET current_version = '1.2.0'",
     )
-    with pytest.raises(UnsupportedVersionError, match=r"of version 1\.2\.0 has no column read_only_kernels\.gpu_stop"):
+    with pytest.raises(UnsupportedVersionError, match=r"\(version 1\.2\.0\) has no column read_only_kernels\.gpu_stop"):
         tk.load(made)
 
 

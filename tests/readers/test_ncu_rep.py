@@ -333,10 +333,10 @@ def test_graphs_have_the_size_of_their_launch() -> None:
     [
         (b"NVR\0", "truncated: 4 bytes are expected at byte 4, but only 0 are left"),
         (b"NVR\0\xff\xff\xff\xff", "truncated: 4294967299 bytes are expected at byte 4, but only 4 are left"),
-        (b"NVR\0" + sized(b"\xff"), "the header of 1 bytes is not a valid message"),
+        (b"NVR\0" + sized(b"\xff"), r"the header is not a valid protobuf message \(1 bytes\)"),
         (report(), None),
         (report() + b"\1", "truncated: 4 bytes are expected at byte 10, but only 1 are left"),
-        (report() + sized(b"\x0a"), "the header of the block at byte 10 of 1 bytes is not a valid message"),
+        (report() + sized(b"\x0a"), r"the header of the block at byte 10 is not a valid protobuf message \(1 bytes\)"),
         (
             report() + sized(made("BlockHeader", payload_bytes=9)),
             "truncated: 9 bytes are expected at byte 16, but",
@@ -361,7 +361,7 @@ def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None
 @pytest.mark.parametrize(
     ("table", "result", "message"),
     [
-        ("ncu_metrics", ("kernels", b"\x6a\x7f"), "result 0, at byte .*, of 2 bytes is not a valid message"),
+        ("ncu_metrics", ("kernels", b"\x6a\x7f"), r"result 0 at byte .* is not a valid protobuf message \(2 bytes\)"),
         ("ncu_metrics", kernel(metric(1, whole=1)), "a metric refers to the name 1, but the report has only 1 names"),
         ("ncu_metrics", kernel(b"\x12\x00"), "a metric has no name"),
         ("ncu_metrics", kernel(b"\x0a\x01a"), "a metric has no name"),
@@ -371,9 +371,13 @@ def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None
         ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x1a\x7f"), "a field extends beyond the end of its message"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x02\x00"), "a metric is not a valid message"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x7f"), "a field extends beyond the end of its message"),
-        ("ncu_rules", kernel(rules=[b"\x1a\x7f"]), "a rule of result 0 of 2 bytes is not a valid message"),
-        ("ncu_rules", kernel(rules=[b""], sections=[b"\x0a\x7f"]), "a section of 2 bytes is not a valid message"),
-        ("ncu_nvtx_ranges", kernel(nvtx=b"\x0a\x7f"), "the NVTX state of result 0 of 2 bytes is not a valid message"),
+        ("ncu_rules", kernel(rules=[b"\x1a\x7f"]), r"a rule of result 0 is not a valid protobuf message \(2 bytes\)"),
+        (
+            "ncu_rules",
+            kernel(rules=[b""], sections=[b"\x0a\x7f"]),
+            r"a section is not a valid protobuf message \(2 b.*",
+        ),
+        ("ncu_nvtx_ranges", kernel(nvtx=b"\x0a\x7f"), "the NVTX state of result 0 is not a valid protobuf message .*"),
         ("ncu_launches", kernel(created_s=1 << 63), "a number does not fit into its column of ncu_launches"),
     ],
 )

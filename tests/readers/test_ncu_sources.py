@@ -146,12 +146,12 @@ def test_exports_hold_them_only_if_named(tmp_path: Path, format: str) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x22\x7f", "source 0, at byte .*, of 2 bytes is not a valid message"),
-        (b"\x22\xff\xff\xff\xff\x0f", "source 0, at byte .*, of 6 bytes is not a valid message"),
-        (made("SourceData", files=[b"\x0a\x7f"]), "a list of files of source 0 of 2 bytes is not a valid message"),
+        (b"\x22\x7f", r"source 0 at byte .* is not a valid protobuf message \(2 bytes\)"),
+        (b"\x22\xff\xff\xff\xff\x0f", r"source 0 at byte .* is not a valid protobuf message \(6 bytes\)"),
+        (made("SourceData", files=[b"\x0a\x7f"]), "a list of files of source 0 is not a valid protobuf message .*"),
         (
             made("SourceData", files=[made("SourceFiles", files=[b"\x12\x7f"])]),
-            "one of the files of source 0 of 2 bytes is not a valid message",
+            r"an entry of the files of source 0 is not a valid protobuf message \(2 bytes\)",
         ),
     ],
 )

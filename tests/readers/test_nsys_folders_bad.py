@@ -261,7 +261,8 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
     with pytest.raises(CorruptTraceError) as caught:
         tk.load(kernels, f"nsys-{kind}")
     assert str(caught.value) == (
-        f"{kernels}: not a folder of {NAMES[kind]} files: a file of such a folder\nHint: give the folder that it is in"
+        f"{kernels}: not a folder of {NAMES[kind]} files: this is a single file from one\n"
+        "Hint: pass the folder that contains it"
     )
     said = {
         "parquetdir": "it holds no table that tracekit declares\nHint: give the folder that nsys exported",

@@ -316,7 +316,7 @@ def test_few_rows_that_name_others_very_often(tmp_path: Path, made: str) -> None
         f"INSERT INTO read_only_kernels {MANY.format(20_000)} "
         "SELECT i + 100, 1, 1, i, i, 7, 7, 0, 2, 0, i, i, 1, 1, 1 FROM k",
     )
-    assert "table read_only_grid_block: 19999 rows repeat the id of another" in refused(path, "kernels")
+    assert "table read_only_grid_block: 19999 rows have the same id as an earlier row" in refused(path, "kernels")
 
 
 def calls_to_read(path: Path, *wanted: str) -> int:

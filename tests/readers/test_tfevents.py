@@ -473,7 +473,7 @@ def test_files_that_are_none(tmp_path: Path, data: bytes, said: str) -> None:
 def test_the_mark_of_a_profile(tmp_path: Path) -> None:
     path = written(tmp_path, name="events.out.tfevents.1.host.profile-empty")
     for what in (path, tmp_path):
-        with pytest.raises(MissingTableError, match=r"indicates a profile of TensorFlow in plugins/profile"):
+        with pytest.raises(MissingTableError, match=r"only the marker of a TensorFlow profile in plugins/profile"):
             tk.load(what)
     page = tmp_path / "plugins" / "profile" / "1" / "host.overview_page.pb"
     page.parent.mkdir(parents=True)
@@ -571,7 +571,7 @@ def test_corpus(nth: int) -> None:
         with pytest.raises(UnknownFormatError, match="a page of TensorFlow's profiler"):
             tk.load(path)
     elif path.name.endswith(".profile-empty"):
-        with pytest.raises(MissingTableError, match="indicates a profile of TensorFlow"):
+        with pytest.raises(MissingTableError, match="only the marker of a TensorFlow profile"):
             tk.load(path)
     else:
         with tk.load(path) as trace:

@@ -98,14 +98,14 @@ def command(
 
 
 def _load_ncu(path: Path) -> Trace:
-    """Load a report or CSV output of Nsight Compute."""
+    """Load an Nsight Compute report or CSV output."""
     from tracekit.trace import load as load_trace
 
     return load_trace(path)
 
 
 def _ncu_match_summary(trace: Trace) -> str:
-    """Return a message with the number of kernels that have metrics of Nsight Compute, by kind of match."""
+    """Return a message with the number of kernels that have Nsight Compute metrics, by kind of match."""
     matches = {row["match"]: row for row in trace.ncu_matches().iter_rows(named=True)}
     unmatched = matches.pop(None, {"launches": 0})["launches"]
     total, matched = trace.count("kernels"), sum(row["kernels"] for row in matches.values())

@@ -71,7 +71,7 @@ def layout_lines(
 
     Args:
         frame: The frame to lay out.
-        width: Width of the terminal in cells. None is unlimited, so that no value is shortened.
+        width: Width of the terminal in cells. If None, the width is unlimited and no value is shortened.
         prose: Names of columns that contain sentences, which are wrapped between words and never shortened.
         bold: Whether to print headings in bold.
     """
@@ -125,7 +125,7 @@ def _text_columns(frame: pl.DataFrame, prose: Collection[str]) -> list[TextColum
 
 
 def _collapse_arguments(text: str, width: int) -> str:
-    """Replace template and function arguments by … until the string fits the width or has no more arguments."""
+    """Replace template and function arguments with … until the string fits the width or has no more arguments."""
     for opening, closing in ("<>", "()"):
         for level in range(_bracket_depth(text, opening, closing), 0, -1):
             text = _collapse_brackets(text, opening, closing, level)
@@ -153,7 +153,7 @@ def _bracket_depth(text: str, opening: str, closing: str) -> int:
 
 
 def _collapse_brackets(text: str, opening: str, closing: str, deepest: int) -> str:
-    """Replace everything inside brackets of level ``deepest`` by an ellipsis, but keep the brackets themselves."""
+    """Replace everything inside brackets of level ``deepest`` with an ellipsis, but keep the brackets themselves."""
     characters, inside = [], False
     for character, level in _bracket_levels(text, opening, closing):
         if level < deepest or (level == deepest and character in (opening, closing)):

@@ -34,9 +34,9 @@ def query(
     Args:
         trace: The trace.
         table: Name of the table.
-        columns: Names of the columns to return. None returns all columns of the table. If the table has a start and an
-            end, ``duration_ns`` can also be used.
-        where: An SQL expression. Rows for which it is true are returned. None returns all rows.
+        columns: Names of the columns to return. If None, all columns of the table are returned. If the table
+            has a start and an end, ``duration_ns`` can also be used.
+        where: An SQL expression. Rows for which it is true are returned. If None, all rows are returned.
         sort: Names of the columns to sort by, with ``-`` before a name for descending order. Nulls are last, and the
             sort is stable.
         wide: Whether to return one row per Nsight Compute launch, with one column per metric.

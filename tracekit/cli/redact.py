@@ -44,7 +44,7 @@ def command(
     """Copy IN without values that identify people and machines, so that OUT can be shared.
 
     IN is a report or SQLite export of nsys. Environments, command lines, user names and program output are emptied, and
-    host names, UUIDs and PCI addresses are replaced by pseudonyms. Names, addresses, secrets and private folders in
+    host names, UUIDs and PCI addresses are replaced with pseudonyms. Names, addresses, secrets and private folders in
     other strings are overwritten. Everything else stays unchanged. The number of replaced values is printed by kind,
     without the values. Use - as OUT for standard output.
     """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def map_categories(column: pl.Expr, function: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """Replace each string of a Categorical column by the result of a function.
+    """Replace each string of a Categorical column with the result of a function.
 
     The function is applied once to each distinct string. The result is a Categorical column of the same length. Nulls
     stay null.

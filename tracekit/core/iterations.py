@@ -113,7 +113,7 @@ def find_iterations(
         key_op: Id or name of the key op, or None for the default of the dialect.
         span: First and last iteration to aggregate, both included. The last one may exceed the number of iterations.
         mode: How to divide the capture. ``dlprof`` divides it as DLProf 1.8.0 did. It ignores a key op that does not
-            exist, and replaces iterations beyond the last one by the last one.
+            exist, and replaces iterations beyond the last one with the last one.
 
     Raises:
         TracekitError: No op has the requested id or name, the span is negative or ends before it begins, or the capture
@@ -222,9 +222,9 @@ def _key_row(ops: Ops, key_op: str | None) -> int | None:
 def _longest_repeated(ops: Ops, rows: pl.DataFrame) -> int | None:
     """Return the row number of the repeated op with the longest total duration, or None if no op is suitable.
 
-    Ops of the backward pass are excluded. So are ops with instances on several threads of one process, because one
-    thread runs a loop, and the op "…", which represents all ranges that are nested too deeply. If several ops have the
-    same total duration, the outermost one is returned.
+    Three kinds of op are excluded: ops of the backward pass; ops with instances on several threads of one process,
+    because a training loop runs on a single thread; and the op "…", which stands for all ranges that are nested too
+    deeply. If several ops have the same total duration, the outermost one is returned.
     """
     totals = ops.instances.group_by("op").agg(total=(pl.col("end_ns") - pl.col("start_ns")).sum())
     candidates = rows.filter(

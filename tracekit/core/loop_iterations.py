@@ -48,7 +48,7 @@ def _time_reversed(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _iterations_started_by_key(instances: pl.DataFrame, key: int, *, ends_early: bool) -> pl.DataFrame:
-    """Return the iterations if a key is at the start of each.
+    """Return the iterations of a loop in which each iteration starts with a key.
 
     With ``ends_early``, an iteration ends at the first op that is not part of the loop.
     """

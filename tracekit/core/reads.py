@@ -61,7 +61,7 @@ class ReadRecorder:
         limit: int | None,
         _batch_rows: int | None = None,
     ) -> Iterator[pl.DataFrame]:
-        """Record and yield the columns of a table that polars requests. None requests all columns."""
+        """Record and yield the columns of a table that polars requests. If None, all columns are requested."""
         data = self._example(table)
         used = data.columns if columns is None else columns
         if used:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 LAUNCH = "launch_id"
-"""Column with the id of a result of Nsight Compute. Tables with this column have no start times."""
+"""Column with the id of an Nsight Compute result. Tables with this column have no start times."""
 
 
 def row_condition(
@@ -32,7 +32,7 @@ def row_condition(
             the window. A row without an end is open until the end of the capture.
         devices: Allowed values of ``device_id``.
         domains: Allowed values of ``domain``. "" is the default domain.
-        min_duration_ns: Minimum of ``end_ns - start_ns``, or of ``duration_ns`` for results of Nsight Compute. Rows
+        min_duration_ns: Minimum of ``end_ns - start_ns``, or of ``duration_ns`` for Nsight Compute results. Rows
             without an end or duration meet the condition.
     """
     conditions = [*_time_conditions(columns, time), *_duration_conditions(columns, min_duration_ns)]
@@ -47,7 +47,7 @@ def launch_condition(launches: pa.ChunkedArray, other: pl.Expr | None) -> pl.Exp
     """Return the condition that the launch id of a row is one of the given ids.
 
     Args:
-        launches: Ids of results of Nsight Compute.
+        launches: Ids of Nsight Compute results.
         other: A further condition that rows must meet, or None.
     """
     in_launches = pl.col(LAUNCH).is_in(pl.Series("", launches).implode())

@@ -1,7 +1,7 @@
 """Determine from names which kernels run on Tensor Cores, and from op types which ops could run on them.
 
 Most captures do not record whether a kernel used Tensor Cores, so its name is the only evidence. The rules are in
-``schemas/tensor_cores.toml``. They include the rules of DLProf, so that its statistics can be reproduced exactly.
+``schemas/tensor_cores.toml``. They include DLProf's rules, so that its statistics can be reproduced exactly.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def support(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = 
             names in PyTorch's own ranges (``aten::addmm``, ``AddmmBackward0``) and in XLA.
 
     Returns:
-        DLProf's ``tc_support_status`` (Int8): 0 for eligible, 2 if it depends on the ops inside, 3 for not eligible.
+        DLProf's ``tc_support_status`` (Int8): 0 for eligible, 2 if it depends on the ops that the op consists
+        of, 3 for not eligible.
         Nulls stay null.
     """
     lists = [_op_types(framework), *([_op_types("extended")] if mode == "extended" else [])]
@@ -129,7 +130,7 @@ def _contains_substrings(names: pl.Series, rules: Mapping[str, Any]) -> pl.Serie
 
 
 def _expanded_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the substrings of all groups, with ``{n}`` replaced by each number of the group.
+    """Return the substrings of all groups, with ``{n}`` replaced with each number of the group.
 
     Args:
         groups: Each group has ``any``, a list of substrings, and ``n``, a list of numbers.
@@ -138,10 +139,10 @@ def _expanded_sizes(groups: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _op_types(framework: str) -> Mapping[str, list[str]]:
-    """Return lists of op types of a framework.
+    """Return the op types of a framework by whether they can use Tensor Cores.
 
-    The keys are ``eligible``, for op types that can run on Tensor Cores, and ``maybe``, for op types for which this
-    depends on the ops inside.
+    The list ``eligible`` contains op types that can use them. The list ``maybe`` contains op types for which this
+    depends on the ops that an op consists of.
     """
     types: Mapping[str, Mapping[str, list[str]]] = _load_declarations()["ops"]
     return types[framework]

@@ -1,4 +1,4 @@
-"""Export a folder with each report of DLProf, both as CSV in the format of DLProf and as JSON with the same titles."""
+"""Export a folder with each DLProf report, both as CSV in the format of DLProf and as JSON with the same titles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUMMARY_NAMES = {"dlprof-version": "DLProf Version", "dlprof-build": "DLProf Bu
 
 
 def write(view: View, path: Path, progress: Progress, *, options: Mapping[str, str] | None = None) -> None:
-    """Write all reports of DLProf for a trace to a new folder."""
+    """Write all DLProf reports for a trace to a new folder."""
     path.mkdir()
     for number, name in enumerate(REPORTS, 1):
         report = view.report(name)

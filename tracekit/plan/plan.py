@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Conditions that a row has to meet to be selected. A condition that is None selects all rows.
+    """Conditions that a row has to meet to be selected. If a condition is None, it selects all rows.
 
     Attributes:
         time: Start and end of a half-open interval in ns since the trace origin. It selects the rows that overlap it.
@@ -45,10 +45,11 @@ class Aggregation:
     """Parameters of a roll-up: how ops are derived from ranges, and which iterations are aggregated.
 
     Attributes:
-        key_op: Id or name of the op that delimits iterations. None uses the key op of the dialect, or else an op that
-            repeats.
-        iterations: First and last iteration to aggregate, both inclusive. None is the first or last of the capture.
-        dialect: Name of the dialect of the ranges. None uses the first dialect that matches the capture.
+        key_op: Id or name of the op that delimits iterations. If None, it is the key op of the dialect, or else an op
+            that repeats.
+        iterations: First and last iteration to aggregate, both inclusive. A bound that is None is the first or
+            last iteration of the capture.
+        dialect: Name of the dialect of the ranges. If None, the first dialect that matches the capture is used.
         tensor_cores: ``extended`` detects all known Tensor Core kernels. ``dlprof`` computes everything as DLProf 1.8.0
             does.
     """
@@ -80,11 +81,11 @@ class Correlate:
 
 @dataclass(frozen=True, slots=True)
 class JoinNcu:
-    """A step that adds metrics of Nsight Compute to kernels.
+    """A step that adds Nsight Compute metrics to kernels.
 
     Attributes:
         results: Plan of the trace that contains the Nsight Compute results.
-        metrics: Names of the metrics to add. None adds all metrics.
+        metrics: Names of the metrics to add. If None, all metrics are added.
     """
 
     results: Plan
@@ -118,7 +119,7 @@ class Plan:
 
     Attributes:
         source: The recorded tables.
-        tables: Names of the selected tables. None selects all tables.
+        tables: Names of the selected tables. If None, all tables are selected.
         rows: Filters applied to the rows. A row is selected if it matches all of them.
         correlated: Whether the columns of correlation are added.
         ncu: The join with Nsight Compute results. None if there is no such join.

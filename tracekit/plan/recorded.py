@@ -50,8 +50,8 @@ class RecordedTables(Tables):
 
         Args:
             origin: The file, tables in memory, or opened capture that the tables come from.
-            opened: The opened capture. None opens the origin when it is first used.
-            path: The file or folder as the user wrote it. None uses the path of the origin.
+            opened: The opened capture. If None, ``origin`` is opened on first use.
+            path: The file or folder as the user wrote it. If None, the path of the origin is used.
         """
         self.origin = origin
         self.path = path or origin.path

@@ -203,7 +203,7 @@ def correlation_required_columns(name: str, columns: tuple[str, ...]) -> Mapping
 
 
 class NcuJoined(Stage):
-    """Stage that adds metrics of Nsight Compute to kernels, and the tables of the Nsight Compute results."""
+    """Stage that adds Nsight Compute metrics to kernels, and the tables of the Nsight Compute results."""
 
     def __init__(self, base: Tables, results: Tables, metrics: Sequence[str] | None = None) -> None:
         super().__init__(base)
@@ -251,7 +251,7 @@ class NcuJoined(Stage):
         names = [c for c in metrics.columns if c not in self._base.schema(KERNELS).names]
         if missing := [c for c in self._metric_names or () if c not in names]:
             hint = "list the metrics of a file with: tracekit rows FILE ncu_metrics"
-            raise SchemaError(f"the results of Nsight Compute do not have the metric {', '.join(missing)}", hint=hint)
+            raise SchemaError(f"the Nsight Compute results lack these metrics: {', '.join(missing)}", hint=hint)
         return metrics.select(names if self._metric_names is None else ["launch_id", *self._metric_names])
 
     @functools.cached_property

@@ -71,7 +71,7 @@ class TraceView:
         """Read columns of several tables together, in one pass over the file if its format allows, and cache them.
 
         Args:
-            columns: Names of the columns, by table. None reads all columns of a table.
+            columns: Names of the columns, by table. If None, all columns of a table are read.
 
         Raises:
             SchemaError: A table or column does not exist.
@@ -105,7 +105,7 @@ class TraceView:
         return to_frame(self._tables, name)
 
     def report(self, name: str) -> ReportTable | DlprofReport:
-        """Compute a report of ``nsys stats``, of DLProf or of tracekit, or apply a rule.
+        """Compute an ``nsys stats`` report, a DLProf report or one of tracekit's own reports, or apply a rule.
 
         Raises:
             UnknownFormatError: The report or one of its options does not exist.

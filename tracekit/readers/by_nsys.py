@@ -100,7 +100,7 @@ def _export_to_sqlite(tool: str, source: Source, folder: Path) -> Path:
         outcome = f"was ended by signal {-status}" if status < 0 else f"failed with exit status {status}"
         raise TracekitError(f"nsys export {outcome}", path=source.path, hint=hint)
     if not target.is_file():
-        raise TracekitError("nsys export wrote no file, although it reports success", path=source.path, hint=hint)
+        raise TracekitError("nsys export wrote no file, although it reported success", path=source.path, hint=hint)
     return target
 
 

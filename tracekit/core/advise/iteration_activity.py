@@ -166,7 +166,7 @@ class IterationActivity:
         return 100 * time_ns / self.length_ns
 
     def op_name(self, op: int) -> str:
-        """Return the name of an op. The beginning of a long name is replaced by an ellipsis."""
+        """Return the name of an op. The beginning of a long name is replaced with an ellipsis."""
         name = str(self.rollup.ops["op_name"][op])
         return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 

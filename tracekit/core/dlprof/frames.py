@@ -143,7 +143,7 @@ def _json_lines(values: pl.Series) -> pl.Series:
 
 
 def _null_to_empty(values: pl.Series) -> pl.Series:
-    """Replace nulls in a column by empty strings. The result is Categorical."""
+    """Replace nulls in a column with empty strings. The result is Categorical."""
     return values.to_frame("v").select(pl.col("v").fill_null(pl.lit("", pl.Categorical))).to_series()
 
 

@@ -1,4 +1,4 @@
-"""Compute the reports of DLProf, with its columns, order, numbers and byte-for-byte equal CSV.
+"""Compute the DLProf reports, with DLProf's columns, order, numbers and byte-for-byte equal CSV.
 
 A report is declared by its title, its printed columns, and a function that computes its rows from a ``ModelSummary``.
 DLProf's CSV has the title above the header, quotes strings, and prints averages and percentages with one decimal.
@@ -44,7 +44,7 @@ class PrintedColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DlprofReport:
-    """A computed report of DLProf.
+    """A computed DLProf report.
 
     Attributes:
         name: Name of the report, such as ``op-type``.

@@ -36,7 +36,7 @@ def op_node_names(ops: pl.DataFrame) -> pl.Series:
 def legal_names(names: pl.Series) -> pl.Series:
     """Convert each op name to a legal TensorFlow node name.
 
-    In each part of a path, a sequence of characters other than letters, digits, ``_``, ``.`` and ``-`` is replaced by
+    In each part of a path, a sequence of characters other than letters, digits, ``_``, ``.`` and ``-`` is replaced with
     ``_``, or removed if it is at the start or end of the part. For example, ``iteration */aten::mm`` becomes
     ``iteration/aten_mm``. Empty parts are removed. Legal names are unchanged.
     """

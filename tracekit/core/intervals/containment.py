@@ -134,7 +134,7 @@ def _largest_power(slices: pl.DataFrame) -> int:
 
 
 def _raise_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
-    """Return the maxima, with the row ``at`` of each value replaced by ``value`` if ``value`` is larger."""
+    """Return the maxima, with the row ``at`` of each value replaced with ``value`` if ``value`` is larger."""
     higher = values.select(pl.max_horizontal("value", maxima.gather(values["at"]).alias("old")))
     return maxima.scatter(values["at"], higher.to_series())
 
@@ -143,7 +143,7 @@ def shortest_containers(intervals: pl.DataFrame, *, by: Sequence[str]) -> pl.Ser
     """Return the parent of each interval: the shortest other interval that contains it.
 
     If several are equally short, the first one is the parent. Intervals with equal bounds are parents of each other,
-    which makes a cycle: the first one is the parent of all the others, and the second one is the parent of the first.
+    which makes a cycle: the first of them is the parent of all other ones, and the second is the parent of the first.
 
     Args:
         intervals: Columns ``by``, ``start_ns`` and ``end_ns``. The intervals may overlap in any way.
@@ -211,7 +211,7 @@ def _exclude_self(slices: pl.DataFrame, chain: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parents_of_twins(ordered: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` and ``parent`` of the intervals that have the same bounds as another one."""
+    """Return ``row`` and ``parent`` of the intervals that have the same bounds as another interval."""
     parent = pl.when(_IS_TWIN).then(_FIRST_TWIN).when(_IS_TWIN.shift(-1)).then(pl.col("row").shift(-1))
     return ordered.select("row", parent.alias("parent")).drop_nulls()
 

@@ -1,4 +1,4 @@
-"""Analyze results of Nsight Compute: metrics as columns, the roofline, and the join to kernels of another capture."""
+"""Analyze Nsight Compute results: metrics as columns, the roofline, and the join to kernels of another capture."""
 
 from tracekit.core.ncu.wide import wide_metrics
 

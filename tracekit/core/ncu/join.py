@@ -1,4 +1,4 @@
-"""Match results of Nsight Compute to the kernels of another capture of the same program.
+"""Match Nsight Compute results to the kernels of another capture of the same program.
 
 The two captures come from two runs of the program. Process ids, times and ids differ, but the order of launches should
 be the same. A kernel is identified by its name, grid and block, by the NVTX ranges around its launch, and by its
@@ -36,7 +36,7 @@ _SAMPLES, _SEED, _BASE = 64, 0, 0x9E3779B97F4A7C15
 
 
 def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame:
-    """Return the result of Nsight Compute that matches each kernel.
+    """Return the Nsight Compute result that matches each kernel.
 
     Args:
         kernels: The correlated table ``kernels``, with ``KERNEL_COLUMNS``.
@@ -64,7 +64,7 @@ def match_kernels(kernels: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame
 
 
 def match_counts(matches: pl.DataFrame | None, launches: pl.DataFrame | None) -> pl.DataFrame:
-    """Count kernels and results of Nsight Compute by how they were matched.
+    """Count kernels and Nsight Compute results by how they were matched.
 
     Args:
         matches: The result of ``match_kernels``, or None if nothing was joined.
@@ -97,7 +97,7 @@ def match_counts(matches: pl.DataFrame | None, launches: pl.DataFrame | None) ->
 
 
 def _encode_shapes(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Replace the locations, shapes and range paths in both frames by integers.
+    """Replace the locations, shapes and range paths in both frames with integers.
 
     Returns:
         The kernels whose name occurs among the launches, in launch order: ``row``, ``location``, ``shape`` and ``path``

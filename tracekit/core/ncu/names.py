@@ -13,7 +13,7 @@ UNNAMED = "<unnamed>"
 def normalize_kernel_names(names: pl.Expr) -> pl.Expr:
     """Normalize kernel names so that different spellings of the same name become equal. Nulls stay null.
 
-    Newer versions of Nsight Compute omit casts of template arguments (``(int)8`` becomes ``8``) and some namespaces
+    Newer Nsight Compute versions omit casts of template arguments (``(int)8`` becomes ``8``) and some namespaces
     (``at::native::X`` becomes ``at::X``). This function removes all casts, suffixes of numbers, namespaces, return
     types and blanks.
     """

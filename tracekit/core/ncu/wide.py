@@ -1,4 +1,4 @@
-"""Pivot the metrics of Nsight Compute into a table with one row per launch and one column per metric."""
+"""Pivot Nsight Compute metrics into a table with one row per launch and one column per metric."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def last_containers(items: pl.DataFrame, intervals: pl.DataFrame, *, by: Sequenc
 
 
 def _without_backward_ends(items: pl.DataFrame) -> pl.DataFrame:
-    """Replace each end that lies before its start by null."""
+    """Replace each end that lies before its start with null."""
     return items.with_columns(pl.when(pl.col("end_ns") >= pl.col("start_ns")).then("end_ns"))
 
 
@@ -139,7 +139,7 @@ def _last_larger(values: pl.Series, slices: pl.DataFrame, limits: pl.Series) -> 
 
 
 def _replace_with_later(best: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Replace each best row by its candidate if the candidate started later, or at the same time with a smaller id."""
+    """Replace each best row with its candidate if that started later, or at the same time and has a smaller id."""
     old = best.select(pl.all().gather(candidates["row"]))
     same_start = candidates["start"] == old["start"]
     better = (candidates["start"] > old["start"]) | (same_start & (candidates["id"] < old["id"]))

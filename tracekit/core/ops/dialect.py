@@ -193,7 +193,7 @@ def op_paths(parent: pl.Series, names: pl.Series) -> tuple[trees.Tree, pl.DataFr
 
     An outermost range whose name ends in a number, such as ``Batch 7``, is a step. A range inside a step is also a step
     if its name ends in a number after the word step, iter, iteration, batch or epoch. If steps differ only in their
-    numbers, the numbers are replaced by ``*``. Other numbers distinguish layers and are not changed.
+    numbers, the numbers are replaced with ``*``. Other numbers distinguish layers and are not changed.
 
     Args:
         parent: Row number of the parent of each range, null for an outermost range.

@@ -56,7 +56,10 @@ def _marked_ops(capture: Capture, texts: pl.Series) -> pl.DataFrame:
 
 
 def _with_locations(capture: Capture, texts: pl.Series, ops: pl.DataFrame) -> pl.DataFrame:
-    """Add ``path`` and ``stack_trace`` of the last trace marker in the process that contains each op."""
+    """Add the ``path`` and ``stack_trace`` of the trace marker around each op.
+
+    If several markers of the process contain the op, the last one is used.
+    """
     locations = markers.parse_locations(texts.filter(texts.str.contains("traceMarker", literal=True)))
     ranges = with_parsed_names(capture.ranges_named(locations["text"]), locations)
     ranges = ranges.sort("start_ns", "end_ns", pl.col("text").cast(pl.String))

@@ -1,4 +1,4 @@
-"""Declare reports on results of Nsight Compute: the roofline, and what limits each kernel, launch or NVTX range."""
+"""Declare reports on Nsight Compute results: the roofline, and what limits each kernel, launch or NVTX range."""
 
 from __future__ import annotations
 

@@ -164,14 +164,14 @@ class Rollup:
             *statistics.fill_missing_with_zero([*METRICS, *KERNEL_METRICS]),
             eligible=pl.col("support") == 0,
         ).with_columns(
-            bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half") & ~self._type_is_acceptable
+            bad_type=pl.col("eligible") & (pl.col("count") > 0) & ~pl.col("half") & ~self._is_exempt_from_bad_type
         )
 
     @property
-    def _type_is_acceptable(self) -> pl.Expr:
-        """Expression for whether the data type of an op is acceptable because the op used Tensor Cores.
+    def _is_exempt_from_bad_type(self) -> pl.Expr:
+        """Expression for whether an op is exempt from ``bad_type`` because it used Tensor Cores.
 
-        It is always false in DLProf's mode, because DLProf reported the data type even then.
+        No op is exempt in DLProf's mode: DLProf also flags the data types of ops that used Tensor Cores.
         """
         return pl.col("uses_tc") if self.measures.mode == "extended" else pl.lit(value=False)
 

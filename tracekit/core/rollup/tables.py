@@ -130,5 +130,5 @@ TABLES: Mapping[str, Callable[[Rollup], pl.DataFrame]] = {
 
 
 def _null_if_empty(*columns: str) -> list[pl.Expr]:
-    """Return expressions that replace empty strings in the given columns by null."""
+    """Return expressions that replace empty strings in the given columns with null."""
     return [pl.when(pl.col(c).cast(pl.String) != "").then(pl.col(c)).alias(c) for c in columns]

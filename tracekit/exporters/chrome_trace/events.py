@@ -143,7 +143,7 @@ def format_arrows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, firs
         links: One row per arrow with the columns ``call_start_ns``, ``call_lane_id``, ``start_ns`` and ``lane_id``.
         lane_texts: JSON members that identify each lane, by lane id.
         clock: The conversion of times of the capture to times in the file.
-        first_id: Id of the first arrow. The ids of the others follow.
+        first_id: Id of the first arrow. The other arrows have the ids after it.
     """
 
     def arrow_end(phase: str, start: str, lane_id: str) -> list[str | pl.Expr]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 1 << 14
 _TIMELESS = {
-    "ncu_launches": "results of Nsight Compute have durations, but no timestamps",
+    "ncu_launches": "Nsight Compute results have durations, but no timestamps",
     "graph_nodes": "the nodes of a graph have no timestamps",
 }
 
@@ -36,7 +36,7 @@ def write(view: View, path: Path, progress: Progress) -> None:
     first event starts at 0, because viewers cannot show negative times.
 
     Raises:
-        ExportError: The trace has no events with timestamps, such as a graph or results of Nsight Compute.
+        ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
     """
     layout = compute_layout(view)
     reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and view.count(name)]

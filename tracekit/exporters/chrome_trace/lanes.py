@@ -25,7 +25,7 @@ def may_overlap(start: pl.Expr, end: pl.Expr) -> pl.Expr:
 def assign_lanes(start_ns: pl.Series, end_ns: pl.Series, *, nests: bool = False) -> pl.Series:
     """Assign each slice of a track to a lane.
 
-    Two slices do not overlap if one ends when the other one starts. Slices without duration are treated as if they took
+    Two slices do not overlap if one ends when the other starts. Slices without duration are treated as if they took
     1 ns.
 
     Args:

@@ -95,7 +95,7 @@ class TrackNames:
         devices: Name of each device, by device id.
         streams: Name of each stream, by process id, context id and stream id.
         contexts: Device id of each context, by process id and context id.
-        runs: Number of each device of TensorFlow, by run and name of the device.
+        runs: Number of each TensorFlow device, by run and name of the device.
         groups: Groups of tracks that have been created, by sort key.
     """
 

@@ -232,9 +232,7 @@ def _read_message(file: InputFile, at: int) -> IpcMessage | None:
 
 def _read_bytes(file: InputFile, at: int, size: int) -> bytes:
     if at + size > file.size:
-        raise Damage(
-            f"it declares {size} bytes at offset {at}, but the file has only {file.size - at} bytes from there"
-        )
+        raise Damage(f"{size} bytes are expected at offset {at}, but only {max(file.size - at, 0)} bytes follow")
     return file.read(at, size)
 
 

@@ -107,7 +107,7 @@ class NumberBuilder:
         self._values[rows] = np.frombuffer(data.buffers()[1], self._values.dtype, len(data), start)
 
     def replace_codes(self, rows: slice, new_codes: np.ndarray) -> None:
-        """Replace each dictionary code ``c`` in some rows by ``new_codes[c]``. Null rows get an arbitrary code."""
+        """Replace each dictionary code ``c`` in some rows with ``new_codes[c]``. Null rows get an arbitrary code."""
         np.take(new_codes, self._values[rows], mode="clip", out=self._values[rows])
 
     def finish(self) -> pa.ChunkedArray:

@@ -158,7 +158,7 @@ def open_table_file(
 ) -> Iterator[InputFile]:
     """Return a context manager that opens a table file.
 
-    Errors of Arrow and of the operating system become errors with the path of the file.
+    Arrow errors and errors of type ``OSError`` become errors with the path of the file.
 
     Raises:
         CorruptTraceError: The file is damaged.

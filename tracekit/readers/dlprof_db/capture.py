@@ -209,17 +209,19 @@ class DlprofCapture(Capture):
 
     def _check_version(self) -> None:
         """Raise an error if the database lacks required columns, and warn if it is newer than the supported version."""
-        columns, version = self._database.columns, self._database_version or "unknown"
+        columns, version = self._database.columns, self._database_version or ""
         missing = [
             f"{t}.{c}"
             for t, required in REQUIRED_COLUMNS.items()
             for c in required
             if t in columns and c not in columns[t]
         ]
-        if missing or "read_only_ops" not in columns or "dictionary" not in columns:
-            what = f"has no column {missing[0]}" if missing else "has no table read_only_ops or dictionary"
+        missing_tables = [t for t in ("read_only_ops", "dictionary") if t not in columns]
+        if missing or missing_tables:
+            what = f"column {missing[0]}" if missing else f"table {missing_tables[0]}"
+            database = f"the DLProf database ({f'version {version}' if version else 'unknown version'})"
             hint = "open the database once with DLProf 1.8, which migrates it to the supported version"
-            raise UnsupportedVersionError(f"the DLProf database of version {version} {what}", path=self.path, hint=hint)
+            raise UnsupportedVersionError(f"{database} has no {what}", path=self.path, hint=hint)
         numbers = tuple(int(n) for n in re.findall(r"\d{1,9}", version)[:2])
         if numbers > NEWEST_VERSION:
             newest = ".".join(map(str, NEWEST_VERSION))

@@ -60,7 +60,7 @@ class DlprofDatabase(database.Database):
         with_keys = frame.drop_nulls(keys)
         repeated = with_keys.height - with_keys.select(keys).n_unique() if with_keys.height else 0
         if repeated:
-            what = f"{repeated} rows repeat the {', '.join(keys)} of another row"
+            what = f"{repeated} rows have the same {', '.join(keys)} as an earlier row"
             raise CorruptTraceError(what, path=self.path, table=table, hint=COPY_AGAIN)
         return with_keys
 

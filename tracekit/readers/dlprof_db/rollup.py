@@ -1,6 +1,6 @@
 """Build ``ops``, ``op_instances``, ``iterations`` and ``group_nodes`` from the last aggregation in a DLProf database.
 
-A database contains all aggregations that its user requested, each over a selection of iterations. The viewer of DLProf
+A database contains all aggregations that its user requested, each over a selection of iterations. The DLProf viewer
 shows one of them at a time.
 """
 

@@ -1,6 +1,6 @@
 """Read TensorFlow graphs (GraphDef, MetaGraphDef and SavedModel) in binary (``.pb``) or text format (``.pbtxt``).
 
-Source: the messages of TensorFlow, declared in ``schemas/proto/tensorflow_graph.proto``.
+Source: the TensorFlow messages, declared in ``schemas/proto/tensorflow_graph.proto``.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def _unsupported_error(source: Source, file_form: FileForm | None) -> UnknownFor
         return UnknownFormatError("contains run metadata (times of a step), but no graph", path=source.path, hint=hint)
     what, hint = describe(source)
     if what == UNKNOWN:
-        what, hint = "not a graph of TensorFlow", "read a GraphDef, MetaGraphDef or SavedModel, binary or text"
+        what, hint = "not a TensorFlow graph", "read a GraphDef, MetaGraphDef or SavedModel, binary or text"
     return UnknownFormatError(what, path=source.path, hint=hint)
 
 

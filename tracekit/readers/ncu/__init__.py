@@ -1,1 +1,1 @@
-"""Decode units, labels, NVTX state and device attributes for both the reports and the CSV output of Nsight Compute."""
+"""Decode units, labels, NVTX state and device attributes for both Nsight Compute reports and CSV output."""

@@ -1,4 +1,4 @@
-"""Reader of the CSV output of Nsight Compute (``ncu --csv``) of 2019 to 2025, which may contain other output, too."""
+"""Reader of Nsight Compute CSV output (``ncu --csv``) of 2019 to 2025, which may contain other output, too."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sniff(source: Source) -> bool:
 
 
 def open_capture(source: Source) -> dict[str, pa.Table]:
-    """Read the declared tables of a CSV file of Nsight Compute, by name."""
+    """Read the declared tables of an Nsight Compute CSV file, by name."""
     from tracekit.readers.ncu_csv.capture import read_tables
 
     return read_tables(source)

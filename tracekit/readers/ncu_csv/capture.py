@@ -32,7 +32,7 @@ _PRINT_RAW_PAGE = "print it with ncu --import REPORT --page raw --csv --print-un
 
 
 def read_tables(source: Source) -> dict[str, pa.Table]:
-    """Read a CSV file of Nsight Compute, and return its declared tables by name.
+    """Read an Nsight Compute CSV file, and return its declared tables by name.
 
     Raises:
         MissingTableError: The file has no rows, because nothing was profiled, or because ncu or the program failed.

@@ -71,7 +71,7 @@ class SessionInfo:
         process_id: The first process id of a session, which applies to all blocks without a process id.
         created_s: Start of the capture, in seconds since 1970.
         devices: Messages that describe GPUs.
-        versions: Version of each component of Nsight Compute, by name.
+        versions: Version of each Nsight Compute component, by name.
         processes: Path of the executable, by process id.
     """
 
@@ -140,7 +140,7 @@ class ReportFile:
 
     def _parse_message(self, location: MessageLocation, label: str) -> Any:
         data = self.file.read(location.offset, location.size)
-        return parse(message_class(location.message), data, f"{label}, at byte {location.offset},")
+        return parse(message_class(location.message), data, f"{label} at byte {location.offset}")
 
     def _read_blocks(self) -> None:
         header, offset = self._read_sized_message(len(MAGIC))

@@ -212,7 +212,7 @@ def _may_have_instances(buffer: Buffer, value: Field | None, stops: Int64Array) 
 
 
 def _count_instances(messages: Sequence[bytes], rows: Int64Array) -> npt.NDArray[np.int32]:
-    """Return the number of instance values of each metric. Only the given rows are parsed, and the others have none."""
+    """Return the number of instance values of each metric. Only the given rows are parsed; all other rows get 0."""
     metric_type, counts = message_class("Metric"), np.zeros(len(messages), np.int32)
     try:
         counts[rows] = [len(metric_type.FromString(messages[row]).instances) for row in rows.tolist()]

@@ -84,7 +84,7 @@ def _source_files(source: Any, number: int) -> Iterator[Any]:
             parse(message_class("SourceFiles"), encoded_list, f"a list of {what}").files, remaining, what
         )
         remaining -= len(files)
-        yield from (parse(message_class("SourceFile"), data, f"one of the {what}") for data in files)
+        yield from (parse(message_class("SourceFile"), data, f"an entry of the {what}") for data in files)
 
 
 def _file_name(path: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""Read a capture of Nsight Systems as declared tables.
+"""Read an Nsight Systems capture as declared tables.
 
 The declaration of a column names its source column, such as ``CUPTI_ACTIVITY_KIND_KERNEL.start``. Most columns are
 computed from that source column alone: times and numbers are copied, process and thread ids are extracted from global
@@ -139,7 +139,7 @@ class NsysCapture(Lookups, Capture):
         return raw[source]
 
     def _with_names(self, name: str, results: dict[str, pa.Array]) -> dict[str, pa.Array]:
-        """Replace the keys of NVTX domains and categories in columns of a table by their names.
+        """Replace the keys of NVTX domains and categories in columns of a table with their names.
 
         The events that define these names may come after the events that use them.
         """

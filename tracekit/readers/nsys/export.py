@@ -1,4 +1,4 @@
-"""Read an export of Nsight Systems, in any export format, as declared tables."""
+"""Read an Nsight Systems export, in any export format, as declared tables."""
 
 from __future__ import annotations
 

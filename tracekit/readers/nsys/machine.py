@@ -97,7 +97,7 @@ def capture_info_columns(capture: Lookups) -> Columns:
 def device_columns(capture: Lookups) -> Columns:
     """Return the columns of ``devices``: one row per GPU in the first source table with rows.
 
-    Nulls are replaced by the values for the same GPU in the other source tables.
+    Nulls are replaced with the values for the same GPU in the other source tables.
     """
     listed: Columns = {}
     for origin in DEVICES:
@@ -215,7 +215,7 @@ def _origin_columns(capture: Lookups, origin: SourceTable) -> Columns:
 
 
 def _fill_nulls(rows: Columns, others: Columns, key: str | None) -> Columns:
-    """Replace nulls in rows by the values of the first row with the same key in another table.
+    """Replace nulls in rows with the values of the first row with the same key in another table.
 
     Raises:
         ValueError: The strings in a resulting column exceed the limit for a column of this many rows.

@@ -60,7 +60,7 @@ def domain_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 def domain_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """Return a string with the process and domain id of each event.
 
-    ``resolve_names`` replaces it by the domain name.
+    ``resolve_names`` replaces it with the domain name.
     """
     return _key_strings(raw["globalTid"], raw["domainId"])
 
@@ -68,7 +68,7 @@ def domain_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 def category_keys(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
     """Return a string with the process, domain and category id of each event.
 
-    ``resolve_names`` replaces it by the name of the category.
+    ``resolve_names`` replaces it with the name of the category.
     """
     return _key_strings(raw["globalTid"], raw["domainId"], raw["category"])
 
@@ -165,7 +165,7 @@ def store_names(capture: Lookups, definition: NameDefinition, raw: pa.Table) -> 
 
 
 def resolve_names(capture: Lookups, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Replace keys by names in the columns whose names were stored. Other columns are unchanged."""
+    """Replace keys with names in the columns whose names were stored. Other columns are unchanged."""
     return {
         c: _resolve_keys(data, capture.defined_names[c]) if c in capture.defined_names else data
         for c, data in columns.items()

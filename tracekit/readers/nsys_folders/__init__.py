@@ -1,1 +1,1 @@
-"""Read exports of Nsight Systems with one file per table (``nsys export --type parquetdir`` or ``arrowdir``)."""
+"""Read Nsight Systems exports with one file per table (``nsys export --type parquetdir`` or ``arrowdir``)."""

@@ -41,6 +41,7 @@ ROWS_PER_BYTE = 8
 GPU_METRICS = "GPU_METRICS"
 _BY_ROW = ("TARGET_INFO_", "ENUM_", "META_DATA_", "EXPORT_META_DATA", "ANALYSIS_DETAILS", "SystemInfo")
 """Prefixes of the names of tables whose rows are converted to Python objects."""
+_SINGLE_FILE = "this is a single file from one", "pass the folder that contains it"
 
 
 class FolderTables:
@@ -58,7 +59,7 @@ class FolderTables:
         self._paths = sniffing.table_paths(source, suffix)
         if not self._paths:
             is_table = source.head.startswith(kind.magics)
-            what, hint = ("a file of such a folder", "give the folder that it is in") if is_table else describe(source)
+            what, hint = _SINGLE_FILE if is_table else describe(source)
             raise CorruptTraceError(f"not a folder of {kind.kind} files: {what}", path=source.path, hint=hint)
         self._states = {table: file_state(path) for table, path in self._paths.items()}
         self._ledger = Ledger(sum(map(self._file_size, self._paths)))

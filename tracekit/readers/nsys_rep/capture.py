@@ -1,4 +1,4 @@
-"""Read a report of Nsight Systems as declared tables."""
+"""Read an Nsight Systems report as declared tables."""
 
 from __future__ import annotations
 

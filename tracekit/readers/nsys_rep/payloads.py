@@ -208,7 +208,7 @@ def _format_items(schemas: Schemas, items: _Items, keys: npt.NDArray[np.int64], 
         width += plan.width * len(group)
         if width > max_chars:
             raise Damage(
-                f"{len(keys)} NVTX payloads are formatted as more than {max_chars} characters, "
+                f"the text of {len(keys)} NVTX payloads exceeds {max_chars} characters in total, "
                 "the most that tracekit supports"
             )
         made.append(_format_by_plan(items.octets, items.starts[group], items.stops[group], plan))

@@ -168,7 +168,7 @@ class Report:
     def _convert_batch(
         self, request: Request[Result], made: dict[str, pa.Array], repaired: Counter[tuple[str, str]], budget: Budget
     ) -> Result:
-        """Call the ``work`` of a request with the rows of a batch that match its filter, in the requested types."""
+        """Call ``Request.convert`` with the rows of a batch that match the filter, converted to the requested types."""
         kept = _filter(made, request.where)
         rows = len(next(iter(kept.values())))
         budget.reserve(rows, request.row_bytes, "events")

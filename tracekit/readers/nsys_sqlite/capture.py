@@ -1,4 +1,4 @@
-"""Read a SQLite export of Nsight Systems as declared tables."""
+"""Read an Nsight Systems SQLite export as declared tables."""
 
 from __future__ import annotations
 

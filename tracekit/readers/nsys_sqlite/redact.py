@@ -291,7 +291,7 @@ class _RedactedExport:
     def _update(
         self, table: str, column: str, where: str, change: Callable[[bytes], bytes], parameters: Sequence[bytes] = ()
     ) -> None:
-        """Replace each string and blob of a column by the result of a function, in the rows that match a condition."""
+        """Replace each string and blob of a column with the result of a function, in rows that match a condition."""
         name = quote_identifier(column)
         self.db.create_function("changed", 1, change)
         self.db.execute(

@@ -196,8 +196,8 @@ class StringColumns:
         self._bytes_left -= size
         if self._bytes_left < 0:
             raise CorruptTraceError(
-                f"cannot be redacted: its strings have more than {STRING_BYTES_PER_BYTE} times the size of the file, "
-                "the most that tracekit supports",
+                f"cannot be redacted: its strings take up more than {STRING_BYTES_PER_BYTE} times the size of "
+                "the file, which is tracekit's limit",
                 path=self.redaction.path,
                 hint=EXPORT_AGAIN,
             )

@@ -1,1 +1,1 @@
-"""Decode the graphs in files of TensorFlow into nodes and edges."""
+"""Decode the graphs in TensorFlow files into nodes and edges."""

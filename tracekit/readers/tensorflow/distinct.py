@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_DECODED_BYTES = 1 << 16
-"""Maximum size in bytes of a value that is decoded. A larger value is replaced by its size."""
+"""Maximum size in bytes of a value that is decoded. A larger value is replaced with its size."""
 KINDS = ("", "list", "s", "i", "f", "b", "type", "shape", "tensor", "placeholder", "func")
 """Kinds of attribute values, which are the names of the fields of ``AttrValue``.
 

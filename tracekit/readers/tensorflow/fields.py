@@ -68,7 +68,7 @@ def string_column(buffer: Buffer, field: Field | None, rows: int) -> pa.Array:
 
 
 def field_spans(field: Field | None, rows: int) -> tuple[Int64Array, Int64Array]:
-    """Return the start and end of a field in each message. Both are equal where the field is missing.
+    """Return the start and end offset of a field in each message. The two are equal where the field is missing.
 
     Raises:
         Damage: The field contains numbers instead of bytes.

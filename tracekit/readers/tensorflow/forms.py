@@ -97,7 +97,7 @@ def _is_meta_graph(data: memoryview) -> bool:
 
 
 def _is_meta_info(data: memoryview) -> bool:
-    """Return whether a message is a ``MetaInfoDef`` that contains operations or a version of TensorFlow."""
+    """Return whether a message is a ``MetaInfoDef`` that contains operations or a TensorFlow version."""
     fields = _leading_fields(data)
     releases = [v for n, v in fields if n == _RELEASES and not isinstance(v, int)]
     operations = [v for n, v in fields if n == _OPERATIONS and not isinstance(v, int)]
@@ -170,7 +170,11 @@ def _submessages(fields: dict[int, list[FieldValue]], number: int) -> Iterator[m
 
 
 def _expected_fields(data: memoryview, kinds: Mapping[int, int]) -> dict[int, list[FieldValue]]:
-    """Return the leading fields of a message by number, or no fields if any field has another number or type."""
+    """Return the leading fields of a message by number.
+
+    The result is empty if a field has a number that ``kinds`` does not contain, or another wire type than ``kinds``
+    states for its number.
+    """
     fields: dict[int, list[FieldValue]] = {}
     for number, value in _leading_fields(data):
         if kinds.get(number) != (VARINT if isinstance(value, int) else DELIMITED):

@@ -42,7 +42,7 @@ class Graph:
     Attributes:
         nodes: One row per node, with the columns of ``graph_nodes``.
         edges: One row per input of a node, with the columns of ``graph_edges``.
-        versions: Versions of TensorFlow that are recorded in the file.
+        versions: TensorFlow versions that are recorded in the file.
         dangling: Number of inputs that refer to a missing node, except those inside functions.
     """
 

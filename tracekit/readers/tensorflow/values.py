@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAX_LENGTH = 1 << 12
-"""Maximum number of bytes of a string, and of items of a list. Longer values are replaced by their length."""
+"""Maximum number of bytes of a string, and of items of a list. Longer values are replaced with their length."""
 
 
 class AttributeValue(NamedTuple):

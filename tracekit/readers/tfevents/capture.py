@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tracekit import schemas
 from tracekit.detection import UNKNOWN, describe
 from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, warn
-from tracekit.files import CHANGED_HINT
+from tracekit.files import REMOVED_HINT
 from tracekit.interface import Capture
 from tracekit.readers.common.columns import compact_dictionary
 from tracekit.readers.common.damage import damage_as_error
@@ -42,7 +42,7 @@ def read_event_files(source: Source) -> EventsCapture:
 
     Raises:
         CorruptTraceError: A file is damaged, or none of the files is an event file.
-        MissingTableError: The files contain no events, but only indicate a profile of TensorFlow.
+        MissingTableError: The files contain no events, only the marker of a TensorFlow profile.
         UnknownFormatError: The records of the file are not events.
         TracekitError: A file cannot be read.
     """
@@ -82,10 +82,10 @@ def _read_file(path: Path, pool: BufferPool) -> FileEvents | SkippedFile:
         with damage_as_error(path):
             file_events = events.read_events(path, pool)
     except NotAnEventFile:
-        message = "a TFRecord file, but its records are not events of TensorBoard"
+        message = "a TFRecord file, but its records are not TensorBoard events"
         return SkippedFile(UnknownFormatError, message, "read files named events.out.tfevents.*")
     except FileNotFoundError as e:
-        raise TracekitError("was removed while it was read", path=path, hint=CHANGED_HINT) from e
+        raise TracekitError("was removed while it was being read", path=path, hint=REMOVED_HINT) from e
     if file_events.records or not file_events.damage:
         return file_events
     message, hint = describe(Source(path))
@@ -112,14 +112,19 @@ def _warn_of_skipped(events: FileEvents) -> None:
 
 
 def _require_events(path: Path, runs: Sequence[Run], files: Sequence[Path]) -> None:
-    """Raise an error if no file is an event file, or if the files only indicate a profile of TensorFlow."""
+    """Check that at least one file contains events.
+
+    Raises:
+        CorruptTraceError: None of the files is an event file.
+        MissingTableError: The files contain no events, only the marker of a TensorFlow profile.
+    """
     if not runs:
         message = f"the folder contains {len(files)} files with names of event files, but none is an event file"
         raise CorruptTraceError(message, path=path, hint=_COPY_AGAIN)
     has_contents = any(f.points or f.executions or f.graphs or f.counts for run in runs for f in run.files)
     if not has_contents and all(file.name.endswith(folders.PROFILE_SUFFIX) for file in files):
         raise MissingTableError(
-            "contains no events, but indicates a profile of TensorFlow in plugins/profile, which is not supported",
+            "contains no events, only the marker of a TensorFlow profile in plugins/profile, which is not supported",
             path=path,
             hint="read an event file with scalars, graphs or run metadata, or the trace of another profiler",
         )

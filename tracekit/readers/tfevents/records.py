@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.errors import TracekitError
-from tracekit.files import CHANGED_HINT, InputFile
+from tracekit.files import CHANGED_HINT, REMOVED_HINT, InputFile
 from tracekit.readers.common.protobuf.decoding import Buffer
 from tracekit.readers.tfevents.record_sandbox import (
     BAD_DATA,
@@ -181,7 +181,7 @@ def reread(path: Path, start: int, size: int, checksum: int) -> bytes:
         with InputFile(path, may_grow=True) as file:
             data = file.read(start, size) if start + size <= file.size else b""
     except FileNotFoundError as e:
-        raise TracekitError("was removed while it was open", path=path, hint=CHANGED_HINT) from e
+        raise TracekitError("was removed while it was open", path=path, hint=REMOVED_HINT) from e
     if len(data) != size or zlib.crc32(data) != checksum:
         what = f"changed while it was open: the {size} bytes at offset {start} are different now"
         raise TracekitError(what, path=path, hint=CHANGED_HINT)

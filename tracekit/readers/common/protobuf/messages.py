@@ -26,4 +26,4 @@ def parse(kind: Any, data: bytes | memoryview, what: str) -> Any:
     try:
         return kind.FromString(bytes(data))
     except DecodeError as e:
-        raise Damage(f"{what} of {len(data)} bytes is not a valid message") from e
+        raise Damage(f"{what} is not a valid protobuf message ({len(data)} bytes)") from e

@@ -4,7 +4,7 @@ A reader replaces the values of fields that hold only private values, such as en
 values it collects secrets and the names of hosts and users. If a collected name or secret occurs in another string, it
 is overwritten there. Values in a format that only private values have, such as e-mail addresses, are overwritten as
 well. Overwriting does not change the length of a string. An identifier that rows or files refer to, such as a UUID, is
-replaced by a pseudonym in the same format.
+replaced with a pseudonym in the same format.
 """
 
 from tracekit.readers.common.redaction.environments import environment_start, is_environment

@@ -282,7 +282,13 @@ def _environment_search_strings(*, homes: bool) -> SearchStrings:
 
 
 def _confirmed_patterns(pattern_bits: int, data: bytes, start: int) -> int:
-    """Remove from a bit mask of patterns those that cannot match at the offset of their search string."""
+    """Return ``pattern_bits`` without the patterns that cannot match where their search string was found.
+
+    Args:
+        pattern_bits: Bit mask of the patterns whose search string was found.
+        data: The searched bytes.
+        start: Offset at which the search string was found.
+    """
     for nth, confirm in _CONFIRMED:
         if pattern_bits >> nth & 1 and not confirm(data, start):
             pattern_bits ^= 1 << nth

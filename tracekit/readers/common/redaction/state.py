@@ -89,7 +89,7 @@ class Redaction:
     def replace(self, kind: str, value: bytes) -> bytes:
         """Collect the names in a private value, count the value, and return its replacement.
 
-        The replacement of a host name is a pseudonym. All other values are replaced by empty bytes.
+        The replacement of a host name is a pseudonym. All other values are replaced with empty bytes.
         """
         replacement = self.pseudonyms.host(value) if kind == HOST else b""
         if replacement == value:

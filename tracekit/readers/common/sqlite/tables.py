@@ -79,7 +79,7 @@ class SqliteTable:
 
     @property
     def rowid(self) -> str:
-        """A name for the rowid in SQL that is not the name of a column.
+        """The first of SQLite's names for the rowid (``rowid``, ``_rowid_``, ``oid``) that no column hides.
 
         Raises:
             Damage: The table has columns with all three names.
