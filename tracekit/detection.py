@@ -22,7 +22,7 @@ _FOREIGN = (
     (b"\x1f\x8b", "a gzip file", "unpack it first"),
     (b"PK\x03\x04", "a zip file", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it first"),
-    (b"\xff\xff\xff\xff", "an Arrow stream", "for an Nsight Systems export, give the folder that contains the file"),
+    (b"\xff\xff\xff\xff", "an Arrow stream", "for an Nsight Systems export, pass the folder that contains the file"),
     (
         b"SQLite format 3\x00",
         "a SQLite database, but not an Nsight Systems export",

@@ -87,7 +87,7 @@ def test_tables(run: Run, tmp_path: Path, format: str) -> None:
 
 def test_there_is_nothing_to_draw(run: Run, tmp_path: Path) -> None:
     failed = run("convert", DETAILS, tmp_path / "out.json", status=1)
-    assert "nothing to draw: results of Nsight Compute have durations, but no timestamps\nHint: exp" in failed.stderr
+    assert "nothing to draw: Nsight Compute results have durations, but no timestamps\nHint: exp" in failed.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,7 +161,7 @@ def test_what_cannot_be_joined(run: Run, tmp_path: Path) -> None:
     failed = run("correlate", TRAIN, "--ncu", RAW, "--metrics", "nothing", "-o", out, status=1)
     assert failed.stderr.startswith("tracekit: the Nsight Compute results lack these metrics: nothing\nHint: ")
     session = run("correlate", TRAIN, "--ncu", "fixtures/ncu/ncu_session.csv", "-o", out, status=1)
-    assert "ncu_session.csv: there are no results of Nsight Compute to join" in session.stderr
+    assert "ncu_session.csv: there are no Nsight Compute results to join" in session.stderr
     assert not out.exists()
 
 

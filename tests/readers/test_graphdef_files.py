@@ -148,7 +148,7 @@ def test_what_is_no_graph_is_refused(tmp_path: Path, name: str, octets: bytes, s
 
 
 def test_another_file_under_a_name_that_says_nothing(tmp_path: Path) -> None:
-    assert "not a graph of TensorFlow" in str(refusal(tmp_path / "unknown", b"what is this", "graphdef"))
+    assert "not a TensorFlow graph" in str(refusal(tmp_path / "unknown", b"what is this", "graphdef"))
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def error_of(path: Path, table: str = "kernels") -> str:
         (POINTER, "a Git LFS pointer, not the file itself\nHint: run: git lfs pull"),
         (b"\x1f\x8b" + b"\1" * 50, "a gzip file\nHint: unpack it first"),
         (b"start,end\n1,2\n", "no reader recognises the content{again}"),
-        (b"SQLite format 3\0" + b"\1" * 50, "a SQLite database, but not an export of Nsight Systems\nHint: run: nsys"),
+        (b"SQLite format 3\0" + b"\1" * 50, "a SQLite database, but not an Nsight Systems export\nHint: run: nsys"),
     ],
 )
 def test_a_file_of_another_kind(kind: str, kernels: Path, data: bytes, said: str) -> None:
@@ -265,8 +265,8 @@ def test_one_file_of_a_folder(kind: str, kernels: Path) -> None:
         "Hint: pass the folder that contains it"
     )
     said = {
-        "parquetdir": "it holds no table that tracekit declares\nHint: give the folder that nsys exported",
-        "arrowdir": "an Arrow stream\nHint: for an export of Nsight Systems, give the folder that contains the file",
+        "parquetdir": "it holds no table that tracekit declares\nHint: pass the folder that nsys exported",
+        "arrowdir": "an Arrow stream\nHint: for an Nsight Systems export, pass the folder that contains the file",
     }
     with pytest.raises(TracekitError) as caught_:
         tk.load(kernels)

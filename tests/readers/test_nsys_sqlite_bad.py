@@ -86,7 +86,7 @@ def test_sqlite_of_something_else(tmp_path: Path) -> None:
     error = error_of(path)
     assert isinstance(error, UnknownFormatError)
     assert str(error) == (
-        f"{path}: a SQLite database, but not an export of Nsight Systems\nHint: run: nsys export --type sqlite"
+        f"{path}: a SQLite database, but not an Nsight Systems export\nHint: run: nsys export --type sqlite"
     )
     assert tk.load(path, "nsys-sqlite").count("kernels") == 0
 

@@ -441,9 +441,7 @@ def test_examples_are_no_events(tmp_path: Path) -> None:
     example = b"\x0a\x0f\x0a\x0d\x0a\x01x\x12\x08\x12\x06\x0a\x04\0\0\x80\x3f"
     path = tmp_path / "train.tfrecord"
     path.write_bytes(files.framed(example) * 3)
-    with pytest.raises(
-        UnknownFormatError, match="a TFRecord file, but its records are not events of TensorBoard\nHint"
-    ):
+    with pytest.raises(UnknownFormatError, match="a TFRecord file, but its records are not TensorBoard events\nHint"):
         tk.load(path)
 
 

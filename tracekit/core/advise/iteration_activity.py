@@ -82,11 +82,11 @@ class IterationActivity:
         times = [pl.col("gpu_start_ns").alias("start_ns"), pl.col("gpu_end_ns").alias("end_ns")]
         names = ["name", "uses_tc", "tc_unknown"]
         rows = activities.select("device_id", *times, "kind", *names, "activity", "op", "instance", "call", *api)
-        gpu = self.clip(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
-        is_kernel = gpu["kind"] == "kernel"
+        gpu_rows = self.clip(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
+        is_kernel = gpu_rows["kind"] == "kernel"
         nodes = self.rollup.measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
         kernel_row = where(is_kernel, gpu["activity"])
-        return gpu.with_columns(graph=nodes.gather(kernel_row).is_not_null() | (gpu["kind"] == "graph"))
+        return gpu_rows.with_columns(graph=nodes.gather(kernel_row).is_not_null() | (gpu_rows["kind"] == "graph"))
 
     @functools.cached_property
     def kernels(self) -> pl.DataFrame:

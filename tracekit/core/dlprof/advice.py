@@ -186,8 +186,8 @@ def _exposed_loading_ns(loading: pl.DataFrame, model: ModelSummary) -> int:
     """Return the time in ns in which data was loaded while no op instance in an aggregated iteration used a GPU."""
     rollup = model.rollup
     active = rollup.iteration.gather(rollup.measures.gpu_activities["instance"]).is_not_null()
-    work = rollup.measures.gpu_activities.filter(active).select("start_ns", "end_ns")
-    both = intervals.overlap(loading, work, by=[]) if work.height else work
+    gpu_times = rollup.measures.gpu_activities.filter(active).select("start_ns", "end_ns")
+    both = intervals.overlap(loading, gpu_times, by=[]) if gpu_times.height else gpu_times
     shared = int(both.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
     return int(intervals.union_duration(loading, by=[]).item() or 0) - shared
 

@@ -122,7 +122,7 @@ def covering_maxima(values: pl.Series, slices: pl.DataFrame, length: int) -> pl.
     for power in range(_largest_power(pending), -1, -1):
         here = pending.filter(power=power)
         ends = pl.concat([here.select("value", at="first"), here.select("value", at=pl.col("stop") - (1 << power))])
-        maxima = _raise_maxima(maxima, ends.group_by("at").agg(pl.col("value").max()))
+        maxima = _update_maxima(maxima, ends.group_by("at").agg(pl.col("value").max()))
         if power:
             maxima = pl.select(pl.max_horizontal(maxima, maxima.shift(1 << (power - 1)))).to_series()
     return maxima
@@ -133,7 +133,7 @@ def _largest_power(slices: pl.DataFrame) -> int:
     return -1 if slices.is_empty() else int(slices["power"].max())  # type: ignore[arg-type]
 
 
-def _raise_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
+def _update_maxima(maxima: pl.Series, values: pl.DataFrame) -> pl.Series:
     """Return the maxima, with the row ``at`` of each value replaced with ``value`` if ``value`` is larger."""
     higher = values.select(pl.max_horizontal("value", maxima.gather(values["at"]).alias("old")))
     return maxima.scatter(values["at"], higher.to_series())

@@ -33,9 +33,9 @@ def calls(frames: Frames) -> pl.DataFrame:
     api_calls = frames("api_calls").select(columns).collect().with_columns(call=pl.int_range(pl.len()))
     keys = api_calls.select(CALL)
     launched = pl.concat([_activities(frames, kind, keys) for kind in TABLES])
-    work = launched.filter(pl.col("kind") != "sync")
+    non_sync = launched.filter(pl.col("kind") != "sync")
     waits = launched.filter(pl.col("kind") == "sync").unique("call", keep="first", maintain_order=True)
-    launched = pl.concat([work, waits.join(work.select("call").unique(), on="call", how="anti")])
+    launched = pl.concat([non_sync, waits.join(non_sync.select("call").unique(), on="call", how="anti")])
     paired = api_calls.join(launched, on="call", how="left", maintain_order="left_right")
     return paired.select(
         "call",

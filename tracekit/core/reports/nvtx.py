@@ -291,9 +291,11 @@ def _project_ranges(frames: Frames) -> pl.DataFrame:
         extents = extents.drop("ops").join(
             _count_distinct_launches(range_positions, launch_positions, launches), on="row"
         )
-    gpu = extents.select("row", gpu_start_ns="low", gpu_ns=pl.col("high") - pl.col("low"), ops="ops").sort("row")
-    projected = owners[gpu["row"]].with_columns(DURATION, range_tag(), _STYLE).drop("domain", "name", "kind")
-    return _with_children(_with_parents(projected.hstack(gpu.drop("row"))), _CHILDREN)
+    gpu_extents = extents.select("row", gpu_start_ns="low", gpu_ns=pl.col("high") - pl.col("low"), ops="ops").sort(
+        "row"
+    )
+    projected = owners[gpu_extents["row"]].with_columns(DURATION, range_tag(), _STYLE).drop("domain", "name", "kind")
+    return _with_children(_with_parents(projected.hstack(gpu_extents.drop("row"))), _CHILDREN)
 
 
 def _gpu_launches(frames: Frames) -> pl.DataFrame:

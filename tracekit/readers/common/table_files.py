@@ -147,7 +147,7 @@ def single_table_file(source: Source, describe_file: Callable[[InputFile], Table
     name = next((n for n in (schemas.table_name_of(schema), source.path.stem) if n in schemas.table_names()), None)
     if name is None:
         by_nsys = b"table_name" in (schema.metadata or {})
-        hint = "give the folder that nsys exported" if by_nsys else "give a file that tracekit wrote"
+        hint = "pass the folder that nsys exported" if by_nsys else "pass a file that tracekit wrote"
         raise CorruptTraceError("it holds no table that tracekit declares", path=source.path, hint=hint)
     return {name: TablePath(source.path, source.state)}
 

@@ -157,8 +157,8 @@ def _utf8_converter(head: bytes) -> Callable[[bytes], bytes]:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         decoder = codecs.getincrementaldecoder("utf-16")("replace")
         return lambda data: decoder.decode(data).encode("utf-8", "replace")
-    marks = iter([len(codecs.BOM_UTF8)] if head.startswith(codecs.BOM_UTF8) else [])
-    return lambda data: data[next(marks, 0) :]
+    bom_sizes = iter([len(codecs.BOM_UTF8)] if head.startswith(codecs.BOM_UTF8) else [])
+    return lambda data: data[next(bom_sizes, 0) :]
 
 
 def _normalize_block(block: bytes) -> bytes:
