@@ -208,7 +208,7 @@ class TestFoldersOfCaptures:
 
     def test_say_what_they_hold(self, folder: Path) -> None:
         what = r"a folder of 3 captures \(1 of nsys-rep, 2 of nsys-sqlite\)"
-        how = "give one of its files: empty.nsys-rep, empty.sqlite, train_amp.sqlite"
+        how = "pass one of its files: empty.nsys-rep, empty.sqlite, train_amp.sqlite"
         with pytest.raises(UnknownFormatError, match=f"{what}\nHint: {how}$"):
             tk.load(folder)
 

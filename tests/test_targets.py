@@ -131,7 +131,7 @@ class TestFiles:
         folder = old_folder(tmp_path / "d", "kernels.csv")
         with pytest.raises(ExportError) as caught:
             write_file(folder, overwrite=overwrite)
-        refused(caught.value, folder, "is a folder, but the output is a file\nHint: give the name of a file")
+        refused(caught.value, folder, "is a folder, but the output is a file\nHint: pass the name of a file")
         assert contents(folder) == {"kernels.csv": "old"}
 
     @pytest.mark.parametrize("overwrite", [False, True])

@@ -98,12 +98,12 @@ def _describe_folder(source: Source) -> tuple[str, str]:
     if not files:
         return (
             "a folder whose content no reader recognises",
-            f"give a single file, or a folder of tables ({_formats()})",
+            f"pass a single file, or a folder of tables ({_formats()})",
         )
     formats = ", ".join(f"{count} of {name}" for name, count in sorted(Counter(files.values()).items()))
     captures = f"{len(files)} captures" if len(files) > 1 else "one capture"
     names = ", ".join(list(files)[:_SHOWN_FILES]) + (", …" if len(files) > _SHOWN_FILES else "")
-    return f"a folder of {captures} ({formats})", f"give one of its files: {names}"
+    return f"a folder of {captures} ({formats})", f"pass one of its files: {names}"
 
 
 def _describe_content(source: Source) -> tuple[str, str]:

@@ -92,7 +92,7 @@ def test_a_folder_of_the_user_is_not_replaced(run: Run, folder: Path, format: st
 def test_a_folder_is_not_replaced_by_a_file(run: Run, folder: Path, command: list[str | Path]) -> None:
     before = files(folder)
     said = run(*(folder if a == "OUT" else a for a in command), status=1).stderr
-    assert f"tracekit: {folder}: is a folder, but the output is a file\nHint: give the name of a file\n" in said
+    assert f"tracekit: {folder}: is a folder, but the output is a file\nHint: pass the name of a file\n" in said
     assert files(folder) == before
 
 

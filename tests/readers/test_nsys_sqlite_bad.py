@@ -93,7 +93,7 @@ def test_sqlite_of_something_else(tmp_path: Path) -> None:
 
 def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(
-        UnknownFormatError, match="a folder whose content no reader recognises\nHint: give a single file"
+        UnknownFormatError, match="a folder whose content no reader recognises\nHint: pass a single file"
     ):
         tk.load(tmp_path)
     with pytest.raises(CorruptTraceError, match="not a SQLite database: a folder"):

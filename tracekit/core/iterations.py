@@ -194,7 +194,7 @@ def _aggregated_range(span: Span | None, last: int, mode: Mode) -> tuple[int, in
     first, stop = low or 0, last if high is None else high
     if (first > stop and not (high is None and first > last)) or first < 0:
         raise TracekitError(
-            f"the range of iterations {first}:{stop} is invalid", hint=f"give A:B with 0 <= A <= B <= {last}"
+            f"the range of iterations {first}:{stop} is invalid", hint=f"pass A:B with 0 <= A <= B <= {last}"
         )
     if first > last and mode == "extended":
         requested = f"{first} and later" if high is None else f"{first}:{stop}"

@@ -107,7 +107,7 @@ class Target:
         if any(i.is_inside(existing) for i in self._inputs):
             raise self._error("contains the input", _OTHER_NAME)
         if self._is_exported_file is None:
-            raise self._error("is a folder, but the output is a file", "give the name of a file")
+            raise self._error("is a folder, but the output is a file", "pass the name of a file")
         self._check_overwrite()
         if foreign := self._foreign_names(self._is_exported_file):
             names = ", ".join(foreign[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(foreign) > _MAX_NAMES_IN_MESSAGE else "")

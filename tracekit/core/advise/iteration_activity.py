@@ -85,7 +85,7 @@ class IterationActivity:
         gpu_rows = self.clip(rows.drop_nulls("start_ns")).sort("start_ns", "end_ns")
         is_kernel = gpu_rows["kind"] == "kernel"
         nodes = self.rollup.measures.ops.frames("kernels").select("graph_node_id").collect().to_series()
-        kernel_row = where(is_kernel, gpu["activity"])
+        kernel_row = where(is_kernel, gpu_rows["activity"])
         return gpu_rows.with_columns(graph=nodes.gather(kernel_row).is_not_null() | (gpu_rows["kind"] == "graph"))
 
     @functools.cached_property
