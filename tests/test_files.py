@@ -111,7 +111,8 @@ def test_a_changed_file_is_noticed(path: Path, change, said: str) -> None:  # ty
     change(path)
     with pytest.raises(TracekitError) as caught:
         state.check(path)
-    assert str(caught.value) == f"{path}: {said}\nHint: {files.CHANGED_HINT}"
+    hint = files.REMOVED_HINT if change is Path.unlink else files.CHANGED_HINT
+    assert str(caught.value) == f"{path}: {said}\nHint: {hint}"
 
 
 def test_an_open_descriptor_outlives_a_replacement(path: Path) -> None:

@@ -128,7 +128,7 @@ def test_what_cannot_be_joined(nsys: tk.Trace, ncu: tk.Trace) -> None:
         ncu.join_ncu(ncu)
     with pytest.raises(
         MissingTableError,
-        match=r"there are no results of .* to join\nHint: record them with ncu ",
+        match=r"there are no .* results to join\nHint: record them with ncu ",
     ):
         nsys.join_ncu(nsys)
     with pytest.raises(SchemaError, match=r"lack these metrics: nothing\nHint: list the metrics"):

@@ -15,7 +15,7 @@ from tests.conftest import ALL
 from tests.readers.databases import FIXTURES
 from tests.readers.tfevents_files import event, scalar, written
 from tracekit.errors import TracekitError
-from tracekit.files import CHANGED_HINT
+from tracekit.files import CHANGED_HINT, REMOVED_HINT
 from tracekit.source import Source
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_a_member_of_a_folder_that_changes(tmp_path: Path, format: str, change: 
     found = program("main", folder, format, change, first, second, member)
     assert found["given"] == 334
     assert found["said"].startswith(message(file, change, size))
-    hint = "write its content to a file first" if change == "pipe" else CHANGED_HINT
+    hint = {"pipe": "write its content to a file first", "delete": REMOVED_HINT}.get(change, CHANGED_HINT)
     assert found["said"].endswith(f"\nHint: {hint}")
 
 

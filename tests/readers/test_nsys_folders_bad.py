@@ -86,7 +86,7 @@ def test_each_kind_in_place_of_the_other(kind: str, kernels: Path) -> None:
 def test_a_folder_or_nothing_in_place_of_a_file(kind: str, kernels: Path) -> None:
     with tk.load(kernels.parent) as trace:
         kernels.unlink()
-        with pytest.raises(TracekitError, match=rf"{kernels.name}: the file was removed while it was open\nHint: wait"):
+        with pytest.raises(TracekitError, match=rf"{kernels.name}: the file was removed while it was open\nHint: make"):
             trace["kernels"]
     kernels.mkdir()
     assert error_of(kernels.parent).startswith(f"{kernels}: table {KERNEL}: not {NAMES[kind]}: a folder")
