@@ -185,7 +185,7 @@ def test_closing_frees_the_columns() -> None:
     for stage in (correlated._view._tables, rolled._view._tables):
         assert not stage._columns  # type: ignore[attr-defined]
     assert [c.num_rows for c in columns] == [334, 60]
-    for ask in (lambda: trace.table("kernels"), lambda: correlated.frame("kernels").collect(), rolled.counts):
+    for ask in (lambda: trace.table("kernels"), lambda: correlated.frame("kernels").collect(), rolled.count_all):
         with pytest.raises(TracekitError, match="the trace is closed"):
             ask()
 

@@ -450,7 +450,7 @@ class TestTraces:
         assert "kernel" not in trace
         assert 7 not in trace
         assert list(trace) == trace.tables
-        assert len(trace) == len(trace.tables) == 33
+        assert len(trace) == len(trace.tables) > 33
         assert trace._ipython_key_completions_() == trace.tables
 
     def test_in_a_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
