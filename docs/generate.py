@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 from tracekit import cli, registry, schemas
-from tracekit.core import analyze, reports
+from tracekit.core import analyze, idle, reports
 from tracekit.readers.nsys import versions
 
 ROOT = Path(__file__).parents[1]
@@ -115,6 +115,11 @@ def rule_list() -> str:
 def rule_columns() -> str:
     """Return a section with the columns and options of every rule."""
     return "\n".join(_rule_section(analyze.find_rule(name)) for name in analyze.ALL_RULES)
+
+
+def idle_causes() -> str:
+    """Return a table of the causes of idle time, in the order of their priority."""
+    return "\n".join(_grid(("cause", "meaning"), [(f"`{c}`", doc) for c, doc in idle.CAUSES.items()])) + "\n"
 
 
 def _rule_section(rule: analyze.Rule) -> str:
@@ -221,7 +226,7 @@ def _escape_markdown(text: str) -> str:
 
 _REPORT_GENERATORS = (report_list, report_columns, tracekit_reports)
 _VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table)
-_RULE_GENERATORS = (rule_list, rule_columns)
+_RULE_GENERATORS = (rule_list, rule_columns, idle_causes)
 _GENERATORS = (tables, command_help, *_REPORT_GENERATORS, *_RULE_GENERATORS, formats, *_VERSION_GENERATORS, code)
 GENERATORS = {f.__name__: f for f in _GENERATORS}
 

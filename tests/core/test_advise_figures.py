@@ -13,6 +13,7 @@ from tests.conftest import FIXTURES
 from tracekit.core import tensor_cores
 from tracekit.core.advise import RULES
 from tracekit.core.advise.kernels import GENERATED_PATTERN, PRODUCT_PATTERN
+from tracekit.core.idle import CAUSES
 from tracekit.core.rollup.breakdown import LOADER_NAME_PATTERN
 
 if TYPE_CHECKING:
@@ -108,6 +109,9 @@ def idle_by_cause(t: Tables, figures: Row) -> Row:
     instances = union((i["start_ns"], i["end_ns"]) for i in t.rows["op_instances"])
     parts = [figures[f"{c}_ns"] for c in ("dataloader", "io", "cpu", "other")]
     assert sum(parts) == total(idle)
+    causes = [figures.pop(f"idle_{c}_ns") for c in CAUSES if f"idle_{c}_ns" in figures]
+    assert sum(causes) == total(idle)
+    assert min(causes) > 0
     return {
         "idle_ns": total(idle),
         "gaps": len(idle),

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import intervals
-from tracekit.core.advise.iteration_activity import DURATION, Finding, format_duration, longest_interval, total_duration
+from tracekit.core import idle, intervals
+from tracekit.core.advise.iteration_activity import (
+    DURATION,
+    Finding,
+    format_duration,
+    longest_interval,
+    shorten_name,
+    total_duration,
+)
+from tracekit.core.idle import MODULE_LOAD_PATTERN, WAIT_PATTERN
 from tracekit.core.rollup import breakdown
 
 if TYPE_CHECKING:
@@ -15,8 +23,6 @@ if TYPE_CHECKING:
 
     from tracekit.core.advise.iteration_activity import IterationActivity
 
-WAIT_PATTERN = r"Synchronize|cuEventQuery|cudaEventQuery"
-MODULE_LOAD_PATTERN = r"^cu(?:da)?(?:Library|Module)Load"
 MIN_LOADING, MIN_IDLE, MIN_LATE, MIN_WAITING, MIN_COPYING, MIN_MODULE_LOADING = 5, 20, 10, 5, 2, 5
 """For each rule, the smallest percentage of the time of the iterations at which it reports a finding."""
 
@@ -91,12 +97,34 @@ def _idle(activity: IterationActivity, device: int, causes: dict[str, int]) -> I
     main = max(causes, key=lambda c: causes[c])
     parts = ", ".join(f"{_CAUSES[c]} {format_duration(t)}" for c, t in causes.items() if t)
     where = longest_interval(gaps)
+    by_cause = _idle_by_cpu_activity(activity, device, gaps)
     problem = f"GPU {device} is idle for {activity.share(time):.0f} % of the time"
-    evidence = f"{parts}; {launches} launches; the longest gap took {format_duration(where[1] - where[0])}"
+    longest = format_duration(where[1] - where[0])
+    evidence = f"{parts}; {_main_cause(by_cause)}; {launches} launches; the longest gap took {longest}"
     advice = _ADVICE.get(main) or cpu_advice(activity, causes["cpu"], launches)
     figures = {"device_id": device, "idle_ns": time, "gaps": gaps.height, "launches": launches}
     figures |= {"length_ns": activity.length_ns, **{f"{c}_ns": t for c, t in causes.items()}}
+    figures |= {f"idle_{cause}_ns": time_ns for cause, time_ns, _ in by_cause.iter_rows()}
     yield Finding("idle_by_cause", problem, evidence, advice, time, activity.share(time), gaps.height, *where, figures)
+
+
+def _idle_by_cpu_activity(activity: IterationActivity, device: int, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return the idle time of a device by cause: ``cause``, ``time_ns``, and ``name``, in which most of it passed.
+
+    The rows are sorted by descending time.
+    """
+    pieces = idle.explain(activity.rollup.measures.ops.frames, gaps.with_columns(device_id=pl.lit(device, pl.Int32)))
+    named = pieces.group_by("cause", "name").agg(time_ns=DURATION.sum())
+    named = named.sort("time_ns", "name", descending=[True, False])
+    causes = named.group_by("cause").agg(pl.col("time_ns").sum(), pl.col("name").drop_nulls().first())
+    return causes.sort("time_ns", "cause", descending=[True, False])
+
+
+def _main_cause(by_cause: pl.DataFrame) -> str:
+    """Return a phrase for the cause with the longest time."""
+    cause, time, name = by_cause.row(0)
+    inside = f" ({shorten_name(name)})" if name else ""
+    return f"main cause {cause.replace('_', ' ')}{inside} {format_duration(time)}"
 
 
 def cpu_advice(activity: IterationActivity, cpu_ns: int, launches: int) -> str:

@@ -167,8 +167,7 @@ class IterationActivity:
 
     def op_name(self, op: int) -> str:
         """Return the name of an op. The beginning of a long name is replaced with an ellipsis."""
-        name = str(self.rollup.ops["op_name"][op])
-        return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+        return shorten_name(str(self.rollup.ops["op_name"][op]))
 
     def largest_ops(self, rows: pl.DataFrame, weight: pl.Expr, count: int = 3) -> str:
         """Return a list of the ops with the largest total weight, such as ``conv1/conv2d (61 %), fc/linear (20 %)``."""
@@ -181,6 +180,11 @@ class IterationActivity:
         total = totals["weight"].sum() or 1
         largest = totals.head(count).iter_rows()
         return ", ".join(f"{self.op_name(op)} ({100 * w / total:.0f} %)" for op, w in largest)
+
+
+def shorten_name(name: str) -> str:
+    """Replace the beginning of a long name by an ellipsis."""
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
 def total_duration(rows: pl.DataFrame) -> int:

@@ -33,7 +33,7 @@ RULES = {
 }
 """The rules that nsys also has: maps each name to the module that declares the rule."""
 
-EXTRA_RULES: dict[str, str] = {}
+EXTRA_RULES = {"gpu_idle_causes": "idle", "gpu_idle_gaps": "idle"}
 """The rules that nsys does not have: maps each name to the module that declares the rule."""
 
 ALL_RULES = {**RULES, **EXTRA_RULES}

@@ -1,0 +1,252 @@
+"""Explain why GPUs are idle: what the CPU did in each idle interval.
+
+An idle interval of a GPU ends when the next activity starts on it. The thread that launched this activity is the one
+that kept the GPU waiting, so its events explain the interval. If the call that launched the activity was not recorded,
+the thread of the next launch on the same GPU is examined, or that of the previous launch if there is no next one.
+
+Each moment of an idle interval has exactly one cause, the first one in ``CAUSES`` that applies. The times of all causes
+therefore add up to the idle time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core import intervals
+from tracekit.core.categorical import map_categories
+from tracekit.core.intervals import Axis, NestingIndex
+from tracekit.core.rollup.breakdown import LOADER_NAME_PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Frames = Callable[[str], pl.LazyFrame]
+
+CAUSES = {
+    "launched": "The next activity was launched but had not started, because of latency or dependencies.",
+    "module_loading": "The thread was in an API call that loads code onto the GPU.",
+    "synchronization": "The thread was in an API call that waits for a GPU.",
+    "memory_management": "The thread was in an API call that allocates or frees memory.",
+    "api_call": "The thread was in another CUDA API call, such as a launch or a copy.",
+    "data_loading": "The thread was in an NVTX range that loads data.",
+    "os_call": "The thread was in a call of an operating system runtime function.",
+    "scheduled_out": "The thread did not run on any CPU.",
+    "nvtx_range": "The thread was in another NVTX range.",
+    "sampled": "The thread ran on a CPU, as its samples show.",
+    "other": "Nothing was recorded about the thread at this time.",
+}
+"""The causes of idle time in the order of their priority, with their meaning."""
+
+ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
+MODULE_LOAD_PATTERN = r"^cu(?:da)?(?:Library|Module)Load"
+WAIT_PATTERN = r"Synchronize|cu(?:da)?(?:Event|Stream)Query"
+_MEMORY_FUNCTIONS = (
+    *("Malloc", "Free", "Host(?:Alloc|Register|Unregister)"),
+    "Mem(?:Alloc|Free|Create|Map|Unmap|Release|Address|Pool|Host)",
+)
+MEMORY_PATTERN = f"^cu(?:da)?(?:{'|'.join(_MEMORY_FUNCTIONS)})"
+MAX_SAMPLE_PERIODS = 2
+"""A sample represents the time until the next sample of its thread, but at most this many median sample distances."""
+
+TRACED_CALL = 27  # event class of traced calls; other rows are samples and blocked states
+_THREAD = ["process_id", "thread_id"]
+_CALL_KEY = ["process_id", "correlation_id"]
+_TIMES = ["start_ns", "end_ns"]
+_TRACK = ["device_id", *_THREAD]
+_CALL_CAUSES = (
+    ("module_loading", MODULE_LOAD_PATTERN),
+    ("synchronization", WAIT_PATTERN),
+    ("memory_management", MEMORY_PATTERN),
+    ("api_call", ""),
+)
+PIECES: dict[str, pl.DataType | type[pl.DataType]] = {
+    "device_id": pl.Int32,
+    "process_id": pl.Int64,
+    "thread_id": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "cause": pl.Enum(list(CAUSES)),
+    "name": pl.String,
+}
+"""Columns of explained idle times."""
+
+
+def idle_times(frames: Frames) -> pl.DataFrame:
+    """Return the times in which each GPU is idle between its first and its last activity.
+
+    Returns:
+        One row per idle interval, sorted: ``device_id``, ``start_ns``, ``end_ns``.
+    """
+    return intervals.gaps(_activities(frames).select("device_id", *_TIMES), by=["device_id"])
+
+
+def explain(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
+    """Divide idle intervals of GPUs by cause.
+
+    Args:
+        frames: Function that returns the declared table with a given name.
+        idle: Disjoint intervals in which GPUs are idle: ``device_id``, ``start_ns``, ``end_ns``.
+
+    Returns:
+        Disjoint intervals that cover ``idle``, sorted by device and start, with the columns ``PIECES``. ``process_id``
+        and ``thread_id`` are those of the thread that was examined, and ``name`` is the innermost API call, OS call or
+        range of the cause. They are null if they are unknown.
+    """
+    waits = _with_launching_threads(idle, _launches(frames))
+    rest = waits.select(*_TRACK, "start_ns", end_ns=pl.col("launched_ns"))
+    pieces = [waits.select(*_TRACK, start_ns="launched_ns", end_ns="end_ns").with_columns(_cause("launched"))]
+    rest = rest.filter(_is_not_empty())
+    has_thread = pl.col("thread_id").is_not_null() & pl.col("process_id").is_not_null()
+    pieces.append(rest.filter(~has_thread).with_columns(_cause("other")))
+    rest = rest.filter(has_thread)
+    tracks = rest.select(_TRACK).unique()
+    for cause, events in _events(frames):
+        layer = events.join(tracks, on=_THREAD, how="inner")
+        covered, rest = _split(rest, layer)
+        names = layer["name"].gather(NestingIndex.from_intervals(layer, _TRACK).innermost(covered, "start_ns"))
+        pieces.append(covered.with_columns(_cause(cause), names.alias("name")))
+    pieces.append(rest.with_columns(_cause("other")))
+    typed = [_typed(p) for p in pieces]
+    return pl.concat(typed).filter(_is_not_empty()).sort("device_id", "start_ns")
+
+
+def _typed(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Return pieces with the columns and types of ``PIECES``. A missing name is null."""
+    named = pieces if "name" in pieces.columns else pieces.with_columns(name=pl.lit(None, pl.String))
+    return named.select(pl.col(column).cast(dtype) for column, dtype in PIECES.items())
+
+
+def _cause(cause: str) -> pl.Expr:
+    return pl.lit(cause, PIECES["cause"]).alias("cause")
+
+
+def _is_not_empty() -> pl.Expr:
+    return pl.col("start_ns") < pl.col("end_ns")
+
+
+def _activities(frames: Frames) -> pl.DataFrame:
+    """Return all GPU activities that are not empty: ``device_id``, the key of the API call, start and end."""
+    rows = [frames(table).select("device_id", *_CALL_KEY, *_TIMES) for table in ACTIVITIES]
+    return pl.concat(rows).filter(_is_not_empty()).collect()
+
+
+def _launches(frames: Frames) -> pl.DataFrame:
+    """Return all GPU activities in order of device and start, with the thread and the end of the launching call.
+
+    The columns are ``device_id``, ``process_id``, ``thread_id``, ``start_ns`` and ``call_end_ns``. If the call was not
+    recorded, ``call_end_ns`` is null, and the thread is that of the next or previous launch on the device.
+    """
+    calls = frames("api_calls").select(*_CALL_KEY, "thread_id", call_end_ns="end_ns").collect()
+    calls = calls.unique(_CALL_KEY, keep="first", maintain_order=True)
+    rows = _activities(frames).sort("device_id", "start_ns", maintain_order=True)
+    rows = rows.join(calls, on=_CALL_KEY, how="left", maintain_order="left")
+    thread = pl.when(pl.col("thread_id").is_not_null())
+    neighbours = (
+        thread.then(column).alias(column).backward_fill().over("device_id").forward_fill().over("device_id")
+        for column in _THREAD
+    )
+    return rows.select("device_id", *neighbours, "start_ns", "call_end_ns")
+
+
+def _with_launching_threads(idle: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Add the thread that launched the next activity, and when this activity had been launched.
+
+    Returns:
+        The rows of ``idle`` with ``process_id``, ``thread_id`` and ``launched_ns``: the end of the call, limited to the
+        interval. It is the end of the interval if the call is unknown.
+    """
+    first = launches.unique(["device_id", "start_ns"], keep="first", maintain_order=True).sort("start_ns")
+    last = launches.group_by("device_id").agg(pl.col(_THREAD).last().name.suffix("_last"))
+    next_start = first.rename({"start_ns": "next_start_ns"})
+    waits = idle.sort("end_ns").join_asof(
+        next_start,
+        left_on="end_ns",
+        right_on="next_start_ns",
+        by="device_id",
+        strategy="forward",
+        check_sortedness=False,
+    )
+    waits = waits.join(last, on="device_id", how="left")
+    launched = pl.col("call_end_ns").fill_null(pl.col("end_ns")).clip(pl.col("start_ns"), pl.col("end_ns"))
+    threads = (
+        pl.when(pl.col("next_start_ns").is_null()).then(f"{column}_last").otherwise(column).alias(column)
+        for column in _THREAD
+    )
+    return waits.with_columns(*threads, launched.alias("launched_ns"))
+
+
+def _events(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the events of CPU threads by cause, in the order of ``CAUSES``.
+
+    The columns are those of the thread, ``start_ns``, ``end_ns`` and ``name``.
+    """
+    calls = frames("api_calls").select(*_THREAD, *_TIMES, "name").collect()
+    for cause, pattern in _CALL_CAUSES:
+        is_cause = calls.select(matches(pattern)).to_series() if pattern else pl.repeat(True, calls.height, eager=True)  # noqa: FBT003
+        yield cause, calls.filter(is_cause)
+        calls = calls.filter(~is_cause)
+    ranges = frames("nvtx_ranges").select(*_THREAD, *_TIMES, "name").collect()
+    loads = ranges.select(matches(LOADER_NAME_PATTERN)).to_series()
+    yield "data_loading", ranges.filter(loads)
+    os_calls = frames("osrt_calls").filter(event_class=TRACED_CALL)
+    yield "os_call", os_calls.select(*_THREAD, *_TIMES, "name").collect()
+    yield "scheduled_out", _scheduled_out(frames)
+    yield "nvtx_range", ranges.filter(~loads)
+    yield "sampled", _sampled(frames)
+
+
+def matches(pattern: str) -> pl.Expr:
+    """Return an expression for whether the Categorical column ``name`` matches a regular expression.
+
+    Each distinct name is matched once. Null does not match.
+    """
+    return map_categories(pl.col("name"), lambda n: pl.when(n.str.contains(pattern)).then(n)).is_not_null()
+
+
+def _scheduled_out(frames: Frames) -> pl.DataFrame:
+    """Return the times in which threads did not run on any CPU: from each switch away to the next switch back."""
+    columns = (*_THREAD, "timestamp_ns", "is_scheduled_in", "thread_state")
+    switches = frames("cpu_scheduling").select(columns).collect().sort(*_THREAD, "timestamp_ns", maintain_order=True)
+    back = pl.col("timestamp_ns").shift(-1).over(_THREAD)
+    away = switches.with_columns(end_ns=back).filter(~pl.col("is_scheduled_in")).drop_nulls("end_ns")
+    return away.select(*_THREAD, "end_ns", start_ns="timestamp_ns", name="thread_state")
+
+
+def _sampled(frames: Frames) -> pl.DataFrame:
+    """Return the times that CPU samples represent, which is until the next sample, but not much longer than usual."""
+    samples = frames("cpu_samples").select(*_THREAD, "timestamp_ns").collect()
+    samples = samples.sort(*_THREAD, "timestamp_ns")
+    distance = (pl.col("timestamp_ns").shift(-1) - pl.col("timestamp_ns")).over(_THREAD)
+    samples = samples.with_columns(distance=distance)
+    usual = pl.col("distance").median().floor().cast(pl.Int64).over(_THREAD) * MAX_SAMPLE_PERIODS
+    end = pl.col("timestamp_ns") + pl.min_horizontal(pl.col("distance").fill_null(usual), usual)
+    sampled = samples.select(*_THREAD, start_ns="timestamp_ns", end_ns=end, name=pl.lit(None, pl.String))
+    return sampled.drop_nulls("end_ns")
+
+
+def _split(times: pl.DataFrame, layer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Divide disjoint intervals into the times in which intervals of a layer are open, and all other times.
+
+    Args:
+        times: Disjoint intervals: the columns of the track, ``start_ns`` and ``end_ns``.
+        layer: Intervals with the same columns, which may overlap. An interval without an end never ends.
+
+    Returns:
+        Both parts, as disjoint intervals. They are also divided at the start and end of each interval of the layer.
+    """
+    axis = Axis.from_intervals(times, layer, by=_TRACK)
+    edges = [
+        axis.nonempty_positions(rows).select(t=c, inside=pl.lit(inside * step), open=pl.lit((1 - inside) * step))
+        for inside, rows in ((1, times), (0, layer))
+        for c, step in (("start", 1), ("end", -1))
+    ]
+    sweep = (
+        pl.concat(edges)
+        .sort("t")
+        .select(start="t", end=pl.col("t").shift(-1), inside=pl.col("inside").cum_sum(), open=pl.col("open").cum_sum())
+    )
+    pieces = sweep.filter((pl.col("inside") > 0) & (pl.col("start") < pl.col("end")))
+    covered, rest = (axis.intervals(pieces.filter(c)) for c in (pl.col("open") > 0, pl.col("open") == 0))
+    return covered, rest
