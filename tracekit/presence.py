@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     Time = tuple[int | None, int | None]
 
 TIMED = ("kernels", "memcpys", "memsets", "graph_launches", "api_calls", "nvtx_ranges", "osrt_calls")
-OTHER_TIMED = ("syncs", "cuda_events", "nvtx_marks", "gpu_metrics", "cpu_samples", "cpu_scheduling")
+OTHER_TIMED = (
+    *("syncs", "cuda_events", "nvtx_marks", "gpu_metrics", "cpu_samples", "cpu_scheduling", "memory_events"),
+    *(
+        "memory_pool_events",
+        "cpu_page_faults",
+        "gpu_page_faults",
+        "overheads",
+        "jit_operations",
+        "gpu_context_switches",
+        "cuda_graph_events",
+    ),
+    *("cuda_graph_node_events", "syscalls", "library_calls", "cuda_overheads"),
+)
 ON_DEVICES = ("kernels", "memcpys", "memsets", "graph_launches", "syncs", "gpu_metrics", "ncu_launches")
 IN_DOMAINS = ("nvtx_ranges", "nvtx_marks", "ncu_nvtx_ranges")
 _TIMES = ("start_ns", "end_ns", "timestamp_ns")

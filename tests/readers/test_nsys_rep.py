@@ -41,6 +41,10 @@ PUBLIC = sorted(p for p in CORPUS.glob("nsys_pairs/**/*.sqlite") if report_of(p)
 ALONE = sorted(p for p in CORPUS.glob("nsys_rep_only/**/*") if p.suffix in (".nsys-rep", ".qdrep"))
 
 
+LATER = ("processes", "diagnostics", "jit_operations", "cuda_overheads")
+"""Tables of events that every report holds, but that only later versions of nsys export."""
+
+
 def read(path: Path) -> RepCapture:
     return RepCapture(Source(path))
 
@@ -77,7 +81,8 @@ def differences(report: NsysCapture, export: NsysCapture) -> list[str]:
     found = []
     for name, schema in schemas.tables().items():
         mine, theirs = report.read(name, schema.names), export.read(name, schema.names)
-        if name == "capture_info" or (name == "processes" and "PROCESSES" not in export.tables.columns):
+        source = (schema.columns[0].source or "").partition(".")[0]
+        if name == "capture_info" or (name in LATER and source not in export.tables.columns):
             continue
         if mine.num_rows != theirs.num_rows or report.count(name) != mine.num_rows:
             found.append(f"{name}: {mine.num_rows} rows, {report.count(name)} counted, {theirs.num_rows} in the export")
@@ -186,9 +191,6 @@ def test_strings_are_found_by_count_where_no_offset_is_given(tmp_path: Path) -> 
 def test_what_is_recorded_beside_the_tables_is_counted_by_name() -> None:
     assert read(CAPTURES / "osrt_libs.nsys-rep").undecoded == {
         "memory map": 89,
-        "CUDA activity overhead": 46,
-        "diagnostic message": 31,
-        "profiler overhead": 5,
         "start or finish mark": 2,
     }
 

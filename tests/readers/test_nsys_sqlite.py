@@ -54,6 +54,12 @@ CPU = {
     "process_id": "(t.globalTid >> 24) & 16777215",
     "thread_id": "t.globalTid & 16777215",
 }
+MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+POOL = {
+    "pool_release_threshold_bytes": "localMemoryPoolReleaseThreshold",
+    "pool_size_bytes": "localMemoryPoolSize",
+    "pool_used_bytes": "localMemoryPoolUtilizedSize",
+}
 EVENT = {
     **{k: v for k, v in CPU.items() if k != "end_ns"},
     "domain_id": "ifnull(t.domainId, 0)",
@@ -198,6 +204,156 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "value": "value",
         },
     ),
+    "memory_events": (
+        MEMORY,
+        {
+            "memory_event_id": "rowid",
+            "timestamp_ns": "start",
+            **{c: GPU[c] for c in ("process_id", "device_id", "context_id", "stream_id", "correlation_id")},
+            "operation": label("CUDA_DEV_MEM_EVENT_OPER", "memoryOperationType"),
+            "memory_kind": label("CUDA_MEM_KIND", "memKind"),
+            "address": "address",
+            "bytes": "bytes",
+            "name": "name",
+            "program_counter": "pc",
+            "pool_address": "localMemoryPoolAddress",
+            **POOL,
+            "imported_pool_address": "importedMemoryPoolAddress",
+            "imported_pool_process_id": "importedMemoryPoolProcessId",
+        },
+    ),
+    "memory_pool_events": (
+        "CUDA_GPU_MEMORY_POOL_EVENTS",
+        {
+            "memory_pool_event_id": "rowid",
+            "timestamp_ns": "start",
+            **{c: GPU[c] for c in ("process_id", "device_id", "correlation_id")},
+            "operation": label("CUDA_MEMPOOL_OPER", "operationType"),
+            "pool_type": label("CUDA_MEMPOOL_TYPE", "poolType"),
+            "pool_address": "address",
+            "min_kept_bytes": "minBytesToKeep",
+            **POOL,
+        },
+    ),
+    "cpu_page_faults": (
+        "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
+        {
+            "cpu_page_fault_id": "rowid",
+            "timestamp_ns": "start",
+            "process_id": GPU["process_id"],
+            "virtual_address": "address",
+            "function": text("CpuInstruction"),
+            "module": text("module"),
+            "source_file": text("sourceFile"),
+            "source_line": "sourceLine",
+            "program_counter": "originalFaultPc",
+            "is_unresolved": "unresolvedFaultPc",
+            "function_id": "CpuInstruction",
+            "source_file_id": "sourceFile",
+        },
+    ),
+    "gpu_page_faults": (
+        "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+        {
+            "gpu_page_fault_id": "rowid",
+            **{c: GPU[c] for c in ("start_ns", "end_ns", "process_id", "device_id")},
+            "virtual_address": "address",
+            "page_faults": "numberOfPageFaults",
+            "access_type": label("CUDA_UNIF_MEM_ACCESS_TYPE", "faultAccessType"),
+        },
+    ),
+    "diagnostics": (
+        "DIAGNOSTIC_EVENT",
+        {
+            "diagnostic_id": "rowid",
+            "timestamp_ns": "timestamp",
+            "timestamp_type": label("DIAGNOSTIC_TIMESTAMP_SOURCE", "timestampType"),
+            "process_id": GPU["process_id"],
+            "source": label("DIAGNOSTIC_SOURCE_TYPE", "source"),
+            "severity": label("DIAGNOSTIC_SEVERITY_LEVEL", "severity"),
+            "text": "text",
+        },
+    ),
+    "overheads": (
+        "PROFILER_OVERHEAD",
+        {
+            "overhead_id": "rowid",
+            **CPU,
+            "name": text("nameId"),
+            "overhead_type": "CASE t.returnValue WHEN 0 THEN 'Undefined' ELSE 'another' END",
+        },
+    ),
+    "cuda_overheads": (
+        "CUPTI_ACTIVITY_KIND_OVERHEAD",
+        {
+            "cuda_overhead_id": "rowid",
+            **CPU,
+            "correlation_id": "correlationId",
+            "name": text("nameId"),
+            "overhead_type": label("CUPTI_OVERHEAD_TYPE", "overheadType"),
+        },
+    ),
+    "jit_operations": (
+        "CUPTI_ACTIVITY_KIND_JIT",
+        {
+            "jit_operation_id": "rowid",
+            **CPU,
+            "device_id": "deviceId",
+            "correlation_id": "correlationId",
+            "name": text("nameId"),
+            "entry_type": label("CUPTI_JIT_ENTRY_TYPE", "jitEntryType"),
+            "operation_type": label("CUPTI_JIT_OPERATION_TYPE", "jitOperationType"),
+            "operation_correlation_id": "jitOperationCorrelationId",
+            "cache_bytes": "cacheSize",
+            "cache_path": "cachePath",
+        },
+    ),
+    "gpu_context_switches": (
+        "GPU_CONTEXT_SWITCH_EVENTS",
+        {
+            "gpu_context_switch_id": "rowid",
+            "timestamp_ns": "timestamp",
+            "process_id": GPU["process_id"],
+            "device_id": "gpuId",
+            "context_id": "contextId",
+            "operation": label("GPU_CTX_SWITCH", "tag"),
+            "sequence_number": "seqNo",
+        },
+    ),
+    "cuda_graph_events": (
+        "CUDA_GRAPH_EVENTS",
+        {
+            "cuda_graph_event_id": "rowid",
+            **CPU,
+            "event_class": "eventClass",
+            "name": text("nameId"),
+            "graph_id": "graphId",
+            "original_graph_id": "originalGraphId",
+            "graph_exec_id": "graphExecId",
+        },
+    ),
+    "cuda_graph_node_events": (
+        "CUDA_GRAPH_NODE_EVENTS",
+        {
+            "cuda_graph_node_event_id": "rowid",
+            **CPU,
+            "event_class": "eventClass",
+            "name": text("nameId"),
+            "graph_node_id": "graphNodeId",
+            "original_graph_node_id": "originalGraphNodeId",
+        },
+    ),
+    "syscalls": (
+        "SYSCALL",
+        {
+            "syscall_id": "rowid",
+            **CPU,
+            "event_class": "eventClass",
+            "name": text("nameId"),
+            "name_id": "nameId",
+            "return_value": "returnValue",
+        },
+    ),
     "devices": (
         "TARGET_INFO_GPU",
         {
@@ -307,7 +463,21 @@ def openmp_columns(source: str, kind: str) -> dict[str, str]:
     }
 
 
-UNIONS = {"openmp_events": Union("openmp_event_id", dict(schemas.table("openmp_events").sources), openmp_columns)}
+def library_columns(_: str, library: str) -> dict[str, str]:
+    return {
+        "library_call_id": "rowid",
+        **CPU,
+        "library": f"'{library}'",
+        "event_class": "eventClass",
+        "name": text("nameId"),
+        "name_id": "nameId",
+    }
+
+
+UNIONS = {
+    "openmp_events": Union("openmp_event_id", dict(schemas.table("openmp_events").sources), openmp_columns),
+    "library_calls": Union("library_call_id", dict(schemas.table("library_calls").sources), library_columns),
+}
 ONLY = {"nvtx_ranges": "eventType IN (59, 60, 70, 71)", "nvtx_marks": "eventType IN (34, 65)"}
 STREAM_NAME = """(SELECT name FROM TARGET_INFO_NVTX_CUDA_STREAM n WHERE n.processId = t.processId
     AND n.contextId = t.contextId AND n.streamId = t.streamId)"""

@@ -24,8 +24,6 @@ MORE = SHARED / "captures" / "h200_more"
 EXPORTS = sorted(CAPTURES.glob("*.sqlite"))
 OF_TRAIN = {
     "META_DATA_CAPTURE": 89,
-    "DIAGNOSTIC_EVENT": 15,
-    "PROFILER_OVERHEAD": 4,
     "ANALYSIS_FILE": 2,
     "ProcessStreams": 2,
     "TARGET_INFO_CUDA_DEVICE": 2,

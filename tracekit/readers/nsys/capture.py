@@ -19,8 +19,8 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
-from tracekit.readers.nsys import ids, machine, metrics, nvtx, sampling
-from tracekit.readers.nsys.lookups import Lookups, arrow_type
+from tracekit.readers.nsys import ids, machine, metrics, nvtx, overheads, sampling
+from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type
 from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
 
@@ -133,7 +133,7 @@ class NsysCapture(Lookups, Capture):
             return pa.nulls(len(raw), schemas.arrow_schema(schema, [column])[0].type)
         if source in GLOBAL_IDS:
             return (ids.thread_ids if column.endswith("thread_id") else ids.process_ids)(raw[source])
-        if declared.type == "dictionary":
+        if declared.type == "dictionary" and f"{table}.{source}" not in INLINE_NAMES:
             enum = enum_of(table, source)
             return self.look_up(name, column, raw[source], self.strings if enum is None else self.labels(enum))
         return raw[source]
@@ -215,6 +215,8 @@ def source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]
 
 def source_type(column: schemas.Column, source: str) -> pa.DataType:
     """Return the type for reading the source column of a declared column."""
+    if column.source in INLINE_NAMES:
+        return col.DICTIONARY
     if column.type in ("string", "float64"):
         return pa.string() if column.type == "string" else pa.float64()
     narrow = column.type in ("int32", "dictionary") and source not in GLOBAL_IDS
@@ -250,6 +252,7 @@ def resolvers_of(name: str) -> dict[str, Resolver]:
         **nvtx.RESOLVERS,
         **machine.RESOLVERS,
         **sampling.RESOLVERS,
+        **overheads.RESOLVERS,
         "gpu_metrics": metrics.RESOLVERS,
     }
     return by_table.get(name, {})

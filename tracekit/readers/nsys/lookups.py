@@ -34,6 +34,12 @@ _SYSTEM = ("gpuCount", "cpuModel", "driverVersion", "framework", "cudaVersion", 
 STRING_COLUMNS = frozenset((*_STRINGS, *_VALUES, *(f"SystemInfo.{c}" for c in _SYSTEM)))
 NO_STRING = (1 << 32) - 1
 """String id of events without a name."""
+INLINE_NAMES = frozenset(
+    {
+        *("CUDA_GPU_MEMORY_USAGE_EVENTS.name", "DIAGNOSTIC_EVENT.text", "CUPTI_ACTIVITY_KIND_JIT.cachePath"),
+    }
+)
+"""Columns that hold names themselves instead of ids of strings, which are read as dictionaries."""
 FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue"})
 
 
@@ -149,7 +155,7 @@ def source_request(table: str, columns: Sequence[str], where: Where | None = Non
 
 def arrow_type(table: str, column: str) -> pa.DataType:
     """Return the Arrow type for reading a source column."""
-    if column == "text":
+    if column == "text" or f"{table}.{column}" in INLINE_NAMES:
         return col.DICTIONARY
     if column in STRING_COLUMNS or f"{table}.{column}" in STRING_COLUMNS:
         return pa.string()

@@ -140,6 +140,13 @@ CONTEXTS = (
 )
 
 ADDED = (
+    AddedColumn("CUDA_GPU_MEMORY_USAGE_EVENTS.importedMemoryPoolAddress", "2.9.1", "3.20.3"),
+    AddedColumn("CUDA_GPU_MEMORY_USAGE_EVENTS.importedMemoryPoolProcessId", "2.9.1", "3.20.3"),
+    AddedColumn("CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolAddress", "2.9.1", "3.20.3"),
+    AddedColumn("CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolReleaseThreshold", "2.9.1", "3.20.3"),
+    AddedColumn("CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolSize", "2.9.1", "3.20.3"),
+    AddedColumn("CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolUtilizedSize", "2.9.1", "3.20.3"),
+    AddedColumn("CUDA_GPU_MEMORY_USAGE_EVENTS.streamId", "2.9.1", "3.20.3"),
     AddedColumn("CUPTI_ACTIVITY_KIND_CUDA_EVENT.eventSyncId", "3.16.1", "3.20.3"),
     AddedColumn("CUPTI_ACTIVITY_KIND_CUDA_EVENT.greenContextId", "3.4.0", "3.7.2"),
     AddedColumn("CUPTI_ACTIVITY_KIND_CUDA_EVENT.timestamp", "3.20.3", "3.23.3"),
@@ -158,6 +165,7 @@ ADDED = (
     AddedColumn("NVTX_EVENTS.binaryData", "3.6.0", "3.16.1"),
     AddedColumn("SCHED_EVENTS.threadBlock", "3.7.4", "3.13.2"),
     AddedColumn("SCHED_EVENTS.threadState", "3.7.4", "3.13.2"),
+    AddedColumn("PROFILER_OVERHEAD.overheadType", "3.23.3", "3.24.7"),
 )
 """Source columns of declared columns that exports with an older schema version lack.
 
@@ -184,9 +192,13 @@ COPY_KINDS = (
 )
 
 _ORDERED_LABELS: dict[str, tuple[str, ...]] = {
+    "ENUM_CUDA_DEV_MEM_EVENT_OPER": ("Allocation", "Deallocation"),
     "ENUM_CUDA_KERNEL_LAUNCH_TYPE": ("Unknown", "Regular", "Coop Single Device", "Coop Multi Device"),
     "ENUM_CUDA_MEMCPY_OPER": COPY_KINDS,
     "ENUM_CUDA_MEM_KIND": MEMORY_KINDS,
+    "ENUM_CUDA_MEMPOOL_OPER": ("Invalid", "Created", "Destroyed", "Trimmed"),
+    "ENUM_CUDA_MEMPOOL_TYPE": ("Invalid", "Local", "Imported"),
+    "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE": ("Unknown", "Read", "Write", "Atomic", "Prefetch"),
     "ENUM_CUDA_UNIF_MEM_MIGRATION": (
         "Unknown",
         "User prefetch",
@@ -194,6 +206,19 @@ _ORDERED_LABELS: dict[str, tuple[str, ...]] = {
         "Speculative prefecth",
         "Eviction",
         "Access counters",
+    ),
+    "ENUM_CUPTI_JIT_ENTRY_TYPE": ("Invalid", "PTX to cubin", "NVVM IR to PTX"),
+    "ENUM_CUPTI_JIT_OPERATION_TYPE": ("Invalid", "Cache load", "Cache store", "Compile"),
+    "ENUM_CUPTI_OVERHEAD_TYPE": (
+        "Undefined",
+        "Unknown",
+        "Driver JIT compiler (CUDA)",
+        "Buffer flush (Profiler)",
+        "Instrumentation (Profiler)",
+        "Resource creation/destruction (Profiler)",
+        "Runtime module loading (CUDA)",
+        "Lazy function loading (CUDA)",
+        "Command buffer full (CUDA)",
     ),
     "ENUM_CUPTI_STREAM_TYPE": ("Unknown stream type", "Default stream", "Non-blocking stream", "Null stream"),
     "ENUM_SAMPLING_THREAD_STATE": (
@@ -210,7 +235,15 @@ _ORDERED_LABELS: dict[str, tuple[str, ...]] = {
         *("Rundown", "ReadyToRun", "AlertByThreadId", "DeferredPreempt", "PhysicalFault"),
     ),
     "ENUM_CUPTI_SYNC_TYPE": ("Unknown", "Event sync", "Stream wait sync", "Stream sync", "Context sync"),
+    "ENUM_DIAGNOSTIC_SEVERITY_LEVEL": ("Unknown", "Info", "Warning", "Error", "Verbose"),
+    "ENUM_DIAGNOSTIC_SOURCE_TYPE": ("Unknown source", "Injection", "Daemon", "Analysis"),
+    "ENUM_DIAGNOSTIC_TIMESTAMP_SOURCE": ("Unknown timestamp", "Target timestamp", "Host timestamp"),
 }
+_CONTEXT_SWITCHES = (
+    *("Unknown", "SO", "Request by host", "Front-end ACK", "Front-end ACK WFI", "Front-end ACK GFXP"),
+    *("Front-end ACK CTAP", "Front-end ACK CILP", "Save end", "Restore start", "Context start"),
+    *("Invalid timestamp", "Engine reset"),
+)
 EVENT_CLASSES = {0: "CUDA runtime", 1: "CUDA driver", 13: "CUDA EGL driver", 26: "CUDA API", 67: "CUDA backtrace"}
 OPENMP_LABELS: dict[str, Mapping[int, str]] = {
     "ENUM_OPENMP_EVENT_KIND": dict(
@@ -294,6 +327,7 @@ OPENMP_LABELS: dict[str, Mapping[int, str]] = {
 """Labels of OpenMP enums, with the spelling of nsys."""
 LABELS: dict[str, Mapping[int, str]] = {
     **{name: dict(enumerate(listed)) for name, listed in _ORDERED_LABELS.items()},
+    "ENUM_GPU_CTX_SWITCH": dict(enumerate(_CONTEXT_SWITCHES, -1)),
     "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
     **OPENMP_LABELS,
 }
@@ -327,5 +361,16 @@ ENUM_OF_COLUMN = {
     "OPENMP_EVENT_KIND_LOCK_DESTROY.kind": "ENUM_OPENMP_MUTEX",
     "OPENMP_EVENT_KIND_WORKSHARE.kind": "ENUM_OPENMP_WORK",
     "OPENMP_EVENT_KIND_DISPATCH.kind": "ENUM_OPENMP_DISPATCH",
+    "memoryOperationType": "ENUM_CUDA_DEV_MEM_EVENT_OPER",
+    "faultAccessType": "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE",
+    "overheadType": "ENUM_CUPTI_OVERHEAD_TYPE",
+    "jitEntryType": "ENUM_CUPTI_JIT_ENTRY_TYPE",
+    "jitOperationType": "ENUM_CUPTI_JIT_OPERATION_TYPE",
+    "CUDA_GPU_MEMORY_POOL_EVENTS.operationType": "ENUM_CUDA_MEMPOOL_OPER",
+    "CUDA_GPU_MEMORY_POOL_EVENTS.poolType": "ENUM_CUDA_MEMPOOL_TYPE",
+    "DIAGNOSTIC_EVENT.timestampType": "ENUM_DIAGNOSTIC_TIMESTAMP_SOURCE",
+    "DIAGNOSTIC_EVENT.source": "ENUM_DIAGNOSTIC_SOURCE_TYPE",
+    "DIAGNOSTIC_EVENT.severity": "ENUM_DIAGNOSTIC_SEVERITY_LEVEL",
+    "GPU_CONTEXT_SWITCH_EVENTS.tag": "ENUM_GPU_CTX_SWITCH",
 }
 """The enum of each source column that holds enum values, by column or by table and column."""

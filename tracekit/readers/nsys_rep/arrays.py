@@ -55,7 +55,7 @@ def decode_columns(
         Damage: A message is invalid, or the columns exceed the memory budget.
     """
     needed = {name: table.columns[name] for name in names if name != ROWID}
-    paths = [p for c in needed.values() for p in (c.path, c.fallback) if p]
+    paths = [p for c in needed.values() for p in (c.path, *c.fallbacks)]
     filters = [
         *table.identifying_fields,
         *((CLASS,) if table.event_classes else ()),
@@ -205,8 +205,8 @@ def _expand(field: Field, rows: Int64Array, total: int) -> Field:
 
 def _column_array(fields: DecodedFields, column: SourceColumn) -> pa.Array:
     array = _field_array(fields, column.path, column.kind)
-    if column.fallback is not None:
-        array = pc.coalesce(array, _field_array(fields, column.fallback, column.kind))
+    for path in column.fallbacks:
+        array = pc.coalesce(array, _field_array(fields, path, column.kind))
     if column.default is not None and column.kind is not ValueKind.CHAIN:
         array = pc.fill_null(array, column.default)
     return array

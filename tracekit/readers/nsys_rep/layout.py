@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tracekit.readers.nsys_rep.fields import field_path, fields_of, snake_case
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class ValueKind(Enum):
@@ -36,7 +36,7 @@ class SourceColumn:
         path: Path of the field that holds the values: the number of a payload field, or the numbers of a payload field
             and of a field nested in it.
         kind: Way in which the values are decoded.
-        fallback: Path of the field that is used where the first field is absent, or None.
+        fallbacks: Paths of the fields that are used, in order, where the first field is absent.
         default: Value where the fields are absent, or None for null.
         since: Year and number of the first release whose exports have the column.
         first_chain: Number of the first call chain, for columns of the kind ``CHAIN``.
@@ -44,7 +44,7 @@ class SourceColumn:
 
     path: tuple[int, ...]
     kind: ValueKind = ValueKind.INT
-    fallback: tuple[int, ...] | None = None
+    fallbacks: tuple[tuple[int, ...], ...] = ()
     default: int | None = None
     since: tuple[int, int] = (0, 0)
     first_chain: int = 1
@@ -86,14 +86,14 @@ def _column(
     field: str,
     kind: ValueKind = ValueKind.INT,
     *,
-    fallback: str | None = None,
+    fallbacks: Sequence[str] = (),
     default: int | None = None,
     since: tuple[int, int] = (0, 0),
     first_chain: int = 1,
 ) -> SourceColumn:
     """Return the source of a column. Fields are given by name, or by the names along their path, joined with dots."""
-    fallback_path = None if fallback is None else field_path(message, fallback)
-    return SourceColumn(field_path(message, field), kind, fallback_path, default, since, first_chain)
+    fallback_paths = tuple(field_path(message, f) for f in fallbacks)
+    return SourceColumn(field_path(message, field), kind, fallback_paths, default, since, first_chain)
 
 
 def _columns(message: str, *names: str, inside: str = "") -> dict[str, SourceColumn]:
@@ -107,6 +107,8 @@ def _columns(message: str, *names: str, inside: str = "") -> dict[str, SourceCol
 _EVENT, _CALL, _ACTIVITY = fields_of("Event"), fields_of("ApiCall"), fields_of("GpuActivity")
 NVTX, API, GPU, PROCESS = _EVENT.nvtx, _EVENT.api_call, _EVENT.gpu_activity, _EVENT.process
 CPU_SAMPLE, CPU_SWITCH = _EVENT.cpu_sample, _EVENT.cpu_switch
+DIAGNOSTIC, CONTEXT_SWITCH, MEMORY_USAGE = _EVENT.diagnostic, _EVENT.context_switch, _EVENT.memory_usage
+CPU_PAGE_FAULT, GPU_PAGE_FAULT, MEMORY_POOL = _EVENT.cpu_page_fault, _EVENT.gpu_page_fault, _EVENT.memory_pool_event
 CLASS = _CALL.event_class
 ACTIVITIES = (
     *(_ACTIVITY.kernel, _ACTIVITY.memory_copy, _ACTIVITY.memory_set),
@@ -117,9 +119,11 @@ ACTIVITIES = (
 CALL_MARK, CALL = 47, 48
 RUNTIME_CLASSES, OSRT_CLASSES = (0, 1, 13, 26, 67), (27, 31, 32)
 OPENMP_CLASSES = (78,)
+SYSTEM_CALL, GRAPH_NODE_CREATION, GRAPH_CHANGES = 147, 113, (131, 132, 133)
 _MEMORY_TYPES = (80, 142)
 
 _CALL_COLUMNS = _columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue")
+_LIBRARY_COLUMNS = _columns("ApiCall", "start", "end", "eventClass", "globalTid", "nameId")
 _ORIGIN_COLUMNS = _columns(
     "GpuActivity", "deviceId", "contextId", "greenContextId", "streamId", "correlationId", "globalPid"
 )
@@ -234,7 +238,7 @@ TABLES: dict[str, EventTable] = {
             "syncType": _column(
                 "GpuActivity",
                 "synchronization.sync_type",
-                fallback="synchronization.deprecated_sync_type",
+                fallbacks=("synchronization.deprecated_sync_type",),
                 default=0,
             ),
             **_columns("GpuActivity", "eventId", "eventSyncId", inside="synchronization."),
@@ -294,11 +298,132 @@ TABLES: dict[str, EventTable] = {
         },
         event_types=(41,),
     ),
+    "PROFILER_OVERHEAD": EventTable(
+        API,
+        {
+            **_columns("ApiCall", "start", "end", "globalTid", "nameId"),
+            "overheadType": _column("ApiCall", "return_value"),
+        },
+        event_types=(CALL,),
+        event_classes=(3,),
+    ),
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": EventTable(
+        API,
+        {
+            **_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
+            "overheadType": _column("ApiCall", "return_value"),
+        },
+        event_types=(CALL,),
+        event_classes=(103,),
+    ),
+    "CUPTI_ACTIVITY_KIND_JIT": EventTable(
+        API,
+        {
+            **_columns("ApiCall", "start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
+            "overheadType": _column("ApiCall", "return_value"),
+            **_columns(
+                "ApiCall",
+                *("jitEntryType", "jitOperationType", "deviceId", "jitOperationCorrelationId", "cacheSize"),
+                inside="jit_operation.",
+            ),
+            "cachePath": _column("ApiCall", "jit_operation.cache_path", ValueKind.NAME),
+        },
+        event_types=(CALL,),
+        event_classes=(102,),
+    ),
+    "CUDNN_EVENTS": EventTable(API, _LIBRARY_COLUMNS, event_types=(CALL, CALL_MARK), event_classes=(28, 33, 34)),
+    "CUBLAS_EVENTS": EventTable(API, _LIBRARY_COLUMNS, event_types=(CALL, CALL_MARK), event_classes=(29, 35, 36)),
+    "SYSCALL": EventTable(
+        API,
+        _columns("ApiCall", "start", "end", "eventClass", "globalTid", "nameId", "returnValue"),
+        event_types=(CALL, SYSTEM_CALL),
+        event_classes=(107,),
+    ),
+    "CUDA_GRAPH_NODE_EVENTS": EventTable(
+        API,
+        {
+            **_LIBRARY_COLUMNS,
+            **_columns("ApiCall", "graphNodeId", "originalGraphNodeId", inside="graph_node_creation."),
+        },
+        event_types=(GRAPH_NODE_CREATION,),
+        identifying_fields=(_CALL.graph_node_creation,),
+    ),
+    "CUDA_GRAPH_EVENTS": EventTable(
+        API,
+        {
+            **_LIBRARY_COLUMNS,
+            "graphId": _column(
+                "ApiCall",
+                "graph_creation.graph_id",
+                fallbacks=("graph_clone.graph_id", "graph_instantiation.graph_id"),
+            ),
+            "originalGraphId": _column("ApiCall", "graph_clone.original_graph_id"),
+            "graphExecId": _column("ApiCall", "graph_instantiation.graph_exec_id"),
+        },
+        event_types=GRAPH_CHANGES,
+        identifying_fields=(_CALL.graph_creation, _CALL.graph_clone, _CALL.graph_instantiation),
+    ),
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": EventTable(
+        MEMORY_USAGE,
+        {
+            **_columns(
+                "MemoryUsage",
+                *("start", "globalPid", "deviceId", "contextId", "address", "pc", "bytes", "memKind"),
+                *("memoryOperationType", "correlationId", "streamId"),
+            ),
+            "name": _column("MemoryUsage", "name", ValueKind.NAME),
+            "localMemoryPoolAddress": _column("MemoryUsage", "local_memory_pool.address"),
+            "localMemoryPoolReleaseThreshold": _column("MemoryUsage", "local_memory_pool.release_threshold"),
+            "localMemoryPoolSize": _column("MemoryUsage", "local_memory_pool.size"),
+            "localMemoryPoolUtilizedSize": _column("MemoryUsage", "local_memory_pool.utilized_size"),
+        },
+    ),
+    "CUDA_GPU_MEMORY_POOL_EVENTS": EventTable(
+        MEMORY_POOL,
+        {
+            **_columns(
+                "MemoryPoolEvent",
+                *("start", "globalPid", "deviceId", "address", "operationType", "poolType", "correlationId"),
+                "minBytesToKeep",
+            ),
+            "localMemoryPoolReleaseThreshold": _column("MemoryPoolEvent", "local_memory_pool.release_threshold"),
+            "localMemoryPoolSize": _column("MemoryPoolEvent", "local_memory_pool.size"),
+            "localMemoryPoolUtilizedSize": _column("MemoryPoolEvent", "local_memory_pool.utilized_size"),
+        },
+    ),
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": EventTable(
+        CPU_PAGE_FAULT,
+        {
+            **_columns("CpuPageFault", "start", "globalPid", "address"),
+            **_columns("CpuPageFault", "originalFaultPc", "module", "sourceFile", "sourceLine", inside="instruction."),
+            "CpuInstruction": _column("CpuPageFault", "instruction.symbol"),
+            "unresolvedFaultPc": _column("CpuPageFault", "instruction.unresolved"),
+        },
+    ),
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": EventTable(
+        GPU_PAGE_FAULT,
+        _columns(
+            "GpuPageFault",
+            *("start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults", "faultAccessType"),
+        ),
+    ),
+    "DIAGNOSTIC_EVENT": EventTable(
+        DIAGNOSTIC,
+        {
+            **_columns("Diagnostic", "timestamp", "timestampType", inside="time."),
+            **_columns("Diagnostic", "source", "severity", "globalPid"),
+            "text": _column("Diagnostic", "text", ValueKind.NAME),
+        },
+    ),
+    "GPU_CONTEXT_SWITCH_EVENTS": EventTable(
+        CONTEXT_SWITCH,
+        _columns("ContextSwitch", "tag", "vmId", "seqNo", "contextId", "timestamp", "globalPid", "gpuId"),
+    ),
     "PROCESSES": EventTable(
         PROCESS,
         {
             "globalPid": _column("Process", "global_pid"),
-            "name": _column("Process", "name", ValueKind.BYTES, fallback="command"),
+            "name": _column("Process", "name", ValueKind.BYTES, fallbacks=("command",)),
         },
         event_types=(27,),
         identifying_fields=(fields_of("Process").command, fields_of("Process").name),
@@ -308,3 +433,14 @@ TABLES: dict[str, EventTable] = {
 
 PARTS = {c: [name for name, t in TABLES.items() if t.part and c in t.event_classes] for c in OPENMP_CLASSES}
 """Source tables that the calls of a class belong to, depending on the message that a call holds."""
+
+CLASSES_BY_TYPE: Mapping[int, frozenset[int]] = {
+    event_type: frozenset(
+        event_class
+        for table in TABLES.values()
+        if table.payload == API and event_type in table.event_types
+        for event_class in table.event_classes
+    )
+    for event_type in (CALL, CALL_MARK)
+}
+"""Classes of the function calls that are rows of a table, by event type."""

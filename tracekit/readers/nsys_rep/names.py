@@ -9,9 +9,7 @@ EVENT_TYPES = {
     28: "memory map",
     47: "start or finish mark",
     48: "function call",
-    49: "diagnostic message",
     50: "OpenGL workload",
-    58: "GPU context switch",
     77: "graphics command buffer",
     78: "display refresh",
     81: "performance counter",
@@ -28,13 +26,9 @@ EVENT_TYPES = {
     109: "WDDM event",
     110: "Direct3D 11",
     112: "DXGI",
-    113: "CUDA graph node creation",
     114: "OpenMP",
     115: "uncore counter",
-    117: "GPU memory usage",
     118: "ETW graphics kernel event",
-    119: "unified memory CPU page fault",
-    120: "unified memory GPU page fault",
     121: "network metric",
     122: "network metric list",
     123: "interrupt",
@@ -42,22 +36,14 @@ EVENT_TYPES = {
     125: "video decoder",
     126: "JPEG engine",
     128: "performance counter",
-    129: "GPU memory pool",
-    131: "CUDA executable graph creation",
-    132: "CUDA graph creation",
-    133: "CUDA graph clone",
     134: "GPU memory transfer",
     137: "InfiniBand switch metric",
     141: "InfiniBand switch congestion",
     143: "performance metric",
     144: "OpenXR",
-    147: "system call",
 }
 CALL_CLASSES = {
     2: "OpenGL call",
-    3: "profiler overhead",
-    28: "cuDNN call",
-    29: "cuBLAS call",
     38: "NvMedia call",
     41: "Direct3D 12 call",
     48: "OpenACC",
@@ -67,12 +53,7 @@ CALL_CLASSES = {
     83: "video encoder call",
     86: "video decoder call",
     89: "JPEG engine call",
-    102: "CUDA just-in-time compilation",
-    103: "CUDA activity overhead",
-    107: "system call",
 }
-DECODED_CLASSES = frozenset((*layout.RUNTIME_CLASSES, *layout.OPENMP_CLASSES))
-"""Classes of calls that are rows of declared tables. OpenMP calls without a known message are counted separately."""
 MARK_CLASSES = frozenset((
     *range(6, 13), *range(31, 37), 39, 40, *range(43, 48), 55, 56, 63, 64, 68, 69, 72, 73, 79, 80, 84, 85, 87, 88,
     90, 91, 109, 110,
@@ -94,8 +75,13 @@ Reports store a whole range as one event of another type. Types 66 to 69 occur i
 _NVTX_TYPES = (33, 34, 39, 59, 60, 64, 65, *range(70, 77), 97, 98, 99)
 GPU_TYPES = (79, 80, 106, 127, 130, 142)
 _CALL_TYPES = (layout.CALL_MARK, layout.CALL, *EVENT_TYPES)
+_DECODED_CALL_TYPES = (layout.SYSTEM_CALL, layout.GRAPH_NODE_CREATION, *layout.GRAPH_CHANGES)
 DECODED_TYPES = {
     *((layout.PROCESS, 27), (layout.CPU_SAMPLE, 31), (layout.CPU_SWITCH, 41)),
+    *((layout.DIAGNOSTIC, 49), (layout.CONTEXT_SWITCH, 58)),
+    *((layout.MEMORY_USAGE, 117), (layout.MEMORY_POOL, 129)),
+    *((layout.CPU_PAGE_FAULT, 119), (layout.GPU_PAGE_FAULT, 120)),
+    *((layout.API, t) for t in _DECODED_CALL_TYPES),
     *((layout.GPU, t) for t in GPU_TYPES),
     *((layout.NVTX, t) for t in _NVTX_TYPES),
 }
@@ -139,7 +125,7 @@ def call_name(event_type: int, event_class: int | None) -> str | None:
     """Return the name of the function calls with a type and class, or None if they are decoded."""
     if event_class is None:
         return WITHOUT_CLASS
-    if event_class in layout.OSRT_CLASSES or (event_type == layout.CALL and event_class in DECODED_CLASSES):
+    if event_class in layout.CLASSES_BY_TYPE[event_type]:
         return None
     if event_type == layout.CALL_MARK or event_class in MARK_CLASSES:
         return EVENT_TYPES[layout.CALL_MARK]

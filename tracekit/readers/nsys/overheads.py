@@ -1,0 +1,23 @@
+"""Name the kind of each overhead of the profiler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.readers.common import columns as col
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tracekit.readers.nsys.lookups import Lookups, Resolver
+
+
+def overhead_types(capture: Lookups, name: str, raw: pa.Table) -> pa.Array:
+    """Return the kind of each overhead. Exports up to schema 3.23 store it as the return value of a function."""
+    numbers = col.coalesce(raw["overheadType"], raw["returnValue"])
+    return capture.look_up(name, "overhead_type", numbers, capture.labels("ENUM_CUPTI_OVERHEAD_TYPE"))
+
+
+RESOLVERS: dict[str, dict[str, Resolver]] = {
+    "overheads": {"overhead_type": (("overheadType", "returnValue"), overhead_types)},
+}
