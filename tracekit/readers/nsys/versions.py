@@ -165,7 +165,6 @@ ADDED = (
     AddedColumn("NVTX_EVENTS.binaryData", "3.6.0", "3.16.1"),
     AddedColumn("SCHED_EVENTS.threadBlock", "3.7.4", "3.13.2"),
     AddedColumn("SCHED_EVENTS.threadState", "3.7.4", "3.13.2"),
-    AddedColumn("PROFILER_OVERHEAD.overheadType", "3.23.3", "3.24.7"),
 )
 """Source columns of declared columns that exports with an older schema version lack.
 
