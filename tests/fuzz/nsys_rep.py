@@ -29,6 +29,8 @@ FIXTURES = (
     "graph_node",
     "nvtx_features",
     "osrt_libs",
+    "omp",
+    "mpi_rank0",
     "gpu_metrics",
     "payloads/every_type",
     "payloads/xla",

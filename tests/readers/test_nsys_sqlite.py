@@ -398,6 +398,29 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "name": "NULL",
         },
     ),
+    "mpi_communicators": (
+        "MPI_COMMUNICATORS",
+        {
+            "mpi_communicator_id": "rowid",
+            "rank": "rank",
+            "timestamp_ns": "timestamp",
+            "communicator": "commHandle",
+            "parent_communicator": "parentHandle",
+            "local_rank": "localRank",
+            "size": "size",
+            "group_root": "groupRoot",
+            "group_root_id": "groupRootUid",
+            "members": "members",
+        },
+    ),
+    "mpi_ranks": (
+        "MPI_RANKS",
+        {
+            "process_id": "(t.globalTid >> 24) & 16777215",
+            "thread_id": "t.globalTid & 16777215",
+            "rank": "rank",
+        },
+    ),
     "processes": (
         "PROCESSES",
         {
@@ -474,9 +497,30 @@ def library_columns(_: str, library: str) -> dict[str, str]:
     }
 
 
+def mpi_columns(source: str, kind: str) -> dict[str, str]:
+    return {
+        "mpi_call_id": "rowid",
+        **CPU,
+        "kind": f"'{kind}'",
+        "name": text("textId"),
+        "name_id": "textId",
+        "communicator": "commHandle",
+        "tag": "tag",
+        "remote_rank": "remoteRank",
+        "root_rank": "rootRank",
+        "size_bytes": "size",
+        "receive_size_bytes": "recvSize",
+        "request": "requestHandle",
+    }
+
+
 UNIONS = {
-    "openmp_events": Union("openmp_event_id", dict(schemas.table("openmp_events").sources), openmp_columns),
-    "library_calls": Union("library_call_id", dict(schemas.table("library_calls").sources), library_columns),
+    name: Union(schemas.table(name).names[0], dict(schemas.table(name).sources), columns)
+    for name, columns in {
+        "openmp_events": openmp_columns,
+        "library_calls": library_columns,
+        "mpi_calls": mpi_columns,
+    }.items()
 }
 ONLY = {"nvtx_ranges": "eventType IN (59, 60, 70, 71)", "nvtx_marks": "eventType IN (34, 65)"}
 STREAM_NAME = """(SELECT name FROM TARGET_INFO_NVTX_CUDA_STREAM n WHERE n.processId = t.processId

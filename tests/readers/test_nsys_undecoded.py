@@ -77,13 +77,6 @@ def test_a_table_that_cannot_be_counted_is_warned_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not MORE.is_dir(), reason="no captures beside the checkout")
-def test_calls_of_mpi_are_listed() -> None:
+def test_calls_of_mpi_are_decoded() -> None:
     with tk.load(MORE / "mpi_rank0.sqlite") as trace:
-        assert {n: rows for n, rows in trace.undecoded.items() if n.startswith("MPI")} == {
-            "MPI_COLLECTIVES_EVENTS": 32,
-            "MPI_P2P_EVENTS": 25,
-            "MPI_START_WAIT_EVENTS": 12,
-            "MPI_OTHER_EVENTS": 3,
-            "MPI_COMMUNICATORS": 1,
-            "MPI_RANKS": 1,
-        }
+        assert [n for n in trace.undecoded if n.startswith("MPI")] == []

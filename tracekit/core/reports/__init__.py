@@ -80,6 +80,9 @@ REPORTS: Mapping[str, Report] = _LazyReports(
         "nvtx_gpu_proj_trace": _NVTX,
         "osrt_sum": _API,
         "openmp_sum": _PARALLEL,
+        "mpi_event_sum": _PARALLEL,
+        "mpi_event_trace": _PARALLEL,
+        "mpi_msg_size_sum": _PARALLEL,
     }
 )
 """The reports that nsys also has, keyed by name."""
@@ -114,7 +117,7 @@ ALIASES = {
 """Maps the name of a report in nsys before 2023 to its current name."""
 
 _UNSUPPORTED_PREFIXES = (
-    *("dx11", "dx12", "khrdebug", "mpi_", "network_", "nvvideo_", "openacc", "opengl", "syscall"),
+    *("dx11", "dx12", "khrdebug", "network_", "nvvideo_", "openacc", "opengl", "syscall"),
     *("um_", "umcpu", "unifiedmemory", "vulkan", "wddm"),
 )
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.core.reports.report import Request, report
+from tracekit.core.categorical import string_ranks
+from tracekit.core.reports.report import THREAD, Request, report
 from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize, summary_columns
-from tracekit.core.reports.table import text_column
+from tracekit.core.reports.table import (
+    integer_column,
+    mean_column,
+    megabytes_column,
+    nanoseconds_column,
+    text_column,
+)
 
 
 @report(*summary_columns("Count"), text_column("Name", "name"))
@@ -16,3 +23,71 @@ def openmp_sum(request: Request) -> pl.LazyFrame:
     rows = request.frames("openmp_events").select("name_id", "name", DURATION, first)
     grouped = summarize(rows, ["first", "name_id", "name"])
     return sort_largest_first(grouped, "first", "name_id")
+
+
+@report(*summary_columns("Instances"), text_column("Source", "kind"), text_column("Name", "name"))
+def mpi_event_sum(request: Request) -> pl.LazyFrame:
+    """MPI calls by kind and function."""
+    rows = request.frames("mpi_calls").select("kind", "name_id", "name", DURATION)
+    return sort_largest_first(summarize(rows, ["kind", "name_id", "name"]), "kind", "name_id")
+
+
+@report(
+    nanoseconds_column("Start", "start_ns"),
+    nanoseconds_column("End", "end_ns"),
+    nanoseconds_column("Duration", "duration_ns"),
+    text_column("Event", "name"),
+    integer_column("Pid", "process_id"),
+    integer_column("Tid", "thread_id"),
+    integer_column("Tag", "tag"),
+    integer_column("Rank", "rank"),
+    integer_column("PeerRank", "remote_rank"),
+    integer_column("RootRank", "root_rank"),
+    megabytes_column("Size", "message_bytes"),
+    megabytes_column("CollSendSize", "sent_bytes"),
+    megabytes_column("CollRecvSize", "receive_size_bytes"),
+)
+def mpi_event_trace(request: Request) -> pl.LazyFrame:
+    """Every MPI call in order of start, once for each request that it waits for."""
+    ranks = request.frames("mpi_ranks").select(*THREAD, "rank")
+    printed = ("name", *THREAD, "tag", "remote_rank", "root_rank", "receive_size_bytes")
+    rows = request.frames("mpi_calls").select(
+        *("start_ns", "end_ns", *printed),
+        DURATION,
+        pl.when(_IS_COLLECTIVE.not_()).then("size_bytes").alias("message_bytes"),
+        pl.when(_IS_COLLECTIVE).then("size_bytes").alias("sent_bytes"),
+    )
+    return rows.sort("start_ns", maintain_order=True).join(ranks, on=THREAD, how="left", maintain_order="left_right")
+
+
+@report(
+    integer_column("Total Message Volume", "total"),
+    integer_column("Instances", "count"),
+    mean_column("Avg", "mean"),
+    mean_column("Med", "median"),
+    integer_column("Min", "min"),
+    integer_column("Max", "max"),
+    mean_column("StdDev", "deviation"),
+    text_column("Source", "source"),
+    text_column("Name", "name"),
+)
+def mpi_msg_size_sum(request: Request) -> pl.LazyFrame:
+    """Sizes of MPI messages in bytes by direction and function, most frequent first."""
+    calls = request.frames("mpi_calls")
+    parts = [
+        _message_sizes(calls.filter(kind="p2p"), "size_bytes", "p2p"),
+        _message_sizes(calls.filter(_IS_COLLECTIVE), "size_bytes", "coll_send"),
+        _message_sizes(calls.filter(_IS_COLLECTIVE), "receive_size_bytes", "coll_recv"),
+    ]
+    grouped = summarize(pl.concat(parts), ["source", "name_id", "name"], "bytes")
+    keys = ("count", string_ranks(pl.col("source")), "name_id")
+    return grouped.sort(*keys, descending=[True, False, False])
+
+
+_IS_COLLECTIVE = pl.col("kind") == "collectives"
+
+
+def _message_sizes(calls: pl.LazyFrame, column: str, source: str) -> pl.LazyFrame:
+    """Return the sizes of messages that are known: ``source``, ``name_id``, ``name`` and ``bytes``."""
+    sizes = calls.filter(pl.col(column).is_not_null())
+    return sizes.select(pl.lit(source).alias("source"), "name_id", "name", pl.col(column).alias("bytes"))

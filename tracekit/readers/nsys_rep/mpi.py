@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys_rep import arrays, layout
 from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.fields import fields_of
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 NAME, SCHEMA = b"MPI", "NsysMpi"
 WRAPPER_SCHEMAS = range(FIRST_SCHEMA + 10_001, FIRST_SCHEMA + 11_000)
-CALL = "MPI call"
 PROCESS = ~np.int64((1 << 24) - 1)
 RANGES = np.array((59, 60, 70, 71), np.uint64)
 _NVTX = fields_of("NvtxEvent")
@@ -71,16 +69,6 @@ class MpiDomains:
         for process, domain in self.pairs:
             calls |= (threads & PROCESS == process) & (domains == domain)
         return calls & ranges
-
-    def count(self, events: Events) -> int:
-        """Return the number of MPI calls in a report."""
-
-        def count_batch(batch: list[SelectedEvents]) -> int:
-            chosen = batch[0]
-            top = decode(chosen.buffer, chosen.starts, chosen.stops, FIELDS)
-            return int(np.count_nonzero(self.mask(top, len(chosen.starts))))
-
-        return sum(events.map_batches([Selection(layout.NVTX)], count_batch)) if self else 0
 
 
 def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Budget) -> MpiDomains:

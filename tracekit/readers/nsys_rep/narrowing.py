@@ -18,6 +18,8 @@ from tracekit.readers.nsys_rep.arrays import nested_fields
 if TYPE_CHECKING:
     from collections import Counter
 
+    import pyarrow as pa
+
     from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
     from tracekit.readers.nsys_rep.entries import Selection
     from tracekit.readers.nsys_rep.events import SelectedEvents
@@ -25,9 +27,14 @@ if TYPE_CHECKING:
 
 
 class Narrowing:
-    """The fields of the events of one batch that decide which table an event belongs to."""
+    """The fields of the events of one batch that decide which table an event belongs to.
+
+    Attributes:
+        mpi_calls: Columns of all tables of MPI calls, once one of them is decoded.
+    """
 
     def __init__(self) -> None:
+        self.mpi_calls: dict[str, dict[str, pa.Array]] = {}
         self._classes: dict[Selection, Field | None] = {}
         self._rows: dict[tuple[Selection, tuple[int, ...]], Int64Array] = {}
         self._parts: dict[tuple[Selection, tuple[int, ...]], dict[tuple[int, ...], Field | None]] = {}

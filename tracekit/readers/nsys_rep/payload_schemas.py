@@ -164,6 +164,25 @@ class PayloadSchema:
     pack: int
 
 
+@dataclass(frozen=True, slots=True)
+class PayloadInstance:
+    """A payload that belongs to no event.
+
+    Attributes:
+        process: Global id of the process.
+        domain: Id of the domain.
+        schema: Id of the schema.
+        time: Time in ns since the trace origin, or None if it is missing.
+        data: Bytes of the payload.
+    """
+
+    process: int
+    domain: int
+    schema: int
+    time: int | None
+    data: bytes
+
+
 _TYPES = {
     ValueFormat.SIGNED: (3, 5, 7, 9, 11, 13, 15, 17),
     ValueFormat.UNSIGNED: (2, 4, 6, 8, 10, 12, 14, 16, 18, 22, 80),
@@ -193,11 +212,13 @@ class Schemas:
     Attributes:
         schemas: Payload schemas by process, domain and id.
         enums: Names of enum values by process, domain and id of the enum.
+        instances: Payloads that belong to no event.
         sizes: Size of each predefined type in bytes.
     """
 
     schemas: dict[Key, PayloadSchema] = field(default_factory=dict)
     enums: dict[Key, Labels] = field(default_factory=dict)
+    instances: list[PayloadInstance] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=lambda: dict(SIZES))
     _plans: dict[Key, Plan | None] = field(default_factory=dict)
     _planned_values: int = 0
@@ -216,6 +237,7 @@ class Schemas:
                 parsed.schemas[pid, _unsigned_number(m, schema.domain_id), _unsigned_number(m, schema.schema_id)] = (
                     _parse_schema(m)
                 )
+            parsed.instances += [_parse_instance(pid, m) for m in process.messages(fields.instances)]
             for m in process.messages(fields.enums):
                 parsed.enums[pid, _unsigned_number(m, enum.domain_id), _unsigned_number(m, enum.enum_id)] = _parse_enum(
                     m
@@ -379,6 +401,12 @@ def _parse_schema(m: Message) -> PayloadSchema:
     entries = [_parse_entry(entry) for entry in m.messages(field.entries)]
     name, kind = m.text(field.name) or "", _unsigned_number(m, field.kind)
     return PayloadSchema(kind, name, entries, _unsigned_number(m, field.size), _unsigned_number(m, field.packing))
+
+
+def _parse_instance(process: int, m: Message) -> PayloadInstance:
+    field = fields_of("PayloadInstance")
+    domain, schema = _unsigned_number(m, field.domain_id), _unsigned_number(m, field.schema_id)
+    return PayloadInstance(process, domain, schema, m.int_value(field.time), bytes(m.part(field.data)))
 
 
 def _parse_entry(m: Message) -> SchemaEntry:

@@ -78,11 +78,11 @@ def format_payloads(
     """
     if payloads.null_count == len(payloads):
         return payloads, payloads
-    items = _Items(payloads)
+    items = PayloadItems(payloads)
     if not len(items.rows):
         return pa.nulls(len(payloads), _BYTES), pa.nulls(len(payloads), _BYTES)
-    processes = _int64_values(threads)[items.rows] & PROCESS
-    keys = np.stack([processes, _int64_values(domains)[items.rows], items.schemas.view(np.int64)], 1)
+    processes = int64_values(threads)[items.rows] & PROCESS
+    keys = np.stack([processes, int64_values(domains)[items.rows], items.schemas.view(np.int64)], 1)
     formatted = _format_items(schemas, items, keys, MAX_TEXT if max_chars is None else max_chars)
     edges = np.append(np.flatnonzero(np.diff(items.rows, prepend=-1)), len(items.rows))
     joined, first = _join_lists(edges, formatted), edges[:-1]
@@ -97,7 +97,7 @@ def format_payloads(
     return made.take(index), other.take(index)
 
 
-class _Items:
+class PayloadItems:
     """The extended payloads of events, in order. An event may have several extended payloads.
 
     Attributes:
@@ -185,7 +185,7 @@ def _split_items(
     return of[order], starts[order], ends[order]
 
 
-def _format_items(schemas: Schemas, items: _Items, keys: npt.NDArray[np.int64], max_chars: int) -> pa.Array:
+def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.int64], max_chars: int) -> pa.Array:
     """Format payloads by the schemas that their keys identify: process, domain and schema id.
 
     The result is null where a payload cannot be formatted.
@@ -301,7 +301,8 @@ def _interval_offsets(starts: Int64Array, sizes: Int64Array) -> Int64Array:
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
 
 
-def _int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
+def int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the values of an integer column, which are 0 where it is null."""
     return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
 
 

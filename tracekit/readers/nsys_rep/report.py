@@ -25,6 +25,7 @@ from tracekit.readers.nsys_rep import (
     machine,
     metrics,
     mpi,
+    mpi_calls,
     names,
     payloads,
     unknown_events,
@@ -38,7 +39,7 @@ from tracekit.readers.nsys_rep.narrowing import Narrowing
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tracekit.readers.common.budget import Budget
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from tracekit.source import Source
 
 STRINGS, SAMPLES = "StringIds", "GPU_METRICS"
+EVENT_TABLES = frozenset((*layout.TABLES, *mpi_calls.CALLS, SAMPLES))
+NO_EVENTS = Selection(layout.NVTX, (entries.TYPES,))
 
 
 class Report:
@@ -102,7 +105,7 @@ class Report:
         """
         repaired: Counter[tuple[str, str]] = Counter()
         skipped: Counter[tuple[int, str]] = Counter()
-        of_events = [nth for nth, r in enumerate(requests) if r.table in layout.TABLES or r.table == SAMPLES]
+        of_events = [nth for nth, r in enumerate(requests) if r.table in EVENT_TABLES]
         for nth, request in enumerate(requests):
             if nth not in of_events:
                 with (
@@ -138,7 +141,7 @@ class Report:
             ]
             jobs = zip(requests, batch, budgets, unknown, strict=True)
             done = [
-                self._convert_batch(r, self._decode(r, chosen, budget, u), broken, budget)
+                self._convert_batch(r, self._decode(r, chosen, budget, u, narrowing), broken, budget)
                 for r, chosen, budget, u in jobs
             ]
             with lock:
@@ -200,7 +203,6 @@ class Report:
                 name = names.kind_name(kind)
                 found.update({} if name is None else {name: number})
             found.update(self._count_undecoded())
-            found.update(+Counter({mpi.CALL: self.mpi.count(self.events)}))
             return dict(found.most_common())
 
     @functools.cached_property
@@ -236,7 +238,8 @@ class Report:
             for name, table in layout.TABLES.items()
         }
         small = {name: machine.TABLES[name][0] for name in machine.table_names(release)}
-        return {**known, **small, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
+        calls = {**mpi_calls.CALLS, **mpi_calls.SMALL}
+        return {**known, **small, **calls, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
 
     def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
         """Return the memory budget of a table.
@@ -253,6 +256,8 @@ class Report:
         """
         if request.table == SAMPLES:
             return Selection(entries.GENERIC)
+        if request.table in mpi_calls.CALLS:
+            return Selection(layout.NVTX) if self.mpi else NO_EVENTS
         table, where = layout.TABLES[request.table], request.where
         if table.payload == layout.NVTX and self.mpi:
             return Selection(table.payload)
@@ -261,9 +266,16 @@ class Report:
         )
 
     def _decode(
-        self, request: Request[Result], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
+        self,
+        request: Request[Result],
+        chosen: SelectedEvents,
+        budget: Budget,
+        skipped: Counter[str],
+        narrowing: Narrowing,
     ) -> dict[str, pa.Array]:
         """Decode the columns that a request needs from the selected events of a batch."""
+        if request.table in mpi_calls.CALLS:
+            return self._decode_calls(request.table, chosen, budget, narrowing)
         if request.table == SAMPLES:
             return metrics.decode_samples(self.metrics, chosen, budget, skipped)
         needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
@@ -276,16 +288,36 @@ class Report:
         made = arrays.decode_columns(chosen, table, list(needed), budget, skipped=skipped, exclusion=exclusion)
         return made | payloads.payload_columns(self.payload_schemas, made, budget)
 
+    def _decode_calls(
+        self, table: str, chosen: SelectedEvents, budget: Budget, narrowing: Narrowing
+    ) -> dict[str, pa.Array]:
+        """Decode a table of MPI calls from the NVTX events of a batch. All tables of MPI calls are decoded together."""
+        if not self.mpi:
+            return mpi_calls.empty_calls(table)
+        if not narrowing.mpi_calls:
+            narrowing.mpi_calls = mpi_calls.decode_calls(self.payload_schemas, self.mpi, chosen, budget)
+        columns = narrowing.mpi_calls[table]
+        rows = len(columns["start"])
+        before = chosen.prefix_totals({ROWID: rows})[ROWID]
+        return columns | {ROWID: col.numbers(np.arange(before + 1, before + rows + 1))}
+
     def _small_table(self, table: str, budget: Budget) -> dict[str, pa.Array]:
         """Return all columns of a table whose rows are not events."""
         if table == STRINGS:
             ids = np.arange(len(self.raw.strings))
             return {ROWID: col.numbers(ids + 1), "id": col.numbers(ids), "value": self.raw.strings}
-        rows = list(budget.reserve_each(machine.TABLES[table][1](self), f"rows of {table}"))
+        rows = list(budget.reserve_each(self._small_rows(table, budget), f"rows of {table}"))
         for row in rows:
             budget.reserve(sum(len(v) for v in row.values() if isinstance(v, str)), 1, f"bytes of strings of {table}")
         listed = {c: _value_array([r[c] for r in rows]) for c in self.columns[table]}
         return {ROWID: col.numbers(np.arange(1, len(rows) + 1)), **listed}
+
+    def _small_rows(self, table: str, budget: Budget) -> Iterable[Mapping[str, int | str | None]]:
+        """Return the rows of a table that has few rows."""
+        if table not in mpi_calls.SMALL:
+            return machine.TABLES[table][1](self)
+        ranks = mpi_calls.rank_rows(self.mpi, self.events, self.raw.strings, budget)
+        return ranks if table == mpi_calls.RANKS else mpi_calls.communicator_rows(self.payload_schemas, ranks)
 
     def _count_undecoded(self) -> Counter[str]:
         """Return the number of calls and generic events that no declared table contains, by name."""
@@ -330,6 +362,8 @@ def _table_to_narrow(name: str, uses: int) -> EventTable | None:
 
 
 def _payload_of(table: str) -> int:
+    if table in mpi_calls.CALLS:
+        return layout.NVTX
     return entries.GENERIC if table == SAMPLES else layout.TABLES[table].payload
 
 

@@ -1,0 +1,345 @@
+"""Decode MPI calls, communicators and ranks into the source tables that nsys exports.
+
+The MPI wrapper of nsys records a call as an NVTX range. The payload of the range has the arguments of the call: its
+schema, whose id determines the kind of call, names them. A communicator is a payload that belongs to no event, and the
+rank of a process is in the name of a thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tracekit.readers.common import columns as col
+from tracekit.readers.common.budget import CELL_BYTES
+from tracekit.readers.nsys.tables import ROWID
+from tracekit.readers.nsys_rep import arrays, layout
+from tracekit.readers.nsys_rep.entries import Selection
+from tracekit.readers.nsys_rep.mpi import PROCESS
+from tracekit.readers.nsys_rep.payload_schemas import ARRAYS, FIRST_SCHEMA, FORMS, ValueFormat
+from tracekit.readers.nsys_rep.payloads import PAYLOAD_BYTES, PayloadItems, int64_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from tracekit.readers.common.budget import Budget
+    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
+    from tracekit.readers.nsys_rep.events import Events, SelectedEvents
+    from tracekit.readers.nsys_rep.mpi import MpiDomains
+    from tracekit.readers.nsys_rep.payload_schemas import PayloadSchema, SchemaEntry, Schemas
+    from tracekit.sandbox import Bytes
+
+P2P, COLLECTIVES, START_WAIT, OTHER = (f"MPI_{kind}_EVENTS" for kind in ("P2P", "COLLECTIVES", "START_WAIT", "OTHER"))
+COMMUNICATORS, RANKS = "MPI_COMMUNICATORS", "MPI_RANKS"
+SCHEMAS = {P2P: range(10_001, 10_100), COLLECTIVES: range(10_100, 10_200), START_WAIT: range(10_200, 10_210)}
+"""Ids of the payload schemas of the calls in each table, counted from ``FIRST_SCHEMA``. All other calls are in the last
+table."""
+_EVENT = ("start", "end", "globalTid", "textId")
+CALLS: dict[str, tuple[str, ...]] = {
+    P2P: (*_EVENT, "commHandle", "tag", "remoteRank", "size", "requestHandle"),
+    COLLECTIVES: (*_EVENT, "commHandle", "rootRank", "size", "recvSize", "requestHandle"),
+    START_WAIT: (*_EVENT, "requestHandle"),
+    OTHER: _EVENT,
+}
+"""Columns of the tables of calls."""
+SMALL: dict[str, tuple[str, ...]] = {
+    COMMUNICATORS: (
+        *("rank", "timestamp", "commHandle", "parentHandle", "localRank", "size", "groupRoot", "groupRootUid"),
+        "members",
+    ),
+    RANKS: ("globalTid", "rank"),
+}
+"""Columns of the tables whose rows are not calls."""
+_SENT_AND_RECEIVED = {"Bytes sent": "size", "Bytes received": "size"}
+_ARGUMENTS = {
+    P2P: {
+        "Communicator": "commHandle",
+        "Tag": "tag",
+        "Send tag": "tag",
+        "Source": "remoteRank",
+        "Destination": "remoteRank",
+        **_SENT_AND_RECEIVED,
+        "Request": "requestHandle",
+    },
+    COLLECTIVES: {
+        "Communicator": "commHandle",
+        "Root": "rootRank",
+        "Bytes sent": "size",
+        "Bytes received": "recvSize",
+        "Request": "requestHandle",
+    },
+    START_WAIT: {"Request": "requestHandle"},
+    OTHER: {},
+}
+"""Column of each argument of a call. Of several arguments with the same column, such as the ranks from which and to
+which ``MPI_Sendrecv`` transfers, the last one is used."""
+_NULL_IF_ZERO = frozenset({(COLLECTIVES, "size"), (COLLECTIVES, "recvSize")})
+_REQUESTS = "Requests"
+_COUNT_BYTES, _REQUEST_BYTES = 8, 8
+_RANK_NAME = re.compile(rb"MPI Rank (\d{1,9})")
+THREAD_NAMES = Selection(layout.NVTX, (39,))
+_COMMUNICATOR = {
+    "NewComm": "commHandle",
+    "ParentComm": "parentHandle",
+    "LocalRank": "localRank",
+    "Size": "size",
+    "GroupRootGlobalRank": "groupRoot",
+    "GroupRootUniqueId": "groupRootUid",
+}
+_NULL_IF_NEGATIVE = ("groupRoot", "groupRootUid")
+
+
+class _OtherEvents(NamedTuple):
+    """A filter that excludes the events that are no MPI calls."""
+
+    domains: MpiDomains
+
+    @property
+    def fields(self) -> tuple[int, ...]:
+        return self.domains.fields
+
+    def mask(self, top: Mapping[int, Field], total: int) -> Mask:
+        return ~self.domains.mask(top, total)
+
+
+@dataclass
+class _Arguments:
+    """The integer arguments of n calls by column, each with a mask of the calls that have it."""
+
+    total: int
+    values: dict[str, tuple[Int64Array, Mask]]
+
+    def set(self, column: str, rows: Int64Array, values: Int64Array) -> None:
+        """Set an argument of some calls."""
+        if column not in self.values:
+            self.values[column] = np.zeros(self.total, np.int64), np.zeros(self.total, np.bool_)
+        numbers, valid = self.values[column]
+        numbers[rows] = values
+        valid[rows] = True
+
+    def array(self, column: str, *, null_if_zero: bool) -> pa.Array:
+        """Return an argument of all calls, which is null for the calls without it."""
+        if column not in self.values:
+            return arrays.nulls(self.total, pa.int64())
+        numbers, valid = self.values[column]
+        return col.numbers(numbers, valid & (numbers != 0) if null_if_zero else valid)
+
+
+def decode_calls(
+    schemas: Schemas, domains: MpiDomains, chosen: SelectedEvents, budget: Budget
+) -> dict[str, dict[str, pa.Array]]:
+    """Return all columns of the tables of MPI calls, for the NVTX events of a batch.
+
+    Raises:
+        Damage: A message is invalid, or the columns exceed the memory budget.
+    """
+    names = [*_EVENT, "domainId", "binaryData"]
+    table = layout.TABLES["NVTX_EVENTS"]
+    events = arrays.decode_columns(chosen, table, names, budget, skipped=Counter(), exclusion=_OtherEvents(domains))
+    payloads = events["binaryData"]
+    budget.check(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
+    calls = _Payloads.decode(payloads, events["globalTid"], events["domainId"])
+    kinds = calls.kinds()
+    decoder = _Decoder(calls, schemas, events, budget)
+    return {name: decoder.table(name, np.flatnonzero(kinds == nth)) for nth, name in enumerate(CALLS)}
+
+
+@dataclass(frozen=True)
+class _Payloads:
+    """The first extended payload of each of n events. Events without payload have the schema id 0.
+
+    Attributes:
+        octets: Buffer that holds the bytes of the payloads.
+        keys: Process, domain and schema id of each payload, as rows.
+        starts: Start offset of each payload in the buffer.
+        stops: End offset of each payload in the buffer.
+    """
+
+    octets: Bytes
+    keys: npt.NDArray[np.int64]
+    starts: Int64Array
+    stops: Int64Array
+
+    @classmethod
+    def decode(cls, payloads: pa.Array, threads: pa.Array, domains: pa.Array) -> _Payloads:
+        total = len(payloads)
+        keys = np.zeros((total, 3), np.int64)
+        starts, stops = np.zeros(total, np.int64), np.zeros(total, np.int64)
+        keys[:, 0], keys[:, 1] = int64_values(threads) & PROCESS, int64_values(domains)
+        if payloads.null_count == total:
+            return cls(np.zeros(0, np.uint8), keys, starts, stops)
+        items = PayloadItems(payloads)
+        rows, first = np.unique(items.rows, return_index=True)
+        keys[rows, 2] = items.schemas[first].view(np.int64)
+        starts[rows], stops[rows] = items.starts[first], items.stops[first]
+        return cls(items.octets, keys, starts, stops)
+
+    def kinds(self) -> Int64Array:
+        """Return the index in ``CALLS`` of the table of each event."""
+        numbers, names = self.keys[:, 2] - FIRST_SCHEMA, list(CALLS)
+        kinds = np.full(len(numbers), names.index(OTHER))
+        for name, ids in SCHEMAS.items():
+            kinds[(numbers >= ids.start) & (numbers < ids.stop)] = names.index(name)
+        return kinds
+
+    def integers(self, rows: Int64Array, at: int, size: int, *, signed: bool) -> tuple[Int64Array, Mask]:
+        """Return an integer of the payloads at some rows that are long enough to have it, and a mask of these rows."""
+        long: Mask = self.stops[rows] - self.starts[rows] >= at + size
+        raw = self.octets[(self.starts[rows[long]] + at)[:, None] + np.arange(size)]
+        return raw.view(f"<{'i' if signed else 'u'}{size}").reshape(-1).astype(np.int64), long
+
+
+@dataclass(frozen=True)
+class _Decoder:
+    """The MPI calls of a batch, from which the tables are decoded.
+
+    Attributes:
+        calls: Payloads of the calls.
+        schemas: Payload schemas of the report.
+        events: Columns of the NVTX events.
+        budget: Memory budget for the tables.
+    """
+
+    calls: _Payloads
+    schemas: Schemas
+    events: dict[str, pa.Array]
+    budget: Budget
+
+    def table(self, name: str, rows: Int64Array) -> dict[str, pa.Array]:
+        """Return all columns of the table of the calls at some rows."""
+        requests = None
+        if name == START_WAIT:
+            rows, requests = _repeat_by_request(rows, self.calls, self.schemas, self.budget)
+        self.budget.reserve(len(rows), CELL_BYTES * len(CALLS[name]), "MPI calls")
+        result = {c: self.events[c].take(pa.array(rows)) for c in _EVENT}
+        if requests is not None:
+            return result | {"requestHandle": requests}
+        arguments = self._arguments(name, rows)
+        return result | {
+            c: arguments.array(c, null_if_zero=(name, c) in _NULL_IF_ZERO) for c in CALLS[name] if c not in _EVENT
+        }
+
+    def _arguments(self, name: str, rows: Int64Array) -> _Arguments:
+        """Decode the arguments of the calls at some rows."""
+        arguments = _Arguments(len(rows), {})
+        for group, schema in _groups(self.calls.keys[rows], self.schemas):
+            for entry in schema.entries:
+                column = _ARGUMENTS[name].get(entry.name)
+                size = integer_size(entry, self.schemas)
+                if column and size and not entry.flags & ARRAYS:
+                    values, long = self.calls.integers(rows[group], entry.offset, size, signed=_is_signed(entry))
+                    arguments.set(column, group[long], values)
+        return arguments
+
+
+def _repeat_by_request(
+    rows: Int64Array, calls: _Payloads, schemas: Schemas, budget: Budget
+) -> tuple[Int64Array, pa.Array]:
+    """Return the row of a call once for each request that it waits for, and the requests.
+
+    A call without requests has one row, whose request is null.
+    """
+    counts, at = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    room = np.maximum(calls.stops[rows] - calls.starts[rows], 0)
+    for group, schema in _groups(calls.keys[rows], schemas):
+        entries = {entry.name: entry for entry in schema.entries}
+        if _REQUESTS in entries:
+            numbers, long = calls.integers(rows[group], 0, _COUNT_BYTES, signed=False)
+            at[group] = _COUNT_BYTES
+            limit = (room[group] - _COUNT_BYTES) // _REQUEST_BYTES
+            asked = np.zeros(len(group), np.int64)
+            asked[long] = np.where(numbers < 0, np.iinfo(np.int64).max, numbers)
+            counts[group] = np.clip(asked, 0, np.maximum(limit, 0))
+        elif "Request" in entries:
+            at[group] = entries["Request"].offset
+            counts[group] = room[group] >= at[group] + _REQUEST_BYTES
+    total = np.maximum(counts, 1)
+    budget.reserve(int(total.sum()), CELL_BYTES, "requests of MPI calls")
+    repeated = np.repeat(np.arange(len(rows)), total)
+    nth = np.arange(len(repeated)) - np.repeat(np.cumsum(total) - total, total)
+    valid_rows = counts[repeated] > 0
+    places = (calls.starts[rows] + at)[repeated] + nth * _REQUEST_BYTES
+    handles = np.zeros(len(repeated), np.int64)
+    raw = calls.octets[places[valid_rows][:, None] + np.arange(_REQUEST_BYTES)]
+    handles[valid_rows] = raw.view("<i8").reshape(-1)
+    return rows[repeated], col.numbers(handles, valid_rows)
+
+
+def _groups(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[tuple[Int64Array, PayloadSchema]]:
+    """Return the indices of the payloads of each known schema, and the schema."""
+    distinct, of = np.unique(keys, axis=0, return_inverse=True)
+    groups = []
+    for nth, (process, domain, number) in enumerate(distinct.view(np.uint64).tolist()):
+        schema = schemas.schemas.get((process, domain, number))
+        if schema is not None:
+            groups.append((np.flatnonzero(of.reshape(-1) == nth), schema))
+    return groups
+
+
+def integer_size(entry: SchemaEntry, schemas: Schemas) -> int:
+    """Return the size in bytes of an entry that is an integer, or 0 for any other entry."""
+    is_integer = FORMS.get(entry.type) in (ValueFormat.SIGNED, ValueFormat.UNSIGNED)
+    size = schemas.sizes.get(entry.type, 0)
+    return size if is_integer and size in (1, 2, 4, 8) else 0
+
+
+def _is_signed(entry: SchemaEntry) -> bool:
+    return FORMS.get(entry.type) is ValueFormat.SIGNED
+
+
+def rank_rows(domains: MpiDomains, events: Events, strings: pa.Array, budget: Budget) -> list[dict[str, int | None]]:
+    """Return the rows of the table of ranks: the threads that are named after the rank of their process.
+
+    Raises:
+        Damage: An event that names a thread is invalid.
+    """
+    if not domains:
+        return []
+    processes = {process for process, _ in domains.pairs}
+    rows: list[dict[str, int | None]] = []
+
+    def decode_batch(batch: list[SelectedEvents]) -> dict[str, pa.Array]:
+        names = ["globalTid", "text", "textId"]
+        return arrays.decode_columns(batch[0], layout.TABLES["NVTX_EVENTS"], names, budget, skipped=Counter())
+
+    for columns in events.map_batches([THREAD_NAMES], decode_batch):
+        for thread, text, number in zip(
+            *(columns[c].to_pylist() for c in ("globalTid", "text", "textId")), strict=True
+        ):
+            known = number is not None and 0 <= number < len(strings)
+            match = _RANK_NAME.fullmatch(text if text is not None else strings[number].as_py() if known else b"")
+            if match and thread is not None and thread & int(PROCESS) in processes:
+                rows.append({"globalTid": thread, "rank": int(match[1])})
+    return rows
+
+
+def communicator_rows(schemas: Schemas, ranks: Sequence[Mapping[str, int | None]]) -> list[dict[str, int | str | None]]:
+    """Return the rows of the table of communicators, given the rows of the table of ranks."""
+    rank_of = {int(row["globalTid"] or 0) & int(PROCESS): row["rank"] for row in ranks}
+    rows: list[dict[str, int | str | None]] = []
+    for instance in schemas.instances:
+        schema = schemas.schemas.get((instance.process, instance.domain, instance.schema))
+        if schema is None or not schema.name.startswith("NsysMpi"):
+            continue
+        row: dict[str, int | str | None] = dict.fromkeys(SMALL[COMMUNICATORS])
+        row |= {"rank": rank_of.get(instance.process), "timestamp": instance.time}
+        for entry in schema.entries:
+            size, column = integer_size(entry, schemas), _COMMUNICATOR.get(entry.name)
+            data = instance.data[entry.offset : entry.offset + size]
+            if column and size and len(data) == size:
+                value = int.from_bytes(data, "little", signed=_is_signed(entry) or size == _REQUEST_BYTES)
+                row[column] = None if value < 0 and column in _NULL_IF_NEGATIVE else value
+        rows.append(row)
+    return rows
+
+
+def empty_calls(name: str) -> dict[str, pa.Array]:
+    """Return the columns of a table of calls without rows."""
+    return {c: arrays.nulls(0, pa.int64()) for c in (*CALLS[name], ROWID)}
