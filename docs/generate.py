@@ -80,10 +80,15 @@ def report_list() -> str:
     """Return a table of the reports that follow nsys."""
     old_names = {new: [o for o, n in reports.ALIASES.items() if n == new] for new in reports.REPORTS}
     rows = [
-        (f"[`{r.name}`](#{r.name})", _escape_markdown(r.doc), _code_list(old_names[r.name]), _code_list(r.options))
+        (f"[`{r.name}`](#{r.name})", _escape_markdown(r.doc), _code_list(old_names[r.name]), _options(r))
         for r in reports.REPORTS.values()
     ]
     return "\n".join(_grid(("report", "shows", "old names", "options"), rows)) + "\n"
+
+
+def _options(report: reports.Report) -> str:
+    """Return the options of a report. Options with a value are followed by their default value."""
+    return _code_list([*report.options, *(f"{name}={default}" for name, default in report.parameters.items())])
 
 
 def report_columns() -> str:

@@ -80,7 +80,7 @@ def test_prints_what_nsys_prints(golden: Path) -> None:
 
 
 def test_every_report_has_a_golden_file() -> None:
-    assert {capture_and_report(g)[1] for g in GOLDEN} >= REPORTS.keys() - {"osrt_sum"}
+    assert {capture_and_report(g)[1] for g in GOLDEN} >= REPORTS.keys() - {"osrt_sum", "syscall_sum"}
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -102,8 +102,13 @@ def test_old_names(old: str) -> None:
     ("name", "message"),
     [
         ("nonsense", "unknown report 'nonsense'\nHint: reports: cuda_gpu_kern_sum, "),
-        ("um_sum", "report 'um_sum' of nsys is not supported\nHint: did you mean "),
-        ("um_total_sum", "report 'um_total_sum' of nsys is not supported"),
+        ("wddm_queue_sum", "report 'wddm_queue_sum' of nsys is not supported\nHint: "),
+        (
+            "um_sum:rows=0",
+            "report 'um_sum': the value of option 'rows=0' is not a positive integer\nHint: example: rows=20",
+        ),
+        ("um_sum:rows=1e3", "option 'rows=1e3' is not a positive integer"),
+        ("um_sum:row=2", "report 'um_sum' has no option 'row=2'\nHint: did you mean 'rows=N'?"),
         ("nvtx_sum:base", "report 'nvtx_sum' has no option 'base'\nHint: options: none"),
         ("nvtx_kern_sum:nvtx-name", "has no option 'nvtx-name'\nHint: options: base, mangled"),
         (

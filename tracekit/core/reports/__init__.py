@@ -1,9 +1,9 @@
 """Compute reports from declared tables: those of ``nsys stats``, with equal bytes, and further reports of tracekit.
 
 To add a report, write a function decorated with ``@report`` in the module of its subject (``gpu``, ``api``, ``nvtx``,
-``ncu``), and add its name to ``REPORTS`` below, or to ``EXTRA_REPORTS`` if nsys does not have the report. ``sources``
-reads the rows that several reports start from, ``summary`` computes statistics, ``table`` declares and prints columns,
-and ``numbers`` rounds.
+``memory``, ``ncu``), and add its name to ``REPORTS`` below, or to ``EXTRA_REPORTS`` if nsys does not have the report.
+``sources`` reads the rows that several reports start from, ``summary`` computes statistics, ``table`` declares and
+prints columns, and ``numbers`` rounds.
 
 Unlike in nsys, no report fails if an export lacks the tables of enum labels or thread names.
 """
@@ -35,7 +35,8 @@ __all__ = [
 ]
 
 ADVISE = "advise"
-_GPU, _API, _NVTX, _PARALLEL = "gpu", "api", "nvtx", "parallel"
+_GPU, _API, _NVTX, _PARALLEL, _MEMORY = "gpu", "api", "nvtx", "parallel", "memory"
+_MAX_DIGITS = 9
 
 
 class _LazyReports(Mapping[str, Report]):
@@ -83,12 +84,24 @@ REPORTS: Mapping[str, Report] = _LazyReports(
         "mpi_event_sum": _PARALLEL,
         "mpi_event_trace": _PARALLEL,
         "mpi_msg_size_sum": _PARALLEL,
+        "syscall_sum": _API,
+        "um_sum": _MEMORY,
+        "um_total_sum": _MEMORY,
+        "um_cpu_page_faults_sum": _MEMORY,
     }
 )
 """The reports that nsys also has, keyed by name."""
 
 EXTRA_REPORTS: Mapping[str, Report] = _LazyReports(
-    {"ncu_roofline": "ncu", "ncu_limiter": "ncu", ADVISE: "advise", "graph_summary": "graph"}
+    {
+        "ncu_roofline": "ncu",
+        "ncu_limiter": "ncu",
+        ADVISE: "advise",
+        "graph_summary": "graph",
+        "gpu_memory_peak": _MEMORY,
+        "gpu_memory_alive": _MEMORY,
+        "gpu_memory_usage": _MEMORY,
+    }
 )
 """The reports that nsys does not have, keyed by name."""
 
@@ -113,13 +126,13 @@ ALIASES = {
     "nvtxgpuproj": "nvtx_gpu_proj_trace",
     "osrtsum": "osrt_sum",
     "openmpevtsum": "openmp_sum",
+    "unifiedmemory": "um_sum",
+    "unifiedmemorytotals": "um_total_sum",
+    "umcpupagefaults": "um_cpu_page_faults_sum",
 }
 """Maps the name of a report in nsys before 2023 to its current name."""
 
-_UNSUPPORTED_PREFIXES = (
-    *("dx11", "dx12", "khrdebug", "network_", "nvvideo_", "openacc", "opengl", "syscall"),
-    *("um_", "umcpu", "unifiedmemory", "vulkan", "wddm"),
-)
+_UNSUPPORTED_PREFIXES = (*("dx11", "dx12", "khrdebug", "network_", "nvvideo_", "openacc", "opengl", "vulkan", "wddm"),)
 
 
 def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTable:
@@ -140,18 +153,32 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     """
     base, *options = name.split(":")
     report = _report_by_name(base)
+    parameters: dict[str, int] = {}
     for option in options:
-        if option not in report.options:
-            hint = choices_hint("options", report.options, option)
+        parameter, _, value = option.partition("=")
+        if parameter in report.parameters:
+            parameters[parameter] = _parameter_value(report, option, value)
+        elif option not in report.options:
+            hint = choices_hint("options", [*report.options, *(f"{p}=N" for p in report.parameters)], option)
             raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
     if {"base", "mangled"} <= set(options):
         raise UnknownFormatError(
             f"report {report.name!r}: options 'base' and 'mangled' are mutually exclusive", hint="choose one of them"
         )
-    request = Request(frames, frozenset(options), has_legacy_rounding(frames))
+    request = Request(frames, frozenset(options), has_legacy_rounding(frames), parameters)
     if prefetch is not None:
         prefetch(lambda tables: report(replace(request, frames=tables)))
     return report(request)
+
+
+def _parameter_value(report: Report, option: str, value: str) -> int:
+    """Parse the value of an option of a report, which must be a positive integer of at most nine digits."""
+    if not (value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS and int(value)):
+        raise UnknownFormatError(
+            f"report {report.name!r}: the value of option {option!r} is not a positive integer",
+            hint="example: rows=20",
+        )
+    return int(value)
 
 
 def is_known(name: str) -> bool:

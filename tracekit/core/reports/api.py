@@ -20,6 +20,7 @@ from tracekit.core.reports.summary import (
 from tracekit.core.reports.table import ReportColumn, integer_column, nanoseconds_column, text_column
 
 _TRACED_CALL = 27  # event class of traced calls; other rows are samples and blocked states
+_SYSTEM_CALL = 107
 _SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 
@@ -38,6 +39,12 @@ def cuda_api_sum(request: Request) -> pl.LazyFrame:
 def osrt_sum(request: Request) -> pl.LazyFrame:
     """Operating system runtime calls by function."""
     return _sum_by_function(request.frames("osrt_calls").filter(event_class=_TRACED_CALL))
+
+
+@report(*summary_columns("Num Calls"), text_column("Name", "name"))
+def syscall_sum(request: Request) -> pl.LazyFrame:
+    """System calls by function."""
+    return _sum_by_function(request.frames("syscalls").filter(event_class=_SYSTEM_CALL))
 
 
 @report(

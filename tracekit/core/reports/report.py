@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -11,7 +11,7 @@ import polars as pl
 from tracekit.core.reports.table import ReportColumn, ReportTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 Frames = Callable[[str], pl.LazyFrame]
 Computation = Callable[[Frames], object]
@@ -36,11 +36,13 @@ class Request:
         frames: Function that returns the declared table with a given name.
         options: Options of nsys, such as ``nvtx-name`` and ``base`` in ``cuda_gpu_kern_sum:nvtx-name:base``.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
+        parameters: Values of the options that have a value, such as ``rows`` in ``um_sum:rows=5``.
     """
 
     frames: Frames
     options: Collection[str] = ()
     legacy_rounding: bool = False
+    parameters: Mapping[str, int] = field(default_factory=dict)
 
 
 RowsFunction = Callable[[Request], pl.LazyFrame]
@@ -58,6 +60,7 @@ class Report:
         needs: Tables that the report requires if there are kernels. If one of them has no rows, the report is empty, as
             in nsys.
         build_rows: Function that returns the rows, in the order in which they are printed.
+        parameters: Options with an integer as value, and their default values.
     """
 
     name: str
@@ -66,15 +69,17 @@ class Report:
     options: tuple[str, ...]
     needs: tuple[str, ...]
     build_rows: RowsFunction
+    parameters: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, request: Request) -> ReportTable:
-        """Compute the report."""
+        """Compute the report. Parameters that the request lacks have their default values."""
+        request = replace(request, parameters={**self.parameters, **request.parameters})
         rows = self.build_rows(_without_rows(request) if self._lacks_tables(request) else request)
         return ReportTable(self.name, self.columns, rows.collect(), request.legacy_rounding)
 
     def _lacks_tables(self, request: Request) -> bool:
         *needs, kernels = self._needed_tables(request) or ("kernels",)
-        return any(not _has_rows(request, t) for t in needs) and _has_rows(request, kernels)
+        return any(not has_rows(request.frames, t) for t in needs) and has_rows(request.frames, kernels)
 
     def _needed_tables(self, request: Request) -> tuple[str, ...]:
         needs = LAUNCHES_IN_RANGES if "nvtx-name" in request.options else self.needs
@@ -85,6 +90,7 @@ def report(
     *columns: ReportColumn,
     options: tuple[str, ...] = (),
     needs: tuple[str, ...] = (),
+    parameters: Mapping[str, int] | None = None,
 ) -> Callable[[RowsFunction], Report]:
     """Return a decorator that declares a report.
 
@@ -94,13 +100,14 @@ def report(
 
     def declare(build_rows: RowsFunction) -> Report:
         doc = (build_rows.__doc__ or "").partition("\n")[0]
-        return Report(build_rows.__name__, doc, columns, options, needs, build_rows)
+        return Report(build_rows.__name__, doc, columns, options, needs, build_rows, parameters or {})
 
     return declare
 
 
-def _has_rows(request: Request, table: str) -> bool:
-    return not request.frames(table).select(pl.first()).head(1).collect().is_empty()
+def has_rows(frames: Frames, table: str) -> bool:
+    """Return whether a table has rows."""
+    return not frames(table).select(pl.first()).head(1).collect().is_empty()
 
 
 def _without_rows(request: Request) -> Request:

@@ -82,20 +82,23 @@ def _prefix_range_names(rows: pl.LazyFrame, frames: Frames) -> pl.LazyFrame:
     owners = read_owning_ranges(frames).sort("start_ns", "range_id").collect()
     named = rows.collect().with_row_index("kernel")
     launches = named.select("kernel", *CALL_KEY).join(read_api_calls(frames).collect(), on=CALL_KEY, how="inner")
-    innermost = _last_started_ranges(owners, launches).group_by("kernel").agg(pl.col("range").max())
+    innermost = last_started_ranges(owners, launches, "kernel").group_by("kernel").agg(pl.col("range").max())
     named = named.join(innermost, on="kernel", how="left", maintain_order="left")
     named = named.with_columns(owners["name"].gather(named["range"]).alias("range_name"))
     return _prepend_range_name(named.lazy())
 
 
-def _last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the last row of ``owners`` that contains each launch: ``kernel``, ``range`` (null if no row does)."""
+def last_started_ranges(owners: pl.DataFrame, launches: pl.DataFrame, key: str) -> pl.DataFrame:
+    """Return the last row of ``owners`` that contains each launch: ``range`` (null if no row does).
+
+    The argument ``key`` is the name of a column of launches, which is also returned.
+    """
     range_positions, launch_positions = axis_positions(owners, launches, by=THREAD)
     frames = []
     for chain in chains(launch_positions):
         inside = contained_slices(range_positions, chain)
         last = covering_maxima(inside["row"], inside, chain.height)
-        frames.append(pl.DataFrame({"kernel": launches["kernel"].gather(chain["row"]), "range": last}))
+        frames.append(pl.DataFrame({key: launches[key].gather(chain["row"]), "range": last}))
     return pl.concat(frames)
 
 

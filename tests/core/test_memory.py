@@ -1,0 +1,192 @@
+"""Memory in use over time, its peak and what was allocated then, against a simulation and on real captures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import tracekit as tk
+from hypothesis import given
+from hypothesis import strategies as st
+from tracekit.core import memory
+from tracekit.core.reports import run
+
+from .test_reports import frames
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+ALLOCATE, FREE = "Allocation", "Deallocation"
+ORIGIN = {"process_id": 7, "device_id": 0, "memory_kind": "Device", "correlation_id": 0, "name": None}
+
+
+def event(time: int, operation: str, address: int, size: int = 10, **more: Any) -> dict[str, Any]:
+    return {**ORIGIN, "timestamp_ns": time, "operation": operation, "address": address, "bytes": size, **more}
+
+
+def table(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    numbered = [{"memory_event_id": n, **row} for n, row in enumerate(rows, 1)]
+    kinds = {**dict.fromkeys(("memory_event_id", "timestamp_ns", "process_id", "device_id"), pl.Int64)}
+    kinds |= {**dict.fromkeys(("correlation_id", "address", "bytes"), pl.Int64)}
+    kinds |= dict.fromkeys(("operation", "memory_kind", "name"), pl.String)
+    return pl.DataFrame(numbered, schema=kinds)
+
+
+def test_an_address_is_freed_and_used_again() -> None:
+    rows = memory.allocations(
+        table([event(1, ALLOCATE, 5), event(2, FREE, 5), event(3, ALLOCATE, 5, 20), event(4, ALLOCATE, 6, 40)])
+    )
+    assert rows.select("start_ns", "end_ns", "is_freed").rows() == [(1, 2, True), (3, None, False), (4, None, False)]
+    changes = memory.usage(rows)
+    assert changes.select("timestamp_ns", "bytes", "used_bytes", "peak_bytes").rows() == [
+        (1, 10, 10, 10), (2, -10, 0, 10), (3, 20, 20, 20), (4, 40, 60, 60),
+    ]  # fmt: skip
+
+
+def test_an_address_that_is_allocated_again_was_freed_unseen() -> None:
+    rows = memory.allocations(table([event(1, ALLOCATE, 5), event(2, ALLOCATE, 5, 30)]))
+    assert rows.select("end_ns", "end_event_id", "is_freed").rows() == [(2, 2, False), (None, None, False)]
+    assert memory.usage(rows)["used_bytes"].to_list() == [10, 0, 30]
+
+
+def test_memory_allocated_before_the_capture_is_not_counted() -> None:
+    rows = memory.allocations(table([event(1, FREE, 5), event(2, ALLOCATE, 6)]))
+    assert memory.usage(rows)["used_bytes"].to_list() == [10]
+
+
+def test_processes_and_devices_have_their_own_addresses() -> None:
+    events = [event(1, ALLOCATE, 5), event(2, FREE, 5, process_id=8), event(3, FREE, 5, device_id=1)]
+    assert memory.allocations(table(events))["end_ns"].to_list() == [None]
+
+
+EVENTS = st.lists(
+    st.builds(
+        event,
+        st.integers(0, 8),
+        st.sampled_from([ALLOCATE, FREE]),
+        st.integers(0, 3),
+        st.integers(1, 9),
+        memory_kind=st.sampled_from(["Device", "Pinned"]),
+        device_id=st.integers(0, 1),
+    ),
+    max_size=25,
+)
+
+
+@given(EVENTS)
+def test_peaks_by_simulation(events: list[dict[str, Any]]) -> None:
+    live: dict[tuple[int, int], tuple[str, int, int]] = {}
+    peaks: dict[tuple[int, str], tuple[int, set[int]]] = {}
+    numbered = sorted(enumerate(events, 1), key=lambda pair: (pair[1]["timestamp_ns"], pair[0]))
+    for number, e in numbered:
+        live.pop((e["device_id"], e["address"]), None)
+        if e["operation"] == ALLOCATE:
+            live[e["device_id"], e["address"]] = e["memory_kind"], e["bytes"], number
+            group = e["device_id"], e["memory_kind"]
+            alive = {n: size for (device, _), (kind, size, n) in live.items() if (device, kind) == group}
+            if sum(alive.values()) > peaks.get(group, (0, set()))[0]:
+                peaks[group] = sum(alive.values()), set(alive)
+    rows = memory.allocations(table(events))
+    changes = memory.usage(rows)
+    highest = memory.peaks(changes)
+    found = memory.alive_at_peak(rows, highest)
+    assert {(r["device_id"], r["memory_kind"]): r["peak_bytes"] for r in highest.to_dicts()} == {
+        group: peak for group, (peak, _) in peaks.items()
+    }
+    for group, (_, alive) in peaks.items():
+        chosen = found.filter(device_id=group[0], memory_kind=group[1])
+        assert set(chosen["memory_event_id"]) == alive
+    last = {(r["device_id"], r["memory_kind"]): r["last_bytes"] for r in highest.to_dicts()}
+    for group, total in last.items():
+        assert total == sum(size for (d, _), (kind, size, _) in live.items() if (d, kind) == group)
+
+
+def test_allocations_have_the_call_and_the_range_that_made_them() -> None:
+    thread = {"process_id": 7, "thread_id": 1}
+    made = frames(
+        memory_events=[
+            event(12, ALLOCATE, 255, 2_000_000, correlation_id=3),
+            event(13, ALLOCATE, 16, 1_000_000, memory_kind="Device Static", name="table"),
+        ],
+        api_calls=[{"start_ns": 11, "end_ns": 14, "name": "cudaMalloc", "correlation_id": 3, **thread}],
+        nvtx_ranges=[
+            {"range_id": 1, "start_ns": 0, "end_ns": 50, "name": "step", **thread},
+            {"range_id": 2, "start_ns": 10, "end_ns": 20, "name": "forward", **thread},
+        ],
+    )
+    alive = run(made, "gpu_memory_alive").frame()
+    columns = ["Kind", "Bytes", "Address", "Function", "NVTX Range", "Variable"]
+    assert alive.select(columns).rows() == [
+        ("Device", 2_000_000, "0xFF", "cudaMalloc", "forward", None),
+        ("Device Static", 1_000_000, "0x10", None, None, "table"),
+    ]
+    peak = run(made, "gpu_memory_peak").frame()
+    assert peak.rows() == [
+        (0, "Device", 2.0, 12, 1, 2.0, 1, 2.0),
+        (0, "Device Static", 1.0, 13, 1, 1.0, 1, 1.0),
+    ]
+
+
+@pytest.mark.parametrize("form", ["nsys-rep", "sqlite"])
+def test_the_peak_of_a_real_capture(form: str) -> None:
+    with tk.load(FIXTURES / f"um.{form}") as trace:
+        peak = tk.stats(trace, "gpu_memory_peak")
+        alive = tk.stats(trace, "gpu_memory_alive").filter(pl.col("Kind") == "Managed")
+        usage = tk.stats(trace, "gpu_memory_usage")
+    assert peak.filter(pl.col("Kind") == "Managed").rows() == [
+        (0, "Managed", 50.332, 807_982_684, 3, 33.554, 2, 33.554),
+    ]
+    assert alive["Bytes"].to_list() == [1 << 24] * 3
+    assert usage["Change (bytes)"].sum() == (2 << 24) + int(
+        usage.filter(pl.col("Kind") != "Managed")["Change (bytes)"].sum()
+    )
+
+
+def test_faults_and_migrations_of_an_address_are_one_row() -> None:
+    copy = {"start_ns": 0, "end_ns": 1000, "virtual_address": 4096}
+    made = frames(
+        memcpys=[
+            {**copy, "copy_kind": "Unified Host-to-Device", "bytes": 3_000},
+            {**copy, "copy_kind": "Unified Device-to-Host", "bytes": 5_000},
+            {**copy, "copy_kind": "Device-to-Host", "bytes": 7_000},
+        ],
+        cpu_page_faults=[{"virtual_address": a, "function_id": 1, "function": "f"} for a in (4096, -1, 0)],
+        gpu_page_faults=[{"virtual_address": 4096, "page_faults": n} for n in (2, 3)],
+    )
+    assert run(made, "um_sum").frame().rows() == [
+        ("0x1000", 0.003, 0.005, 1, 5, 4000.0),
+        ("0xFFFFFFFFFFFFFFFF", None, None, 1, None, None),
+        ("0x0", None, None, 1, None, None),
+    ]
+    assert run(made, "um_sum:rows=1").rows == 1
+    assert run(made, "um_cpu_page_faults_sum").frame().rows() == [(3, "f", None, None)]
+    (total,) = run(made, "um_total_sum").frame().rows()
+    assert total[:4] == (0.003, 0.005, 3, 5)
+
+
+def test_totals_of_one_direction_have_no_addresses() -> None:
+    made = frames(
+        memcpys=[
+            {
+                "start_ns": 0,
+                "end_ns": 1000,
+                "virtual_address": 4096,
+                "copy_kind": "Unified Host-to-Device",
+                "bytes": 3_000_000,
+            }
+        ],
+        cpu_page_faults=[{"virtual_address": 1, "function_id": 1}],
+        gpu_page_faults=[{"virtual_address": 4096, "page_faults": 1}],
+    )
+    assert run(made, "um_total_sum").frame().rows() == [(3.0, None, 1, 1, None, None)]
+
+
+def test_system_calls_by_function() -> None:
+    call = {"process_id": 7, "thread_id": 1, "name_id": 4, "name": "read"}
+    made = frames(
+        syscalls=[
+            {**call, "start_ns": 0, "end_ns": 30, "event_class": 107},
+            {**call, "start_ns": 0, "end_ns": 90, "event_class": 108},
+        ]
+    )
+    assert run(made, "syscall_sum").frame().select("Num Calls", "Total Time (ns)", "Name").rows() == [(1, 30, "read")]

@@ -1,0 +1,101 @@
+"""Compute from allocations and deallocations how much memory is in use, and which allocations make up its peak."""
+
+from __future__ import annotations
+
+import polars as pl
+
+_ORDER = ("timestamp_ns", "memory_event_id")
+_ADDRESS = ("process_id", "device_id", "address")
+GROUP = ("device_id", "memory_kind")
+"""Columns by which memory is counted."""
+
+
+def allocations(events: pl.DataFrame) -> pl.DataFrame:
+    """Pair each allocation with the event that ends it, in the order of allocation.
+
+    An allocation ends with the next deallocation of its address in the same process and on the same device. If its
+    deallocation was not recorded, it ends when the address is allocated again. Deallocations of memory that was
+    allocated before the capture are ignored.
+
+    Args:
+        events: The table ``memory_events``.
+
+    Returns:
+        One row per allocation: all columns of the table, without ``operation`` and with ``timestamp_ns`` renamed to
+        ``start_ns``; ``end_ns`` and ``end_event_id``, the time and id of the event that ends it, both null if the
+        memory is still allocated at the end of the capture; and ``is_freed``, whether it was deallocated.
+    """
+    rows = events.with_columns(pl.col("operation", "memory_kind").cast(pl.String)).sort(_ORDER)
+    following = [pl.col(c).shift(-1).over(_ADDRESS) for c in ("timestamp_ns", "memory_event_id", "operation")]
+    ends = [e.alias(name) for e, name in zip(following, ("end_ns", "end_event_id", "next"), strict=True)]
+    paired = rows.with_columns(ends).filter(operation="Allocation")
+    freed = (pl.col("next") == "Deallocation").fill_null(value=False).alias("is_freed")
+    return paired.with_columns(freed).drop("operation", "next").rename({"timestamp_ns": "start_ns"})
+
+
+def usage(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the memory in use after each allocation and each end of an allocation.
+
+    Args:
+        rows: Allocations, as ``allocations`` returns them.
+
+    Returns:
+        One row per change, in order: ``timestamp_ns``, ``memory_event_id``, ``device_id``, ``memory_kind``, ``bytes``
+        (the change, negative if memory is freed), ``used_bytes`` and ``peak_bytes``: the memory of this kind on this
+        device in use after the change, and its maximum so far.
+    """
+    ended = rows.filter(pl.col("end_ns").is_not_null())
+    changes = pl.concat(
+        [
+            rows.select(*GROUP, "bytes", timestamp_ns="start_ns", memory_event_id="memory_event_id", rank=pl.lit(1)),
+            ended.select(
+                *GROUP, -pl.col("bytes"), timestamp_ns="end_ns", memory_event_id="end_event_id", rank=pl.lit(0)
+            ),
+        ]
+    )
+    used = pl.col("bytes").cum_sum().over(GROUP).alias("used_bytes")
+    ordered = changes.sort("timestamp_ns", "memory_event_id", "rank").with_columns(used)
+    peak = pl.col("used_bytes").cum_max().over(GROUP).alias("peak_bytes")
+    return ordered.select("timestamp_ns", "memory_event_id", *GROUP, "bytes", "used_bytes", peak)
+
+
+def peaks(changes: pl.DataFrame) -> pl.DataFrame:
+    """Return the first peak of each kind of memory on each device.
+
+    Args:
+        changes: Memory in use, as ``usage`` returns it.
+
+    Returns:
+        One row per device and kind, in this order: ``peak_ns``, ``peak_event_id`` and ``peak_bytes`` of the first
+        maximum, and ``last_bytes``, the memory in use at the end of the capture.
+    """
+    first = pl.col("used_bytes").arg_max()
+    grouped = changes.group_by(GROUP).agg(
+        pl.col("timestamp_ns").get(first).alias("peak_ns"),
+        pl.col("memory_event_id").get(first).alias("peak_event_id"),
+        pl.col("used_bytes").max().alias("peak_bytes"),
+        pl.col("used_bytes").last().alias("last_bytes"),
+    )
+    return grouped.sort(GROUP)
+
+
+def alive_at_peak(rows: pl.DataFrame, highest: pl.DataFrame) -> pl.DataFrame:
+    """Return the allocations that exist at the peak of their kind of memory on their device.
+
+    Args:
+        rows: Allocations, as ``allocations`` returns them.
+        highest: Peaks, as ``peaks`` returns them.
+
+    Returns:
+        The allocations in order, with the columns of their peak.
+    """
+    joined = rows.join(highest, on=GROUP, how="inner", nulls_equal=True, maintain_order="left")
+    started = _is_before("start_ns", "memory_event_id") | (pl.col("memory_event_id") == pl.col("peak_event_id"))
+    ended = _is_before("end_ns", "end_event_id") | (pl.col("end_event_id") == pl.col("peak_event_id"))
+    return joined.filter(started, ~ended.fill_null(value=False))
+
+
+def _is_before(time: str, event: str) -> pl.Expr:
+    """Return whether an event precedes the event of the peak. Events with equal times are ordered by their ids."""
+    earlier = pl.col(time) < pl.col("peak_ns")
+    return earlier | ((pl.col(time) == pl.col("peak_ns")) & (pl.col(event) < pl.col("peak_event_id")))

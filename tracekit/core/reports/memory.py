@@ -1,0 +1,208 @@
+"""Declare reports on GPU memory and on unified memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core import memory
+from tracekit.core.reports.report import CALL_KEY, Request, has_rows, report
+from tracekit.core.reports.sources import last_started_ranges, read_api_calls, read_owning_ranges
+from tracekit.core.reports.summary import DURATION
+from tracekit.core.reports.table import (
+    integer_column,
+    megabytes_column,
+    megabytes_per_second_column,
+    nanoseconds_column,
+    text_column,
+)
+
+if TYPE_CHECKING:
+    from tracekit.core.reports.report import Frames
+
+_TO_DEVICE, _TO_HOST = "Unified Host-to-Device", "Unified Device-to-Host"
+_HEX_DIGITS = [f"{n:X}" for n in range(16)]
+_DIGITS = 16
+
+
+_KIND = (integer_column("Device", "device_id"), text_column("Kind", "memory_kind"))
+
+
+@report(
+    *_KIND,
+    megabytes_column("Peak", "peak_bytes"),
+    nanoseconds_column("Peak Time", "peak_ns"),
+    integer_column("Allocations", "allocations"),
+    megabytes_column("At End", "last_bytes"),
+    integer_column("Never Freed", "never_freed"),
+    megabytes_column("Never Freed", "never_freed_bytes"),
+)
+def gpu_memory_peak(request: Request) -> pl.LazyFrame:
+    """Peak of each kind of memory on each device, allocations at the peak, and memory that was never freed."""
+    rows, peaks = _peaks(request.frames)
+    at_peak = memory.alive_at_peak(rows, peaks).group_by(memory.GROUP).agg(pl.len().alias("allocations"))
+    never_freed = (
+        rows.filter(~pl.col("is_freed"))
+        .group_by(memory.GROUP)
+        .agg(pl.len().alias("never_freed"), pl.col("bytes").sum().alias("never_freed_bytes"))
+    )
+    for counts in (at_peak, never_freed):
+        peaks = peaks.join(counts, on=memory.GROUP, how="left", nulls_equal=True, maintain_order="left")
+    return peaks.with_columns(pl.col("never_freed", "never_freed_bytes").fill_null(0)).lazy()
+
+
+@report(
+    *_KIND,
+    megabytes_column("Size", "bytes"),
+    integer_column("Bytes", "bytes"),
+    text_column("Address", "address_text"),
+    nanoseconds_column("Allocated", "start_ns"),
+    nanoseconds_column("Freed", "end_ns"),
+    integer_column("Pid", "process_id"),
+    text_column("Function", "function"),
+    text_column("NVTX Range", "range_name"),
+    text_column("Variable", "name"),
+)
+def gpu_memory_alive(request: Request) -> pl.LazyFrame:
+    """Allocations at the peak of each kind of memory, largest first, with the call and NVTX range of each."""
+    rows = memory.alive_at_peak(*_peaks(request.frames))
+    named = _with_origins(rows, request.frames).with_columns(_hexadecimal(pl.col("address")).alias("address_text"))
+    order = [*memory.GROUP, "bytes", "start_ns", "memory_event_id"]
+    return named.sort(order, descending=[False, False, True, False, False]).lazy()
+
+
+@report(
+    nanoseconds_column("Time", "timestamp_ns"),
+    *_KIND,
+    integer_column("Change (bytes)", "bytes"),
+    integer_column("Used (bytes)", "used_bytes"),
+    integer_column("Peak (bytes)", "peak_bytes"),
+)
+def gpu_memory_usage(request: Request) -> pl.LazyFrame:
+    """Memory in use on each device by kind, after each allocation and deallocation."""
+    return memory.usage(_allocations(request.frames)).lazy()
+
+
+@report(
+    text_column("Virtual Address", "address_text"),
+    megabytes_column("HtoD Migration size", "to_device_bytes"),
+    megabytes_column("DtoH Migration size", "to_host_bytes"),
+    integer_column("CPU Page Faults", "cpu_page_faults"),
+    integer_column(" GPU Page Faults", "gpu_page_faults"),
+    megabytes_per_second_column("Migration Throughput", "bytes_per_s"),
+    parameters={"rows": 10},
+)
+def um_sum(request: Request) -> pl.LazyFrame:
+    """Migrations and page faults of unified memory by virtual address, with the highest throughput first."""
+    copies, on_cpu, on_gpu = _unified_memory(request.frames)
+    migrations = copies.group_by("virtual_address").agg(
+        *_migrated_bytes(),
+        (pl.col("bytes").sum() * (1_000_000_000 // pl.col("duration_ns").sum())).alias("bytes_per_s"),
+    )
+    faults = on_cpu.group_by("virtual_address").agg(pl.len().alias("cpu_page_faults"))
+    gpu_faults = on_gpu.group_by("virtual_address").agg(pl.col("page_faults").sum().alias("gpu_page_faults"))
+    rows = migrations
+    for other in (faults, gpu_faults):
+        rows = rows.join(other, on="virtual_address", how="full", coalesce=True)
+    rows = rows.sort("bytes_per_s", "virtual_address", descending=[True, False], nulls_last=True)
+    rows = rows.head(request.parameters["rows"])
+    return rows.with_columns(_hexadecimal(pl.col("virtual_address")).alias("address_text"))
+
+
+@report(
+    megabytes_column("Total HtoD Migration Size", "to_device_bytes"),
+    megabytes_column("Total DtoH Migration Size", "to_host_bytes"),
+    integer_column("Total CPU Page Faults", "cpu_page_faults"),
+    integer_column("Total GPU PageFaults", "gpu_page_faults"),
+    text_column("Minimum Virtual Address", "lowest"),
+    text_column("Maximum Virtual Address", "highest"),
+)
+def um_total_sum(request: Request) -> pl.LazyFrame:
+    """Totals of the migrations and page faults of unified memory."""
+    copies, on_cpu, on_gpu = _unified_memory(request.frames)
+    address = pl.col("virtual_address")
+    directions = [address.filter(pl.col("copy_kind") == kind) for kind in (_TO_DEVICE, _TO_HOST)]
+    lows = [d.min().alias(f"low {nth}") for nth, d in enumerate(directions)]
+    highs = [d.max().alias(f"high {nth}") for nth, d in enumerate(directions)]
+    faults = [pl.len().alias("cpu_page_faults"), pl.col("page_faults").sum().alias("gpu_page_faults")]
+    totals = [copies.select(*_migrated_bytes(), *lows, *highs)]
+    for nth, (rows, count) in enumerate(zip((on_cpu, on_gpu), faults, strict=True), 2):
+        totals.append(rows.select(count, address.min().alias(f"low {nth}"), address.max().alias(f"high {nth}")))
+    joined = pl.concat(totals, how="horizontal")
+    extremes = {"lowest": (pl.min_horizontal, "low"), "highest": (pl.max_horizontal, "high")}
+    for name, (extreme, prefix) in extremes.items():
+        columns = [pl.col(f"{prefix} {nth}") for nth in range(4)]
+        known = pl.all_horizontal(c.is_not_null() for c in columns)
+        joined = joined.with_columns(pl.when(known).then(_hexadecimal(extreme(columns))).alias(name))
+    return joined.filter(pl.col("cpu_page_faults") > 0)
+
+
+@report(
+    integer_column("CPU Page Faults", "count"),
+    text_column("CPU Instruction Address", "function"),
+    text_column("Source File", "source_file"),
+    integer_column("Source Line", "source_line"),
+)
+def um_cpu_page_faults_sum(request: Request) -> pl.LazyFrame:
+    """Page faults of unified memory on CPUs by the function and line that caused them."""
+    keys = ("function_id", "function", "source_file_id", "source_file", "source_line")
+    grouped = request.frames("cpu_page_faults").group_by(keys).agg(pl.len().alias("count"))
+    order = [True, False, False, False]
+    return grouped.sort("count", "function_id", "source_file_id", "source_line", descending=order)
+
+
+def _allocations(frames: Frames) -> pl.DataFrame:
+    columns = ("memory_event_id", "timestamp_ns", "process_id", "device_id", "correlation_id", "operation")
+    more = ("memory_kind", "address", "bytes", "name")
+    return memory.allocations(frames("memory_events").select(*columns, *more).collect())
+
+
+def _peaks(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the allocations of a capture, and the peak of each kind of memory on each device."""
+    rows = _allocations(frames)
+    return rows, memory.peaks(memory.usage(rows))
+
+
+def _with_origins(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
+    """Add the API call that made each allocation, and the innermost NVTX range of the call, as names."""
+    calls = read_api_calls(frames, "name").rename({"name": "function"}).unique(CALL_KEY, keep="first").collect()
+    launches = rows.select("memory_event_id", *CALL_KEY).join(calls, on=CALL_KEY, how="inner")
+    owners = read_owning_ranges(frames).sort("start_ns", "range_id").collect()
+    ranges = last_started_ranges(owners, launches, "memory_event_id")
+    names = owners["name"].cast(pl.String).gather(ranges["range"]).alias("range_name")
+    added = launches.select("memory_event_id", "function").join(
+        ranges.with_columns(names).drop("range"), on="memory_event_id", how="left"
+    )
+    return rows.join(added, on="memory_event_id", how="left", maintain_order="left")
+
+
+def _unified_memory(frames: Frames) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.LazyFrame]:
+    """Return the migrations, page faults on CPUs and page faults on GPUs.
+
+    As in nsys, all of them are empty if the capture has no copies, or no page faults on CPUs or on GPUs.
+    """
+    copies = frames("memcpys").select(pl.col("copy_kind").cast(pl.String), "virtual_address", "bytes", DURATION)
+    tables = (
+        copies.filter(pl.col("copy_kind").is_in([_TO_DEVICE, _TO_HOST])),
+        frames("cpu_page_faults").select("virtual_address"),
+        frames("gpu_page_faults").select("virtual_address", "page_faults"),
+    )
+    recorded = all(has_rows(frames, name) for name in ("memcpys", "cpu_page_faults", "gpu_page_faults"))
+    to_device, on_cpu, on_gpu = tables if recorded else tuple(t.clear() for t in tables)
+    return to_device, on_cpu, on_gpu
+
+
+def _migrated_bytes() -> list[pl.Expr]:
+    """Return the bytes that migrated in each direction, which are null without a migration."""
+    names = {"to_device_bytes": _TO_DEVICE, "to_host_bytes": _TO_HOST}
+    sizes = {name: pl.col("bytes").filter(pl.col("copy_kind") == kind) for name, kind in names.items()}
+    return [pl.when(s.len() > 0).then(s.sum()).alias(name) for name, s in sizes.items()]
+
+
+def _hexadecimal(x: pl.Expr) -> pl.Expr:
+    """Format integers as unsigned hexadecimal numbers, such as ``0x7F2386F01000``."""
+    unsigned = x.cast(pl.Int64).reinterpret(signed=False)
+    digits = [(unsigned // 16**n % 16).replace_strict(range(16), _HEX_DIGITS) for n in reversed(range(_DIGITS))]
+    text = pl.concat_str(digits).str.strip_chars_start("0")
+    return pl.lit("0x") + pl.when(text == "").then(pl.lit("0")).otherwise(text)
