@@ -466,6 +466,7 @@ class Trace:
         domains: Sequence[str] | None = None,
         min_duration_ns: int | None = None,
         tables: Sequence[str] | None = None,
+        nvtx: str | None = None,
     ) -> Trace:
         """Return a trace with only the matching rows.
 
@@ -480,20 +481,26 @@ class Trace:
             domains: Select NVTX ranges and marks of these domains. "" is the default domain.
             min_duration_ns: Select rows with at least this duration.
             tables: Names of the tables to select. If None, all tables are selected.
+            nvtx: Select rows that overlap an NVTX range, given as ``RANGE[@DOMAIN][/INDEX]``. Without a domain, the
+                range is in the default domain. The index counts the ranges with this name in order of start, from 0,
+                and is 0 by default. Events of other processes are not selected, and for a push/pop range, neither are
+                CPU events of other threads. A backslash before ``@`` or ``/`` makes it part of a name.
 
         Returns:
             The trace. If ``select`` is called on it again, rows have to match both selections.
 
         Raises:
             SchemaError: A table does not exist.
-            TracekitError: The capture has no such GPU, or no events in the selected time. The hint lists the GPUs or
-                the time of the events.
+            TracekitError: The capture has no such GPU or NVTX range, or no events in the selected time. The hint lists
+                the GPUs, the ranges, or the time of the events.
 
         Examples:
             >>> import tracekit as tk
             >>> trace = tk.load("fixtures/graph_node.sqlite")
             >>> trace.count("kernels"), trace.select(time=(40_000_000, 50_000_000)).count("kernels")
             (52, 28)
+            >>> trace.select(nvtx="eager").count("api_calls")
+            15
         """
         for name in tables or ():
             self.schema(name)
@@ -505,6 +512,8 @@ class Trace:
             min_duration_ns,
         )
         steps: list[Step] = [SelectRows(selection)]
+        if nvtx is not None:
+            steps.append(SelectRows(self._selection_of_range(nvtx)))
         if tables is not None:
             steps.append(SelectTables(frozenset(tables)))
         if time is not None and self.count("ncu_launches") and not self.count("kernels"):
@@ -512,6 +521,16 @@ class Trace:
                 "the time selection does not apply to Nsight Compute results, which have no timestamps", path=self.path
             )
         return self._then(*steps)
+
+    def _selection_of_range(self, nvtx: str) -> Selection:
+        """Return the selection of an instance of an NVTX range, which is searched for in all recorded ranges."""
+        from tracekit.core.nvtx_instance import find_instance
+
+        recorded = TraceView(Plan(self._plan.source), self.path)
+        instance = find_instance(recorded.frame("nvtx_ranges"), nvtx, self.path)
+        return Selection(
+            time=(instance.start_ns, instance.end_ns), process_id=instance.process_id, thread_id=instance.thread_id
+        )
 
     def export(
         self,

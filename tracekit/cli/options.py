@@ -174,7 +174,7 @@ ops_option = click.option(
 
 
 def selection_options(command: Command) -> Command:
-    """Add the options ``--time``, ``--device``, ``--domain`` and ``--min-dur`` to a command.
+    """Add the options ``--time``, ``--nvtx``, ``--device``, ``--domain`` and ``--min-dur`` to a command.
 
     The command receives ``select``, a function that applies these options to a trace.
     """
@@ -184,6 +184,12 @@ def selection_options(command: Command) -> Command:
             metavar="A:B",
             type=parse_time_window,
             help="Select events that overlap a window of time since the trace origin, such as '1.5s:2s' or '10ms:'.",
+        ),
+        click.option(
+            "--nvtx",
+            metavar="RANGE[@DOMAIN][/INDEX]",
+            help="Select events of the process and thread of an NVTX range that overlap it. INDEX counts equal ranges "
+            "from 0; a backslash before @ or / makes it part of a name.",
         ),
         click.option(
             "--device",
@@ -210,9 +216,12 @@ def selection_options(command: Command) -> Command:
     )
 
     @functools.wraps(command)
-    def with_select(*, time: Any, devices: Any, domains: Any, min_duration_ns: int | None, **others: Any) -> Any:
+    def with_select(
+        *, time: Any, nvtx: str | None, devices: Any, domains: Any, min_duration_ns: int | None, **others: Any
+    ) -> Any:
         values = {
             "time": time,
+            "nvtx": nvtx,
             "devices": devices or None,
             "domains": domains or None,
             "min_duration_ns": min_duration_ns,

@@ -23,6 +23,8 @@ def row_condition(
     devices: Sequence[int] | None = None,
     domains: Sequence[str] | None = None,
     min_duration_ns: int | None = None,
+    process_id: int | None = None,
+    thread_id: int | None = None,
 ) -> pl.Expr | None:
     """Return the condition that rows of a table must meet, or None if no filter applies to the table.
 
@@ -34,13 +36,23 @@ def row_condition(
         domains: Allowed values of ``domain``. "" is the default domain.
         min_duration_ns: Minimum of ``end_ns - start_ns``, or of ``duration_ns`` for Nsight Compute results. Rows
             without an end or duration meet the condition.
+        process_id: Process of events, in tables whose events have a process. An unknown process meets the condition.
+        thread_id: Thread of events, in tables whose events have a thread. An unknown thread meets the condition.
     """
     conditions = [*_time_conditions(columns, time), *_duration_conditions(columns, min_duration_ns)]
     if devices is not None and "device_id" in columns and (_start_column(columns) or LAUNCH in columns):
         conditions.append(pl.col("device_id").is_in(list(devices)))
     if domains is not None and "domain" in columns:
         conditions.append(pl.col("domain").cast(pl.String).fill_null("").is_in(list(domains)))
+    owners = {"process_id": process_id, "thread_id": thread_id}
+    if _start_column(columns):
+        conditions += [_is_or_unknown(c, owner) for c, owner in owners.items() if owner is not None and c in columns]
     return pl.all_horizontal(conditions) if conditions else None
+
+
+def _is_or_unknown(column: str, value: int) -> pl.Expr:
+    """Return the condition that a column has a value or is null."""
+    return (pl.col(column) == value).fill_null(value=True)
 
 
 def launch_condition(launches: pa.ChunkedArray, other: pl.Expr | None) -> pl.Expr:

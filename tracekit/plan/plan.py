@@ -32,12 +32,16 @@ class Selection:
         devices: Ids of the selected devices, for tables of events that have a column for the device.
         domains: Names of the selected NVTX domains, for tables of ranges and marks. "" is the default domain.
         min_duration_ns: Minimum duration of selected rows, for tables with a start and an end or a duration.
+        process_id: Process of selected rows, for tables of events that have a column for the process.
+        thread_id: Thread of selected rows, for tables of events that have a column for the thread.
     """
 
     time: tuple[int | None, int | None] | None = None
     devices: tuple[int, ...] | None = None
     domains: tuple[str, ...] | None = None
     min_duration_ns: int | None = None
+    process_id: int | None = None
+    thread_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,13 @@ class SelectedRows(Filtered):
         columns = self.schema(name).names
         conditions = [
             select.row_condition(
-                columns, time=s.time, devices=s.devices, domains=s.domains, min_duration_ns=s.min_duration_ns
+                columns,
+                time=s.time,
+                devices=s.devices,
+                domains=s.domains,
+                min_duration_ns=s.min_duration_ns,
+                process_id=s.process_id,
+                thread_id=s.thread_id,
             )
             for s in self._selections
         ]

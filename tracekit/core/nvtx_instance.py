@@ -1,0 +1,108 @@
+"""Find one instance of an NVTX range by its name, domain and number."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit.errors import TracekitError, choices_hint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SHOWN = 20
+_PARTS = re.compile(
+    r"(?P<name>(?:\\.|[^\\])*?)(?:@(?P<domain>(?:\\.|[^@\\/])*))?(?:/(?P<number>[0-9]{1,18}))?", re.DOTALL
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+COLUMNS = ("start_ns", "end_ns", "kind", "process_id", "thread_id", "domain", "name")
+"""Columns of ``nvtx_ranges`` that are read to find a range."""
+
+
+class RangeName(NamedTuple):
+    """The name of a range, as ``RANGE[@DOMAIN][/INDEX]`` states it.
+
+    Attributes:
+        name: Name of the range.
+        domain: Name of the domain. "" is the default domain.
+        number: Which of the ranges with this name, in order of start, counted from 0.
+    """
+
+    name: str
+    domain: str = ""
+    number: int = 0
+
+
+class Instance(NamedTuple):
+    """One instance of a range: its time, and the process and thread that it belongs to.
+
+    Attributes:
+        start_ns: Start of the range.
+        end_ns: End of the range. None if it never ended.
+        process_id: Process of the range.
+        thread_id: Thread of a push/pop range. None for a start/end range, which belongs to a process.
+    """
+
+    start_ns: int
+    end_ns: int | None
+    process_id: int | None
+    thread_id: int | None
+
+
+def parse_range_name(text: str) -> RangeName:
+    """Parse ``RANGE[@DOMAIN][/INDEX]``.
+
+    A backslash before ``@``, ``/`` or a backslash makes this character part of a name. A slash is only special if
+    digits follow it up to the end.
+    """
+    parts = _PARTS.fullmatch(text)
+    if parts is None:
+        return RangeName(text)
+    name, domain = (_ESCAPED.sub(r"\1", parts[p] or "") for p in ("name", "domain"))
+    return RangeName(name, domain, int(parts["number"] or 0))
+
+
+def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> Instance:
+    """Return the instance of a range that ``RANGE[@DOMAIN][/INDEX]`` names.
+
+    Args:
+        ranges: The table ``nvtx_ranges``.
+        text: Name, domain and index of the range. Without a domain, only the default domain is searched, and without an
+            index, the first instance is returned.
+        path: Path of the file, for error messages.
+
+    Raises:
+        TracekitError: There is no such range. The hint lists what exists.
+    """
+    target = parse_range_name(text)
+    rows = ranges.select(COLUMNS).collect()
+    domain, name = (rows[c].cast(pl.String).fill_null("") for c in ("domain", "name"))
+    matching = rows.filter((domain == target.domain) & (name == target.name)).sort("start_ns", maintain_order=True)
+    if matching.is_empty():
+        message = f"there is no NVTX range {target.name!r} in {_domain_text(target.domain)}"
+        raise TracekitError(message, path=path, hint=_hint(target, domain, name))
+    if target.number >= matching.height:
+        message = f"there is no NVTX range {target.name!r} with index {target.number} in {_domain_text(target.domain)}"
+        raise TracekitError(message, path=path, hint=f"choose an index from 0 to {matching.height - 1}")
+    row = matching.row(target.number, named=True)
+    thread = row["thread_id"] if row["kind"] == "push_pop" else None
+    return Instance(row["start_ns"], row["end_ns"], row["process_id"], thread)
+
+
+def _domain_text(domain: str) -> str:
+    return f"domain {domain!r}" if domain else "the default domain"
+
+
+def _hint(target: RangeName, domains: pl.Series, names: pl.Series) -> str:
+    """Return a hint that lists domains with a range of this name, or else ranges of the domain, or else domains."""
+    elsewhere = domains.filter(names == target.name).unique().sort().to_list()
+    if elsewhere:
+        return f"the capture has {', '.join(f'{target.name}@{d}' if d else target.name for d in elsewhere[:_SHOWN])}"
+    inside = names.filter(domains == target.domain).unique(maintain_order=True).to_list()
+    if inside:
+        more = "" if len(inside) <= _SHOWN else ", …"
+        return choices_hint("ranges", inside[:_SHOWN], target.name, quoted=True) + more
+    known = domains.unique(maintain_order=True).to_list()
+    return choices_hint("domains with ranges", known[:_SHOWN], target.domain, quoted=True)
