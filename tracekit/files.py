@@ -128,10 +128,10 @@ class FileState:
         state = FileState.from_status(status)
         same_file = (state.device, state.inode) == (self.device, self.inode)
         if state != self and not (may_grow and same_file and state.size > self.size):
-            raise TracekitError(self.difference(state), path=path, hint=CHANGED_HINT)
+            raise TracekitError(self.change_message(state), path=path, hint=CHANGED_HINT)
 
-    def difference(self, now: FileState) -> str:
-        """Return an error message that states how a later state of the file differs from this one."""
+    def change_message(self, now: FileState) -> str:
+        """Return an error message that states how the file has changed from this state to a later state."""
         if (now.device, now.inode) != (self.device, self.inode):
             return "the file was replaced by another file while it was open"
         if now.size != self.size:
@@ -182,7 +182,7 @@ class InputFile:
         self._size_and_time = (self.state.size, self.state.modified_ns)
         if expected is not None and self.state != expected:
             self.close()
-            raise TracekitError(expected.difference(self.state), path=path, hint=CHANGED_HINT)
+            raise TracekitError(expected.change_message(self.state), path=path, hint=CHANGED_HINT)
 
     @property
     def size(self) -> int:

@@ -29,7 +29,10 @@ class Progress(Protocol):
 
 
 class Capture(ABC):
-    """An opened file that contains tables, which readers return. Only one thread at a time calls its methods."""
+    """An open file whose tables can be read, as returned by ``Reader.open``.
+
+    Its methods are never called by two threads at once.
+    """
 
     @abstractmethod
     def names(self) -> Collection[str]:

@@ -40,7 +40,10 @@ def install_handlers() -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore further signals because the program has finished its work and is about to end."""
+    """Ignore further signals, because the program is about to exit.
+
+    Signals with a handler other than tracekit's are unaffected.
+    """
     for number in _signal_numbers():
         if signal.getsignal(number) is _handle_signal:
             signal.signal(number, signal.SIG_IGN)

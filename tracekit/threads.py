@@ -64,8 +64,11 @@ class RunningTotals:
         self._totals: Counter[str] = Counter()
         self._failed: int | None = None
 
-    def add_totals(self, job: int, added: Mapping[str, int]) -> Counter[str]:
-        """Wait for all earlier jobs, return the totals of their counts, and add the counts of this job.
+    def add_in_turn(self, job: int, added: Mapping[str, int]) -> Counter[str]:
+        """Wait until all earlier jobs have added their counts, then add the counts of this job.
+
+        Returns:
+            The totals of the counts of all earlier jobs.
 
         Raises:
             EarlierJobError: An earlier job failed.

@@ -602,8 +602,9 @@ class Trace:
             return self.count_all
         if name not in _MOVED_TO_VIEW:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        warnings.warn(f"Trace.{name} is deprecated: only exporters need it", DeprecationWarning, stacklevel=2)
-        return getattr(self._view, _MOVED_TO_VIEW[name])
+        new = _MOVED_TO_VIEW[name]
+        warnings.warn(f"Trace.{name} is deprecated: exporters use TraceView.{new}", DeprecationWarning, stacklevel=2)
+        return getattr(self._view, new)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the tables."""

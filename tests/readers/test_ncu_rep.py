@@ -369,7 +369,7 @@ def test_damaged_files(tmp_path: Path, data: bytes, message: str | None) -> None
         ("ncu_metrics", kernel(b"\x08\x00\x12\x02\x1a\x00"), "a metric has bytes instead of a number"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x02\x08\x00"), "a field holds a number instead of bytes"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x1a\x7f"), "a field extends beyond the end of its message"),
-        ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x02\x00"), "a metric is not a valid message"),
+        ("ncu_metrics", kernel(b"\x08\x00\x12\x00\x02\x00"), "a metric is not a valid protobuf message"),
         ("ncu_metrics", kernel(b"\x08\x00\x12\x7f"), "a field extends beyond the end of its message"),
         ("ncu_rules", kernel(rules=[b"\x1a\x7f"]), r"a rule of result 0 is not a valid protobuf message \(2 bytes\)"),
         (
@@ -530,7 +530,7 @@ def test_instances_of_every_type(tmp_path: Path) -> None:
     [
         (made("Metric", name=9, instances=[b""]), "a metric refers to the name 9, but the report has only 1 names"),
         (made("Metric", name=0, instances=[b"\x0a\x7f"]), "beyond"),
-        (b"\x12\x7f", "a metric is not a valid message"),
+        (b"\x12\x7f", "a metric is not a valid protobuf message"),
     ],
 )
 def test_damaged_instances(tmp_path: Path, data: bytes, message: str) -> None:

@@ -41,8 +41,8 @@ def uses_tensor_cores(name: pl.Expr, *, mode: Mode = "extended") -> pl.Expr:
     """
     if mode not in ("extended", "dlprof"):
         raise ValueError(f"unknown mode {mode!r}: it must be 'extended' or 'dlprof'")
-    rules = _extended_rules if mode == "extended" else _dlprof_rules
-    return name.map_batches(lambda names: _map_distinct(names, rules), return_dtype=pl.Boolean, is_elementwise=True)
+    classify = _uses_by_extended_rules if mode == "extended" else _uses_by_dlprof_rules
+    return name.map_batches(lambda names: _map_distinct(names, classify), return_dtype=pl.Boolean, is_elementwise=True)
 
 
 def support(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = "extended") -> pl.Expr:
@@ -55,9 +55,8 @@ def support(op_type: pl.Expr, *, framework: Framework = "pytorch", mode: Mode = 
             names in PyTorch's own ranges (``aten::addmm``, ``AddmmBackward0``) and in XLA.
 
     Returns:
-        DLProf's ``tc_support_status`` (Int8): 0 for eligible, 2 if it depends on the ops that the op consists
-        of, 3 for not eligible.
-        Nulls stay null.
+        DLProf's ``tc_support_status`` (Int8): 0 for eligible, 2 if it depends on the ops that the op consists of, 3 for
+        not eligible. Nulls stay null.
     """
     lists = [_op_types(framework), *([_op_types("extended")] if mode == "extended" else [])]
     eligible, maybe = ([t for types in lists for t in types[status]] for status in ("eligible", "maybe"))
@@ -85,16 +84,21 @@ def patterns() -> list[dict[str, str]]:
     return [dict(p) for p in _load_declarations()["uses"]]
 
 
-def _map_distinct(names: pl.Series, rules: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """Apply rules to each distinct name once, and return one Boolean per name. It is null for a missing name."""
+def _map_distinct(names: pl.Series, classify: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """Classify each distinct name once, and return one Boolean per name, which is null for a missing name.
+
+    Args:
+        names: Kernel names, as strings or dictionary-encoded.
+        classify: Function that returns one Boolean or null per name (String).
+    """
     distinct = names.unique().drop_nulls()
     results = pl.DataFrame(
-        {"name": distinct, "uses": rules(distinct.cast(pl.String))}, schema_overrides={"uses": pl.Boolean}
+        {"name": distinct, "uses": classify(distinct.cast(pl.String))}, schema_overrides={"uses": pl.Boolean}
     )
     return pl.DataFrame({"name": names}).join(results, on="name", how="left", maintain_order="left")["uses"]
 
 
-def _extended_rules(names: pl.Series) -> pl.Series:
+def _uses_by_extended_rules(names: pl.Series) -> pl.Series:
     """Return whether each kernel uses Tensor Cores by the extended rules, or null if its name does not show it."""
     never, uses, unknown = (
         pl.any_horizontal(map(_matches, _load_declarations()[k])) for k in ("never", "uses", "unknown")
@@ -109,7 +113,7 @@ def _matches(rule: Mapping[str, str]) -> pl.Expr:
     return matches & ~pl.col("name").str.contains(rule["unless"]) if "unless" in rule else matches
 
 
-def _dlprof_rules(names: pl.Series) -> pl.Series:
+def _uses_by_dlprof_rules(names: pl.Series) -> pl.Series:
     """Return whether kernels use Tensor Cores by the rules of DLProf 1.8.0."""
     rules: Mapping[str, Any] = _load_declarations()["dlprof"]
     instead: Mapping[str, Any] = rules["instead"]

@@ -11,7 +11,7 @@ from tests.conftest import FIXTURES
 from tracekit.core import tensor_cores
 from tracekit.core.dlprof.metrics import round_to_six_decimals
 from tracekit.core.dlprof.shapes import format_shapes
-from tracekit.core.ops.shapes import formats_and_result_shape, formats_and_results
+from tracekit.core.ops.shapes import infer_formats_and_output_shape, infer_formats_and_output_shapes
 from tracekit.core.rollup import Rollup
 from tracekit.core.trees import MAX_LEVELS, Tree
 
@@ -56,32 +56,32 @@ def test_the_result_of_a_convolution_follows_from_its_arguments() -> None:
     stride = {"data_type": "int", "name": "stride", "value": [2, 1]}
     padding = {"data_type": "int", "name": "padding", "value": [1]}
     image, kernel = [8, 3, 32, 32], [6, 3, 5, 5]
-    assert formats_and_result_shape("conv2d", [image, kernel], [])[1] == [8, 6, 28, 28]
-    assert formats_and_result_shape("conv2d", [image, kernel], [stride, padding])[1] == [8, 6, 15, 28]
-    assert formats_and_result_shape("conv2d", [image], [stride])[1] is None
-    assert formats_and_result_shape("linear", [[2, 7, 8], [5, 8]], [])[1] == [2, 7, 5]
-    assert formats_and_result_shape("matmul", [[4, 8], [3, 8, 5]], [])[1] == [3, 4, 5]
-    assert formats_and_result_shape("matmul", [[4], [4]], [])[1] == [1]
-    assert formats_and_result_shape("matmul", [[4, 8]], [])[1] is None
-    assert formats_and_result_shape("mm", [[4, 8], [8, 5]], [])[1] == [4, 5]
-    assert formats_and_result_shape("mm", [[4, 8]], []) == (
-        formats_and_result_shape("mm", [[4, 8], [8, 5]], [])[0],
+    assert infer_formats_and_output_shape("conv2d", [image, kernel], [])[1] == [8, 6, 28, 28]
+    assert infer_formats_and_output_shape("conv2d", [image, kernel], [stride, padding])[1] == [8, 6, 15, 28]
+    assert infer_formats_and_output_shape("conv2d", [image], [stride])[1] is None
+    assert infer_formats_and_output_shape("linear", [[2, 7, 8], [5, 8]], [])[1] == [2, 7, 5]
+    assert infer_formats_and_output_shape("matmul", [[4, 8], [3, 8, 5]], [])[1] == [3, 4, 5]
+    assert infer_formats_and_output_shape("matmul", [[4], [4]], [])[1] == [1]
+    assert infer_formats_and_output_shape("matmul", [[4, 8]], [])[1] is None
+    assert infer_formats_and_output_shape("mm", [[4, 8], [8, 5]], [])[1] == [4, 5]
+    assert infer_formats_and_output_shape("mm", [[4, 8]], []) == (
+        infer_formats_and_output_shape("mm", [[4, 8], [8, 5]], [])[0],
         None,
     )
-    assert formats_and_result_shape("mm", [[4], []], []) == (("", "", ""), None)
-    assert formats_and_result_shape("linear", [[2, 7, 8]], [])[1] is None
-    assert formats_and_result_shape("relu", [[4]], []) == (("", "", ""), None)
+    assert infer_formats_and_output_shape("mm", [[4], []], []) == (("", "", ""), None)
+    assert infer_formats_and_output_shape("linear", [[2, 7, 8]], [])[1] is None
+    assert infer_formats_and_output_shape("relu", [[4]], []) == (("", "", ""), None)
 
 
 def test_arguments_that_are_no_json_have_no_shape() -> None:
     assert format_shapes(pl.Series(["N", "N"]), pl.Series(["{", "[" * 100_000])).to_list() == ["", ""]
-    assert formats_and_result_shape("conv2d", [], [{"name": "stride", "value": [2]}])[1] is None
+    assert infer_formats_and_output_shape("conv2d", [], [{"name": "stride", "value": [2]}])[1] is None
 
 
 def test_arguments_that_are_no_json_say_nothing() -> None:
     types = dict.fromkeys(("op_type", "input_shapes", "parameters"), pl.Categorical())
     asked = pl.DataFrame([("relu", "{", "[" * 100_000)], schema=types, orient="row")
-    assert formats_and_results(asked).row(0)[-4:] == ("", "", "", None)
+    assert infer_formats_and_output_shapes(asked).row(0)[-4:] == ("", "", "", None)
 
 
 def test_a_whole_cuda_graph_is_work_of_the_gpu() -> None:

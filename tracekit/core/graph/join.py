@@ -57,19 +57,20 @@ def match_ops(ops: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
     rows = ops.select(name=pl.col("op_name").cast(pl.String), node_name=names.op_node_names(ops), path=path)
     rows = rows.with_row_index("row").cast({"row": pl.Int64})
     matches = [rows.clear().select("row", node=pl.lit(0, pl.Int64), scope=pl.lit(""), match=pl.lit(""))]
-    for kind, step in _matching_steps(rows, named, normalized):
+    for kind, step in _candidate_matches(rows, named, normalized):
         matched = pl.concat(matches)["row"]
         new = step.filter(~pl.col("row").is_in(matched.implode())).with_columns(match=pl.lit(kind))
         matches.append(new.select(matches[0].columns))
     return rows.select("row").join(pl.concat(matches), on="row", how="left", maintain_order="left").drop("row")
 
 
-def _matching_steps(
+def _candidate_matches(
     rows: pl.DataFrame, named: pl.DataFrame, normalized: pl.DataFrame
 ) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the kind and the rows of the matches of each step, in order of precedence.
+    """Yield the candidate matches of each step, in order of precedence. The first match of an op counts.
 
-    The rows have the columns ``row``, ``node`` and ``scope``.
+    Yields:
+        The kind of the matches, and one row per match with the columns ``row``, ``node`` and ``scope``.
     """
     no_scope = pl.lit(None, pl.String).alias("scope")
     unnumbered = rows.filter(pl.col("node_name") == pl.col("path"))

@@ -113,12 +113,24 @@ def derive_limits(sums: pl.DataFrame) -> pl.DataFrame:
     """Derive rates, shares of the peaks and the limiter of each row from sums over launches.
 
     Returns:
-        The rows with further columns, which are null where metrics are missing. The counts and rates are ``flop``,
-        ``flop_per_byte``, ``flop_per_s`` and ``bytes_per_s``. ``pipe`` is the busiest pipe, ``peak_flop_per_s`` its
-        peak, and ``math_share`` its share, averaged over the time of the launches. ``math_from`` names the pipes that
-        were counted, or the metric that was used instead. ``memory_share``, ``peak_bytes_per_s`` and ``memory_from``
-        describe the memory in the same way. ``sm_throughput_share`` and ``memory_throughput_share`` are measured by the
-        profiler. ``limiter`` says what limits the launches.
+        The rows with the following columns added. A column is null where metrics that it needs are missing.
+
+        - ``flop``: counted operations of all pipes.
+        - ``flop_per_byte``: operations per byte of DRAM traffic.
+        - ``flop_per_s``, ``bytes_per_s``: operations and bytes of DRAM traffic per second.
+        - ``pipe``: the busiest pipe. It is null if all pipes were idle.
+        - ``peak_flop_per_s``, ``peak_bytes_per_s``: peak rates of the busiest pipe (FP32 if all were idle) and of DRAM.
+        - ``math_share``: share of the peak of the busiest pipe, or the throughput of the SM if FP32 operations were not
+          counted.
+        - ``math_from``: the pipes that were counted, separated by spaces, or ``sm__throughput``.
+        - ``memory_share``: share of the peak of DRAM or, if its bytes are unknown, a throughput from the profiler.
+        - ``memory_from``: the metric from which ``memory_share`` is derived.
+        - ``sm_throughput_share``, ``memory_throughput_share``: throughputs of the SM and of all memory as measured by
+          the profiler.
+        - ``limiter``: ``math-limited`` or ``memory-limited`` if this share is greater than ``NEAR_PEAK``,
+          ``math- and memory-limited`` if both are, and ``latency-limited`` if neither is. ``SM`` replaces ``math`` if
+          the share is the throughput of the SM. The label is null if a share is missing and the other one is not
+          greater than ``NEAR_PEAK``.
     """
     time = pl.when(pl.col("time_ns") > 0).then(pl.col("time_ns"))
     return sums.with_columns(*_math_exprs(time), *_memory_exprs(time), flop=_total_flop()).with_columns(

@@ -63,9 +63,9 @@ def _parsed_names(texts: pl.Series) -> pl.DataFrame:
     """Parse the distinct names of ranges.
 
     Returns:
-        One row per name: ``text``, ``emitted`` (whether PyTorch emitted the range as an op), ``possible`` (whether the
-        range may be an op if it is inside an op), ``label``, ``type``, ``sequence_number``, ``input_shapes``,
-        ``backward``.
+        One row per name: ``text``, ``emitted`` (whether the name is certainly that of an op), ``possible`` (whether it
+        may be the name of an op, depending on the enclosing ranges), ``label``, ``type``, ``sequence_number``,
+        ``input_shapes``, ``backward``.
     """
     text, label = pl.col("text"), pl.col("label")
     frame = pl.DataFrame({"text": texts}).with_columns(emitted=text.str.contains(_EMITTED))
@@ -90,8 +90,8 @@ def _parsed_names(texts: pl.Series) -> pl.DataFrame:
 def _is_emitted(parent: pl.Series, emitted: pl.Series, possible: pl.Series) -> pl.Series:
     """Return whether each range is an op.
 
-    A range that is only possibly an op, such as ``detach`` in ``aten::detach``, is an op if the nearest enclosing range
-    that is not merely possible is an op.
+    The name alone does not decide this for a range that is ``possible`` but not ``emitted``, such as ``detach`` inside
+    ``aten::detach``. Such an ambiguous range is an op if its nearest unambiguous ancestor is one.
     """
     return emitted.gather(roots(where(possible & ~emitted, parent)))
 
@@ -104,7 +104,7 @@ def _outermost_emitted(parent: pl.Series, emitted: pl.Series) -> pl.Series:
 def _forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     """Return the forward op of each backward op as a row number of ``ranges``, found by sequence number.
 
-    It is null for all other ops.
+    The row number is null for all other ops.
     """
     numbered = ranges.drop_nulls("sequence_number").sort("start_ns", maintain_order=True)
     is_backward = ranges["backward"].gather(numbered["op"]).fill_null(False)  # noqa: FBT003
@@ -115,7 +115,7 @@ def _forward_ops(ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
 
 
 def _with_names_and_directions(ops: pl.DataFrame) -> pl.DataFrame:
-    """Name backward passes after their forward ops, and add the direction of each op of the framework."""
+    """Name backward ops after their forward ops, and add the direction of each op of the framework."""
     own = ops.select(pl.col("op_name", "type").cast(pl.String))
     forward = own.select(pl.all().gather(ops["forward"]))
     node = pl.coalesce(ops["node"].gather(ops["forward"]).alias("forward_node"), "node")

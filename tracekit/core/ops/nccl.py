@@ -1,7 +1,7 @@
-"""Parse the ranges of NCCL (domain ``NCCL``). Each range is a call that moves data between GPUs.
+"""Turn the ranges of NCCL (domain ``NCCL``) into ops.
 
-The payload of a range, such as the size of the message, the reduction and the root, becomes the parameters of the op.
-An op is placed below the ranges around it.
+Each range is one call that moves data between GPUs, and becomes one op. The payload of the range (message size,
+reduction, root, ...) becomes the op's parameters. The ranges that enclose it become the op's ancestors.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ _PRODUCTS: dict[str, tuple[Formats, tuple[tuple[int, int], ...]]] = {
 with the same size."""
 
 
-def formats_and_results(instances: pl.DataFrame) -> pl.DataFrame:
-    """Return the formats and the shape of the result of each op instance.
+def infer_formats_and_output_shapes(instances: pl.DataFrame) -> pl.DataFrame:
+    """Infer the formats and the shape of the result of each op instance.
 
     Args:
         instances: ``op_type``, ``input_shapes``, ``parameters`` (Categorical).
@@ -55,20 +55,20 @@ def formats_and_results(instances: pl.DataFrame) -> pl.DataFrame:
     Returns:
         One row per instance, in the same order: the three columns of ``instances``, and ``data_format``,
         ``output_format``, ``parameters_format`` ("" if unknown) and ``output_shapes`` (JSON, null if it cannot be
-        derived).
+        inferred).
     """
     arguments = instances.select(_ARGUMENTS)
     distinct = arguments.unique(maintain_order=True)
-    results = [_format_strings(*row) for row in distinct.cast(pl.String).iter_rows()]
+    results = [_infer_op(*row) for row in distinct.cast(pl.String).iter_rows()]
     schema = {c: pl.Categorical() for c in ("data_format", "output_format", "parameters_format", "output_shapes")}
     lookup = distinct.hstack(pl.DataFrame(results, schema=schema, orient="row"))
     return arguments.join(lookup, on=_ARGUMENTS, how="left", maintain_order="left", nulls_equal=True)
 
 
-def _format_strings(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
-    """Return the formats of an op and the shapes of its results. Arguments and results are JSON."""
+def _infer_op(op_type: str, shapes: str | None, parameters: str | None) -> tuple[str, str, str, str | None]:
+    """Infer the three formats of an op and the shapes of its results. The arguments and the shapes are JSON."""
     operands = [s if isinstance(s, list) else [] for s in _json_list(shapes)]
-    formats, result = formats_and_result_shape(op_type, operands, _json_list(parameters))
+    formats, result = infer_formats_and_output_shape(op_type, operands, _json_list(parameters))
     return (*formats, to_json([result]) if result else None)
 
 
@@ -81,15 +81,15 @@ def _json_list(text: str | None) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def formats_and_result_shape(
+def infer_formats_and_output_shape(
     op_type: str, operands: list[Shape], parameters: Sequence[Any]
 ) -> tuple[Formats, Shape | None]:
-    """Return the formats of an op, and the shape of its result or None if it is unknown.
+    """Infer the formats of an op, and the shape of its result, which is None if it cannot be inferred.
 
     Args:
         op_type: Type of the op, such as ``conv2d``.
         operands: Shapes of the operands, in order.
-        parameters: The remaining arguments, each with ``data_type`` ("" if not recorded) and ``value``.
+        parameters: The remaining arguments. Each is an object with ``data_type`` ("" if not recorded) and ``value``.
     """
     try:
         if op_type in _CONVOLUTIONS:

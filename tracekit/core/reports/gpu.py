@@ -21,8 +21,8 @@ _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _STREAM = ("device_id", "context_id", "green_context_id", "stream_id")
 _SHARED_MEMORY = ("static_shared_memory_bytes", "dynamic_shared_memory_bytes")
 _KERNEL_ROW = ("start_ns", "correlation_id", *_STREAM, *_SIZES, "registers_per_thread", *_SHARED_MEMORY)
-_COPY_ROW = ("start_ns", "correlation_id", *_STREAM, "bytes", "src_memory_kind", "dst_memory_kind")
-_SET_ROW = ("start_ns", "correlation_id", *_STREAM, "bytes")
+_MEMCPY_ROW = ("start_ns", "correlation_id", *_STREAM, "bytes", "src_memory_kind", "dst_memory_kind")
+_MEMSET_ROW = ("start_ns", "correlation_id", *_STREAM, "bytes")
 _NS_PER_S = 1_000_000_000
 
 
@@ -118,7 +118,7 @@ def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
 )
 def cuda_gpu_trace(request: Request) -> pl.LazyFrame:
     """Every kernel and memory operation in order of start; for equal starts kernels, then copies, then sets."""
-    rows = pl.concat([_kernel_rows(request), _copy_rows(request), _set_rows(request)], how="diagonal")
+    rows = pl.concat([_kernel_rows(request), _memcpy_rows(request), _memset_rows(request)], how="diagonal")
     rows = rows.sort("start_ns", maintain_order=True)
     devices = request.frames("devices").select("device_id", device_name="name")
     rows = rows.join(devices, on="device_id", how="left", maintain_order="left_right")
@@ -131,13 +131,13 @@ def _kernel_rows(request: Request) -> pl.LazyFrame:
     return read_kernels(request, *_KERNEL_ROW, "end_ns").select(*_KERNEL_ROW, DURATION, "name")
 
 
-def _copy_rows(request: Request) -> pl.LazyFrame:
-    return request.frames("memcpys").select(*_COPY_ROW, DURATION, memcpy_label(pl.col("copy_kind")).alias("name"))
+def _memcpy_rows(request: Request) -> pl.LazyFrame:
+    return request.frames("memcpys").select(*_MEMCPY_ROW, DURATION, memcpy_label(pl.col("copy_kind")).alias("name"))
 
 
-def _set_rows(request: Request) -> pl.LazyFrame:
+def _memset_rows(request: Request) -> pl.LazyFrame:
     kind = pl.col("memory_kind").alias("src_memory_kind")
-    return request.frames("memsets").select(*_SET_ROW, kind, DURATION, name=memset_label())
+    return request.frames("memsets").select(*_MEMSET_ROW, kind, DURATION, name=memset_label())
 
 
 def _throughput() -> pl.Expr:

@@ -16,7 +16,7 @@ import polars as pl
 
 from tracekit.core import intervals, tensor_cores
 from tracekit.core.ops.calls import ON_GPU
-from tracekit.core.ops.shapes import formats_and_results
+from tracekit.core.ops.shapes import infer_formats_and_output_shapes
 
 if TYPE_CHECKING:
     from tracekit.core.ops import Ops
@@ -85,8 +85,8 @@ class Measures:
 
     @functools.cached_property
     def formats(self) -> pl.DataFrame:
-        """The data formats and the shape of the result of each instance. See ``shapes.formats_and_results``."""
-        formats = formats_and_results(self.ops.instances)
+        """The data formats and the result shape of each instance. See ``shapes.infer_formats_and_output_shapes``."""
+        formats = infer_formats_and_output_shapes(self.ops.instances)
         if self.ops.timeline.has_arguments:
             return formats
         unknown = {c: pl.lit("", pl.Categorical) for c in ("data_format", "output_format", "parameters_format")}

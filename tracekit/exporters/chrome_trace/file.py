@@ -26,8 +26,8 @@ class Compression(Protocol):
         """Compress a batch. This method may run in any thread."""
         ...
 
-    def append(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
-        """Update the state of the file with the next batch in file order, and return the bytes to write."""
+    def next_bytes(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+        """Return the bytes to write for the next batch in file order, and add the batch to the checksum and size."""
         ...
 
     def finish(self) -> bytes:
@@ -42,7 +42,7 @@ class NoCompression:
         """Return the batch unchanged."""
         return data
 
-    def append(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+    def next_bytes(self, _: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
         """Return the batch unchanged."""
         return compressed
 
@@ -67,7 +67,7 @@ class GzipCompression:
         deflate = zlib.compressobj(self.LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
         return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
 
-    def append(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
+    def next_bytes(self, data: memoryview, compressed: memoryview | bytes) -> memoryview | bytes:
         """Add a batch to the checksum and size, and return its bytes. The header precedes the first batch."""
         head = b"" if self._size else self.HEAD
         self._crc = zlib.crc32(data, self._crc)
@@ -125,7 +125,7 @@ class TextFile:
 
     def _append(self, data: memoryview, compressed: memoryview | bytes) -> None:
         """Write the next batch. A call to ``write`` may write only some of its bytes, so the call is repeated."""
-        rest = memoryview(self._compression.append(data, compressed))
+        rest = memoryview(self._compression.next_bytes(data, compressed))
         while rest:
             rest = rest[self._file.write(rest) :]
 

@@ -47,7 +47,7 @@ def compute_layout(view: View) -> Layout:
             first = min(first, rows.select(kind.start.min()).item())
             if not clock.end_ns and kind.phase == kinds.SLICE and rows.select(kind.end.is_null().any()).item():
                 clock = Clock(end_ns=_last_time(view))
-        lane_ids |= _assign_stage(tables, registry, clock)
+        lane_ids |= _assign_lanes_of_stage(tables, registry, clock)
     return Layout(registry, lane_ids, clock._replace(shift_ns=-first))
 
 
@@ -146,7 +146,7 @@ def _dictionary_codes(values: pl.Series) -> pl.Series:
     return values.replace_strict(distinct, pl.int_range(len(distinct), eager=True), default=None, return_dtype=pl.Int64)
 
 
-def _assign_stage(
+def _assign_lanes_of_stage(
     tables: dict[EventKind, pl.DataFrame], registry: LaneRegistry, clock: Clock
 ) -> dict[EventKind, pl.Series]:
     """Assign the events of a stage, whose kinds share tracks, to lanes, and return the lane ids by kind."""

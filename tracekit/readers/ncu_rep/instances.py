@@ -84,7 +84,7 @@ def _instances_by_metric(report: ReportFile, number: int, result: Any) -> dict[i
             if metric.instances:
                 instances[name] = list(metric.instances)
     except DecodeError as e:
-        raise Damage("a metric is not a valid message") from e
+        raise Damage("a metric is not a valid protobuf message") from e
     if (total := sum(map(len, instances.values()))) > MAX_INSTANCES:
         raise Damage(f"result {number} has {total:,} instance values, but tracekit supports at most {MAX_INSTANCES:,}")
     return instances

@@ -217,7 +217,7 @@ def _count_instances(messages: Sequence[bytes], rows: Int64Array) -> npt.NDArray
     try:
         counts[rows] = [len(metric_type.FromString(messages[row]).instances) for row in rows.tolist()]
     except DecodeError as e:
-        raise Damage("a metric is not a valid message") from e
+        raise Damage("a metric is not a valid protobuf message") from e
     return counts
 
 

@@ -85,25 +85,20 @@ class FolderTables:
         return self._described[table]
 
     def max_rows(self, table: str) -> int:
-        """Return the number of rows of a table. The result is 0 if the table is missing.
+        """Return the number of rows that the file of a table declares, as an upper limit for reserving memory.
+
+        The result is 0 if the table is missing.
 
         Raises:
             CorruptTraceError: The file is damaged, or declares more rows than it can hold.
             TracekitError: The file cannot be read, or has changed.
         """
-        if table not in self._paths:
-            return 0
-        described = self.file(table)
-        rows = described.rows if described.schema.names else 0
-        size = self._file_size(table)
-        if not 0 <= rows <= ROWS_PER_BYTE * size:
-            raise self._table_error(table, f"it declares {rows} rows, but it has only {size} bytes")
-        return rows
+        return self._declared_rows(table)
 
     def count(self, table: str, where: Where | None = None) -> int:
         """Return the number of rows of a table that match a filter. The result is 0 if the table is missing."""
         if where is None or table not in self._paths:
-            return self.max_rows(table)
+            return self._declared_rows(table)
         return sum(len(batch[ROWID]) for batch in self._read(table, (ROWID,), where))
 
     def counts(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
@@ -159,8 +154,8 @@ class FolderTables:
             columns[ROWID] = pa.array(np.arange(before + 1, before + len(batch[0]) + 1))
             before, count = before + len(batch[0]), count + 1
             yield columns if where is None else self._filter(table, columns, where)
-        if before != self.max_rows(table):
-            raise self._table_error(table, f"it declares {self.max_rows(table)} rows, but it holds {before}")
+        if before != self._declared_rows(table):
+            raise self._table_error(table, f"it declares {self._declared_rows(table)} rows, but it holds {before}")
         if not count:
             yield {c: pa.nulls(0) for c in (*have, ROWID)}
 
@@ -168,7 +163,7 @@ class FolderTables:
         """Yield batches of some columns of a table, with validated values that were converted to SQLite's types."""
         if not columns:
             return
-        rows, described = self.max_rows(table), self.file(table)
+        rows, described = self._declared_rows(table), self.file(table)
         width = sum(value_bytes(described.schema.field(c).type) for c in columns)
         with self._open_file(table) as file:
             budget.reserve(rows, OBJECT_ROW_BYTES if table.startswith(_BY_ROW) else width, "rows")
@@ -177,6 +172,17 @@ class FolderTables:
                 if any(len(array) != batch.num_rows for array in arrays):
                     raise ValueError("its columns have different lengths")
                 yield arrays
+
+    def _declared_rows(self, table: str) -> int:
+        """Return the number of rows that the file of a table declares, or 0 if the table is missing."""
+        if table not in self._paths:
+            return 0
+        described = self.file(table)
+        rows = described.rows if described.schema.names else 0
+        size = self._file_size(table)
+        if not 0 <= rows <= ROWS_PER_BYTE * size:
+            raise self._table_error(table, f"it declares {rows} rows, but it has only {size} bytes")
+        return rows
 
     def _open_file(self, table: str) -> AbstractContextManager[InputFile]:
         return open_table_file(self._paths[table], self._states[table], table, self.hint)

@@ -310,12 +310,17 @@ class _StringBuilder:
         return self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
 
     def _append_edges(self, data: bytes, max_edges: int) -> int:
-        """Append the start and end offsets of the strings of a block, up to ``max_edges`` offsets in total.
+        """Append the start and end offsets of the strings of a block to the edges.
 
-        The data must be followed by a zero byte.
+        Reading stops after the string whose offsets exceed ``max_edges``, so that the caller can detect that there are
+        too many strings. It also stops at an invalid field.
+
+        Args:
+            data: The decompressed block, followed by a zero byte that is not part of the block.
+            max_edges: Maximum number of edges, including the edges of earlier blocks.
 
         Returns:
-            The offset of the end of the last field that was read.
+            The offset at which the last field that was read ends.
         """
         edges, base = self._edges, len(self._data)
         at, end = 0, len(data) - 1

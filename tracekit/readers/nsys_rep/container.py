@@ -68,8 +68,8 @@ class Container:
         return self.sections.get(name) or Region(self.file, 0, 0)
 
     @property
-    def release(self) -> tuple[int, ...]:
-        """Year and number of the nsys release that wrote the report, such as ``(2025, 3)``. It is empty if unknown."""
+    def nsys_version(self) -> tuple[int, ...]:
+        """Year and minor version of the nsys that wrote the report, such as ``(2025, 3)``. It is empty if unknown."""
         return tuple(int(n) for n in self.build.split(".")[:2] if n)
 
     def close(self) -> None:
@@ -108,12 +108,12 @@ class Container:
         return name, Region(self.file, at, size)
 
     def _check_build(self) -> None:
-        if not self.release:
+        if not self.nsys_version:
             warn(
                 "does not contain the version of nsys: it is read like a report of the newest supported version",
                 path=self.path,
             )
-        elif not OLDEST <= self.release <= NEWEST:
+        elif not OLDEST <= self.nsys_version <= NEWEST:
             supported = " to ".join(".".join(map(str, r)) for r in (OLDEST, NEWEST))
             warn(
                 f"written by nsys {self.build}, but tracekit supports {supported}: unknown parts of it are skipped",

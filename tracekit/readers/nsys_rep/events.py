@@ -93,7 +93,7 @@ class Events:
             with contextlib.ExitStack() as stack:
                 for totals in running_totals:
                     stack.enter_context(totals.job_context(nth))
-                prefix_totals = [functools.partial(totals.add_totals, nth) for totals in running_totals]
+                prefix_totals = [functools.partial(totals.add_in_turn, nth) for totals in running_totals]
                 with self._selected(nth, selections, prefix_totals) as chosen:
                     return function(chosen)
 

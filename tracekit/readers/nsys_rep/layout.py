@@ -38,7 +38,7 @@ class SourceColumn:
         kind: Way in which the values are decoded.
         fallbacks: Paths of the fields that are used, in order, where the first field is absent.
         default: Value where the fields are absent, or None for null.
-        since: Year and number of the first release whose exports have the column.
+        since: Year and minor version of the first nsys whose exports have the column.
         first_chain: Number of the first call chain, for columns of the kind ``CHAIN``.
     """
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 CONTEXTS_SINCE = (2023, 4)
-"""First release whose exports list contexts. Exports of older releases list null streams instead."""
+"""First nsys version whose exports list contexts. Exports of older versions list null streams instead."""
 
 PUBLIC = (13, 205, 605, 611)
 """Ids of the properties of a machine that are never private. All other properties are ignored."""
@@ -163,9 +163,13 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]
 }
 
 
-def table_names(release: tuple[int, ...]) -> list[str]:
-    """Return the names of the small source tables of a release, which has only one of the two tables of contexts."""
-    excluded = "TARGET_INFO_CUDA_CONTEXT_INFO" if () < release < CONTEXTS_SINCE else "TARGET_INFO_CUDA_NULL_STREAM"
+def table_names(nsys_version: tuple[int, ...]) -> list[str]:
+    """Return the names of the small source tables for a version of nsys, whose exports have one table of contexts.
+
+    Args:
+        nsys_version: Year and minor version, or an empty tuple if the version is unknown.
+    """
+    excluded = "TARGET_INFO_CUDA_CONTEXT_INFO" if () < nsys_version < CONTEXTS_SINCE else "TARGET_INFO_CUDA_NULL_STREAM"
     return [name for name in TABLES if name != excluded]
 
 

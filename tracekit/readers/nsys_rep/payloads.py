@@ -44,7 +44,12 @@ _KINDS = {ValueFormat.SIGNED: "i", ValueFormat.UNSIGNED: "u", ValueFormat.ENUM: 
 
 
 def payload_columns(schemas: Schemas, columns: dict[str, pa.Array], budget: Budget) -> dict[str, pa.Array]:
-    """Return the columns ``STRING_COLUMNS`` of NVTX events as in an export, given the decoded columns ``NEEDED``.
+    """Return the columns ``jsonText`` and ``binaryData`` of NVTX events, formatted as ``nsys export`` does.
+
+    Args:
+        schemas: Payload schemas of the report.
+        columns: The decoded columns ``NEEDED`` of the events.
+        budget: Memory budget of the request.
 
     Raises:
         Damage: A message is invalid, or the strings exceed the memory budget.

@@ -232,12 +232,12 @@ class Report:
         self.container.close()
 
     def _source_columns(self) -> dict[str, tuple[str, ...]]:
-        release = self.container.release
+        version = self.container.nsys_version
         known = {
-            name: tuple(c for c, at in table.columns.items() if not () < release < at.since)
+            name: tuple(c for c, at in table.columns.items() if not () < version < at.since)
             for name, table in layout.TABLES.items()
         }
-        small = {name: machine.TABLES[name][0] for name in machine.table_names(release)}
+        small = {name: machine.TABLES[name][0] for name in machine.table_names(version)}
         calls = {**mpi_calls.CALLS, **mpi_calls.SMALL}
         return {**known, **small, **calls, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
 

@@ -157,8 +157,8 @@ class Names:
 
         Args:
             text: The string.
-            shortest: Minimum length of the names and values, or 0 for text. If it is not 0, only ASCII letters count as
-                letters.
+            shortest: Minimum length of the names and values. 0 means that the string is text, in which all bytes of
+                non-ASCII characters count as letters. Otherwise, only ASCII letters count as letters.
         """
         letters = _TEXT_LETTERS if shortest == 0 else _ASCII_LETTERS
         low, out, after = text.lower(), bytearray(text), 0
@@ -181,7 +181,11 @@ class Names:
         return starts if len(starts) <= _MANY_STARTS else self._literal_strings.find_starts(low)
 
     def _redact_printable(self, run: bytes, kinds: set[str]) -> bytes:
-        """Overwrite private values in a printable part of binary data. Its first byte may be the length of a string."""
+        """Overwrite private values in a run of printable bytes in binary data.
+
+        The run is searched again without its first byte, because that byte may be a length prefix that happens to be
+        printable.
+        """
         redacted = self._redact_unescaped(run, kinds, shortest=LONG)
         return redacted[:1] + self._redact_unescaped(redacted[1:], kinds, shortest=LONG)
 

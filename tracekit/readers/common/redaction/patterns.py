@@ -346,7 +346,13 @@ HOME_FOLDER, HOME_SEARCH_STRINGS = _HOMES.expression, _HOMES.search_strings
 
 
 def _join_prefilters() -> tuple[tuple[re.Pattern[bytes], int], ...]:
-    """Return one regular expression for all prefilters that begin with the same byte, because their search is fast."""
+    """Join the prefilters that begin with the same byte into one regular expression per byte.
+
+    A search for a joined expression is fast, because the regular expression engine first looks for the fixed byte.
+
+    Returns:
+        The joined expression of each first byte, with a bit mask of the patterns whose prefilters it contains.
+    """
     rests: defaultdict[bytes, list[bytes]] = defaultdict(list)
     pattern_bits: defaultdict[bytes, int] = defaultdict(int)
     for nth, pattern in enumerate(PATTERNS):

@@ -130,20 +130,21 @@ class SqliteTable:
         return records.decode_integers(block, cells, columns)
 
     def record_match_count(self, nth: int, condition: Hashable, rows: int) -> None:
-        """Record the number of rows of a run that match a filter.
+        """Record the number of rows of a run that match a condition.
 
         Raises:
-            Damage: A different number was recorded for the run and the filter.
+            Damage: A different number was recorded for the run and the condition.
         """
         recorded = self._matches.setdefault((nth, condition), rows)
         if recorded != rows:
             low, high = self.runs[nth].low, self.runs[nth].high
             raise Damage(
-                f"{rows} rows with rowids from {low} to {high} match a filter, but {recorded} matched it earlier"
+                f"two reads of the rows with rowids {low} to {high} disagree: {recorded} rows matched a condition at "
+                f"first, but {rows} matched it later"
             )
 
     def match_count(self, nth: int, condition: Hashable) -> int | None:
-        """Return the recorded number of rows of a run that match a filter, or None if no number was recorded."""
+        """Return the recorded number of rows of a run that match a condition, or None if no number was recorded."""
         return self._matches.get((nth, condition))
 
     def max_rows(self) -> int:
