@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 import tracekit as tk
 from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, untouched
+from tests.readers.test_nsys_by_schema import BY_SCHEMA
 from tracekit import schemas, threads
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.sqlite import database, tables
@@ -568,7 +569,7 @@ def test_every_value_is_the_one_of_the_file(capture: Path, name: str) -> None:
 
 def test_every_table_but_the_facts_is_compared() -> None:
     recorded = {name for name, schema in schemas.tables().items() if schema.columns[0].source}
-    assert {*EXPECTED, *UNIONS, "capture_info"} == recorded
+    assert {*EXPECTED, *UNIONS, *BY_SCHEMA, "capture_info"} == recorded
     counts = [tk.load(p).count("streams") for p in sorted(FIXTURES.glob("*.sqlite"))]
     assert sum(counts) > 500
     assert tk.load(FIXTURES / "jax_mlp.sqlite").frame("streams").collect()["name"].null_count() < 91

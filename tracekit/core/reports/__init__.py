@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ADVISE = "advise"
-_GPU, _API, _NVTX, _PARALLEL, _MEMORY = "gpu", "api", "nvtx", "parallel", "memory"
+_GPU, _API, _NVTX, _PARALLEL, _MEMORY, _GRAPHICS = "gpu", "api", "nvtx", "parallel", "memory", "graphics"
 _MAX_DIGITS = 9
 
 
@@ -88,6 +88,15 @@ REPORTS: Mapping[str, Report] = _LazyReports(
         "um_sum": _MEMORY,
         "um_total_sum": _MEMORY,
         "um_cpu_page_faults_sum": _MEMORY,
+        "openacc_sum": _GRAPHICS,
+        "vulkan_api_sum": _GRAPHICS,
+        "vulkan_api_trace": _GRAPHICS,
+        "vulkan_marker_sum": _GRAPHICS,
+        "vulkan_gpu_marker_sum": _GRAPHICS,
+        "dx11_pix_sum": _GRAPHICS,
+        "dx12_pix_sum": _GRAPHICS,
+        "dx12_gpu_marker_sum": _GRAPHICS,
+        "nvvideo_api_sum": _GRAPHICS,
     }
 )
 """The reports that nsys also has, keyed by name."""
@@ -129,6 +138,12 @@ ALIASES = {
     "unifiedmemory": "um_sum",
     "unifiedmemorytotals": "um_total_sum",
     "umcpupagefaults": "um_cpu_page_faults_sum",
+    "openaccsum": "openacc_sum",
+    "vulkanmarkerssum": "vulkan_marker_sum",
+    "vulkangpumarkersum": "vulkan_gpu_marker_sum",
+    "dx11pixsum": "dx11_pix_sum",
+    "dx12pixsum": "dx12_pix_sum",
+    "dx12gpumarkersum": "dx12_gpu_marker_sum",
 }
 """Maps the name of a report in nsys before 2023 to its current name."""
 

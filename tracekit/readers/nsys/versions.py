@@ -244,6 +244,11 @@ _CONTEXT_SWITCHES = (
     *("Invalid timestamp", "Engine reset"),
 )
 EVENT_CLASSES = {0: "CUDA runtime", 1: "CUDA driver", 13: "CUDA EGL driver", 26: "CUDA API", 67: "CUDA backtrace"}
+_OPENACC = ("DATA", "LAUNCH", "OTHER")
+_LABELLED_BY_FILES = (
+    *("ENUM_OPENACC_EVENT_KIND", "ENUM_OPENACC_DEVICE", "ENUM_NSYS_EVENT_TYPE", "ENUM_OPENGL_DEBUG_SOURCE"),
+    *("ENUM_OPENGL_DEBUG_TYPE", "ENUM_OPENGL_DEBUG_SEVERITY"),
+)
 OPENMP_LABELS: dict[str, Mapping[int, str]] = {
     "ENUM_OPENMP_EVENT_KIND": dict(
         enumerate(
@@ -329,6 +334,7 @@ LABELS: dict[str, Mapping[int, str]] = {
     "ENUM_GPU_CTX_SWITCH": dict(enumerate(_CONTEXT_SWITCHES, -1)),
     "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
     **OPENMP_LABELS,
+    **{enum: {} for enum in _LABELLED_BY_FILES},
 }
 """Labels of enum values in nsys 2025.3, for exports without ``ENUM_*`` tables (before schema version 3.0, nsys 2022.4).
 
@@ -360,6 +366,12 @@ ENUM_OF_COLUMN = {
     "OPENMP_EVENT_KIND_LOCK_DESTROY.kind": "ENUM_OPENMP_MUTEX",
     "OPENMP_EVENT_KIND_WORKSHARE.kind": "ENUM_OPENMP_WORK",
     "OPENMP_EVENT_KIND_DISPATCH.kind": "ENUM_OPENMP_DISPATCH",
+    **{f"CUPTI_ACTIVITY_KIND_OPENACC_{t}.eventKind": "ENUM_OPENACC_EVENT_KIND" for t in _OPENACC},
+    **{f"CUPTI_ACTIVITY_KIND_OPENACC_{t}.DeviceType": "ENUM_OPENACC_DEVICE" for t in _OPENACC},
+    **{f"{t}.eventClass": "ENUM_NSYS_EVENT_TYPE" for t in ("OPENGL_API", "OPENGL_WORKLOAD", "KHR_DEBUG_EVENTS")},
+    "KHR_DEBUG_EVENTS.source": "ENUM_OPENGL_DEBUG_SOURCE",
+    "KHR_DEBUG_EVENTS.khrdType": "ENUM_OPENGL_DEBUG_TYPE",
+    "KHR_DEBUG_EVENTS.severity": "ENUM_OPENGL_DEBUG_SEVERITY",
     "memoryOperationType": "ENUM_CUDA_DEV_MEM_EVENT_OPER",
     "faultAccessType": "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE",
     "overheadType": "ENUM_CUPTI_OVERHEAD_TYPE",

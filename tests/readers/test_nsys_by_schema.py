@@ -1,0 +1,124 @@
+"""Tables that no capture at hand contains: databases made by the schema that nsys documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tests.readers.databases import edited
+from tracekit import schemas
+from tracekit.readers.nsys.capture import column_in, enum_of
+
+CALL = "start end eventClass globalTid correlationId endCorrelationId nameId"
+OPENGL = f"{CALL} endGlobalTid endNameId returnValue frameId contextId gpu display"
+DX12 = f"{CALL} shortContextId frameId color textId commandListType objectNameId longContextId"
+PIX = "start end globalTid correlationId endCorrelationId nameId shortContextId frameId color textId"
+ACC = "start end nameId globalTid eventKind DeviceType lineNo cuDeviceId cuContextId cuStreamId srcFile funcName"
+TRANSFER = "start end globalTid textId bufferAddr packedSize peerWorkerUid tag"
+METRIC = "start end globalId metricsListId metricsIdx value"
+COLUMNS = {
+    "CUPTI_ACTIVITY_KIND_OPENACC_DATA": f"{ACC} bytes varName",
+    "CUPTI_ACTIVITY_KIND_OPENACC_LAUNCH": f"{ACC} numGangs numWorkers vectorLength kernelName",
+    "CUPTI_ACTIVITY_KIND_OPENACC_OTHER": ACC,
+    "OPENGL_API": OPENGL,
+    "OPENGL_WORKLOAD": OPENGL,
+    "KHR_DEBUG_EVENTS": "eventClass start end textId globalTid source khrdType id severity correlationId context",
+    "VULKAN_API": f"id {CALL} contextId",
+    "VULKAN_WORKLOAD": f"{CALL} gpu contextId color textId",
+    "VULKAN_DEBUG_API": f"{CALL} contextId color textId",
+    "DX12_API": f"id {DX12}",
+    "DX12_WORKLOAD": f"{DX12} gpu",
+    "D3D11_PIX_DEBUG_API": PIX,
+    "D3D12_PIX_DEBUG_API": f"{PIX} commandListType objectNameId longContextId",
+    "NVVIDEO_ENCODER_API": "start end eventClass globalTid nameId",
+    "NVVIDEO_DECODER_API": "start end eventClass globalTid nameId",
+    "NVVIDEO_JPEG_API": "start end eventClass globalTid nameId",
+    "UCP_SUBMIT_EVENTS": TRANSFER,
+    "UCP_PROGRESS_EVENTS": TRANSFER,
+    "UCP_EVENTS": "start end globalTid textId",
+    "NET_NIC_METRIC": METRIC,
+    "NET_IB_SWITCH_METRIC": METRIC,
+    "TARGET_INFO_NETWORK_METRICS": "metricsListId metricsIdx name description unit",
+}
+BY_SCHEMA = (
+    *("openacc_events", "graphics_calls", "graphics_workloads", "khr_debug_events", "ucx_calls", "network_metrics"),
+    "network_metric_names",
+)
+TEXTS = ("name", "description", "unit")
+THREAD = 1 << 56 | 7 << 24 | 9
+ROWS = 2
+
+
+def value(source: str, column: str, row: int) -> int | str:
+    """A value that no other column of any of these tables has."""
+    if column == "globalTid":
+        return THREAD + row
+    number = 100_000 * (list(COLUMNS).index(source) + 1) + 100 * COLUMNS[source].split().index(column) + row
+    return f"{column} {number}" if column in TEXTS and source.startswith("TARGET") else number
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    statements = []
+    for source, columns in COLUMNS.items():
+        names = columns.split()
+        statements.append(f"CREATE TABLE {source} ({', '.join(names)})")
+        for row in range(ROWS):
+            values = [value(source, column, row) for column in names]
+            statements.append(f"INSERT INTO {source} VALUES ({', '.join(map(repr, values))})")
+            statements += [f"INSERT INTO StringIds VALUES ({v}, 'text {v}')" for v in values if isinstance(v, int)]
+    for enum in ("OPENACC_EVENT_KIND", "OPENACC_DEVICE", "OPENGL_DEBUG_SOURCE", "OPENGL_DEBUG_TYPE"):
+        statements.append(f"CREATE TABLE ENUM_{enum} (id, name, label)")
+    statements.append("INSERT INTO ENUM_OPENACC_DEVICE VALUES (100500, 'nvidia', 'NVIDIA')")
+    texts = [s for s in statements if "INTO StringIds" in s]
+    return edited(tmp_path_factory.mktemp("made"), *dict.fromkeys([*statements, *texts]), of="empty")
+
+
+def expected(name: str, column: str, source: str, row: int) -> object:
+    schema = schemas.table(name)
+    of = column_in(source, schema, column)
+    if of == "*":
+        return schema.sources[source]
+    if of is None or of not in COLUMNS[source].split():
+        return None
+    number = value(source, of, row)
+    if of == "globalTid":
+        return 7 if column == "process_id" else 9 + row
+    if schema[column].type == "dictionary":
+        known = number == 100_500 and column == "device_type"
+        return "NVIDIA" if known else None if enum_of(source, of) else f"text {number}"
+    return number
+
+
+@pytest.mark.parametrize("name", BY_SCHEMA)
+def test_every_column_is_read(name: str, capture: Path) -> None:
+    schema = schemas.table(name)
+    pairs = [(source, row) for source in schema.source_tables for row in range(ROWS)]
+    with tk.load(capture) as trace:
+        frame = trace.frame(name).with_columns(pl.col(pl.Categorical).cast(pl.String)).collect()
+        assert trace.count(name) == frame.height == len(pairs)
+        assert not set(schema.source_tables) & trace.undecoded.keys()
+    for column in schema.names:
+        if str(schema[column].source).endswith(".rowid"):
+            assert frame[column].to_list() == list(range(1, len(pairs) + 1))
+        else:
+            assert frame[column].to_list() == [expected(name, column, *pair) for pair in pairs], column
+
+
+@pytest.mark.parametrize("name", BY_SCHEMA)
+def test_every_source_column_is_documented(name: str) -> None:
+    schema = schemas.table(name)
+    for column in schema.columns:
+        found = [column_in(source, schema, column.name) for source in schema.source_tables]
+        have = [c in ("*", "rowid", *COLUMNS[s].split()) for s, c in zip(schema.source_tables, found, strict=True) if c]
+        assert any(have), column.name
+        assert column.nullable or all(have), column.name
+
+
+def test_reports_print_these_tables(capture: Path) -> None:
+    with tk.load(capture) as trace:
+        assert tk.stats(trace, "openacc_sum").height == 6
+        assert tk.stats(trace, "nvvideo_api_sum").height == 6
+        assert tk.stats(trace, "vulkan_api_trace")["CorrID"].null_count() == 0

@@ -1,0 +1,101 @@
+"""Declare reports on OpenACC and on graphics and video APIs: calls, and debug ranges on the CPU and on the GPU.
+
+Only exports contain these events. No capture with such events was compared, so that the order of rows with equal totals
+may differ from nsys.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.core.reports.report import THREAD, Request, report
+from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize, summary_columns
+from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
+
+_VIDEO = ("video_encoder", "video_decoder", "jpeg")
+_RANGES = (*summary_columns("Instances"), text_column("Range", "text"))
+
+
+@report(*summary_columns("Num Calls"), text_column("Name", "name"))
+def openacc_sum(request: Request) -> pl.LazyFrame:
+    """OpenACC events by name and place in the source."""
+    name, file = (pl.col(c).cast(pl.String) for c in ("name", "source_file"))
+    at_line = pl.concat_str(name, pl.lit("@"), file, pl.lit(":"), pl.col("line").cast(pl.String))
+    rows = request.frames("openacc_events").select(pl.coalesce(at_line, name).alias("name"), DURATION)
+    return sort_largest_first(summarize(rows, ["name"]), "name")
+
+
+@report(*summary_columns("Num Calls"), text_column("Name", "name"))
+def vulkan_api_sum(request: Request) -> pl.LazyFrame:
+    """Vulkan API calls by function."""
+    return _sum_by_name(_calls(request, "vulkan"))
+
+
+@report(
+    nanoseconds_column("Start", "start_ns"),
+    nanoseconds_column("Duration", "duration_ns"),
+    text_column("Name", "name"),
+    text_column("Event Class", "event_class"),
+    integer_column("Context", "context_id"),
+    integer_column("CorrID", "correlation_id"),
+    integer_column("Pid", "process_id"),
+    integer_column("Tid", "thread_id"),
+    integer_column("T-Pri", "priority"),
+    text_column("Thread Name", "thread_name"),
+)
+def vulkan_api_trace(request: Request) -> pl.LazyFrame:
+    """Every Vulkan API call in order of start; repeated for each name of its thread."""
+    threads = request.frames("threads").select(*THREAD, "priority", thread_name="name")
+    rows = _calls(request, "vulkan").sort("start_ns", maintain_order=True)
+    return rows.join(threads, on=THREAD, how="left", maintain_order="left_right").with_columns(DURATION)
+
+
+@report(*_RANGES)
+def vulkan_marker_sum(request: Request) -> pl.LazyFrame:
+    """Vulkan debug ranges on the CPU by text."""
+    return _sum_by_text(_calls(request, "vulkan_debug"))
+
+
+@report(*_RANGES)
+def vulkan_gpu_marker_sum(request: Request) -> pl.LazyFrame:
+    """Vulkan debug ranges on the GPU by text."""
+    return _sum_by_text(request.frames("graphics_workloads").filter(kind="vulkan"))
+
+
+@report(*_RANGES)
+def dx11_pix_sum(request: Request) -> pl.LazyFrame:
+    """PIX ranges of Direct3D 11 on the CPU by text."""
+    return _sum_by_text(_calls(request, "dx11_pix"))
+
+
+@report(*_RANGES)
+def dx12_pix_sum(request: Request) -> pl.LazyFrame:
+    """PIX ranges of Direct3D 12 on the CPU by text."""
+    return _sum_by_text(_calls(request, "dx12_pix"))
+
+
+@report(*_RANGES)
+def dx12_gpu_marker_sum(request: Request) -> pl.LazyFrame:
+    """PIX ranges of Direct3D 12 on the GPU by text."""
+    return _sum_by_text(request.frames("graphics_workloads").filter(kind="dx12"))
+
+
+@report(*summary_columns("Num Calls"), text_column("Event Type", "event_class"), text_column("Name", "name"))
+def nvvideo_api_sum(request: Request) -> pl.LazyFrame:
+    """Calls of the video encoder, video decoder and JPEG APIs by function."""
+    rows = _calls(request, *_VIDEO).select("event_class", "name_id", "name", DURATION)
+    return sort_largest_first(summarize(rows, ["event_class", "name_id", "name"]), "event_class", "name_id")
+
+
+def _calls(request: Request, *kinds: str) -> pl.LazyFrame:
+    return request.frames("graphics_calls").filter(pl.col("kind").is_in(list(kinds)))
+
+
+def _sum_by_name(rows: pl.LazyFrame) -> pl.LazyFrame:
+    return sort_largest_first(summarize(rows.select("name_id", "name", DURATION), ["name_id", "name"]), "name_id")
+
+
+def _sum_by_text(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Summarize the rows that have a text by this text."""
+    named = rows.filter(pl.col("text").is_not_null()).select("text", DURATION)
+    return sort_largest_first(summarize(named, ["text"]), "text")
