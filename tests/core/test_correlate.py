@@ -186,8 +186,10 @@ def test_every_row_keeps_its_place(capture) -> None:
 @pytest.mark.parametrize("name", ACTIVITIES)
 def test_every_activity_of_the_captures_finds_its_call(capture, name: str) -> None:
     with tk.load(capture) as trace:
-        found = trace.correlate().frame(name).select(pl.col("api_call_id").null_count()).collect().item()
-    assert found == 0
+        rows = trace.correlate().frame(name)
+        if name == "memcpys":  # migrations of unified memory have no call
+            rows = rows.filter(pl.col("virtual_address").is_null())
+        assert rows.select(pl.col("api_call_id").null_count()).collect().item() == 0
 
 
 def test_kernels_of_a_graph_launch_share_its_range() -> None:

@@ -54,6 +54,25 @@ def test_memory_allocated_before_the_capture_is_not_counted() -> None:
     assert memory.usage(rows)["used_bytes"].to_list() == [10]
 
 
+def test_columns_follow_the_order_of_the_events() -> None:
+    events = table(
+        [event(9, FREE, 5), event(1, FREE, 8), event(2, ALLOCATE, 5, 30), event(2, ALLOCATE, 6, memory_kind="Pinned")]
+    )
+    assert memory.columns(events).rows() == [(0, None), (0, None), (30, 9), (10, None)]
+
+
+def test_correlation_adds_them_to_the_table(tmp_path: Path) -> None:
+    with tk.load(FIXTURES / "memory" / "memory_pools.nsys-rep") as trace:
+        rows = trace.correlate().frame("memory_events").collect()
+        calls = trace.frame("api_calls").select("api_call_id", call=pl.col("name").cast(pl.String)).collect()
+        report = tk.stats(trace, "gpu_memory_usage")
+    last = rows.sort("timestamp_ns", "memory_event_id").group_by("memory_kind").agg(pl.col("used_bytes").last())
+    assert dict(last.cast({"memory_kind": pl.String}).rows())["Pinned"] == 7000
+    named = rows.join(calls, on="api_call_id", how="left", maintain_order="left")["call"].to_list()
+    assert named[0] == "cudaMallocFromPoolAsync_ptsz_v11020" or str(named[0]).startswith("cudaMallocAsync")
+    assert report["Used (bytes)"].sort().to_list() == rows["used_bytes"].sort().to_list()
+
+
 def test_processes_and_devices_have_their_own_addresses() -> None:
     events = [event(1, ALLOCATE, 5), event(2, FREE, 5, process_id=8), event(3, FREE, 5, device_id=1)]
     assert memory.allocations(table(events))["end_ns"].to_list() == [None]

@@ -39,6 +39,8 @@ KEYS = {
     "syncs": "sync_id",
     "nvtx_marks": "mark_id",
     "cuda_events": "cuda_event_id",
+    "gpu_page_faults": "gpu_page_fault_id",
+    "cpu_page_faults": "cpu_page_fault_id",
 }
 TRACKS = """
 select p.pid, p.name as process, t.name as thread, count(*) as n, sum(s.dur) as total
@@ -50,6 +52,7 @@ THREAD = re.compile(r"(NVTX(?: \[.*?\])?|CUDA API|OS runtime) · .*?(\d+)?", re.
 STREAM = re.compile(r"(NVTX · |NVTX start/end · )?(?:stream (\d+)|context)\b.*?( · sync| · CUDA events)?", re.DOTALL)
 DEVICE = re.compile(r"GPU (\d+)\b.* · pid (\d+)", re.DOTALL)
 NO_STREAM = (1 << 32) - 1
+PAGE_FAULTS = "page faults"
 ON_STREAMS = {"syncs": " · sync", "cuda_events": " · CUDA events"}
 ON_THREADS = {"api_calls": "CUDA API", "osrt_calls": "OS runtime"}
 LAUNCHED = ["kernels", "memcpys", "memsets", "graph_launches"]
@@ -77,7 +80,7 @@ def expected(trace: tk.Trace) -> Counter[Row]:
     """Every slice: what it is, its process if it lies on the CPU side, start, duration."""
     slices: Counter[Row] = Counter()
     for table, key in KEYS.items():
-        gpu = table in LAUNCHED or table in ("syncs", "cuda_events")
+        gpu = table in LAUNCHED or table in ("syncs", "cuda_events", "gpu_page_faults")
         slices.update(
             (f"args.{key}", None if gpu else p or 0, *r)
             for p, *r in drawn(trace, table).select("process_id", "id", "ts", "dur").rows()
@@ -117,6 +120,10 @@ def on_tracks(trace: tk.Trace) -> Counter[tuple[Any, ...]]:
         elif table == "nvtx_marks" or table in ON_THREADS:
             label = pl.lit(ON_THREADS[table]) if table in ON_THREADS else nvtx
             keys = [label, process, pl.col("thread_id").cast(pl.String)]
+        elif table == "gpu_page_faults":
+            keys = [pl.lit(PAGE_FAULTS), "device_id", process, pl.lit(None)]
+        elif table == "cpu_page_faults":
+            keys = [pl.lit(PAGE_FAULTS), process, pl.lit(None)]
         else:
             device = pl.lit(None) if table == "syncs" else "device_id"
             keys = [pl.lit(ON_STREAMS.get(table)), device, process, stream]
@@ -135,8 +142,10 @@ def shown_tracks(perfetto: Any) -> Counter[tuple[Any, ...]]:
         key: tuple[Any, ...]
         if row["pid"] >= FIRST_GPU_PID:
             device, process = map(int, DEVICE.fullmatch(row["process"]).groups())
-            before, stream, after = STREAM.fullmatch(name).groups()
+            before, stream, after = (name, None, None) if name == PAGE_FAULTS else STREAM.fullmatch(name).groups()
             key = (before or after, None if after == " · sync" else device, process, stream and int(stream))
+        elif name == PAGE_FAULTS:
+            key = (name, row["pid"], None)
         elif name.endswith(" start/end"):
             key = (name.removesuffix(" start/end"), row["pid"], "start/end")
         else:
@@ -176,7 +185,8 @@ def check(path: Path, target: Path, perfetto: Any) -> None:
         wanted_sums, sums = on_tracks(trace), shown_tracks(perfetto)
         assert len(wanted_sums - sums) == len(sums - wanted_sums) == 0
         assert expected_flows(trace) == shown_flows(perfetto)
-        metrics = trace.frame("gpu_metrics").select(n=pl.len(), total=pl.col("value").sum().cast(pl.Float64)).collect()
+        values = [trace.frame("gpu_metrics").select("value"), trace.frame("memory_events").select(value="used_bytes")]
+        metrics = pl.concat(values).select(n=pl.len(), total=pl.col("value").sum().cast(pl.Float64)).collect()
         counters = perfetto.query("select count(*) as n, ifnull(sum(value), 0.0) as total from counter")
         assert counters == metrics.to_dicts()
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import forests, intervals, trees
+from tracekit.core import forests, intervals, memory, trees
 from tracekit.core.intervals.containment import latest_enclosing, slice_minima
 
 if TYPE_CHECKING:
@@ -61,11 +61,12 @@ class Correlation:
         """Compute columns that correlation adds to a table, with one value per row of the table, in the same order.
 
         Args:
-            table: ``nvtx_ranges``, or a table of GPU activities.
+            table: ``nvtx_ranges``, ``memory_events``, or a table of GPU activities.
             names: The columns to compute. ``_correlation.toml`` declares all of them.
         """
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
-        return pl.DataFrame([correlated.column(n).alias(n) for n in names])
+        usage = self._memory_usage if table == "memory_events" and {*memory.ADDED} & {*names} else pl.DataFrame()
+        return pl.DataFrame([usage[n] if n in usage.columns else correlated.column(n).alias(n) for n in names])
 
     def projections(self) -> pl.DataFrame:
         """Project each NVTX range onto each stream on which it launched activities.
@@ -80,6 +81,11 @@ class Correlation:
         columns = ["range_id", "process_id", "kind", "thread_id", "domain_id", "domain", "name"]
         described = self.frames("nvtx_ranges").select(columns).collect().with_columns(depth=self.ranges.column("depth"))
         return ordered.drop("row").hstack(described.select(pl.all().gather(ordered["row"])))
+
+    @functools.cached_property
+    def _memory_usage(self) -> pl.DataFrame:
+        """The columns ``memory.ADDED`` of the table ``memory_events``."""
+        return memory.columns(self.frames("memory_events").select(memory.READ).collect())
 
     @functools.cached_property
     def ranges(self) -> Ranges:

@@ -10,6 +10,33 @@ GROUP = ("device_id", "memory_kind")
 """Columns by which memory is counted."""
 
 
+READ = (
+    *("memory_event_id", "timestamp_ns", "process_id", "device_id", "operation", "memory_kind", "address", "bytes"),
+)
+ADDED = ("used_bytes", "freed_ns")
+"""Columns of the table ``memory_events`` from which columns are computed, and the computed columns."""
+
+
+def columns(events: pl.DataFrame) -> pl.DataFrame:
+    """Return the memory in use after each event, and the time at which each allocation ended.
+
+    Args:
+        events: The columns ``READ`` of the table ``memory_events``.
+
+    Returns:
+        The columns ``ADDED``, with one row per event, in the same order.
+    """
+    rows = allocations(events)
+    used = usage(rows).group_by("memory_event_id", *GROUP).agg(pl.col("used_bytes").last())
+    kinds = events.with_columns(pl.col("memory_kind").cast(pl.String))
+    known = kinds.join(used, on=["memory_event_id", *GROUP], how="left", nulls_equal=True, maintain_order="left")
+    known = known.join(
+        rows.select("memory_event_id", freed_ns="end_ns"), on="memory_event_id", how="left", maintain_order="left"
+    )
+    latest = pl.col("used_bytes").forward_fill().fill_null(0).over(GROUP, order_by=_ORDER)
+    return known.select(latest, "freed_ns")
+
+
 def allocations(events: pl.DataFrame) -> pl.DataFrame:
     """Pair each allocation with the event that ends it, in the order of allocation.
 

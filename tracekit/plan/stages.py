@@ -149,7 +149,7 @@ class Correlated(Stage):
         if name == PROJECTIONS:
             has_ranges = self._base.count("nvtx_ranges") > 0
             return self._correlation.projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
-        if self._base.count(name) and (name == "nvtx_ranges" or self._base.count("api_calls")):
+        if self._base.count(name) and (name in ("nvtx_ranges", "memory_events") or self._base.count("api_calls")):
             return self._correlation.columns(name, columns).to_arrow()
         return self._uncorrelated_columns(name, columns)
 

@@ -223,6 +223,32 @@ GPU_METRICS = EventKind(
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
 )
+MEMORY = EventKind(
+    "memory_events",
+    tracks.METRIC_TRACKS,
+    "used_bytes",
+    name=text.concat_text(["memory in use: ", _first_name("memory_kind", default="Unknown")]),
+    phase=COUNTER,
+    start=pl.col("timestamp_ns"),
+)
+GPU_PAGE_FAULTS = EventKind(
+    "gpu_page_faults",
+    tracks.PAGE_FAULT_TRACKS,
+    "gpu_page_fault_id",
+    name=text.concat_text(["page fault ", _first_name("access_type", default="")]).str.strip_chars_end(),
+    row_args=(_number_arg("virtual_address"), _number_arg("page_faults")),
+    repeated_args=(_string_arg("access_type"),),
+)
+CPU_PAGE_FAULTS = EventKind(
+    "cpu_page_faults",
+    tracks.CPU_PAGE_FAULT_TRACKS,
+    "cpu_page_fault_id",
+    name=_first_name("function", default="page fault"),
+    row_args=(_number_arg("virtual_address"),),
+    repeated_args=(_string_arg("source_file"), _number_arg("source_line")),
+    phase=INSTANT,
+    start=pl.col("timestamp_ns"),
+)
 STEP_STATS = EventKind(
     "step_stats",
     tracks.TENSORFLOW_TRACKS,
@@ -249,12 +275,27 @@ STAGES: tuple[tuple[EventKind, ...], ...] = (
     (OSRT_CALLS,),
     (_projection_kind(tracks.PROJECTED_TRACKS, _PUSH_POP),),
     (_projection_kind(tracks.PROJECTED_START_END_TRACKS, _START_END),),
-    (GPU_METRICS,),
+    (GPU_METRICS, MEMORY),
+    (GPU_PAGE_FAULTS,),
+    (CPU_PAGE_FAULTS,),
     (STEP_STATS,),
 )
 """All kinds of events by stage, in the order of the file. The kinds of a stage share tracks and are laid out together.
 
 API calls are first, because an arrow can only be written once the lanes of both its ends are known.
 """
-NOT_DRAWN = frozenset({"cpu_samples", "cpu_scheduling"})
+NOT_DRAWN = frozenset(
+    {
+        *(
+            "cpu_samples",
+            "cpu_scheduling",
+            "cuda_graph_events",
+            "cuda_graph_node_events",
+            "cuda_overheads",
+            "diagnostics",
+        ),
+        *("gpu_context_switches", "jit_operations", "library_calls", "memory_pool_events", "mpi_calls"),
+        *("mpi_communicators", "openmp_events", "overheads", "syscalls"),
+    }
+)
 """Tables of events that have times and are not drawn."""

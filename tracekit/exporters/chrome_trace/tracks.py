@@ -15,7 +15,7 @@ the viewer, and each lane of a track as a thread:
       stream 7                         kernels, memcpys, memsets and graph launches, on lanes
       stream 7 · sync                  synchronizations
       stream 7 · CUDA events           CUDA events
-    GPU 0 NVIDIA H200 · metrics        counters
+    GPU 0 NVIDIA H200 · metrics        counters of GPU metrics, and of the memory in use by kind
     /device:GPU:0 · run                node executions that TensorFlow traced, by thread, on lanes
 
 Lanes are numbered from 1 across the whole file in this order. The number is used as ``tid``, because Perfetto sorts
@@ -209,6 +209,8 @@ def _metadata_event(name: str, pid: int, tid: int, /, **args: str | int) -> str:
 NVTX, API, OSRT = range(1, 4)
 PROJECTED_START_END, PROJECTED, ACTIVITIES, SYNC, EVENTS = range(5)
 """Sort keys of the tracks of a thread and of a stream."""
+PAGE_FAULTS = 1 << 40
+"""Sort key of the page faults of a GPU, which follow all contexts."""
 PUSH_POP, PROJECTION = "push_pop", "projection"
 
 
@@ -307,6 +309,17 @@ def _event_track(names: TrackNames, process: int | None, device: int, context: i
     return Track(names.gpu_group(process, device), name, (context, stream, EVENTS), attributes)
 
 
+def _page_fault_track(names: TrackNames, process: int | None, device: int) -> Track:
+    """Return the track of the page faults of a process on a device."""
+    attributes = _attributes({"process_id": process, "device_id": device})
+    return Track(names.gpu_group(process, device), "page faults", (PAGE_FAULTS,), attributes)
+
+
+def _cpu_page_fault_track(names: TrackNames, process: int | None) -> Track:
+    """Return the track of the page faults of unified memory of a process on CPUs."""
+    return Track(names.cpu_group(process), "page faults", (2,), _attributes({"process_id": process}))
+
+
 def _metrics_track(names: TrackNames, device: int) -> Track:
     """Return the unnamed track of the counters of a device."""
     return Track(names.metrics_group(device), None)
@@ -331,5 +344,7 @@ PROJECTED_START_END_TRACKS = Placement(_STREAM, _start_end_projection_track)
 STREAM_TRACKS = Placement(_STREAM, _stream_track)
 SYNC_TRACKS = Placement(_STREAM, _sync_track)
 EVENT_TRACKS = Placement(_STREAM, _event_track)
+PAGE_FAULT_TRACKS = Placement(("process_id", "device_id"), _page_fault_track)
+CPU_PAGE_FAULT_TRACKS = Placement(("process_id",), _cpu_page_fault_track)
 METRIC_TRACKS = Placement(("device_id",), _metrics_track)
 TENSORFLOW_TRACKS = Placement(("run", "device", "thread_id"), _tensorflow_track)
