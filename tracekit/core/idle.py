@@ -68,7 +68,7 @@ PIECES: dict[str, pl.DataType | type[pl.DataType]] = {
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "cause": pl.Enum(list(CAUSES)),
-    "name": pl.String,
+    "name": pl.Categorical,
 }
 """Columns of explained idle times."""
 
@@ -104,6 +104,8 @@ def explain(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
     tracks = rest.select(_TRACK).unique()
     for cause, events in _events(frames):
         layer = events.join(tracks, on=_THREAD, how="inner")
+        if layer.is_empty():
+            continue
         covered, rest = _split(rest, layer)
         names = layer["name"].gather(NestingIndex.from_intervals(layer, _TRACK).innermost(covered, "start_ns"))
         pieces.append(covered.with_columns(_cause(cause), names.alias("name")))
@@ -114,7 +116,7 @@ def explain(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
 
 def _typed(pieces: pl.DataFrame) -> pl.DataFrame:
     """Return pieces with the columns and types of ``PIECES``. A missing name is null."""
-    named = pieces if "name" in pieces.columns else pieces.with_columns(name=pl.lit(None, pl.String))
+    named = pieces if "name" in pieces.columns else pieces.with_columns(name=pl.lit(None))
     return named.select(pl.col(column).cast(dtype) for column, dtype in PIECES.items())
 
 
@@ -222,7 +224,7 @@ def _sampled(frames: Frames) -> pl.DataFrame:
     samples = samples.with_columns(distance=distance)
     usual = pl.col("distance").median().floor().cast(pl.Int64).over(_THREAD) * MAX_SAMPLE_PERIODS
     end = pl.col("timestamp_ns") + pl.min_horizontal(pl.col("distance").fill_null(usual), usual)
-    sampled = samples.select(*_THREAD, start_ns="timestamp_ns", end_ns=end, name=pl.lit(None, pl.String))
+    sampled = samples.select(*_THREAD, start_ns="timestamp_ns", end_ns=end, name=pl.lit(None, pl.Categorical))
     return sampled.drop_nulls("end_ns")
 
 

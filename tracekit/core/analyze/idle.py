@@ -82,4 +82,5 @@ def _pieces(request: Request) -> pl.DataFrame:
 def _main_names(pieces: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Return the name with the longest time in each group: the columns ``by``, ``name`` and ``name_ns``."""
     names = pieces.drop_nulls("name").group_by(*by, "name").agg(name_ns=DURATION.sum())
+    names = names.with_columns(pl.col("name").cast(pl.String))
     return names.sort("name_ns", "name", descending=[True, False]).unique(by, keep="first", maintain_order=True)
