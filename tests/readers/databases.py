@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import sqlite3
 import warnings
@@ -76,3 +77,44 @@ def _named(error: TracekitError, path: Path | None) -> str:
     assert str(error).startswith(f"{path}: "), error
     assert error.hint, error
     return type(error).__name__
+
+
+CHAINS = {
+    "cpu_samples": ("SELECT rowid, id FROM COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS"),
+    "osrt_calls": ("SELECT rowid, callchainId FROM OSRT_API", "OSRT_CALLCHAINS"),
+    "api_calls": ("SELECT rowid, callchainId FROM CUPTI_ACTIVITY_KIND_RUNTIME", "CUDA_CALLCHAINS"),
+}
+"""The rows of a declared table with the numbers of their call chains, and the source table of these."""
+FRAME = ("symbol", "module", "kernelMode", "thumbCode", "unresolved", "specialEntry", "originalIP", "unwindMethod")
+
+
+def stacks_of(path: Path) -> tuple[list[dict[str, object]], dict[str, dict[object, int]]]:
+    """The rows of ``stacks``, and the stack of each row by table, made in a loop over the rows of SQLite."""
+    numbers: dict[tuple[object, ...], int] = {}
+    of_rows: dict[str, dict[object, int]] = {}
+    names = dict(plain(path, "SELECT id, value FROM StringIds"))
+    enum = "ENUM_STACK_UNWIND_METHOD"
+    methods = dict(plain(path, f"SELECT id, label FROM {enum}")) if columns_of(path, enum) else {}
+    for table, (rows, chains) in CHAINS.items():
+        known = columns_of(path, chains)
+        columns = ", ".join(c if c in known else "NULL" for c in FRAME)
+        listed: dict[object, list[tuple[object, ...]]] = {}
+        for chain, *frame in (
+            plain(path, f"SELECT id, {columns} FROM {chains} ORDER BY id, stackDepth") if known else ()
+        ):
+            listed.setdefault(chain, []).insert(0, tuple(frame))
+        for frames in listed.values():
+            for end in range(1, len(frames) + 1):
+                numbers.setdefault(tuple(frames[:end]), len(numbers) + 1)
+        source = rows.rpartition(" ")[2]
+        pairs = plain(path, rows) if columns_of(path, source) else ()
+        of_rows[table] = {row: numbers[tuple(listed[chain])] for row, chain in pairs if chain in listed}
+    made = []
+    for frames, number in numbers.items():
+        symbol, module, *flags, address, method = frames[-1]  # type: ignore[misc]
+        kernel, thumb, unresolved, special = (None if f is None else bool(f) for f in flags)
+        row = {"stack_id": number, "parent_id": numbers.get(frames[:-1]), "depth": len(frames)}
+        row |= {"symbol": names[symbol], "module": re.sub(r"(?s)^[/.~].*/", "", str(names[module]))}
+        row |= {"kernel_mode": kernel, "thumb_code": thumb, "unresolved": unresolved, "special_entry": special}
+        made.append({**row, "original_ip": address, "unwind_method": methods.get(method)})
+    return made, of_rows

@@ -22,7 +22,7 @@ def test_samples_of_a_report(tmp_path: Path) -> None:
     full = event(31, 104, (1, 5), (3, 2), (5, message((1, 1), (2, 40))), (6, 7), (11, THREAD))
     bare = event(31, 104, (1, 6), (5, message((2, 1))))
     capture = written(tmp_path, Parts([full + bare], [strings()]).pack())
-    assert rows(capture, "cpu_samples") == [(1, 5, 7, 9, 2, "Waiting", 40), (2, 6, None, None, None, None, 1)]
+    assert rows(capture, "cpu_samples") == [(1, 5, 7, 9, 2, "Waiting", 40, None), (2, 6, *[None] * 4, 1, None)]
     assert capture.undecoded == {}
 
 

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
-from tests.readers.databases import FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, untouched
+from tests.readers.databases import CHAINS, FIXTURES, KERNEL, RUNTIME, columns_of, edited, plain, stacks_of, untouched
 from tests.readers.test_nsys_by_schema import BY_SCHEMA
 from tracekit import schemas, threads
 from tracekit.readers.common import columns as col
@@ -388,6 +388,31 @@ EXPECTED: dict[str, tuple[str, dict[str, str]]] = {
             "is_green": "t.isGreenContext <> 0",
         },
     ),
+    "cpu_samples": (
+        "COMPOSITE_EVENTS",
+        {
+            "cpu_sample_id": "id",
+            "timestamp_ns": "start",
+            "process_id": "(t.globalTid >> 24) & 16777215",
+            "thread_id": "t.globalTid & 16777215",
+            "cpu": "cpu",
+            "thread_state": label("SAMPLING_THREAD_STATE", "threadState"),
+            "cpu_cycles": "cpuCycles",
+        },
+    ),
+    "cpu_scheduling": (
+        "SCHED_EVENTS",
+        {
+            "cpu_scheduling_id": "rowid",
+            "timestamp_ns": "start",
+            "process_id": "(t.globalTid >> 24) & 16777215",
+            "thread_id": "t.globalTid & 16777215",
+            "cpu": "cpu",
+            "is_scheduled_in": "t.isSchedIn <> 0",
+            "thread_state": label("SAMPLING_THREAD_STATE", "threadState"),
+            "thread_block": label("SCHEDULING_THREAD_BLOCK", "threadBlock"),
+        },
+    ),
     "streams": (
         "TARGET_INFO_CUDA_STREAM",
         {
@@ -524,12 +549,25 @@ UNIONS = {
     }.items()
 }
 ONLY = {"nvtx_ranges": "eventType IN (59, 60, 70, 71)", "nvtx_marks": "eventType IN (34, 65)"}
+STACKS = "stacks"
+STACK_COLUMNS = (
+    "symbol",
+    "module",
+    "kernel_mode",
+    "thumb_code",
+    "unresolved",
+    "special_entry",
+    "original_ip",
+    "unwind_method",
+)
 STREAM_NAME = """(SELECT name FROM TARGET_INFO_NVTX_CUDA_STREAM n WHERE n.processId = t.processId
     AND n.contextId = t.contextId AND n.streamId = t.streamId)"""
 
 
 def expected(path: Path, name: str) -> list[dict[str, object]]:
     """The rows of a declared table, read row by row through the standard library."""
+    if name in (STACKS, *CHAINS):
+        return stacks_expected(path, name)
     if name in UNIONS:
         of = UNIONS[name]
         rows = [
@@ -553,12 +591,24 @@ def selected(path: Path, name: str, source: str, expressions: dict[str, str]) ->
     return [dict(zip(expressions, r, strict=True)) for r in rows]
 
 
+def stacks_expected(path: Path, name: str) -> list[dict[str, object]]:
+    """The rows of ``stacks``, or those of a table with the stack of each row."""
+    stacks, of_rows = stacks_of(path)
+    if name == STACKS:
+        return stacks
+    rows = selected(path, name, EXPECTED[name][0], {**EXPECTED[name][1], "rowid": "rowid"})
+    return [row | {"stack_id": of_rows[name].get(row["rowid"])} for row in rows]
+
+
 def columns_expected(name: str) -> list[str]:
     """The columns that are compared."""
-    return list(UNIONS[name].columns("", "") if name in UNIONS else EXPECTED[name][1])
+    if name == STACKS:
+        return ["stack_id", "parent_id", "depth", *STACK_COLUMNS]
+    of_stacks = ["stack_id"] if name in CHAINS else []
+    return [*(UNIONS[name].columns("", "") if name in UNIONS else EXPECTED[name][1]), *of_stacks]
 
 
-@pytest.mark.parametrize("name", [*sorted(EXPECTED), *sorted(UNIONS)])
+@pytest.mark.parametrize("name", [*sorted(EXPECTED), *sorted(UNIONS), STACKS])
 def test_every_value_is_the_one_of_the_file(capture: Path, name: str) -> None:
     want = expected(capture, name)
     with tk.load(capture) as trace:
@@ -569,7 +619,7 @@ def test_every_value_is_the_one_of_the_file(capture: Path, name: str) -> None:
 
 def test_every_table_but_the_facts_is_compared() -> None:
     recorded = {name for name, schema in schemas.tables().items() if schema.columns[0].source}
-    assert {*EXPECTED, *UNIONS, *BY_SCHEMA, "capture_info"} == recorded
+    assert {*EXPECTED, *UNIONS, *BY_SCHEMA, STACKS, "capture_info"} == recorded
     counts = [tk.load(p).count("streams") for p in sorted(FIXTURES.glob("*.sqlite"))]
     assert sum(counts) > 500
     assert tk.load(FIXTURES / "jax_mlp.sqlite").frame("streams").collect()["name"].null_count() < 91

@@ -10,7 +10,7 @@ from tests.readers.nsys_rep_files import message
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf import occurrences as module
 from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.occurrences import find_occurrences
+from tracekit.readers.common.protobuf.occurrences import find_extents, find_occurrences
 from tracekit.readers.common.protobuf.wire import read_fields
 
 VALUES = st.integers(0, (1 << 64) - 1) | st.binary(max_size=200) | st.floats(allow_nan=False)
@@ -83,3 +83,24 @@ def test_fields_that_cannot_be_found(wanted: tuple[int, ...]) -> None:
     buffer, starts, stops = placed([b""])
     with pytest.raises(ValueError, match="field numbers from 1 to 2047 are allowed"):
         find_occurrences(buffer, starts, stops, wanted)
+
+
+@given(MESSAGES, st.sampled_from([1, 3, 1 << 14]))
+def test_extents_reach_from_the_first_occurrence_to_the_last(
+    messages: list[list[tuple[int, int | bytes | float]]], rows: int
+) -> None:
+    parts = [message(*m) for m in messages]
+    buffer, starts, stops = placed(parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MAX_ROWS", rows)
+        first, last = find_extents(buffer, starts, stops, 2)
+    for fields, start, begin, end in zip(messages, starts.tolist(), first.tolist(), last.tolist(), strict=True):
+        held = [n for n, (number, value) in enumerate(fields) if number == 2 and isinstance(value, bytes)]
+        edges = [start + len(message(*fields[:n])) for n in range(len(fields) + 1)]
+        assert (begin, end) == ((edges[held[0]], edges[held[-1] + 1]) if held else (0, 0))
+
+
+@pytest.mark.parametrize("data", [b"\x12\x05a", b"\x12", b"\x13", b"\x08", b"\x80\x80\x01", b"\x12\xff\xff", b"\x09a"])
+def test_extents_of_damaged_messages(data: bytes) -> None:
+    with pytest.raises(Damage):
+        find_extents(*placed([b"\x12\x01a", data]), 2)

@@ -8,6 +8,7 @@ from importlib import resources
 import numpy as np
 import pytest
 from tracekit import crc32c
+from tracekit.readers.common import tries
 from tracekit.readers.common.protobuf import decoder
 from tracekit.readers.kineto import event_sandbox as kineto
 from tracekit.readers.tfevents import record_sandbox as tfevents
@@ -16,6 +17,7 @@ from tracekit.sandbox.program import CRC32C, MAX_PARAMETERS, PARAMETERS, Program
 
 PROGRAMS = {
     "protobuf": decoder._PROGRAM,
+    "tries": tries._PROGRAM,
     "kineto": kineto._PROGRAM,
     "tfevents": tfevents._PROGRAM,
     "crc32c": crc32c._program(),
@@ -28,6 +30,7 @@ ARRAYS = {
         decoder.SCRATCH: decoder.SCRATCH_BYTES,
         decoder.BUFFER: 0,
     },
+    "tries": {tries._STATE: 4 * len(tries._NAMES), tries._INPUT: 0},
     "kineto": {
         kineto._KEYS: 16 * kineto._KEY_COUNT,
         kineto._STRING_TABLE: 4 << 16,

@@ -19,7 +19,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
-from tracekit.readers.nsys import ids, machine, metrics, nvtx, overheads, sampling
+from tracekit.readers.nsys import ids, machine, metrics, nvtx, overheads, sampling, stacks
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type
 from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
@@ -41,6 +41,7 @@ class NsysCapture(Lookups, Capture):
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self._machine_tables: dict[str, pa.Table] = {}
+        self._stacks: stacks.Stacks | None = None
 
     def names(self) -> list[str]:
         """Return the names of the declared tables that Nsight Systems records."""
@@ -60,13 +61,17 @@ class NsysCapture(Lookups, Capture):
         They are counted together if the file format allows that.
         """
         sources = [
-            (name, table) for name in names if name not in machine.TABLES for table in schemas.table(name).source_tables
+            (name, table)
+            for name in names
+            if name not in (*machine.TABLES, stacks.TABLE)
+            for table in schemas.table(name).source_tables
         ]
         counts = dict.fromkeys(names, 0)
         rows = self.tables.counts([(table, self._condition(name, table)) for name, table in sources])
         for (name, _), number in zip(sources, rows, strict=True):
             counts[name] += number
-        return counts | {name: int(self.machine_table(name).num_rows) for name in names if name in machine.TABLES}
+        counts |= {name: int(self.machine_table(name).num_rows) for name in names if name in machine.TABLES}
+        return counts | {name: len(self._read_stacks([])[0]) for name in names if name == stacks.TABLE}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read some columns of a table, with the rows in file order.
@@ -78,25 +83,41 @@ class NsysCapture(Lookups, Capture):
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
         """Read some columns of several tables. The tables are read together if the file format allows that."""
-        events = [n for n in columns if n not in machine.TABLES]
+        events = [n for n in columns if n not in (*machine.TABLES, stacks.TABLE)]
         sources = [
             (n, table) for n in events for table in schemas.table(n).source_tables if table in self.tables.columns
         ]
         definitions = nvtx.missing_definitions(self, {n: columns[n] for n, _ in sources})
         requests = [self._request(n, table, columns[n]) for n, table in sources] + [d.request() for d in definitions]
-        results = self.read_requests(requests)
+        with_stacks = any(n == stacks.TABLE or "stack_id" in columns[n] for n in columns)
+        call_stacks, results = self._read_stacks(requests) if with_stacks else (None, self.read_requests(requests))
         for definition in reversed(definitions):
             nvtx.store_names(self, definition, pa.table(results.pop()))
-        self.warn_unknown_strings()
         parts: dict[str, list[pa.Table]] = {n: [] for n in events}
         for (name, table), result in zip(sources, results, strict=True):
-            parts[name].append(self.conform(name, self._with_names(name, result), table))
-        return {
+            data = stacks.resolve_stacks(call_stacks, name, self._with_names(name, result))
+            parts[name].append(self.conform(name, data, table))
+        tables = {
             name: self.machine_table(name).select(list(names))
-            if name in machine.TABLES
-            else join(name, names, parts[name])
             for name, names in columns.items()
+            if name in machine.TABLES
         }
+        if call_stacks is not None and stacks.TABLE in columns:
+            data = call_stacks.columns(self, columns[stacks.TABLE])
+            tables[stacks.TABLE] = self.conform(stacks.TABLE, data, source_table(stacks.TABLE))
+        self.warn_unknown_strings()
+        return {n: tables[n] if n in tables else join(n, names, parts[n]) for n, names in columns.items()}
+
+    def _read_stacks(
+        self, requests: Sequence[Request[dict[str, pa.Array]]]
+    ) -> tuple[stacks.Stacks, list[dict[str, pa.Array]]]:
+        """Return all call stacks, and the resulting columns of each request. Stacks are read once."""
+        if self._stacks is not None:
+            return self._stacks, self.read_requests(requests)
+        builder = stacks.StackBuilder(self)
+        results = self.read_requests(requests, builder.collectors)
+        self._stacks = builder.finish()
+        return self._stacks, results
 
     def _request(self, name: str, table: str, columns: Sequence[str]) -> Request[dict[str, pa.Array]]:
         """Return the request that reads columns of a source table and converts them to columns of a declared table."""
@@ -253,6 +274,7 @@ def resolvers_of(name: str) -> dict[str, Resolver]:
         **machine.RESOLVERS,
         **sampling.RESOLVERS,
         **overheads.RESOLVERS,
+        **stacks.RESOLVERS,
         "gpu_metrics": metrics.RESOLVERS,
     }
     return by_table.get(name, {})

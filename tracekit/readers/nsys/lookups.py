@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +43,19 @@ INLINE_NAMES = frozenset(
 FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue"})
 
 
+class Collector(Protocol):
+    """An object that collects the batches of a request."""
+
+    @property
+    def request(self) -> Request[dict[str, pa.Array]]:
+        """The request."""
+        ...
+
+    def append(self, batch: dict[str, pa.Array]) -> None:
+        """Add the result for a batch."""
+        ...
+
+
 class Lookups:
     """The source tables of an open file, together with cached lookup tables.
 
@@ -72,15 +85,25 @@ class Lookups:
         with damage_as_error(self.path, table):
             self._string_budget.reserve(pc.sum(lengths.take(column.indices)).as_py() or 0, 1, "bytes of strings")
 
+    def budget(self) -> Budget:
+        """Return a memory budget for data that is computed from the whole file."""
+        return Budget(_total_size(self.path))
+
     def fetch(self, table: str, columns: Sequence[str], where: Where | None = None) -> pa.Table:
         """Read columns of a source table as numbers or strings. All values of a column that the file lacks are null."""
         return pa.table(self.read_requests([source_request(table, columns, where)])[0])
 
-    def read_requests(self, requests: Sequence[Request[dict[str, pa.Array]]]) -> list[dict[str, pa.Array]]:
-        """Return the resulting columns of each request. The results for all batches of a request are joined."""
+    def read_requests(
+        self, requests: Sequence[Request[dict[str, pa.Array]]], collectors: Sequence[Collector] = ()
+    ) -> list[dict[str, pa.Array]]:
+        """Return the resulting columns of each request. The results for all batches of a request are joined.
+
+        The requests of the collectors are read at the same time, and their batches are appended to the collectors.
+        """
         builders = [TableBuilder(self.tables.max_rows(r.table)) for r in requests]
-        for index, batch in self.tables.batches(requests):
-            builders[index].append(batch)
+        targets: list[TableBuilder | Collector] = [*builders, *collectors]
+        for index, batch in self.tables.batches([*requests, *(c.request for c in collectors)]):
+            targets[index].append(batch)
         return [builder.finish() for builder in builders]
 
     def look_up(self, name: str, column: str, ids: pa.ChunkedArray, strings: col.StringTable) -> pa.DictionaryArray:

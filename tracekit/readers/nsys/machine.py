@@ -151,7 +151,12 @@ def process_names(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
 
     A name such as ``kworker/0:1``, which does not begin like a path, is unchanged.
     """
-    return pc.replace_substring_regex(raw["name"], r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
+    return without_folders(raw["name"])
+
+
+def without_folders(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return the file name of each path. Other names, such as ``kworker/0:1``, are unchanged."""
+    return pc.replace_substring_regex(names, r"(?s)^(?:[/.~]|[A-Za-z]:[\\/]|\\\\).*[/\\]", "")
 
 
 def read_columns(capture: Lookups, name: str) -> Columns:

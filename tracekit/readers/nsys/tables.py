@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 ROWID = "rowid"
 """Name of the column of row numbers, which can be requested from every source table."""
 
+FRAMES = "frames"
+"""Name of the column of call stacks, which the tables of call chains of a report have instead of one row per frame.
+
+A stack is a list of frames, from the innermost one to the outermost one. Equal stacks of a batch, and equal frames, are
+dictionary-encoded. A frame is a struct of 64-bit integers with the names of the columns of exports.
+"""
+
 Result = TypeVar("Result")
 
 

@@ -329,12 +329,18 @@ OPENMP_LABELS: dict[str, Mapping[int, str]] = {
     },
 }
 """Labels of OpenMP enums, with the spelling of nsys."""
+_UNWIND_METHODS = (
+    *("Unknown", "Frame pointer", "Unwind table", "LR frame pointer", "LR unwind table", "Kernel context"),
+    *("DWARF EH", "DWARF DF", "LBR"),
+)
+UNWIND_METHODS = {**dict(enumerate(_UNWIND_METHODS)), 1000: "Undefined"}
 LABELS: dict[str, Mapping[int, str]] = {
     **{name: dict(enumerate(listed)) for name, listed in _ORDERED_LABELS.items()},
     "ENUM_GPU_CTX_SWITCH": dict(enumerate(_CONTEXT_SWITCHES, -1)),
     "ENUM_NSYS_EVENT_CLASS": EVENT_CLASSES,
     **OPENMP_LABELS,
     **{enum: {} for enum in _LABELLED_BY_FILES},
+    "ENUM_STACK_UNWIND_METHOD": UNWIND_METHODS,
 }
 """Labels of enum values in nsys 2025.3, for exports without ``ENUM_*`` tables (before schema version 3.0, nsys 2022.4).
 
@@ -383,5 +389,6 @@ ENUM_OF_COLUMN = {
     "DIAGNOSTIC_EVENT.source": "ENUM_DIAGNOSTIC_SOURCE_TYPE",
     "DIAGNOSTIC_EVENT.severity": "ENUM_DIAGNOSTIC_SEVERITY_LEVEL",
     "GPU_CONTEXT_SWITCH_EVENTS.tag": "ENUM_GPU_CTX_SWITCH",
+    "unwindMethod": "ENUM_STACK_UNWIND_METHOD",
 }
 """The enum of each source column that holds enum values, by column or by table and column."""

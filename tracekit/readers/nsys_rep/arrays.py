@@ -16,7 +16,7 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Field, decode, extract_strings
 from tracekit.readers.common.protobuf.distinct import dictionary_encode
 from tracekit.readers.nsys.tables import ROWID
-from tracekit.readers.nsys_rep import unknown_events
+from tracekit.readers.nsys_rep import frames, unknown_events
 from tracekit.readers.nsys_rep.layout import CLASS, ValueKind
 
 if TYPE_CHECKING:
@@ -70,7 +70,12 @@ def decode_columns(
     budget.reserve(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
     fields = DecodedFields(chosen.buffer, top, rows, total if rows is None else len(rows))
     fields.decode(paths)
-    arrays = {name: _column_array(fields, column) for name, column in needed.items()}
+    arrays = {
+        name: _column_array(fields, column) for name, column in needed.items() if column.kind is not ValueKind.FRAMES
+    }
+    for name in needed.keys() - arrays.keys():
+        messages = [edges if rows is None else edges[rows] for edges in (chosen.starts, chosen.stops)]
+        arrays[name] = frames.decode_stacks(chosen.buffer, messages[0], messages[1], needed[name].path[0], budget)
     chains = {name: c for name, c in needed.items() if c.kind is ValueKind.CHAIN}
     totals = {name: len(arrays[name]) - arrays[name].null_count for name in chains}
     if ROWID in names:

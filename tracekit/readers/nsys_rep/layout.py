@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from tracekit.readers.nsys.tables import FRAMES
 from tracekit.readers.nsys_rep.fields import field_path, fields_of, snake_case
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class ValueKind(Enum):
     FLOAT = "float in 32 bits"
     BYTES = "bytes"
     NAME = "bytes with many repeated values, dictionary-encoded"
+    FRAMES = "call stack: all values of a repeated message field, dictionary-encoded"
     CHAIN = "number of the call chain: rows with the field are numbered in order"
 
 
@@ -418,6 +420,32 @@ TABLES: dict[str, EventTable] = {
     "GPU_CONTEXT_SWITCH_EVENTS": EventTable(
         CONTEXT_SWITCH,
         _columns("ContextSwitch", "tag", "vmId", "seqNo", "contextId", "timestamp", "globalPid", "gpuId"),
+    ),
+    "SAMPLING_CALLCHAINS": EventTable(
+        CPU_SAMPLE,
+        {
+            "id": _column("CpuSample", "start", ValueKind.CHAIN),
+            FRAMES: _column("CpuSample", "frames", ValueKind.FRAMES),
+        },
+        event_types=(31,),
+    ),
+    "OSRT_CALLCHAINS": EventTable(
+        API,
+        {
+            "id": _column("ApiCall", "call_chain", ValueKind.CHAIN),
+            FRAMES: _column("ApiCall", "call_chain", ValueKind.FRAMES),
+        },
+        event_types=(CALL, CALL_MARK),
+        event_classes=OSRT_CLASSES,
+    ),
+    "CUDA_CALLCHAINS": EventTable(
+        API,
+        {
+            "id": _column("ApiCall", "call_chain", ValueKind.CHAIN, first_chain=0),
+            FRAMES: _column("ApiCall", "call_chain", ValueKind.FRAMES),
+        },
+        event_types=(CALL,),
+        event_classes=RUNTIME_CLASSES,
     ),
     "PROCESSES": EventTable(
         PROCESS,

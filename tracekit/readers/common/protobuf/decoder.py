@@ -74,6 +74,7 @@ _PROGRAM = Program(
         "PAYLOADS": PAYLOADS,
         "TYPES": TYPES,
         "TRIES": 16,
+        "FIELDS": FIELDS,
     },
     {
         "messages": ("rows", "starts", "stops", "values", "ends", "present", "limit"),
@@ -82,6 +83,7 @@ _PROGRAM = Program(
             *("messages", "starts", "stops", "rows", "begins", "ends", "slots", "limit", "capacity"),
             *("message", "offset", "count"),
         ),
+        "extents": ("rows", "starts", "stops", "number", "limit"),
         "entries": (
             *("blocks", "edges", "starts", "sizes", "kinds", "bounds", "capacity", "max_entries"),
             *("block", "offset", "count", "in_block"),

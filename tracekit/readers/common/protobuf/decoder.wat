@@ -237,6 +237,70 @@
     (i32.store offset={occurrences.count} (i32.const 0) (local.get $count))
     (i32.const 0))
 
+  ;; Find the extent of a length-delimited field in messages, from the key of its first occurrence to the end of its last one.
+  ;; Parameters: number of messages; offsets of the arrays of their start and end offsets, which the extents replace (both 0:
+  ;; the message does not have the field); number of the field; size of the buffer.
+  (func (export "extents") (result i32)
+    (local $bytes i32) (local $starts i32) (local $stops i32) (local $number i64) (local $limit i64) (local $row i32)
+    (local $offset i32) (local $end i32) (local $key i64) (local $at i32) (local $wire_type i32) (local $value i64)
+    (local $first i32) (local $last i32)
+    (local.set $bytes (i32.shl (i32.load offset={extents.rows} (i32.const 0)) (i32.const 3)))
+    (local.set $starts (i32.load offset={extents.starts} (i32.const 0)))
+    (local.set $stops (i32.load offset={extents.stops} (i32.const 0)))
+    (local.set $number (i64.load32_u offset={extents.number} (i32.const 0)))
+    (local.set $limit (i64.load32_u offset={extents.limit} (i32.const 0)))
+    (block $all
+      (loop $rows
+        (br_if $all (i32.ge_u (local.get $row) (local.get $bytes)))
+        (local.set $value (i64.load (i32.add (local.get $stops) (local.get $row))))
+        (if (i64.gt_u (local.get $value) (local.get $limit)) (then (return (i32.const {OVERRUN}))))
+        (local.set $end (i32.add (i32.wrap_i64 (local.get $value)) (i32.const {BUFFER})))
+        (local.set $value (i64.load (i32.add (local.get $starts) (local.get $row))))
+        (if (i64.gt_u (local.get $value) (local.get $limit)) (then (return (i32.const {OVERRUN}))))
+        (local.set $offset (i32.add (i32.wrap_i64 (local.get $value)) (i32.const {BUFFER})))
+        (local.set $first (i32.const {BUFFER}))
+        (local.set $last (i32.const {BUFFER}))
+        (block $done
+          (loop $fields
+            (br_if $done (i32.ge_u (local.get $offset) (local.get $end)))
+            (local.set $at (local.get $offset))
+            (call $varint (local.get $offset))
+            (local.set $offset)
+            (local.set $key)
+            (local.set $wire_type (i32.and (i32.wrap_i64 (local.get $key)) (i32.const 7)))
+            (local.set $key (i64.shr_u (local.get $key) (i64.const 3)))
+            (if (i64.ge_u (local.get $key) (i64.const {FIELDS})) (then (return (i32.const {FIELD_NUMBER}))))
+            (block $read
+              (if (i32.eq (local.get $wire_type) (i32.const {DELIMITED}))
+                (then
+                  (call $varint (local.get $offset))
+                  (local.set $offset)
+                  (local.set $value)
+                  (if (i32.gt_u (local.get $offset) (local.get $end)) (then (return (i32.const {OVERRUN}))))
+                  (if (i64.gt_u (local.get $value) (i64.extend_i32_u (i32.sub (local.get $end) (local.get $offset))))
+                    (then (return (i32.const {OVERRUN}))))
+                  (local.set $offset (i32.add (local.get $offset) (i32.wrap_i64 (local.get $value))))
+                  (br_if $fields (i64.ne (local.get $key) (local.get $number)))
+                  (if (i32.eq (local.get $first) (i32.const {BUFFER})) (then (local.set $first (local.get $at))))
+                  (local.set $last (local.get $offset))
+                  (br $fields)))
+              (if (i32.eq (local.get $wire_type) (i32.const {VARINT}))
+                (then (call $varint (local.get $offset)) (local.set $offset) (local.set $value) (br $read)))
+              (if (i32.eq (local.get $wire_type) (i32.const {FIXED64}))
+                (then (local.set $offset (i32.add (local.get $offset) (i32.const 8))) (br $read)))
+              (if (i32.eq (local.get $wire_type) (i32.const {FIXED32}))
+                (then (local.set $offset (i32.add (local.get $offset) (i32.const 4))) (br $read)))
+              (return (i32.const {WIRE_TYPE})))
+            (if (i32.gt_u (local.get $offset) (local.get $end)) (then (return (i32.const {OVERRUN}))))
+            (br $fields)))
+        (i64.store (i32.add (local.get $starts) (local.get $row))
+          (i64.extend_i32_u (i32.sub (local.get $first) (i32.const {BUFFER}))))
+        (i64.store (i32.add (local.get $stops) (local.get $row))
+          (i64.extend_i32_u (i32.sub (local.get $last) (i32.const {BUFFER}))))
+        (local.set $row (i32.add (local.get $row) (i32.const 8)))
+        (br $rows)))
+    (i32.const 0))
+
   ;; Find the entries of blocks of events of an nsys report; each begins where the one before it ends. Parameters: number of
   ;; blocks n; offset of their n + 1 boundaries (64 bits); offsets of the output arrays of payload offsets and sizes (32 bits),
   ;; kinds (16 bits) and number of entries of each block (32 bits); capacity of the output; maximum of entries per block.

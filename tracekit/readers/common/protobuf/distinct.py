@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tracekit.readers.common import columns as col
@@ -12,15 +13,26 @@ from tracekit.readers.common.protobuf.decoder import SCRATCH, check_result
 from tracekit.readers.common.protobuf.decoding import extract_strings
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array
+
+    Int32Array: TypeAlias = npt.NDArray[np.int32]
 
 MAX_ROWS, TABLE_ENTRIES = 1 << 14, 1 << 15
 
 
-def dictionary_encode(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
-    """Dictionary-encode strings of a buffer, given the ascending start and end offsets of all strings.
+def encode_distinct(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> tuple[Int32Array, Int64Array]:
+    """Number the distinct strings of a buffer in order of first use.
 
-    If there are many thousand distinct strings, the dictionary may contain some of them more than once.
+    Args:
+        buffer: Buffer that holds the strings.
+        starts: Start offset of each string.
+        stops: End offset of each string.
+
+    Returns:
+        The number of each string, and the index of the first string with each number. If there are many thousand
+        distinct strings, some of them may have several numbers.
 
     Raises:
         Damage: An offset is beyond the end of the buffer.
@@ -43,6 +55,17 @@ def dictionary_encode(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> 
         new = buffer.parameter("distinct", "next_code") - count
         first_rows.append(first + buffer.array(at[3], new, np.int32).astype(np.int64))
         count, table_size = count + new, buffer.parameter("distinct", "entries")
-    new_rows = np.concatenate(first_rows)
+    return codes, np.concatenate(first_rows)
+
+
+def dictionary_encode(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> pa.DictionaryArray:
+    """Dictionary-encode strings of a buffer, given the ascending start and end offsets of all strings.
+
+    If there are many thousand distinct strings, the dictionary may contain some of them more than once.
+
+    Raises:
+        Damage: An offset is beyond the end of the buffer.
+    """
+    codes, new_rows = encode_distinct(buffer, starts, stops)
     strings = extract_strings(buffer.data, np.stack((starts[new_rows], stops[new_rows]), axis=1).reshape(-1))
     return pa.DictionaryArray.from_arrays(col.numbers(codes), strings)

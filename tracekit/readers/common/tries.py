@@ -1,0 +1,167 @@
+"""Number equal sequences of integers once, by the prefixes that they share, in a hash table inside a sandbox.
+
+Call stacks are such sequences: they are read from the outermost frame to the innermost one, and stacks with the same
+callers share nodes. Nodes are numbered in the order in which they are first used, whatever the hashes are.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.readers.common.damage import Damage
+from tracekit.sandbox import Sandbox
+from tracekit.sandbox.program import STRINGS, Program
+
+if TYPE_CHECKING:
+    from tracekit.readers.common.budget import Budget
+
+UInt32Array: TypeAlias = npt.NDArray[np.uint32]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+_STATE = 128
+_NAMES = ("COUNT", "PARENTS", "LABELS", "DEPTHS", "TABLE", "MASK", "SEED")
+_INPUT = _STATE + 4 * (len(_NAMES) + 1)
+_PROGRAM = Program(
+    (("tracekit.readers.common", "tries.wat"), STRINGS),
+    {name: _STATE + 4 * i for i, name in enumerate(_NAMES)},
+    {
+        "add": ("sequences", "edges", "sequence_labels", "nodes"),
+        "merge": ("others", "other_parents", "other_labels", "nodes"),
+        "index": (),
+    },
+)
+CELL = 4
+NODE_BYTES = 3 * CELL + 4 * CELL
+"""Bytes of memory per node: its parent, label and depth, and up to four entries of the hash table."""
+MIN_NODES, MAX_NODES = 1 << 12, 1 << 27
+BATCH = 1 << 18
+"""Number of labels and sequences that are added at a time, except for a longer sequence."""
+
+
+class Trie:
+    """A trie of sequences of integers from 0 to 2³² - 1. Node 0 is the root, for the empty sequence.
+
+    Attributes:
+        count: Number of nodes without the root.
+    """
+
+    def __init__(self, budget: Budget, what: str) -> None:
+        """Create an empty trie.
+
+        Args:
+            budget: Memory budget for the nodes.
+            what: Plural noun for the nodes in the error message, such as "frames of call stacks".
+        """
+        self.count = 0
+        self._budget = budget
+        self._what = what
+        self._capacity = self._input_bytes = 0
+        self._seed = secrets.randbits(32)
+        self._sandbox: Sandbox | None = None
+
+    @property
+    def parents(self) -> UInt32Array:
+        """The parent of each node, by number. The root is its own parent."""
+        return self._nodes("PARENTS")
+
+    @property
+    def labels(self) -> UInt32Array:
+        """The last label of the sequence of each node, by number. That of the root is 0."""
+        return self._nodes("LABELS")
+
+    @property
+    def depths(self) -> UInt32Array:
+        """The length of the sequence of each node, by number."""
+        return self._nodes("DEPTHS")
+
+    def add(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
+        """Add n sequences.
+
+        Args:
+            edges: Indices of the first label of each sequence, followed by the number of labels.
+            labels: Labels of all sequences. The last label of a sequence is the child of the root.
+
+        Returns:
+            The node of each sequence.
+
+        Raises:
+            Damage: The nodes exceed the memory budget.
+        """
+        nodes = np.empty(len(edges) - 1, np.uint32)
+        first = 0
+        while first < len(nodes):
+            last = int(np.searchsorted(edges, edges[first] + BATCH, "right")) - 1
+            last = min(max(last, first + 1), first + BATCH, len(nodes))
+            nodes[first:last] = self._add(edges[first : last + 1], labels)
+            first = last
+        return nodes
+
+    def merge(self, other: Trie) -> UInt32Array:
+        """Add all sequences of another trie.
+
+        Returns:
+            The node in this trie of each node of the other trie, by number.
+
+        Raises:
+            Damage: The nodes exceed the memory budget.
+        """
+        size = CELL * (other.count + 1)
+        sandbox = self._reserve(other.count, 3 * size)
+        at = [_INPUT + k * size for k in range(3)]
+        for place, values in zip(at, (other.parents, other.labels), strict=False):
+            sandbox.array(place, other.count + 1, np.uint32)[:] = values
+        sandbox.call("merge", others=other.count, other_parents=at[0], other_labels=at[1], nodes=at[2])
+        self.count = self._read_count(sandbox)
+        return sandbox.array(at[2], other.count + 1, np.uint32).copy()
+
+    def _add(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
+        """Add sequences that fit into the memory together."""
+        rows, size = len(edges) - 1, int(edges[-1] - edges[0])
+        at = [_INPUT, _INPUT + CELL * (rows + 1), _INPUT + CELL * (2 * rows + 1)]
+        sandbox = self._reserve(size, at[2] + CELL * size - _INPUT)
+        sandbox.array(at[0], rows + 1, np.uint32)[:] = edges - edges[0]
+        sandbox.array(at[2], size, np.uint32)[:] = labels[edges[0] : edges[-1]]
+        sandbox.call("add", sequences=rows, edges=at[0], nodes=at[1], sequence_labels=at[2])
+        self.count = self._read_count(sandbox)
+        return sandbox.array(at[1], rows, np.uint32).copy()
+
+    def _reserve(self, nodes: int, input_bytes: int) -> Sandbox:
+        """Return a sandbox with all nodes, and with room for more nodes and for the arrays of a call."""
+        if self._sandbox and self.count + nodes <= self._capacity and input_bytes <= self._input_bytes:
+            return self._sandbox
+        capacity = self._capacity
+        if self._sandbox is None or self.count + nodes > capacity:
+            capacity = max(MIN_NODES, 1 << (self.count + nodes - 1).bit_length())
+            if capacity > MAX_NODES:
+                raise Damage(f"more than {MAX_NODES:,} {self._what}, the most that tracekit supports")
+            self._budget.reserve(capacity - self._capacity, NODE_BYTES, self._what)
+        self._budget.check(input_bytes, 1, f"bytes of {self._what}")
+        input_bytes = max(self._input_bytes, -(-input_bytes // 8) * 8)
+        table, arrays = 2 * capacity, CELL * (capacity + 1)
+        at = [_INPUT + input_bytes + k * arrays for k in range(4)]
+        sandbox = Sandbox(_PROGRAM, at[3] + CELL * table, _out_of_bounds)
+        if self._sandbox is not None:
+            for place, values in zip(at, (self.parents, self.labels, self.depths), strict=False):
+                sandbox.array(place, self.count + 1, np.uint32)[:] = values
+        sandbox.array(_STATE, len(_NAMES), np.uint32)[:] = [self.count, *at, table - 1, self._seed]
+        sandbox.call("index")
+        self._sandbox, self._capacity, self._input_bytes = sandbox, capacity, input_bytes
+        return sandbox
+
+    def _nodes(self, name: str) -> UInt32Array:
+        if self._sandbox is None:
+            return np.zeros(1, np.uint32)
+        offset = int(self._sandbox.array(_PROGRAM.constants[name], 1, np.uint32)[0])
+        return self._sandbox.array(offset, self.count + 1, np.uint32)
+
+    @staticmethod
+    def _read_count(sandbox: Sandbox) -> int:
+        return int(sandbox.array(_PROGRAM.constants["COUNT"], 1, np.uint32)[0])
+
+
+def _out_of_bounds() -> Exception:
+    return Damage("call stacks do not fit into the memory of the sandbox")

@@ -1,0 +1,342 @@
+"""Store the call stacks of samples and calls once, as a tree of frames.
+
+A stack is a path in the tree. It is identified by its innermost frame, whose parent is the stack of its caller. Stacks
+are numbered from 1 in the order in which they occur, from the outermost frame to the innermost one: first those of CPU
+samples, then those of OS runtime calls, then those of CUDA API calls. Reports and exports have the same numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.readers.common import columns as col
+from tracekit.readers.common.builders import TableBuilder
+from tracekit.readers.common.damage import damage_as_error
+from tracekit.readers.common.tries import Trie
+from tracekit.readers.nsys import machine
+from tracekit.readers.nsys.lookups import source_request
+from tracekit.readers.nsys.tables import FRAMES, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tracekit.readers.common.budget import Budget
+    from tracekit.readers.common.tries import Int64Array, UInt32Array
+    from tracekit.readers.nsys.lookups import Lookups, Resolver
+
+    Batch = dict[str, pa.Array]
+
+TABLE = "stacks"
+_SYMBOLS = ("symbol", "module")
+_FLAGS = ("kernelMode", "thumbCode", "unresolved", "specialEntry")
+_UNWIND_METHOD, _ADDRESS = "unwindMethod", "originalIP"
+_FRAME = (*_SYMBOLS, *_FLAGS, _ADDRESS, _UNWIND_METHOD)
+CHAIN_TABLES = {
+    "SAMPLING_CALLCHAINS": _FRAME,
+    "OSRT_CALLCHAINS": _FRAME,
+    "CUDA_CALLCHAINS": (*_SYMBOLS, "unresolved", _ADDRESS),
+}
+"""Source tables of call chains, in the order in which stacks are numbered, and the columns of their frames."""
+_OF_COLUMN = {"cpu_samples": "SAMPLING_CALLCHAINS", "osrt_calls": "OSRT_CALLCHAINS", "api_calls": "CUDA_CALLCHAINS"}
+"""Source table of the call chains of each declared table."""
+_MISSING, _UNKNOWN = np.uint32(0xFFFFFFFF), 1 << 16
+_WORDS = 5
+
+
+def chain_ids(column: str) -> Resolver:
+    """Return the resolver of ``stack_id``: the number of the call chain, which ``resolve_stacks`` replaces."""
+    return (column,), lambda _, __, raw: raw[column]
+
+
+RESOLVERS: dict[str, dict[str, Resolver]] = {
+    "cpu_samples": {"stack_id": chain_ids("id")},
+    "osrt_calls": {"stack_id": chain_ids("callchainId")},
+    "api_calls": {"stack_id": chain_ids("callchainId")},
+}
+
+
+class Chains(NamedTuple):
+    """The call chains of one source table.
+
+    Attributes:
+        ids: Number of each call chain, ascending.
+        stacks: Id of the stack of each call chain.
+    """
+
+    ids: Int64Array
+    stacks: UInt32Array
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """All call stacks of a file.
+
+    Attributes:
+        parents: Id of the parent of each stack. Those of outermost frames are 0.
+        depths: Number of frames of each stack.
+        frames: Row number of the innermost frame of each stack.
+        frame_columns: Columns of the distinct frames, as integers.
+        chains: Call chains by source table.
+    """
+
+    parents: UInt32Array
+    depths: UInt32Array
+    frames: UInt32Array
+    frame_columns: pa.Table
+    chains: Mapping[str, Chains]
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    def columns(self, capture: Lookups, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Return columns of the declared table ``stacks``."""
+        return {name: _COLUMNS[name](self, capture) for name in names}
+
+    def ids(self, table: str, chains: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Return the id of the stack of each call chain of a declared table. It is null without a stack."""
+        known = self.chains.get(_OF_COLUMN[table])
+        numbers = col.single_array(chains)
+        if known is None or not len(known.ids):
+            return pa.nulls(len(numbers), pa.int64())
+        values = np.asarray(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), np.int64)
+        if known.ids[-1] - known.ids[0] == len(known.ids) - 1:
+            rows = values - known.ids[0]
+        else:
+            rows = np.searchsorted(known.ids, values)
+        rows = np.clip(rows, 0, len(known.ids) - 1)
+        valid = known.ids[rows] == values
+        if numbers.null_count:
+            valid &= numbers.is_valid().to_numpy(zero_copy_only=False)
+        valid &= known.stacks[rows] > 0
+        return col.numbers(known.stacks[rows].astype(np.int64), None if valid.all() else valid)
+
+
+def resolve_stacks(stacks: Stacks | None, table: str, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """Replace the numbers of call chains in the column ``stack_id`` of a declared table by ids of stacks."""
+    if stacks is None or table not in RESOLVERS or "stack_id" not in columns:
+        return columns
+    return {c: stacks.ids(table, data) if c == "stack_id" else data for c, data in columns.items()}
+
+
+class StackBuilder:
+    """A builder of all call stacks of a file.
+
+    Attributes:
+        collectors: One collector of batches per source table of call chains that the file has.
+    """
+
+    def __init__(self, capture: Lookups) -> None:
+        self._capture = capture
+        budget = capture.budget()
+        self.frames = _FrameBuilder(budget)
+        tables = [table for table in CHAIN_TABLES if table in capture.tables.columns]
+        self.collectors = [
+            (_StackCollector if FRAMES in capture.tables.columns[table] else _RowCollector)(
+                table, self.frames, Trie(budget, "frames of call stacks"), capture
+            )
+            for table in tables
+        ]
+
+    def finish(self) -> Stacks:
+        """Return all stacks. The stacks of all source tables are numbered together."""
+        whole: Trie | None = None
+        chains: dict[str, Chains] = {}
+        for collector in self.collectors:
+            with damage_as_error(self._capture.path, collector.table):
+                found = collector.chains()
+                if whole is None:
+                    whole = collector.trie
+                    chains[collector.table] = found
+                elif collector.trie.count:
+                    chains[collector.table] = Chains(found.ids, whole.merge(collector.trie)[found.stacks])
+        if whole is None:
+            empty = np.zeros(0, np.uint32)
+            return Stacks(empty, empty, empty, self.frames.finish(), {})
+        return Stacks(whole.parents[1:], whole.depths[1:], whole.labels[1:], self.frames.finish(), chains)
+
+
+class _FrameBuilder:
+    """A builder of the distinct frames of all stacks, which are numbered from 0."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._trie = Trie(budget, "distinct frames of call stacks")
+        self._numbers = np.zeros(1, np.int64)
+        self._chunks: list[pa.Table] = []
+        self.count = 0
+
+    def add(self, columns: Mapping[str, pa.Array]) -> UInt32Array:
+        """Add n frames. Return the number of each frame.
+
+        Args:
+            columns: Columns of integers. A column that is missing is null.
+        """
+        rows = len(next(iter(columns.values())))
+        nodes = self._trie.add(np.arange(0, _WORDS * rows + 1, _WORDS), _frame_words(columns, rows)).astype(np.int64)
+        if len(self._numbers) <= self._trie.count:
+            grown = np.zeros(2 * self._trie.count + 1, np.int64)
+            grown[: len(self._numbers)] = self._numbers
+            self._numbers = grown
+        unnumbered = np.flatnonzero(self._numbers[nodes] == 0)
+        new = unnumbered[np.sort(np.unique(nodes[unnumbered], return_index=True)[1])]
+        self._numbers[nodes[new]] = np.arange(self.count + 1, self.count + 1 + len(new))
+        self.count += len(new)
+        picked = pa.array(new)
+        self._chunks.append(
+            pa.table({c: columns[c].take(picked) if c in columns else pa.nulls(len(new), pa.int64()) for c in _FRAME})
+        )
+        return (self._numbers[nodes] - 1).astype(np.uint32)
+
+    def finish(self) -> pa.Table:
+        """Return the columns of the distinct frames."""
+        return pa.concat_tables(self._chunks or [pa.table({c: pa.nulls(0, pa.int64()) for c in _FRAME})])
+
+
+def _frame_words(columns: Mapping[str, pa.Array], rows: int) -> UInt32Array:
+    """Return 32-bit numbers that identify each frame."""
+    words = np.zeros((rows, _WORDS), np.uint32)
+    flags = np.zeros(rows, np.int64)
+    for name in columns:
+        values, valid = _values(columns[name])
+        if name in _SYMBOLS:
+            known = valid & (values >= 0) & (values < int(_MISSING))
+            words[:, _SYMBOLS.index(name)] = np.where(known, values, _MISSING)
+        elif name == _ADDRESS:
+            words[:, 2:4] = np.where(valid, values, 0).view(np.uint32).reshape(rows, 2)
+            flags |= valid.astype(np.int64)
+        elif name == _UNWIND_METHOD:
+            known = valid & (values >= 0) & (values < _UNKNOWN)
+            flags |= np.where(known, values + 1, 0) << (1 + 2 * len(_FLAGS))
+        else:
+            flags |= np.where(valid, 1 + (values != 0), 0) << (1 + 2 * _FLAGS.index(name))
+    words[:, 4] = flags
+    return words.reshape(-1)
+
+
+def _values(column: pa.Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    values = np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), np.int64)
+    return values, np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+
+
+class _StackCollector:
+    """A collector of the call chains of a source table of a report, whose rows are whole stacks."""
+
+    def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
+        self.table = table
+        self.frames = frames
+        self.trie = trie
+        self._path = capture.path
+        self._ids: list[Int64Array] = [np.zeros(0, np.int64)]
+        self._stacks: list[UInt32Array] = [np.zeros(0, np.uint32)]
+
+    @property
+    def request(self) -> Request[Batch]:
+        """The request whose results are added to the collector."""
+        columns = {"id": pa.int64(), FRAMES: pa.dictionary(pa.int32(), pa.null())}
+        return Request(self.table, columns, None, lambda raw: dict(zip(raw.column_names, raw.columns, strict=True)))
+
+    def append(self, batch: Batch) -> None:
+        """Add the call chains of a batch."""
+        ids, column = (col.single_array(batch[c]) for c in ("id", FRAMES))
+        stacks, rows = column.dictionary, column.is_valid().to_numpy(zero_copy_only=False)
+        if not rows.any():
+            return
+        frames = stacks.values
+        with damage_as_error(self._path, self.table):
+            numbers = self.frames.add({c: frames.dictionary.field(c) for c in CHAIN_TABLES[self.table]})
+            edges = stacks.offsets.to_numpy().astype(np.int64)
+            nodes = self.trie.add(edges, numbers[frames.indices.to_numpy()])
+        self._stacks.append(nodes[column.indices.drop_null().to_numpy()])
+        self._ids.append(ids.to_numpy(zero_copy_only=False)[rows].astype(np.int64))
+
+    def chains(self) -> Chains:
+        """Return the call chains of all batches."""
+        return Chains(np.concatenate(self._ids), np.concatenate(self._stacks))
+
+
+class _RowCollector:
+    """A collector of the call chains of a source table of an export, whose rows are frames."""
+
+    def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
+        self.table = table
+        self.frames = frames
+        self.trie = trie
+        self._rows = TableBuilder(capture.tables.max_rows(table))
+
+    @property
+    def request(self) -> Request[Batch]:
+        """The request whose results are added to the collector."""
+        return source_request(self.table, ["id", "stackDepth", *CHAIN_TABLES[self.table]])
+
+    def append(self, batch: Batch) -> None:
+        """Add the frames of a batch."""
+        self._rows.append(batch)
+
+    def chains(self) -> Chains:
+        """Return the call chains of all batches."""
+        columns = {name: col.single_array(data) for name, data in self._rows.finish().items()}
+        ids, depths = _values(columns.pop("id"))[0], _values(columns.pop("stackDepth"))[0]
+        same = np.diff(ids) == 0
+        if ((np.diff(ids) < 0) | (same & (np.diff(depths) < 0))).any():
+            order = np.lexsort((depths, ids))
+            ids, same = ids[order], np.diff(ids[order]) == 0
+            columns = {name: data.take(pa.array(order)) for name, data in columns.items()}
+        numbers = self.frames.add(columns)
+        edges = np.concatenate(([0] if len(ids) else [], np.flatnonzero(~same) + 1, [len(ids)])).astype(np.int64)
+        return Chains(ids[edges[:-1]], self.trie.add(edges, numbers))
+
+
+def _of_stacks(stacks: Stacks, frames: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return the name of the innermost frame of each stack, given the names of all frames."""
+    return col.compact_dictionary(frames.indices.take(pa.array(stacks.frames)), frames.dictionary)
+
+
+def _symbols(stacks: Stacks, capture: Lookups) -> pa.Array:
+    return _of_stacks(stacks, capture.look_up(TABLE, "symbol", stacks.frame_columns["symbol"], capture.strings))
+
+
+def _modules(stacks: Stacks, capture: Lookups) -> pa.Array:
+    """Return the name of the module of each stack without the folder, which may be private."""
+    paths = capture.look_up(TABLE, "module", stacks.frame_columns["module"], capture.strings)
+    names = machine.without_folders(paths.dictionary)
+    return _of_stacks(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
+
+
+def _flags(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
+    def read(stacks: Stacks, _: Lookups) -> pa.Array:
+        return pc.not_equal(col.single_array(stacks.frame_columns[source]), 0).take(pa.array(stacks.frames))
+
+    return read
+
+
+def _addresses(stacks: Stacks, _: Lookups) -> pa.Array:
+    return col.single_array(stacks.frame_columns[_ADDRESS]).take(pa.array(stacks.frames))
+
+
+def _unwind_methods(stacks: Stacks, capture: Lookups) -> pa.Array:
+    labels = capture.labels("ENUM_STACK_UNWIND_METHOD")
+    return _of_stacks(stacks, capture.look_up(TABLE, "unwind_method", stacks.frame_columns[_UNWIND_METHOD], labels))
+
+
+def _parents(stacks: Stacks, _: Lookups) -> pa.Array:
+    return col.numbers(stacks.parents.astype(np.int64), stacks.parents > 0)
+
+
+_COLUMNS: dict[str, Callable[[Stacks, Lookups], pa.Array]] = {
+    "stack_id": lambda stacks, _: col.numbers(np.arange(1, len(stacks) + 1)),
+    "parent_id": _parents,
+    "depth": lambda stacks, _: col.numbers(stacks.depths.astype(np.int32)),
+    "symbol": _symbols,
+    "module": _modules,
+    "kernel_mode": _flags("kernelMode"),
+    "thumb_code": _flags("thumbCode"),
+    "unresolved": _flags("unresolved"),
+    "special_entry": _flags("specialEntry"),
+    "original_ip": _addresses,
+    "unwind_method": _unwind_methods,
+}
