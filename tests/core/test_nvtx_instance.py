@@ -120,7 +120,8 @@ def test_selection_by_brute_force(name: str) -> None:
 def overlaps(around: Row, row: Row) -> bool:
     if row["process_id"] != around["process_id"]:
         return False
-    if around["kind"] == "push_pop" and row.get("thread_id", around["thread_id"]) != around["thread_id"]:
+    is_of_thread = around["kind"] == "push_pop" and around["thread_id"] != around["process_id"]
+    if is_of_thread and row.get("thread_id", around["thread_id"]) != around["thread_id"]:
         return False
     after = around["end_ns"] is not None and row["start_ns"] >= around["end_ns"]
     return not after and (row["end_ns"] is None or max(row["end_ns"], row["start_ns"] + 1) > around["start_ns"])

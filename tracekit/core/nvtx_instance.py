@@ -42,7 +42,8 @@ class Instance(NamedTuple):
         start_ns: Start of the range.
         end_ns: End of the range. None if it never ended.
         process_id: Process of the range.
-        thread_id: Thread of a push/pop range. None for a start/end range, which belongs to a process.
+        thread_id: Thread of a push/pop range. None for a start/end range and for a range of the main thread, which
+            belong to the process.
     """
 
     start_ns: int
@@ -87,7 +88,9 @@ def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> 
         message = f"there is no NVTX range {target.name!r} with index {target.number} in {_domain_text(target.domain)}"
         raise TracekitError(message, path=path, hint=f"choose an index from 0 to {matching.height - 1}")
     row = matching.row(target.number, named=True)
-    thread = row["thread_id"] if row["kind"] == "push_pop" else None
+    # As in nsys, a push/pop range of the main thread, whose id is that of the process, stands for the whole process.
+    is_of_thread = row["kind"] == "push_pop" and row["thread_id"] != row["process_id"]
+    thread = row["thread_id"] if is_of_thread else None
     return Instance(row["start_ns"], row["end_ns"], row["process_id"], thread)
 
 
