@@ -483,9 +483,9 @@ class Trace:
             tables: Names of the tables to select. If None, all tables are selected.
             nvtx: Select rows that overlap an NVTX range, given as ``RANGE[@DOMAIN][/INDEX]``. Without a domain, the
                 range is in the default domain. The index counts the ranges with this name in order of start, from 0,
-                and is 0 by default. Events of other processes are not selected. For a push/pop range of a thread that is
-                not the main thread, CPU events of other threads are not selected either. A backslash before ``@`` or
-                ``/`` makes it part of a name.
+                and is 0 by default. Events of other processes are not selected. For a push/pop range outside the main
+                thread, CPU events of other threads are not selected either. A backslash before ``@`` or ``/`` makes it
+                part of a name.
 
         Returns:
             The trace. If ``select`` is called on it again, rows have to match both selections.
