@@ -66,6 +66,10 @@ def redacted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], tuple
     return redact
 
 
+PATHS = {"stacks.module", "cpu_page_faults.module", "cpu_page_faults.source_file", "jit_operations.cache_path"}
+"""Columns with paths, whose private folders are replaced."""
+
+
 @pytest.mark.parametrize("path", OWN, ids=named)
 def test_tables_stay_and_a_second_time_changes_nothing(path: Path, redacted: Any, tmp_path: Path) -> None:
     twice = tmp_path / f"twice{path.suffix}"
@@ -73,7 +77,7 @@ def test_tables_stay_and_a_second_time_changes_nothing(path: Path, redacted: Any
     assert list(counts) == list(KINDS)
     assert counts["environment"]
     assert counts["host name"]
-    assert differences(path, once) == {}
+    assert differences(path, once).keys() <= PATHS
     assert not any(tk.redact(once, twice).values())
     assert twice.read_bytes() == once.read_bytes()
 
@@ -101,7 +105,7 @@ def test_public_captures(number: int, tmp_path: Path) -> None:
     assert not any(tk.redact(out, again).values())
     assert again.read_bytes() == out.read_bytes()
     changed = differences(path, out)
-    assert {c for c in changed if c.partition(".")[0] not in NAMES} == set()
+    assert {c for c in changed if c.partition(".")[0] not in NAMES} <= PATHS
     assert sum(changed.values()) <= MOST_CHANGED
     assert remaining(path, out) == {}
 

@@ -457,7 +457,7 @@ class TestTraces:
         monkeypatch.chdir(ROOT)
         trace = tk.load("fixtures/train_amp.nsys-rep")
         expected = "nsys-rep fixtures/train_amp.nsys-rep, 502.054 ms, 2 GPUs (NVIDIA H200)"
-        assert repr(trace) == f"<tracekit.Trace {expected}, 12 tables with rows>"
+        assert repr(trace) == f"<tracekit.Trace {expected}, 15 tables with rows>"
         assert repr(trace.correlate().rollup()) == f"<tracekit.Trace {expected}>"
         assert repr(tk.Trace.from_tables({})) == "<tracekit.Trace memory>"
 

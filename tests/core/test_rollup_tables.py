@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import tracekit as tk
+from tracekit.core.rollup import Rollup, tables
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -41,3 +42,12 @@ def test_group_nodes_form_a_tree(trace: tk.Trace) -> None:
     assert nodes.height - parents.height >= 1
     assert (parents["parent_id"] < parents["group_node_id"]).all()
     assert nodes.row(0, named=True)["instance_count"] <= trace.count("op_instances")
+
+
+def test_tables_are_those_of_the_trace(trace: tk.Trace) -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as recorded:
+        rollup = Rollup.from_frames(recorded.frame)
+        built = {name: build(rollup) for name, build in tables.TABLES.items()}
+    for name, frame in built.items():
+        assert frame.height == trace.count(name) > 0
+        assert set(trace.schema(name).names) <= set(frame.columns)

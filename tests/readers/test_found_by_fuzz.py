@@ -46,7 +46,7 @@ def test_damage_is_looked_for_once(what: str, tmp_path: Path, monkeypatch: pytes
             with pytest.raises(CorruptTraceError):
                 trace[name]
             seconds.append(time.process_time() - began)
-    assert sum(seconds[1:]) < seconds[0]
+    assert sum(seconds[1:]) / len(seconds[1:]) < seconds[0] / 2
 
 
 def test_a_damaged_property_stays_damaged() -> None:
