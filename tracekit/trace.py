@@ -470,9 +470,8 @@ class Trace:
     ) -> Trace:
         """Return a trace with only the matching rows.
 
-        Rows are selected from the recorded rows. A roll-up is computed from the selected rows, whether it is called
-        before or after ``select``. Correlation uses all rows, so that kernels keep the ranges around them. Tables that
-        are not selected are empty, and correlation treats them as empty.
+        A roll-up is computed from the selected rows, whether it is called before or after ``select``. Correlation uses
+        all rows, so that kernels keep the ranges around them. Tables that are not selected are empty for it.
 
         Args:
             time: Select rows that overlap ``[a, b)`` in ns since the trace origin. Either end may be None. Nsight
@@ -481,11 +480,10 @@ class Trace:
             domains: Select NVTX ranges and marks of these domains. "" is the default domain.
             min_duration_ns: Select rows with at least this duration.
             tables: Names of the tables to select. If None, all tables are selected.
-            nvtx: Select rows that overlap an NVTX range, given as ``RANGE[@DOMAIN][/INDEX]``. Without a domain, the
-                range is in the default domain. The index counts the ranges with this name in order of start, from 0,
-                and is 0 by default. Events of other processes are not selected. For a push/pop range outside the main
-                thread, CPU events of other threads are not selected either. A backslash before ``@`` or ``/`` makes it
-                part of a name.
+            nvtx: Select events of the same process that overlap an NVTX range, given as ``RANGE[@DOMAIN][/INDEX]``.
+                For a push/pop range outside the main thread, only CPU events of its thread are selected. Without a
+                domain, the range is in the default domain. The index counts ranges of this name by start, from 0. A
+                backslash before ``@`` or ``/`` makes it part of a name.
 
         Returns:
             The trace. If ``select`` is called on it again, rows have to match both selections.
@@ -517,11 +515,15 @@ class Trace:
             steps.append(SelectRows(self._selection_of_range(nvtx)))
         if tables is not None:
             steps.append(SelectTables(frozenset(tables)))
-        if time is not None and self.count("ncu_launches") and not self.count("kernels"):
-            warn(
-                "the time selection does not apply to Nsight Compute results, which have no timestamps", path=self.path
-            )
+        if time is not None:
+            self._warn_without_timestamps()
         return self._then(*steps)
+
+    def _warn_without_timestamps(self) -> None:
+        """Warn that a selection by time does not apply if the trace has only Nsight Compute results."""
+        if self.count("ncu_launches") and not self.count("kernels"):
+            message = "the time selection does not apply to Nsight Compute results, which have no timestamps"
+            warn(message, path=self.path)
 
     def _selection_of_range(self, nvtx: str) -> Selection:
         """Return the selection of an instance of an NVTX range, which is searched for in all recorded ranges."""

@@ -12,6 +12,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -59,5 +60,5 @@ def _run(command: tuple[str, ...]) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    job, own, libraries = measured(Path(sys.argv[1]), Path(), 9)
+    job, own, libraries = measured(Path(sys.argv[1]), Path(tempfile.mkdtemp()), 9)
     print(f"{job}: {own['seconds']:.3f} s, {own['peak_mb']:.0f} MiB; libraries {libraries['seconds']:.3f} s")

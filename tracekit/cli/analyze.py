@@ -18,10 +18,10 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message, progress_bar
-from tracekit.cli.reports import limit_text, print_reports
+from tracekit.cli.reports import limit_text, list_option, print_reports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tracekit.cli.options import Printing, Select
 
@@ -33,21 +33,12 @@ def rule_names() -> Iterable[str]:
     return analyze.ALL_RULES
 
 
-def _list_rules(context: click.Context, _: click.Parameter, enabled: bool) -> None:  # noqa: FBT001 - click's signature
-    """Print the list of rules and exit if ``--list`` is set."""
-    if not enabled or context.resilient_parsing:
-        return
-    import polars as pl
-
-    from tracekit.cli.output import open_page
+def _describe_rules() -> Iterator[tuple[str, str, str]]:
+    """Yield the name, description and options of each rule."""
     from tracekit.core import analyze
 
-    rules = [analyze.find_rule(name) for name in analyze.ALL_RULES]
-    rows = [(rule.name, rule.doc, ", ".join(rule.options)) for rule in rules]
-    frame = pl.DataFrame(rows, schema=["rule", "finds", "options"], orient="row")
-    with open_page() as page:
-        page.print_frame(frame, "table", prose=["finds"])
-    context.exit()
+    for rule in map(analyze.find_rule, analyze.ALL_RULES):
+        yield rule.name, rule.doc, ", ".join(rule.options)
 
 
 @click.command("analyze")
@@ -61,13 +52,8 @@ def _list_rules(context: click.Context, _: click.Parameter, enabled: bool) -> No
     shell_complete=complete_names(rule_names),
     help="Rules to apply. The default is the rules of nsys analyze.",
 )
-@click.option(
-    "--list",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list_rules,
-    help="List all rules with a description and their options, and exit.",
+@list_option(
+    ("rule", "finds", "options"), _describe_rules, "List all rules with a description and their options, and exit."
 )
 @from_option
 @limit_option(limit_text("rule"))

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from click.decorators import FC
 
     from tracekit.cli.options import Printing
     from tracekit.cli.output import Page
@@ -31,6 +33,32 @@ def limit_text(what: str) -> str:
         f"Number of rows to print of each {what}; 0 prints all. The default is {ROWS_OF_ONE} on a terminal "
         f"({ROWS_OF_SEVERAL} for several {what}s), and all otherwise."
     )
+
+
+def list_option(
+    columns: Sequence[str], describe: Callable[[], Iterable[Sequence[str]]], help_text: str
+) -> Callable[[FC], FC]:
+    """Return the option ``--list``, which prints a table and exits.
+
+    Args:
+        columns: Names of the columns. The second column contains sentences.
+        describe: Function that returns the rows. It is called only if the option is given.
+        help_text: Help text of the option.
+    """
+
+    def print_list(context: click.Context, _: click.Parameter, enabled: bool) -> None:  # noqa: FBT001 - click's signature
+        if not enabled or context.resilient_parsing:
+            return
+        import polars as pl
+
+        from tracekit.cli.output import open_page
+
+        frame = pl.DataFrame(list(describe()), schema=list(columns), orient="row")
+        with open_page() as page:
+            page.print_frame(frame, "table", prose=[columns[1]])
+        context.exit()
+
+    return click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=print_list, help=help_text)
 
 
 def print_reports(reports: Reports, printing: Printing, trace: Trace, *, limit: int | None) -> None:

@@ -20,7 +20,7 @@ from tracekit.cli.options import (
     selection_options,
 )
 from tracekit.cli.output import print_message, progress_bar
-from tracekit.cli.reports import limit_text, print_reports
+from tracekit.cli.reports import limit_text, list_option, print_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,20 +45,6 @@ def report_descriptions() -> dict[str, str]:
     return docs | {name: DOCS[name] for name in REPORTS}
 
 
-def _list_reports(context: click.Context, _: click.Parameter, enabled: bool) -> None:  # noqa: FBT001 - click's signature
-    """Print the list of reports and exit if ``--list`` is set."""
-    if not enabled or context.resilient_parsing:
-        return
-    import polars as pl
-
-    from tracekit.cli.output import open_page
-
-    frame = pl.DataFrame(list(report_descriptions().items()), schema=["report", "shows"], orient="row")
-    with open_page() as page:
-        page.print_frame(frame, "table", prose=["shows"])
-    context.exit()
-
-
 @click.command("stats")
 @click.argument("path", metavar="IN", type=click.Path(path_type=Path))
 @click.option(
@@ -71,13 +57,8 @@ def _list_reports(context: click.Context, _: click.Parameter, enabled: bool) -> 
     shell_complete=complete_names(report_names),
     help="Reports to print. The default is the reports that nsys prints by default.",
 )
-@click.option(
-    "--list",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list_reports,
-    help="List all reports with a description, and exit.",
+@list_option(
+    ("report", "shows"), lambda: report_descriptions().items(), "List all reports with a description, and exit."
 )
 @from_option
 @limit_option(limit_text("report"))
