@@ -43,6 +43,9 @@ BUILTIN_EXPORTERS = (
     "tracekit.exporters.dlprof_db",
     "tracekit.exporters.dlprof_reports",
     "tracekit.exporters.tfevents",
+    "tracekit.exporters.stacks.collapsed",
+    "tracekit.exporters.stacks.speedscope",
+    "tracekit.exporters.stacks.pprof",
 )
 Plugin = TypeVar("Plugin", Reader, Exporter)
 

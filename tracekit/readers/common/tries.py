@@ -34,10 +34,10 @@ _PROGRAM = Program(
         "index": (),
     },
 )
-CELL = 4
-NODE_BYTES = 3 * CELL + 4 * CELL
-"""Bytes of memory per node: its parent, label and depth, and up to four entries of the hash table."""
-MIN_NODES, MAX_NODES = 1 << 12, 1 << 27
+CELL, ENTRY = 4, 16
+NODE_BYTES = 3 * CELL + 2 * ENTRY
+"""Bytes of memory per node: its parent, label and depth, and two entries of the hash table."""
+MIN_NODES, MAX_NODES = 1 << 12, 1 << 26
 BATCH = 1 << 18
 """Number of labels and sequences that are added at a time, except for a longer sequence."""
 
@@ -141,9 +141,9 @@ class Trie:
             self._budget.reserve(capacity - self._capacity, NODE_BYTES, self._what)
         self._budget.check(input_bytes, 1, f"bytes of {self._what}")
         input_bytes = max(self._input_bytes, -(-input_bytes // 8) * 8)
-        table, arrays = 2 * capacity, CELL * (capacity + 1)
+        table, arrays = 2 * capacity, CELL * (capacity + 2)
         at = [_INPUT + input_bytes + k * arrays for k in range(4)]
-        sandbox = Sandbox(_PROGRAM, at[3] + CELL * table, _out_of_bounds)
+        sandbox = Sandbox(_PROGRAM, at[3] + ENTRY * table, _out_of_bounds)
         if self._sandbox is not None:
             for place, values in zip(at, (self.parents, self.labels, self.depths), strict=False):
                 sandbox.array(place, self.count + 1, np.uint32)[:] = values

@@ -1,41 +1,42 @@
   ;; A trie of sequences of 32-bit labels. Nodes are numbered from 1 in order of creation; 0 is the root. The memory, defined in
   ;; tries.py, holds the number of nodes; the offsets of the arrays of their parents, labels and depths by number; and the offset
-  ;; of a hash table, its number of entries minus 1, and the seed of its hashes. An entry is the number of a node (0: free).
+  ;; of a hash table, its number of entries minus 1, and the seed of its hashes. An entry is the parent and label of a node,
+  ;; and its number (0: free).
 
   ;; Return the entry for the child of a node with a label: that of the child, or a free one.
-  (func $entry (param $parent i32) (param $label i32) (result i32)
-    (local $hash i64) (local $slot i32) (local $entry i32) (local $cell i32) (local $table i32) (local $mask i32)
-    (local $parents i32) (local $labels i32)
+  (func $entry (param $key i64) (result i32)
+    (local $slot i32) (local $entry i32) (local $table i32) (local $mask i32)
     (local.set $table (i32.load offset={TABLE} (i32.const 0)))
     (local.set $mask (i32.load offset={MASK} (i32.const 0)))
-    (local.set $parents (i32.load offset={PARENTS} (i32.const 0)))
-    (local.set $labels (i32.load offset={LABELS} (i32.const 0)))
-    (local.set $hash (call $mix
-      (call $mix (i64.load32_u offset={SEED} (i32.const 0)) (i64.extend_i32_u (local.get $label)))
-      (i64.extend_i32_u (local.get $parent))))
-    (local.set $slot (i32.wrap_i64 (i64.shr_u (local.get $hash) (i64.const 32))))
+    (local.set $slot (i32.wrap_i64 (i64.shr_u
+      (call $mix (call $mix (i64.load32_u offset={SEED} (i32.const 0)) (local.get $key)) (local.get $key))
+      (i64.const 32))))
     (loop $probe
       (local.set $slot (i32.and (local.get $slot) (local.get $mask)))
-      (local.set $entry (i32.add (local.get $table) (i32.shl (local.get $slot) (i32.const 2))))
-      (local.set $cell (i32.shl (i32.load (local.get $entry)) (i32.const 2)))
-      (if (i32.eqz (local.get $cell)) (then (return (local.get $entry))))
-      (if (i32.eq (local.get $parent) (i32.load (i32.add (local.get $parents) (local.get $cell))))
-        (then
-          (if (i32.eq (local.get $label) (i32.load (i32.add (local.get $labels) (local.get $cell))))
-            (then (return (local.get $entry))))))
+      (local.set $entry (i32.add (local.get $table) (i32.shl (local.get $slot) (i32.const 4))))
+      (if (i32.eqz (i32.load offset=8 (local.get $entry))) (then (return (local.get $entry))))
+      (if (i64.eq (local.get $key) (i64.load (local.get $entry))) (then (return (local.get $entry))))
       (local.set $slot (i32.add (local.get $slot) (i32.const 1)))
       (br $probe))
     (unreachable))
 
+  ;; Return the key of a child: its parent and its label.
+  (func $key (param $parent i32) (param $label i32) (result i64)
+    (i64.or
+      (i64.shl (i64.extend_i32_u (local.get $parent)) (i64.const 32))
+      (i64.extend_i32_u (local.get $label))))
+
   ;; Return the child of a node with a label, which is created if it does not exist.
   (func $child (param $parent i32) (param $label i32) (result i32)
-    (local $entry i32) (local $node i32) (local $cell i32) (local $depths i32)
-    (local.set $entry (call $entry (local.get $parent) (local.get $label)))
-    (local.set $node (i32.load (local.get $entry)))
+    (local $key i64) (local $entry i32) (local $node i32) (local $cell i32) (local $depths i32)
+    (local.set $key (call $key (local.get $parent) (local.get $label)))
+    (local.set $entry (call $entry (local.get $key)))
+    (local.set $node (i32.load offset=8 (local.get $entry)))
     (if (local.get $node) (then (return (local.get $node))))
     (local.set $node (i32.add (i32.load offset={COUNT} (i32.const 0)) (i32.const 1)))
     (i32.store offset={COUNT} (i32.const 0) (local.get $node))
-    (i32.store (local.get $entry) (local.get $node))
+    (i64.store (local.get $entry) (local.get $key))
+    (i32.store offset=8 (local.get $entry) (local.get $node))
     (local.set $cell (i32.shl (local.get $node) (i32.const 2)))
     (local.set $depths (i32.load offset={DEPTHS} (i32.const 0)))
     (i32.store (i32.add (i32.load offset={PARENTS} (i32.const 0)) (local.get $cell)) (local.get $parent))
@@ -97,16 +98,17 @@
 
   ;; Enter all nodes into an empty hash table.
   (func (export "index") (result i32)
-    (local $node i32) (local $cell i32)
+    (local $node i32) (local $cell i32) (local $key i64) (local $entry i32)
     (block $all
       (loop $rows
         (br_if $all (i32.ge_u (local.get $node) (i32.load offset={COUNT} (i32.const 0))))
         (local.set $node (i32.add (local.get $node) (i32.const 1)))
         (local.set $cell (i32.shl (local.get $node) (i32.const 2)))
-        (i32.store
-          (call $entry
-            (i32.load (i32.add (i32.load offset={PARENTS} (i32.const 0)) (local.get $cell)))
-            (i32.load (i32.add (i32.load offset={LABELS} (i32.const 0)) (local.get $cell))))
-          (local.get $node))
+        (local.set $key (call $key
+          (i32.load (i32.add (i32.load offset={PARENTS} (i32.const 0)) (local.get $cell)))
+          (i32.load (i32.add (i32.load offset={LABELS} (i32.const 0)) (local.get $cell)))))
+        (local.set $entry (call $entry (local.get $key)))
+        (i64.store (local.get $entry) (local.get $key))
+        (i32.store offset=8 (local.get $entry) (local.get $node))
         (br $rows)))
     (i32.const 0))

@@ -54,7 +54,9 @@ def decode_columns(
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
     """
-    needed = {name: table.columns[name] for name in names if name != ROWID}
+    row_numbers = [n for n in names if n == ROWID or table.columns[n].kind is ValueKind.ROW]
+    stacks = [n for n in names if n != ROWID and table.columns[n].kind is ValueKind.FRAMES]
+    needed = {name: table.columns[name] for name in names if name not in (*row_numbers, *stacks)}
     paths = [p for c in needed.values() for p in (c.path, *c.fallbacks)]
     filters = [
         *table.identifying_fields,
@@ -70,18 +72,16 @@ def decode_columns(
     budget.reserve(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
     fields = DecodedFields(chosen.buffer, top, rows, total if rows is None else len(rows))
     fields.decode(paths)
-    arrays = {
-        name: _column_array(fields, column) for name, column in needed.items() if column.kind is not ValueKind.FRAMES
-    }
-    for name in needed.keys() - arrays.keys():
-        messages = [edges if rows is None else edges[rows] for edges in (chosen.starts, chosen.stops)]
-        arrays[name] = frames.decode_stacks(chosen.buffer, messages[0], messages[1], needed[name].path[0], budget)
+    arrays = {name: _column_array(fields, column) for name, column in needed.items()}
+    for name in stacks:
+        starts, stops = (edges if rows is None else edges[rows] for edges in (chosen.starts, chosen.stops))
+        arrays[name] = frames.decode_stacks(chosen.buffer, starts, stops, table.columns[name].path[0], budget)
     chains = {name: c for name, c in needed.items() if c.kind is ValueKind.CHAIN}
     totals = {name: len(arrays[name]) - arrays[name].null_count for name in chains}
-    if ROWID in names:
+    if row_numbers:
         ranks = np.arange(fields.rows) if filters else chosen.ranks()
-        arrays[ROWID] = col.numbers(ranks + 1)
-        totals[ROWID] = fields.rows if filters else chosen.total
+        arrays |= dict.fromkeys(row_numbers, col.numbers(ranks + 1))
+        totals |= dict.fromkeys(row_numbers, fields.rows if filters else chosen.total)
     if totals:
         before = chosen.prefix_totals(totals)
         firsts = {name: c.first_chain - 1 for name, c in chains.items()}

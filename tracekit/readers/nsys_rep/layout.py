@@ -27,6 +27,7 @@ class ValueKind(Enum):
     BYTES = "bytes"
     NAME = "bytes with many repeated values, dictionary-encoded"
     FRAMES = "call stack: all values of a repeated message field, dictionary-encoded"
+    ROW = "number of the row, from 1"
     CHAIN = "number of the call chain: rows with the field are numbered in order"
 
 
@@ -285,7 +286,7 @@ TABLES: dict[str, EventTable] = {
     "COMPOSITE_EVENTS": EventTable(
         CPU_SAMPLE,
         {
-            "id": _column("CpuSample", "start", ValueKind.CHAIN),
+            "id": _column("CpuSample", "start", ValueKind.ROW),
             **_columns("CpuSample", "start", "cpu", "threadState", "globalTid"),
             "cpuCycles": _column("CpuSample", "counter.cpu_cycles"),
         },
@@ -424,7 +425,7 @@ TABLES: dict[str, EventTable] = {
     "SAMPLING_CALLCHAINS": EventTable(
         CPU_SAMPLE,
         {
-            "id": _column("CpuSample", "start", ValueKind.CHAIN),
+            "id": _column("CpuSample", "start", ValueKind.ROW),
             FRAMES: _column("CpuSample", "frames", ValueKind.FRAMES),
         },
         event_types=(31,),

@@ -1,0 +1,68 @@
+"""Export call stacks as collapsed stacks, for flamegraph.pl, inferno and speedscope.
+
+A line consists of the frames of a stack, separated by semicolons, from the outermost one to the innermost one, and the
+weight of the stack after a space.
+
+Source: the format that ``stackcollapse-perf.pl`` of Brendan Gregg's FlameGraph writes.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from tracekit.exporters.stacks.options import OPTIONS, Options
+from tracekit.interface import Exporter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tracekit.interface import Progress, View
+
+
+def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:
+    """Write the call stacks of a trace. The name of a group, if there are any, is the outermost frame.
+
+    Raises:
+        MissingTableError: The trace has no call stacks.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from tracekit.exporters.stacks.profile import one_line, read_profile
+
+    profile = read_profile(view, options)
+    texts = one_line(profile.texts)
+    heads = one_line(pa.array(["" if name is None else name for name in profile.groups]))
+    if options.by != "none":
+        heads = pc.binary_join_element_wise(heads, "", ";")
+    groups, nodes, weights = (profile.weights[c].to_numpy() for c in ("group", "node", "weight"))
+    with path.open("wb") as file:
+        for rows, edges, frames in profile.frames(nodes.astype(np.int64)):
+            stacks = pa.ListArray.from_arrays(pa.array(edges, pa.int32()), texts.take(pa.array(frames)))
+            joined = pc.binary_join_element_wise(heads.take(pa.array(groups[rows])), pc.binary_join(stacks, ";"), "")
+            lines = pc.binary_join_element_wise(joined, pa.array(weights[rows]).cast(pa.string()), " ")
+            file.write(pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_buffer())
+            file.write(b"\n")
+            progress(rows.stop, len(nodes))
+
+
+def _configure(values: Mapping[str, str]) -> Exporter:
+    """Return the exporter with the given options set.
+
+    Raises:
+        UnknownFormatError: The value of an option is invalid.
+    """
+    return Exporter(
+        "collapsed",
+        "Collapsed call stacks, one per line, for flamegraph.pl, inferno and speedscope",
+        (".collapsed", ".folded"),
+        write=functools.partial(write, options=Options.parse(values)),
+        options=OPTIONS,
+        configure=_configure,
+    )
+
+
+EXPORTER = _configure({})

@@ -1,0 +1,83 @@
+"""The options that all exporters of call stacks have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit.errors import UnknownFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EVENTS = ("cpu_samples", "osrt_calls", "api_calls")
+"""Tables of events with call stacks."""
+_CHOICES = {
+    "events": EVENTS,
+    "weight": ("samples", "time"),
+    "by": ("none", "thread", "process"),
+    "modules": ("yes", "no"),
+}
+OPTIONS = {
+    "events": "cpu_samples, osrt_calls or api_calls: the events; by default the first that have call stacks",
+    "weight": "samples (default): the number of events; time: the duration of calls, or the sampling period per sample",
+    "by": "thread or process: separate the stacks of each; none (default)",
+    "thread": "id of a thread: only its stacks",
+    "process": "id of a process: only its stacks",
+    "range": "name of NVTX push/pop ranges: only stacks of their thread while such a range is open",
+    "modules": "yes (default) or no: write the name of the program or library after the function",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The values of the options.
+
+    Attributes:
+        events: Table of events, or None for the first that has call stacks.
+        weight: ``samples`` or ``time``.
+        by: ``none``, ``thread`` or ``process``.
+        thread: Id of the only thread, or None.
+        process: Id of the only process, or None.
+        range: Name of NVTX ranges, or None.
+        modules: Whether frames contain the name of their module.
+    """
+
+    events: str | None = None
+    weight: str = "samples"
+    by: str = "none"
+    thread: int | None = None
+    process: int | None = None
+    range: str | None = None
+    modules: bool = True
+
+    @classmethod
+    def parse(cls, values: Mapping[str, str]) -> Options:
+        """Return the options with the given values.
+
+        Raises:
+            UnknownFormatError: A value is invalid.
+        """
+        for name, choices in _CHOICES.items():
+            if values.get(name, choices[0]) not in choices:
+                raise _invalid(name, values[name], " or ".join(f"{name}={choice}" for choice in choices))
+        ids = {name: _parse_id(name, values[name]) for name in ("thread", "process") if name in values}
+        return cls(
+            events=values.get("events"),
+            weight=values.get("weight", "samples"),
+            by=values.get("by", "none"),
+            thread=ids.get("thread"),
+            process=ids.get("process"),
+            range=values.get("range"),
+            modules=values.get("modules", "yes") == "yes",
+        )
+
+
+def _parse_id(name: str, value: str) -> int:
+    if not value.isdecimal() or len(value) > 18:  # noqa: PLR2004 - fits into 64 bits
+        raise _invalid(name, value, f"{name}=NUMBER")
+    return int(value)
+
+
+def _invalid(name: str, value: str, allowed: str) -> UnknownFormatError:
+    return UnknownFormatError(f"{value!r} is not a valid value of the option {name}", hint=f"use {allowed}")

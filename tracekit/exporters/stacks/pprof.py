@@ -1,0 +1,98 @@
+"""Export call stacks as a gzipped profile for pprof. Groups are labels of the samples.
+
+Source: ``profile.proto`` of https://github.com/google/pprof.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+from typing import TYPE_CHECKING, Any
+
+from tracekit import schemas
+from tracekit.exporters.stacks.options import OPTIONS, Options
+from tracekit.interface import Exporter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tracekit.exporters.stacks.profile import Profile
+    from tracekit.interface import Progress, View
+
+
+def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:
+    """Write the call stacks of a trace.
+
+    Raises:
+        MissingTableError: The trace has no call stacks.
+    """
+    from tracekit.exporters.stacks.profile import read_profile
+
+    profile = read_profile(view, options)
+    strings = _Strings()
+    made = schemas.message("pprof", "Profile")()
+    kind = "samples" if profile.unit == "samples" else "time"
+    made.sample_type.add(type=strings[kind], unit=strings["count" if kind == "samples" else profile.unit])
+    made.time_nanos = int(view.info.get("origin_utc_ns", 0))
+    made.duration_nanos = int(view.info.get("duration_ns", 0))
+    names = [None if name is None else (strings[options.by], strings[name]) for name in profile.groups]
+    _add_functions(made, profile, strings)
+    groups, weights = (profile.weights[c].to_list() for c in ("group", "weight"))
+    with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+        packed.write(made.SerializeToString(deterministic=True))
+        for part, edges, frames in profile.frames(profile.weights["node"].to_numpy()):
+            batch = schemas.message("pprof", "Profile")()
+            locations, ends = (frames + 1).tolist(), edges.tolist()
+            for nth, row in enumerate(range(part.start, part.stop)):
+                stack = locations[ends[nth] : ends[nth + 1]]
+                sample = batch.sample.add(location_id=stack[::-1], value=[weights[row]])
+                label = names[groups[row]]
+                if label is not None:
+                    sample.label.add(key=label[0], str=label[1])
+            packed.write(batch.SerializeToString(deterministic=True))
+            progress(part.stop, len(weights))
+
+
+class _Strings(dict[str, int]):
+    """The indices of strings in the table of strings of a profile. A new string gets the next index."""
+
+    def __init__(self) -> None:
+        super().__init__({"": 0})
+
+    def __missing__(self, text: str) -> int:
+        self[text] = len(self)
+        return self[text]
+
+
+def _add_functions(made: Any, profile: Profile, strings: _Strings) -> None:
+    """Add a function and a location for each text of frames, a mapping for each module, and all strings."""
+    mappings: dict[str, int] = {}
+    functions, modules = profile.functions.to_pylist(), profile.modules.to_pylist()
+    for nth, (function, module) in enumerate(zip(functions, modules, strict=True), 1):
+        file = 0 if module is None else strings[module]
+        made.function.add(id=nth, name=strings[function], system_name=strings[function], filename=file)
+        mapping = 0 if module is None else mappings.setdefault(module, len(mappings) + 1)
+        made.location.add(id=nth, mapping_id=mapping).line.add(function_id=nth)
+    for module, number in mappings.items():
+        made.mapping.add(id=number, filename=strings[module], has_functions=True)
+    made.string_table.extend(strings)
+
+
+def _configure(values: Mapping[str, str]) -> Exporter:
+    """Return the exporter with the given options set.
+
+    Raises:
+        UnknownFormatError: The value of an option is invalid.
+    """
+    return Exporter(
+        "pprof",
+        "Call stacks as a gzipped profile for pprof",
+        (".pb.gz", ".pprof"),
+        write=functools.partial(write, options=Options.parse(values)),
+        options=OPTIONS,
+        configure=_configure,
+    )
+
+
+EXPORTER = _configure({})

@@ -1,0 +1,242 @@
+"""Select events, add up their weights by call stack, and merge stacks whose frames have the same text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.errors import MissingTableError
+from tracekit.exporters.stacks.options import EVENTS
+from tracekit.forks import check_polars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.exporters.stacks.options import Options
+    from tracekit.interface import View
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+MAX_DEPTH = 4096
+"""Maximum number of frames of a stack. A deeper stack counts for its outermost frames."""
+BATCH_FRAMES = 1 << 20
+MAX_TEXT = 1 << 14
+"""Maximum number of characters of a frame. The rest of a longer one is left out."""
+UNKNOWN = "[unknown]"
+_KEYS = {"none": [], "thread": ["process_id", "thread_id"], "process": ["process_id"]}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Weighted call stacks, in a tree of frames with the same text.
+
+    Attributes:
+        events: Table of the events.
+        unit: ``samples`` or ``nanoseconds``.
+        texts: Distinct texts of frames.
+        functions: Function of each text.
+        modules: Module of each text, which may be null.
+        parents: Node of the caller of each node. Node 0 is the root, and callers precede the nodes that they call.
+        labels: Index of the text of each node.
+        depths: Number of frames of each node.
+        groups: Name of each group of events; one group without a name if the events are not separated.
+        weights: Columns ``group`` (index), ``node`` and ``weight``, by group and then by node.
+    """
+
+    events: str
+    unit: str
+    texts: pa.Array
+    functions: pa.Array
+    modules: pa.Array
+    parents: Int64Array
+    labels: Int64Array
+    depths: Int64Array
+    groups: list[str | None]
+    weights: pl.DataFrame
+
+    def frames(self, nodes: Int64Array) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
+        """Yield batches of stacks: rows, the index of the first frame of each stack and the end, and the frames.
+
+        Frames are indices of texts, from the outermost one to the innermost one.
+        """
+        ends = np.cumsum(self.depths[nodes])
+        first = 0
+        while first < len(nodes):
+            before = int(ends[first - 1]) if first else 0
+            last = max(int(np.searchsorted(ends, before + BATCH_FRAMES, "right")), first + 1)
+            part = slice(first, last)
+            edges = np.concatenate(([0], ends[part] - before))
+            yield part, edges, self._frames(nodes[part], edges)
+            first = last
+
+    def _frames(self, nodes: Int64Array, edges: Int64Array) -> Int64Array:
+        frames = np.empty(int(edges[-1]), np.int64)
+        rows, at = nodes, edges[1:] - 1
+        while len(rows):
+            frames[at] = self.labels[rows]
+            rows = self.parents[rows]
+            inside = rows > 0
+            rows, at = rows[inside], at[inside] - 1
+        return frames
+
+
+def read_profile(view: View, options: Options) -> Profile:
+    """Return the weighted call stacks of the selected events of a trace.
+
+    Events without a call stack are left out.
+
+    Raises:
+        MissingTableError: The trace has no call stacks.
+    """
+    check_polars()
+    name = options.events or next((n for n in EVENTS if _has_stacks(view, n)), None)
+    if name is None or not _has_stacks(view, name):
+        raise MissingTableError(
+            f"has no call stacks{'' if name is None else f' of {name}'}",
+            hint="record them: nsys profile --sample=process-tree, or --cudabacktrace=all for those of CUDA API calls",
+        )
+    events = _selected(view, name, options)
+    keys = _KEYS[options.by]
+    weight = pl.len() if options.weight == "samples" else _time(view, name)
+    sums = events.group_by(*keys, "stack_id").agg(weight=weight.cast(pl.Int64)).collect()
+    groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
+    numbered = groups.with_row_index("group") if keys else groups
+    sums = sums.join(numbered, on=keys, nulls_equal=True) if keys else sums.with_columns(group=pl.lit(0))
+    texts, label_of_stack = _texts(view, modules=options.modules)
+    text, functions, module = (texts[c].to_arrow().cast(pa.string()) for c in ("text", "symbol", "module"))
+    stacks = view.frame("stacks").select(pl.col("parent_id").fill_null(0), "depth").collect()
+    tree = _merged(stacks["parent_id"].to_numpy(), stacks["depth"].to_numpy().astype(np.int64), label_of_stack)
+    nodes, parents, labels, depths = tree
+    weights = (
+        sums.select("group", "weight", node=pl.Series(nodes[sums["stack_id"].to_numpy()]))
+        .group_by("group", "node")
+        .agg(pl.col("weight").sum())
+        .sort("group", "node")
+    )
+    unit = "samples" if options.weight == "samples" else "nanoseconds"
+    names = _group_names(view, groups, keys)
+    return Profile(name, unit, text, functions, module, parents, labels, depths, names, weights)
+
+
+def _has_stacks(view: View, name: str) -> bool:
+    return bool(view.count(name)) and view.frame(name).select(pl.col("stack_id").is_not_null().any()).collect().item()
+
+
+def _selected(view: View, name: str, options: Options) -> pl.LazyFrame:
+    """Return the events with a call stack that the options select."""
+    events = view.frame(name).filter(pl.col("stack_id").is_not_null())
+    if options.thread is not None:
+        events = events.filter(pl.col("thread_id") == options.thread)
+    if options.process is not None:
+        events = events.filter(pl.col("process_id") == options.process)
+    return events if options.range is None else _inside_ranges(view, events, options.range, _time_column(name))
+
+
+def _time_column(name: str) -> str:
+    return "timestamp_ns" if name == "cpu_samples" else "start_ns"
+
+
+def _inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl.LazyFrame:
+    """Return the events that happen on a thread while a range with a given name is open on it.
+
+    An event is inside a range if more ranges of its thread have started than ended.
+    """
+    thread = ["process_id", "thread_id"]
+    ranges = view.frame("nvtx_ranges").filter(
+        (pl.col("name").cast(pl.String) == name) & (pl.col("kind").cast(pl.String) == "push_pop")
+    )
+
+    def count_until(column: str, count: str) -> pl.LazyFrame:
+        times = ranges.select(*thread, pl.col(column).alias(time)).drop_nulls(time).sort(time)
+        return times.with_columns(pl.int_range(1, pl.len() + 1).over(thread).alias(count))
+
+    events = events.sort(time)
+    for column, count in (("start_ns", "started"), ("end_ns", "ended")):
+        counts = count_until(column, count)
+        events = events.join_asof(counts, on=time, by=thread, strategy="backward", check_sortedness=False)
+    return events.filter(pl.col("started").fill_null(0) > pl.col("ended").fill_null(0))
+
+
+def _time(view: View, name: str) -> pl.Expr:
+    """Return the total time of events in ns: the duration of calls, or the sampling period times the samples."""
+    if name != "cpu_samples":
+        return pl.col("end_ns").sub(pl.col("start_ns")).sum()
+    thread = ["process_id", "thread_id"]
+    gaps = pl.col("timestamp_ns").sort().diff().over(thread)
+    period = view.frame(name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
+    return pl.len().cast(pl.Int64) * period
+
+
+def _texts(view: View, *, modules: bool) -> tuple[pl.DataFrame, Int64Array]:
+    """Return the distinct texts of frames with their functions and modules, and the index of the text of each stack."""
+    names = view.frame("stacks").select("symbol", *(["module"] if modules else [])).collect()
+    keys = [pl.col(c).to_physical().fill_null(-1).cast(pl.Int64) for c in names.columns]
+    coded = names.with_columns(key=keys[0] if len(keys) == 1 else keys[0] * ((1 << 31) + 1) + keys[1])
+    distinct = coded.unique("key", maintain_order=True)
+    symbol = pl.col("symbol").cast(pl.String).fill_null(UNKNOWN)
+    module = pl.col("module").cast(pl.String) if modules else pl.lit(None, pl.String)
+    text = pl.when(module.is_null() | (module == symbol)).then(symbol).otherwise(symbol + " [" + module + "]")
+    distinct = distinct.select("key", text=text.str.slice(0, MAX_TEXT), symbol=symbol, module=module)
+    texts = distinct.drop("key").unique("text", keep="first", maintain_order=True).with_row_index("label")
+    labels = distinct.join(texts, on="text", maintain_order="left").select("key", "label")
+    of_stacks = coded.select("key").join(labels, on="key", how="left", maintain_order="left")["label"]
+    return texts, of_stacks.to_numpy().astype(np.int64)
+
+
+def _merged(
+    parents: Int64Array, depths: Int64Array, labels: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+    """Merge the stacks of one caller whose frames have the same text.
+
+    Args:
+        parents: Id of the parent of each stack, 0 for an outermost frame.
+        depths: Number of frames of each stack.
+        labels: Index of the text of each stack.
+
+    Returns:
+        The node of each stack by id, and the parent, text and depth of each node. Id 0 and node 0 are the root.
+    """
+    nodes = np.zeros(len(parents) + 1, np.int64)
+    order = np.argsort(depths, kind="stable")
+    bounds = np.searchsorted(depths[order], np.arange(1, min(int(depths.max(initial=0)), MAX_DEPTH) + 2))
+    width = int(labels.max(initial=0)) + 1
+    levels = [np.zeros(1, np.int64)]
+    of_nodes = [np.zeros(1, np.int64)]
+    sizes = [1]
+    for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        rows = order[begin:end]
+        keys, inverse = np.unique(nodes[parents[rows]] * width + labels[rows], return_inverse=True)
+        nodes[rows + 1] = sum(sizes) + inverse
+        levels.append(keys // width)
+        of_nodes.append(keys % width)
+        sizes.append(len(keys))
+    deep = np.flatnonzero(depths > MAX_DEPTH)
+    ancestors = np.arange(len(nodes))
+    ancestors[deep + 1] = parents[deep]
+    while len(deep) and (nodes[ancestors[deep + 1]] == 0).any():
+        ancestors[deep + 1] = ancestors[ancestors[deep + 1]]
+    nodes[deep + 1] = nodes[ancestors[deep + 1]]
+    return nodes, np.concatenate(levels), np.concatenate(of_nodes), np.repeat(np.arange(len(sizes)), sizes)
+
+
+def _group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str | None]:
+    """Return the name of each group: that of its thread or process, and its id."""
+    if not keys:
+        return [None]
+    kind = keys[-1].removesuffix("_id")
+    table = "threads" if kind == "thread" else "processes"
+    known = view.frame(table).select(*keys, pl.col("name").cast(pl.String))
+    known = known.unique(keys, keep="last", maintain_order=True)
+    named = groups.join(known.collect(), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return [f"{name or kind} ({number if number is not None else 'unknown'})" for *_, number, name in named.iter_rows()]
+
+
+def one_line(texts: pa.Array) -> pa.Array:
+    """Return texts without the characters that separate frames and stacks in collapsed stacks."""
+    return pc.replace_substring_regex(pc.replace_substring(texts, ";", ":"), r"[\r\n]", " ")

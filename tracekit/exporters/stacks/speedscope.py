@@ -1,0 +1,77 @@
+"""Export call stacks for speedscope, with one profile per group.
+
+Equal stacks are one sample with the sum of their weights, so the order of samples is not that of time.
+
+Source: the file format of speedscope, https://www.speedscope.app/file-format-schema.json.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import TYPE_CHECKING
+
+from tracekit.exporters.stacks.options import OPTIONS, Options
+from tracekit.interface import Exporter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tracekit.interface import Progress, View
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+def write(view: View, path: Path, progress: Progress, *, options: Options) -> None:
+    """Write the call stacks of a trace.
+
+    Raises:
+        MissingTableError: The trace has no call stacks.
+    """
+    import polars as pl
+
+    from tracekit.exporters.stacks.profile import read_profile
+
+    profile = read_profile(view, options)
+    unit = "none" if profile.unit == "samples" else profile.unit
+    frames = [{"name": text} for text in profile.texts.to_pylist()]
+    head = {"$schema": _SCHEMA, "exporter": "tracekit", "name": profile.events, "shared": {"frames": frames}}
+    done = 0
+    with path.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(head, ensure_ascii=False, separators=(",", ":"))[:-1] + ',"profiles":[')
+        for nth, name in enumerate(profile.groups):
+            rows = profile.weights.filter(pl.col("group") == nth)
+            weights = rows["weight"].to_list()
+            about = {"type": "sampled", "name": name or profile.events, "unit": unit, "startValue": 0}
+            text = json.dumps({**about, "endValue": sum(weights), "weights": weights}, separators=(",", ":"))
+            file.write((",\n" if nth else "\n") + text[:-1] + ',"samples":[')
+            for part, edges, indices in profile.frames(rows["node"].to_numpy()):
+                lists = pl.Series(indices).cast(pl.String)
+                batch = ",".join(
+                    f"[{','.join(lists[a:b])}]" for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+                )
+                file.write(("," if part.start else "") + batch)
+            file.write("]}")
+            done += rows.height
+            progress(done, profile.weights.height)
+        file.write("\n]}\n")
+
+
+def _configure(values: Mapping[str, str]) -> Exporter:
+    """Return the exporter with the given options set.
+
+    Raises:
+        UnknownFormatError: The value of an option is invalid.
+    """
+    return Exporter(
+        "speedscope",
+        "Call stacks (JSON) for speedscope",
+        (".speedscope.json",),
+        write=functools.partial(write, options=Options.parse(values)),
+        options=OPTIONS,
+        configure=_configure,
+    )
+
+
+EXPORTER = _configure({})
