@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tracekit as tk
 from tracekit import registry
-from tracekit.errors import ExportError
+from tracekit.errors import ExportError, MissingTableError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FILES = {
@@ -23,6 +23,8 @@ FILES = {
 }
 WRITTEN = ("arrow", "dlprof-db", "parquet")
 """Formats that are read in turn from what was written."""
+STACKS = ("collapsed", "pprof", "speedscope")
+"""Formats of call stacks."""
 
 
 @pytest.fixture(params=[path for paths in FILES.values() for path in paths], scope="module")
@@ -61,6 +63,10 @@ def test_every_format_is_written(trace: tk.Trace, format: str, tmp_path: Path) -
     path = tmp_path / f"out{exporter.suffixes[0]}"
     if not drawn(trace, format):
         with pytest.raises(ExportError, match=r"nothing to draw|no ops to draw"):
+            trace.export(path, format=format)
+        return
+    if format in STACKS and not ("stacks" in trace.tables and trace.count("stacks")):
+        with pytest.raises(MissingTableError, match="no call stacks"):
             trace.export(path, format=format)
         return
     assert trace.export(path, format=format) == path

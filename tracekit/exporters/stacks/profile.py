@@ -170,7 +170,8 @@ def _time(view: View, name: str) -> pl.Expr:
     thread = ["process_id", "thread_id"]
     gaps = pl.col("timestamp_ns").sort().diff().over(thread)
     period = view.frame(name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
-    return pl.len().cast(pl.Int64) * period
+    samples: pl.Expr = pl.len().cast(pl.Int64) * period
+    return samples
 
 
 def _texts(view: View, *, modules: bool) -> tuple[pl.DataFrame, Int64Array]:
