@@ -109,7 +109,10 @@ def test_metadata(wheel: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert distribution.version == tk.__version__ == project["version"]
     assert [(e.name, e.value) for e in distribution.entry_points] == [("tracekit", "tracekit.__main__:main")]
-    assert {Requirement(r).name for r in required(wheel)} == {Requirement(r).name for r in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    declared = {Requirement(r).name for r in [*project["dependencies"], *(r for extra in extras.values() for r in extra)]}
+    assert {Requirement(r).name for r in required(wheel)} == declared
+    assert set(distribution.metadata.get_all("Provides-Extra") or []) == set(extras)
 
 
 def test_the_source_distribution_builds_the_same(built: Path) -> None:
