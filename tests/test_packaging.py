@@ -110,7 +110,9 @@ def test_metadata(wheel: Path) -> None:
     assert distribution.version == tk.__version__ == project["version"]
     assert [(e.name, e.value) for e in distribution.entry_points] == [("tracekit", "tracekit.__main__:main")]
     extras = project["optional-dependencies"]
-    declared = {Requirement(r).name for r in [*project["dependencies"], *(r for extra in extras.values() for r in extra)]}
+    declared = {
+        Requirement(r).name for r in [*project["dependencies"], *(r for extra in extras.values() for r in extra)]
+    }
     assert {Requirement(r).name for r in required(wheel)} == declared
     assert set(distribution.metadata.get_all("Provides-Extra") or []) == set(extras)
 
