@@ -26,7 +26,7 @@ OTHER_TIMED = (
         "gpu_context_switches",
         "cuda_graph_events",
     ),
-    *("cuda_graph_node_events", "syscalls", "library_calls", "cuda_overheads"),
+    *("cuda_graph_node_events", "syscalls", "library_calls", "cuda_overheads", "python_samples"),
 )
 ON_DEVICES = ("kernels", "memcpys", "memsets", "graph_launches", "syncs", "gpu_metrics", "ncu_launches")
 IN_DOMAINS = ("nvtx_ranges", "nvtx_marks", "ncu_nvtx_ranges")

@@ -208,3 +208,35 @@ def test_deep_stacks_and_small_batches(format: str, tmp_path: Path, monkeypatch:
 def test_long_texts_are_cut(tmp_path: Path) -> None:
     of = trace(stacks=[{"depth": 1, "symbol": "x" * 20_000}], cpu_samples=[sample(0, 1)])
     assert exported(of, tmp_path, "collapsed") == {(None, ("x" * profile.MAX_TEXT,)): 1}
+
+
+def python(time: int, stack: int | None, kind: str = "periodic", thread: int = 8) -> dict[str, object]:
+    return {**sample(time, stack, thread), "kind": kind}
+
+
+CALLS = [(20, 25, 8), (20, 29, 9), (30, 37, 8)]
+"""Start, end and thread."""
+
+
+@pytest.mark.parametrize("format", READERS)
+def test_python_stacks(format: str, tmp_path: Path) -> None:
+    calls = [call(start, end, process_id=7, thread_id=thread) for start, end, thread in CALLS]
+    made = [python(0, 2), python(20, 3, "cuda"), python(10, 1), python(30, 2, "cuda"), python(99, 2, "cuda")]
+    of = small(python_samples=[*made, python(20, None), python(20, 1, "cuda", 9)], api_calls=calls)
+    samples, calls_of = {"events": "python_samples"}, {"events": "python_calls"}
+    work = next(frames for _, frames in exported(of, tmp_path, format) if frames != MAIN)
+    assert work[:1] == MAIN
+    assert exported(of, tmp_path, format) == {(None, work): 1, (None, MAIN): 1}
+    assert exported(of, tmp_path, format, **samples, weight="time") == {(None, work): 10, (None, MAIN): 10}
+    assert exported(of, tmp_path, format, **calls_of) == {(None, work): 3, (None, MAIN): 1}
+    assert exported(of, tmp_path, format, **calls_of, weight="time") == {(None, work): 12, (None, MAIN): 9}
+
+
+def test_missing_python_stacks(tmp_path: Path) -> None:
+    for of, hint in (
+        (small(cpu_samples=SAMPLES), "record them: nsys profile --python-sampling=true"),
+        (small(python_samples=[python(0, None)]), "read the report, or export it with --include-blobs=true"),
+        (small(python_samples=[python(0, 1, "cuda")]), "record them: nsys profile --python-sampling=true"),
+    ):
+        with pytest.raises(MissingTableError, match=f"has no call stacks of python_samples\nHint: {hint}"):
+            exported(of, tmp_path, "collapsed", events="python_samples")

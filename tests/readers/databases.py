@@ -116,5 +116,5 @@ def stacks_of(path: Path) -> tuple[list[dict[str, object]], dict[str, dict[objec
         row = {"stack_id": number, "parent_id": numbers.get(frames[:-1]), "depth": len(frames)}
         row |= {"symbol": names[symbol], "module": re.sub(r"(?s)^[/.~].*/", "", str(names[module]))}
         row |= {"kernel_mode": kernel, "thumb_code": thumb, "unresolved": unresolved, "special_entry": special}
-        made.append({**row, "original_ip": address, "unwind_method": methods.get(method)})
+        made.append({**row, "original_ip": address, "unwind_method": methods.get(method), "line": None})
     return made, of_rows

@@ -297,7 +297,7 @@ NOT_DRAWN = frozenset(
         *("gpu_context_switches", "jit_operations", "library_calls", "memory_pool_events", "mpi_calls"),
         *("mpi_communicators", "openmp_events", "overheads", "syscalls"),
         *("graphics_calls", "graphics_workloads", "khr_debug_events", "network_metrics"),
-        *("openacc_events", "ucx_calls"),
+        *("openacc_events", "ucx_calls", "python_samples"),
     }
 )
 """Tables of events that have times and are not drawn."""

@@ -10,8 +10,8 @@ from tracekit.errors import UnknownFormatError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EVENTS = ("cpu_samples", "osrt_calls", "api_calls")
-"""Tables of events with call stacks."""
+EVENTS = ("cpu_samples", "osrt_calls", "api_calls", "python_samples", "python_calls")
+"""Events with call stacks: tables, and the Python stacks of CUDA API calls."""
 _CHOICES = {
     "events": EVENTS,
     "weight": ("samples", "time"),
@@ -19,7 +19,8 @@ _CHOICES = {
     "modules": ("yes", "no"),
 }
 OPTIONS = {
-    "events": "cpu_samples, osrt_calls or api_calls: the events; by default the first that have call stacks",
+    "events": "cpu_samples, osrt_calls, api_calls, python_samples (periodic samples of Python) or python_calls (Python "
+    "stacks of CUDA API calls): the events; by default the first that have call stacks",
     "weight": "samples (default): the number of events; time: the duration of calls, or the sampling period per sample",
     "by": "thread or process: separate the stacks of each; none (default)",
     "thread": "id of a thread: only its stacks",
@@ -34,7 +35,7 @@ class Options:
     """The values of the options.
 
     Attributes:
-        events: Table of events, or None for the first that has call stacks.
+        events: One of ``EVENTS``, or None for the first that has call stacks.
         weight: ``samples`` or ``time``.
         by: ``none``, ``thread`` or ``process``.
         thread: Id of the only thread, or None.

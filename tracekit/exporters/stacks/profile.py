@@ -29,7 +29,13 @@ BATCH_FRAMES = 1 << 20
 MAX_TEXT = 1 << 14
 """Maximum number of characters of a frame. The rest of a longer one is left out."""
 UNKNOWN = "[unknown]"
-_KEYS = {"none": [], "thread": ["process_id", "thread_id"], "process": ["process_id"]}
+_PYTHON = {"python_samples": "periodic", "python_calls": "cuda"}
+"""Kind of the rows of the table ``python_samples`` that are events of each name."""
+_HINT = "record them: nsys profile --sample=process-tree, or --cudabacktrace=all for those of CUDA API calls"
+_PYTHON_HINT = "record them: nsys profile --python-sampling=true, or --python-backtrace=cuda for CUDA API calls"
+_EXPORT_HINT = "read the report, or export it with --include-blobs=true, because other exports lack Python call stacks"
+_THREAD = ["process_id", "thread_id"]
+_KEYS = {"none": [], "thread": _THREAD, "process": ["process_id"]}
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Profile:
     """Weighted call stacks, in a tree of frames with the same text.
 
     Attributes:
-        events: Table of the events.
+        events: One of ``EVENTS``.
         unit: ``samples`` or ``nanoseconds``.
         texts: Distinct texts of frames.
         functions: Function of each text.
@@ -99,11 +105,13 @@ def read_profile(view: View, options: Options) -> Profile:
     if name is None or not _has_stacks(view, name):
         raise MissingTableError(
             f"has no call stacks{'' if name is None else f' of {name}'}",
-            hint="record them: nsys profile --sample=process-tree, or --cudabacktrace=all for those of CUDA API calls",
+            hint=_hint(view, name),
         )
     events = _selected(view, name, options)
     keys = _KEYS[options.by]
-    weight = pl.len() if options.weight == "samples" else _time(view, name)
+    weight = pl.len()
+    if options.weight == "time":
+        events, weight = _with_time(view, name, events)
     sums = events.group_by(*keys, "stack_id").agg(weight=weight.cast(pl.Int64)).collect()
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
@@ -124,13 +132,29 @@ def read_profile(view: View, options: Options) -> Profile:
     return Profile(name, unit, text, functions, module, parents, labels, depths, names, weights)
 
 
+def _events(view: View, name: str) -> pl.LazyFrame:
+    """Return the events of a name."""
+    if name not in _PYTHON:
+        return view.frame(name)
+    return view.frame("python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[name])
+
+
 def _has_stacks(view: View, name: str) -> bool:
-    return bool(view.count(name)) and view.frame(name).select(pl.col("stack_id").is_not_null().any()).collect().item()
+    if not view.count("python_samples" if name in _PYTHON else name):
+        return False
+    return bool(_events(view, name).select(pl.col("stack_id").count()).collect().item())
+
+
+def _hint(view: View, name: str | None) -> str:
+    """Return what to do if there are no call stacks of a name."""
+    if name not in _PYTHON:
+        return _HINT
+    return _EXPORT_HINT if _events(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
 def _selected(view: View, name: str, options: Options) -> pl.LazyFrame:
     """Return the events with a call stack that the options select."""
-    events = view.frame(name).filter(pl.col("stack_id").is_not_null())
+    events = _events(view, name).filter(pl.col("stack_id").is_not_null())
     if options.thread is not None:
         events = events.filter(pl.col("thread_id") == options.thread)
     if options.process is not None:
@@ -139,7 +163,7 @@ def _selected(view: View, name: str, options: Options) -> pl.LazyFrame:
 
 
 def _time_column(name: str) -> str:
-    return "timestamp_ns" if name == "cpu_samples" else "start_ns"
+    return "timestamp_ns" if name in ("cpu_samples", *_PYTHON) else "start_ns"
 
 
 def _inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl.LazyFrame:
@@ -147,31 +171,36 @@ def _inside_ranges(view: View, events: pl.LazyFrame, name: str, time: str) -> pl
 
     An event is inside a range if more ranges of its thread have started than ended.
     """
-    thread = ["process_id", "thread_id"]
     ranges = view.frame("nvtx_ranges").filter(
         (pl.col("name").cast(pl.String) == name) & (pl.col("kind").cast(pl.String) == "push_pop")
     )
 
     def count_until(column: str, count: str) -> pl.LazyFrame:
-        times = ranges.select(*thread, pl.col(column).alias(time)).drop_nulls(time).sort(time)
-        return times.with_columns(pl.int_range(1, pl.len() + 1).over(thread).alias(count))
+        times = ranges.select(*_THREAD, pl.col(column).alias(time)).drop_nulls(time).sort(time)
+        return times.with_columns(pl.int_range(1, pl.len() + 1).over(_THREAD).alias(count))
 
     events = events.sort(time)
     for column, count in (("start_ns", "started"), ("end_ns", "ended")):
         counts = count_until(column, count)
-        events = events.join_asof(counts, on=time, by=thread, strategy="backward", check_sortedness=False)
+        events = events.join_asof(counts, on=time, by=_THREAD, strategy="backward", check_sortedness=False)
     return events.filter(pl.col("started").fill_null(0) > pl.col("ended").fill_null(0))
 
 
-def _time(view: View, name: str) -> pl.Expr:
-    """Return the total time of events in ns: the duration of calls, or the sampling period times the samples."""
-    if name != "cpu_samples":
-        return pl.col("end_ns").sub(pl.col("start_ns")).sum()
-    thread = ["process_id", "thread_id"]
-    gaps = pl.col("timestamp_ns").sort().diff().over(thread)
-    period = view.frame(name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
-    samples: pl.Expr = pl.len().cast(pl.Int64) * period
-    return samples
+def _with_time(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.Expr]:
+    """Return events, with further columns, and their total time in ns.
+
+    The time of a call is its duration, and that of a sample is the sampling period.
+    """
+    if name in ("osrt_calls", "api_calls"):
+        return events, pl.col("end_ns").sub(pl.col("start_ns")).sum()
+    if name == "python_calls":
+        duration = pl.col("end_ns").sub(pl.col("start_ns")).alias("duration_ns")
+        calls = view.frame("api_calls").select(*_THREAD, duration, timestamp_ns="start_ns")
+        calls = calls.unique([*_THREAD, "timestamp_ns"], keep="first", maintain_order=True)
+        return events.join(calls, on=[*_THREAD, "timestamp_ns"], how="left"), pl.col("duration_ns").sum()
+    gaps = pl.col("timestamp_ns").sort().diff().over(_THREAD)
+    period = _events(view, name).select(gaps.median().fill_null(0).round().cast(pl.Int64)).collect().item()
+    return events, pl.len().cast(pl.Int64) * period
 
 
 def _texts(view: View, *, modules: bool) -> tuple[pl.DataFrame, Int64Array]:

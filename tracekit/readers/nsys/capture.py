@@ -19,7 +19,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
-from tracekit.readers.nsys import ids, machine, metrics, nvtx, overheads, sampling, stacks
+from tracekit.readers.nsys import ids, machine, metrics, nvtx, overheads, python_stacks, sampling, stacks
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type
 from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 GLOBAL_IDS = frozenset({"globalPid", "globalTid", "endGlobalTid"})
 EVERY, LABEL = "*", "*"
 """The source table of a declared column that comes from every source table of a union, and the source of its labels."""
+_WHOLE_TABLES = frozenset({*machine.TABLES, stacks.TABLE, python_stacks.TABLE})
+"""Declared tables that are not read by column from the rows of a source table."""
 
 
 class NsysCapture(Lookups, Capture):
@@ -42,6 +44,7 @@ class NsysCapture(Lookups, Capture):
         super().__init__(tables)
         self._machine_tables: dict[str, pa.Table] = {}
         self._stacks: stacks.Stacks | None = None
+        self._python_samples: dict[str, pa.Array] = {}
 
     def names(self) -> list[str]:
         """Return the names of the declared tables that Nsight Systems records."""
@@ -61,16 +64,15 @@ class NsysCapture(Lookups, Capture):
         They are counted together if the file format allows that.
         """
         sources = [
-            (name, table)
-            for name in names
-            if name not in (*machine.TABLES, stacks.TABLE)
-            for table in schemas.table(name).source_tables
+            (name, table) for name in names if name not in _WHOLE_TABLES for table in schemas.table(name).source_tables
         ]
         counts = dict.fromkeys(names, 0)
         rows = self.tables.counts([(table, self._condition(name, table)) for name, table in sources])
         for (name, _), number in zip(sources, rows, strict=True):
             counts[name] += number
         counts |= {name: int(self.machine_table(name).num_rows) for name in names if name in machine.TABLES}
+        if python_stacks.TABLE in names:
+            counts[python_stacks.TABLE] = len(self.python_samples()["python_sample_id"])
         return counts | {name: len(self._read_stacks([])[0]) for name in names if name == stacks.TABLE}
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -83,7 +85,7 @@ class NsysCapture(Lookups, Capture):
 
     def read_many(self, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
         """Read some columns of several tables. The tables are read together if the file format allows that."""
-        events = [n for n in columns if n not in (*machine.TABLES, stacks.TABLE)]
+        events = [n for n in columns if n not in _WHOLE_TABLES]
         sources = [
             (n, table) for n in events for table in schemas.table(n).source_tables if table in self.tables.columns
         ]
@@ -105,6 +107,8 @@ class NsysCapture(Lookups, Capture):
         if call_stacks is not None and stacks.TABLE in columns:
             data = call_stacks.columns(self, columns[stacks.TABLE])
             tables[stacks.TABLE] = self.conform(stacks.TABLE, data, source_table(stacks.TABLE))
+        if python_stacks.TABLE in columns:
+            tables[python_stacks.TABLE] = self._python_table(columns[python_stacks.TABLE], call_stacks)
         self.warn_unknown_strings()
         return {n: tables[n] if n in tables else join(n, names, parts[n]) for n, names in columns.items()}
 
@@ -114,10 +118,28 @@ class NsysCapture(Lookups, Capture):
         """Return all call stacks, and the resulting columns of each request. Stacks are read once."""
         if self._stacks is not None:
             return self._stacks, self.read_requests(requests)
-        builder = stacks.StackBuilder(self)
+        builder = stacks.StackBuilder(self, self.python_domains)
         results = self.read_requests(requests, builder.collectors)
         self._stacks = builder.finish()
         return self._stacks, results
+
+    @functools.cached_property
+    def python_domains(self) -> python_stacks.Domains:
+        """The kind of the samples in each NVTX domain of Python samples."""
+        return python_stacks.find_domains(self)
+
+    def python_samples(self) -> dict[str, pa.Array]:
+        """Return the columns of ``python_samples``, except the call stacks. The first call reads them."""
+        if not self._python_samples:
+            self._python_samples = python_stacks.read_samples(self, self.python_domains)
+        return self._python_samples
+
+    def _python_table(self, columns: Sequence[str], call_stacks: stacks.Stacks | None) -> pa.Table:
+        """Return columns of ``python_samples``."""
+        data = dict(self.python_samples())
+        if call_stacks is not None:
+            data["stack_id"] = call_stacks.ids(python_stacks.TABLE, data["python_sample_id"])
+        return self.conform(python_stacks.TABLE, {c: data[c] for c in columns}, nvtx.SOURCE_TABLE)
 
     def _request(self, name: str, table: str, columns: Sequence[str]) -> Request[dict[str, pa.Array]]:
         """Return the request that reads columns of a source table and converts them to columns of a declared table."""

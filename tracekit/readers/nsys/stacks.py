@@ -2,7 +2,8 @@
 
 A stack is a path in the tree. It is identified by its innermost frame, whose parent is the stack of its caller. Stacks
 are numbered from 1 in the order in which they occur, from the outermost frame to the innermost one: first those of CPU
-samples, then those of OS runtime calls, then those of CUDA API calls. Reports and exports have the same numbers.
+samples, then those of OS runtime calls, of CUDA API calls, and of Python samples. Reports and exports have the same
+numbers.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.common.tries import Trie
-from tracekit.readers.nsys import machine
+from tracekit.readers.nsys import machine, nvtx, python_stacks
 from tracekit.readers.nsys.lookups import source_request
-from tracekit.readers.nsys.tables import FRAMES, Request
+from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,17 +37,24 @@ TABLE = "stacks"
 _SYMBOLS = ("symbol", "module")
 _FLAGS = ("kernelMode", "thumbCode", "unresolved", "specialEntry")
 _UNWIND_METHOD, _ADDRESS = "unwindMethod", "originalIP"
-_FRAME = (*_SYMBOLS, *_FLAGS, _ADDRESS, _UNWIND_METHOD)
+_LINE = "line"
+_FRAME = (*_SYMBOLS, *_FLAGS, _ADDRESS, _UNWIND_METHOD, _LINE)
 CHAIN_TABLES = {
-    "SAMPLING_CALLCHAINS": _FRAME,
-    "OSRT_CALLCHAINS": _FRAME,
+    "SAMPLING_CALLCHAINS": _FRAME[:-1],
+    "OSRT_CALLCHAINS": _FRAME[:-1],
     "CUDA_CALLCHAINS": (*_SYMBOLS, "unresolved", _ADDRESS),
 }
 """Source tables of call chains, in the order in which stacks are numbered, and the columns of their frames."""
-_OF_COLUMN = {"cpu_samples": "SAMPLING_CALLCHAINS", "osrt_calls": "OSRT_CALLCHAINS", "api_calls": "CUDA_CALLCHAINS"}
+_OF_COLUMN = {
+    "cpu_samples": "SAMPLING_CALLCHAINS",
+    "osrt_calls": "OSRT_CALLCHAINS",
+    "api_calls": "CUDA_CALLCHAINS",
+    python_stacks.TABLE: nvtx.SOURCE_TABLE,
+}
 """Source table of the call chains of each declared table."""
 _MISSING, _UNKNOWN = np.uint32(0xFFFFFFFF), 1 << 16
 _WORDS = 5
+_LINE_BIT = 31
 
 
 def chain_ids(column: str) -> Resolver:
@@ -131,17 +139,28 @@ class StackBuilder:
         collectors: One collector of batches per source table of call chains that the file has.
     """
 
-    def __init__(self, capture: Lookups) -> None:
+    def __init__(self, capture: Lookups, python_domains: python_stacks.Domains) -> None:
+        """Create a builder.
+
+        Args:
+            capture: The file.
+            python_domains: Domains of Python samples.
+        """
         self._capture = capture
         budget = capture.budget()
         self.frames = _FrameBuilder(budget)
         tables = [table for table in CHAIN_TABLES if table in capture.tables.columns]
-        self.collectors = [
+        self.collectors: list[_StackCollector | _RowCollector | _PythonCollector] = [
             (_StackCollector if FRAMES in capture.tables.columns[table] else _RowCollector)(
                 table, self.frames, Trie(budget, "frames of call stacks"), capture
             )
             for table in tables
         ]
+        if python_domains:
+            request = python_stacks.stack_request(capture, python_domains)
+            self.collectors.append(
+                _PythonCollector(request, self.frames, Trie(budget, "frames of call stacks"), capture)
+            )
 
     def finish(self) -> Stacks:
         """Return all stacks. The stacks of all source tables are numbered together."""
@@ -209,6 +228,9 @@ def _frame_words(columns: Mapping[str, pa.Array], rows: int) -> UInt32Array:
         elif name == _ADDRESS:
             words[:, 2:4] = np.where(valid, values, 0).view(np.uint32).reshape(rows, 2)
             flags |= valid.astype(np.int64)
+        elif name == _LINE:
+            words[:, 2] = np.where(valid, values, words[:, 2]).astype(np.uint32)
+            flags |= valid.astype(np.int64) << _LINE_BIT
         elif name == _UNWIND_METHOD:
             known = valid & (values >= 0) & (values < _UNKNOWN)
             flags |= np.where(known, values + 1, 0) << (1 + 2 * len(_FLAGS))
@@ -291,19 +313,55 @@ class _RowCollector:
         return Chains(ids[edges[:-1]], self.trie.add(edges, numbers))
 
 
+class _PythonCollector:
+    """A collector of the call stacks of Python samples, which are payloads of NVTX marks."""
+
+    def __init__(self, request: Request[Batch], frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
+        self.table = request.table
+        self.request = request
+        self.frames = frames
+        self.trie = trie
+        self._path = capture.path
+        self._ids: list[Int64Array] = [np.zeros(0, np.int64)]
+        self._stacks: list[UInt32Array] = [np.zeros(0, np.uint32)]
+
+    def append(self, batch: Batch) -> None:
+        """Add the call stacks of a batch."""
+        rows, payloads = batch[ROWID], batch[python_stacks.PAYLOAD]
+        if payloads.null_count == len(payloads):
+            return
+        with damage_as_error(self._path, self.table):
+            edges, columns = python_stacks.decode_frames(payloads.dictionary)
+            numbers = self.frames.add(columns) if edges[-1] else np.zeros(0, np.uint32)
+            nodes = self.trie.add(edges, numbers)
+        valid = payloads.is_valid()
+        self._stacks.append(nodes[payloads.indices.filter(valid).to_numpy()])
+        self._ids.append(rows.filter(valid).to_numpy())
+
+    def chains(self) -> Chains:
+        """Return the call stacks of all batches."""
+        return Chains(np.concatenate(self._ids), np.concatenate(self._stacks))
+
+
 def _of_stacks(stacks: Stacks, frames: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return the name of the innermost frame of each stack, given the names of all frames."""
     return col.compact_dictionary(frames.indices.take(pa.array(stacks.frames)), frames.dictionary)
 
 
 def _symbols(stacks: Stacks, capture: Lookups) -> pa.Array:
-    return _of_stacks(stacks, capture.look_up(TABLE, "symbol", stacks.frame_columns["symbol"], capture.strings))
+    names = capture.look_up(TABLE, "symbol", stacks.frame_columns["symbol"], capture.strings)
+    return _of_stacks(stacks, pa.DictionaryArray.from_arrays(names.indices, _unescaped(names.dictionary)))
+
+
+def _unescaped(names: pa.Array) -> pa.Array:
+    """Return names with angle brackets, which nsys escapes in those of Python: ``&lt;module&gt;``."""
+    return pc.replace_substring(pc.replace_substring(names, "&lt;", "<"), "&gt;", ">")
 
 
 def _modules(stacks: Stacks, capture: Lookups) -> pa.Array:
     """Return the name of the module of each stack without the folder, which may be private."""
     paths = capture.look_up(TABLE, "module", stacks.frame_columns["module"], capture.strings)
-    names = machine.without_folders(paths.dictionary)
+    names = _unescaped(machine.without_folders(paths.dictionary))
     return _of_stacks(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
 
 
@@ -314,8 +372,11 @@ def _flags(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
     return read
 
 
-def _addresses(stacks: Stacks, _: Lookups) -> pa.Array:
-    return col.single_array(stacks.frame_columns[_ADDRESS]).take(pa.array(stacks.frames))
+def _numbers(source: str) -> Callable[[Stacks, Lookups], pa.Array]:
+    def read(stacks: Stacks, _: Lookups) -> pa.Array:
+        return col.single_array(stacks.frame_columns[source]).take(pa.array(stacks.frames))
+
+    return read
 
 
 def _unwind_methods(stacks: Stacks, capture: Lookups) -> pa.Array:
@@ -337,6 +398,7 @@ _COLUMNS: dict[str, Callable[[Stacks, Lookups], pa.Array]] = {
     "thumb_code": _flags("thumbCode"),
     "unresolved": _flags("unresolved"),
     "special_entry": _flags("specialEntry"),
-    "original_ip": _addresses,
+    "original_ip": _numbers(_ADDRESS),
     "unwind_method": _unwind_methods,
+    "line": _numbers(_LINE),
 }

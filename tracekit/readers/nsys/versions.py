@@ -61,7 +61,7 @@ FACT_TABLES = {"META_DATA_EXPORT": "3.4.0 on", "EXPORT_META_DATA": "2.7.0 to 3.1
 
 LOOKUP_TABLES = (
     *("StringIds", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV"),
-    *("ANALYSIS_DETAILS", "SystemInfo"),
+    *("ANALYSIS_DETAILS", "SystemInfo", "NVTX_PAYLOAD_SCHEMAS"),
 )
 """Further source tables that are read: strings, time origin, machine properties, and facts that DLProf adds."""
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.metrics import Metric
     from tracekit.source import Source
 
-STRINGS, SAMPLES = "StringIds", "GPU_METRICS"
+STRINGS, SAMPLES, PAYLOAD_SCHEMAS = "StringIds", "GPU_METRICS", "NVTX_PAYLOAD_SCHEMAS"
 EVENT_TABLES = frozenset((*layout.TABLES, *mpi_calls.CALLS, SAMPLES))
 NO_EVENTS = Selection(layout.NVTX, (entries.TYPES,))
 
@@ -239,7 +239,14 @@ class Report:
         }
         small = {name: machine.TABLES[name][0] for name in machine.table_names(version)}
         calls = {**mpi_calls.CALLS, **mpi_calls.SMALL}
-        return {**known, **small, **calls, STRINGS: ("id", "value"), SAMPLES: metrics.COLUMNS}
+        return {
+            **known,
+            **small,
+            **calls,
+            STRINGS: ("id", "value"),
+            PAYLOAD_SCHEMAS: ("name",),
+            SAMPLES: metrics.COLUMNS,
+        }
 
     def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
         """Return the memory budget of a table.
@@ -314,6 +321,8 @@ class Report:
 
     def _small_rows(self, table: str, budget: Budget) -> Iterable[Mapping[str, int | str | None]]:
         """Return the rows of a table that has few rows."""
+        if table == PAYLOAD_SCHEMAS:
+            return ({"name": schema.name} for schema in self.payload_schemas.schemas.values())
         if table not in mpi_calls.SMALL:
             return machine.TABLES[table][1](self)
         ranks = mpi_calls.rank_rows(self.mpi, self.events, self.raw.strings, budget)

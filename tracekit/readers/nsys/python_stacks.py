@@ -1,0 +1,155 @@
+"""Read the call stacks of Python threads, which nsys stores as payloads of NVTX marks in two domains of its own.
+
+A payload consists of the number of the thread in the interpreter (8 bytes), the state of the thread and the number of
+frames (4 bytes each), and the frames from the innermost one to the outermost one. A frame consists of the string ids of
+its function and of its file (8 bytes each), its line (4 bytes), and 4 bytes without meaning.
+"""
+
+from __future__ import annotations
+
+import binascii
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.readers.common import columns as col
+from tracekit.readers.common.protobuf.decoding import extract_strings
+from tracekit.readers.nsys import ids, nvtx
+from tracekit.readers.nsys.tables import ROWID, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tracekit.readers.common.tries import Int64Array
+    from tracekit.readers.nsys.lookups import Lookups
+
+    Batch = dict[str, pa.Array]
+    Domains = Mapping[tuple[int, int], int]
+
+TABLE = "python_samples"
+SCHEMAS = "NVTX_PAYLOAD_SCHEMAS"
+"""Source table of payload schemas, some of which have the names of the domains. A file without it has no samples."""
+PAYLOAD, KIND = "binaryData", "kind"
+KINDS = {"Python Periodic Sampling": "periodic", "Python Backtrace on CUDA": "cuda"}
+"""Kind of the samples in each NVTX domain."""
+_STATES = col.StringTable.of({0xFFFFA500: "Running", 0xFFBBD6CF: "Blocking Wait", 0xFFC60D1B: "Uninterruptible"})
+"""State of the thread by colour of the mark. The payload contains it as well, but most exports lack payloads."""
+_SAMPLE = {
+    **dict.fromkeys(("python_sample_id", "timestamp_ns", "process_id", "thread_id"), pa.int64()),
+    **dict.fromkeys(("kind", "thread_state"), col.DICTIONARY),
+}
+_EVENT = (ROWID, "start", "globalTid", "color")
+_FORM = r"^[0-9]+:[0-9a-f]+$"
+_WORD_DIGITS, _HEAD_WORDS, _FRAME_WORDS = 16, 2, 3
+
+
+class PythonFrames(NamedTuple):
+    """The frames of n call stacks.
+
+    Attributes:
+        edges: Index of the first frame of each stack, followed by the number of frames.
+        columns: String ids of the functions (``symbol``) and files (``module``), and the lines (``line``).
+    """
+
+    edges: Int64Array
+    columns: dict[str, pa.Array]
+
+
+def find_domains(capture: Lookups) -> Domains:
+    """Return the kind of the samples in each domain of Python samples, by process id and domain id.
+
+    The kind is an index of ``KINDS``. If the file has no payload schemas with their names, no events are read.
+    """
+    if "name" not in capture.tables.columns.get(SCHEMAS, ()):
+        return {}
+    if not set(KINDS).intersection(capture.fetch(SCHEMAS, ["name"])["name"].to_pylist()):
+        return {}
+    for definition in nvtx.missing_definitions(capture, {"nvtx_marks": ["domain"]}):
+        nvtx.store_names(capture, definition, pa.table(capture.read_requests([definition.request()])[0]))
+    kinds = list(KINDS)
+    defined = ((key.split("/"), name) for key, name in capture.defined_names["domain"].items())
+    return {(int(process), int(domain)): kinds.index(name) for (process, domain), name in defined if name in KINDS}
+
+
+def sample_request(capture: Lookups, domains: Domains) -> Request[Batch]:
+    """Return the request that reads the times, threads and kinds of Python samples."""
+    return _request(capture, domains, _EVENT)
+
+
+def stack_request(capture: Lookups, domains: Domains) -> Request[Batch]:
+    """Return the request that reads the row numbers and the dictionary-encoded payloads of Python samples."""
+
+    def encode(batch: Batch) -> Batch:
+        return batch | {PAYLOAD: batch[PAYLOAD].dictionary_encode()}
+
+    return _request(capture, domains, (ROWID, "globalTid", PAYLOAD), encode)
+
+
+def _request(
+    capture: Lookups, domains: Domains, columns: Sequence[str], convert: Callable[[Batch], Batch] = dict
+) -> Request[Batch]:
+    """Return the request that reads columns of the NVTX marks in some domains, and the kind of each mark."""
+    types = {c: pa.string() if c == PAYLOAD else pa.int64() for c in (*columns, "domainId")}
+
+    def convert_marks(raw: pa.Table) -> Batch:
+        processes, of_marks = ids.process_ids(raw["globalTid"]), nvtx.domain_ids(capture, TABLE, raw)
+        numbers, pairs = col.encode_rows(processes, of_marks)
+        kinds = [None if None in pair else domains.get(pair) for pair in pairs]  # type: ignore[arg-type]
+        kind = pa.array(kinds, pa.int32()).take(numbers)
+        keep = kind.is_valid()
+        return convert({c: col.single_array(raw[c]).filter(keep) for c in columns} | {KIND: kind.filter(keep)})
+
+    return Request(nvtx.SOURCE_TABLE, types, nvtx.FILTERS["nvtx_marks"], convert_marks)
+
+
+def decode_frames(payloads: pa.Array) -> PythonFrames:
+    """Decode payloads, which are formatted as a schema id, a colon and hexadecimal digits.
+
+    A payload of another form has no frames.
+    """
+    sizes = np.zeros(len(payloads), np.int64)
+    words = np.zeros(0, np.uint64)
+    colons = pc.find_substring(payloads, ":").to_numpy(zero_copy_only=False).astype(np.int64)
+    digits = pc.binary_length(payloads).to_numpy(zero_copy_only=False).astype(np.int64) - colons - 1
+    count, rest = np.divmod(digits - _WORD_DIGITS * _HEAD_WORDS, _WORD_DIGITS * _FRAME_WORDS)
+    formed = pc.match_substring_regex(payloads, _FORM).to_numpy(zero_copy_only=False) & (rest == 0) & (count >= 0)
+    rows = np.flatnonzero(formed)
+    if len(rows):
+        _, offsets, data = payloads.buffers()
+        starts = np.frombuffer(offsets, np.int32)[payloads.offset :][: len(payloads)].astype(np.int64) + colons + 1
+        edges = np.stack((starts[rows], starts[rows] + digits[rows]), axis=1).reshape(-1)
+        text = extract_strings(np.frombuffer(data, np.uint8), edges)
+        words = np.frombuffer(binascii.unhexlify(text.buffers()[2][: int(digits[rows].sum())]), "<u8")
+        heads = (np.cumsum(digits[rows]) - digits[rows]) // _WORD_DIGITS
+        rows, heads = (x[words[heads + 1] >> np.uint64(32) == count[rows].astype(np.uint64)] for x in (rows, heads))
+        sizes[rows] = count[rows]
+        at = np.repeat(heads + _HEAD_WORDS, sizes[rows])
+    else:
+        at = np.zeros(0, np.int64)
+    ends = np.cumsum(sizes)
+    nth = np.arange(len(at)) - np.repeat(ends - sizes, sizes)
+    at = at + _FRAME_WORDS * nth
+    columns = {
+        "symbol": words[at].view(np.int64),
+        "module": words[at + 1].view(np.int64),
+        "line": words[at + 2].astype(np.uint32).view(np.int32).astype(np.int64),
+    }
+    return PythonFrames(np.concatenate(([0], ends)), {c: col.numbers(values) for c, values in columns.items()})
+
+
+def read_samples(capture: Lookups, domains: Domains) -> Batch:
+    """Return the columns of ``python_samples``, except ``stack_id``, with the number of the row in its source."""
+    if not domains:
+        return {c: pa.array([], kind) for c, kind in _SAMPLE.items()}
+    (raw,) = capture.read_requests([sample_request(capture, domains)])
+    threads = raw["globalTid"]
+    return {
+        "python_sample_id": raw[ROWID],
+        "timestamp_ns": raw["start"],
+        "process_id": ids.process_ids(threads),
+        "thread_id": ids.thread_ids(threads),
+        "kind": col.compact_dictionary(raw[KIND], pa.array(KINDS.values(), pa.string())),
+        "thread_state": _STATES.look_up(raw["color"])[0],
+    }
