@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from tracekit.errors import ExportError, UnknownFormatError, choices_hint
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import polars as pl
     import pyarrow as pa
+    from plotly.graph_objects import Figure
 
     from tracekit.schemas import TableSchema
     from tracekit.source import Source
@@ -130,6 +131,10 @@ class View(Protocol):
 
     def report(self, name: str) -> Report:
         """Compute a report by its name."""
+        ...
+
+    def figure(self, name: str, **options: Any) -> Figure:
+        """Draw a figure, as the method of ``Trace.plot`` with this name does with these arguments."""
         ...
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:

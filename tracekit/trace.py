@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.interface import Progress
+    from tracekit.plan.figures import Plots
     from tracekit.targets import Input
 
 QUICK_BYTES = 1 << 27
@@ -333,6 +334,20 @@ class Trace:
             UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
         """
         return self._view.analyze(rule).frame()
+
+    @property
+    def plot(self) -> Plots:
+        """The figures of the trace: each method draws one of them with plotly.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> figure = tk.load("fixtures/train_amp.sqlite").plot.top_kernels(3)
+            >>> len(figure.data[0].y)
+            3
+        """
+        from tracekit.plan.figures import Plots
+
+        return Plots(self._view)
 
     def wide(self) -> pl.DataFrame:
         """Return the Nsight Compute results with one column per metric.

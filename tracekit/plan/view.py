@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
-from tracekit.errors import UnknownFormatError
+from tracekit.errors import UnknownFormatError, choices_hint
 from tracekit.plan.base import to_frame
 from tracekit.plan.tables import rollup_of, tables_of
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
     import pyarrow as pa
+    from plotly.graph_objects import Figure
 
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
@@ -135,6 +136,20 @@ class TraceView:
         from tracekit.core import analyze
 
         return analyze.run(self.frame, rule, self._prefetch_for)
+
+    def figure(self, name: str, **options: Any) -> Figure:
+        """Draw a figure, as the method of ``Trace.plot`` with this name does with these arguments.
+
+        Raises:
+            UnknownFormatError: There is no such figure.
+            MissingTableError: The capture has no data for the figure.
+        """
+        from tracekit.plan.figures import FIGURES, Plots
+
+        if name not in FIGURES:
+            raise UnknownFormatError(f"there is no figure {name!r}", hint=choices_hint("figures", FIGURES, name))
+        figure: Figure = getattr(Plots(self), name)(**options)
+        return figure
 
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
         """Return the tables of the data model of another tool, by table name.

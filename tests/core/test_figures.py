@@ -1,0 +1,245 @@
+"""The frames of charts, against brute force, hand-made captures and the tables of real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+import tracekit as tk
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.scenes import declared, launches, nvtx
+from tracekit.core.figures import overview, timeline, totals, trees
+from tracekit.core.rollup import Rollup
+from tracekit.plan import rollup_of
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+activities = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(-20, 20), st.integers(0, 9)).map(lambda a: (a[0], a[1], a[1] + a[2])),
+    max_size=12,
+)
+TIMES = {"device_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
+
+
+def rollup(name: str) -> Rollup:
+    return rollup_of(tk.load(FIXTURES / name)._plan)
+
+
+@given(activities, st.integers(1, 50))
+def test_busy_times_are_those_of_every_nanosecond(rows: list[tuple[int, int, int]], bins: int) -> None:
+    found = timeline.busy_times(pl.DataFrame(rows, TIMES, orient="row"), bins)
+    busy = {(d, t) for d, start, end in rows for t in range(start, end)}
+    times = sorted(t for _, t in busy)
+    if not busy:
+        assert found.is_empty()
+        return
+    expected = min(bins, times[-1] + 1 - times[0])
+    for device in {d for d, _ in busy}:
+        cells = found.filter(device_id=device).drop("device_id").rows()
+        assert len(cells) == expected
+        assert cells[0][0] == times[0]
+        assert cells[-1][1] == times[-1] + 1
+        assert [end for _, end, _ in cells[:-1]] == [start for start, _, _ in cells[1:]]
+        assert max(b - a for a, b, _ in cells) - min(b - a for a, b, _ in cells) <= 1
+        assert [n for _, _, n in cells] == [sum((device, t) in busy for t in range(a, b)) for a, b, _ in cells]
+
+
+def test_busy_times_of_far_times_are_exact() -> None:
+    far = 1 << 61
+    rows = timeline.busy_times(pl.DataFrame([(0, -far, -far + 7), (0, far - 3, far)], TIMES, orient="row"), 1000)
+    assert rows["busy_ns"].sum() == 10
+    assert rows.height == 1000
+
+
+def test_activities_of_one_gpu() -> None:
+    with tk.load(FIXTURES / "ddp2.sqlite") as trace:
+        every, second = (timeline.gpu_activities(trace.frame, d) for d in (None, 1))
+        assert every.height == sum(trace.count(t) for t in ("kernels", "memcpys", "memsets", "graph_launches"))
+        assert second.height == every.filter(device_id=1).height > 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 99), st.integers(-5, 5)), max_size=60), st.integers(1, 9))
+def test_extremes_of_each_bin_are_kept(rows: list[tuple[int, int, int]], bins: int) -> None:
+    samples = pl.DataFrame(sorted(rows, key=lambda r: r[1]), ["s", "timestamp_ns", "v"], orient="row")
+    samples = samples.cast(pl.Int64).with_row_index("id")
+    found = timeline.extremes(samples, by=["s"], value="v", bins=bins)
+    assert found["id"].is_sorted()
+    assert found.height == len(set(found["id"])) <= max(bins, 2 * 3 * bins)
+    if samples.height <= bins:
+        assert found.equals(samples)
+        return
+    times = samples["timestamp_ns"]
+    width = (times.max() - times.min()) // bins + 1  # type: ignore[operator]
+    for series in (0, 1):
+        for nth in range(bins):
+            inside = (pl.col("s") == series) & ((pl.col("timestamp_ns") - times.min()) // width == nth)
+            every, kept = samples.filter(inside), found.filter(inside)
+            assert (every["v"].min(), every["v"].max()) == (kept["v"].min(), kept["v"].max())
+            assert every["id"].max() == kept["id"].max()
+
+
+def test_memory_changes_are_those_of_the_report() -> None:
+    with tk.load(FIXTURES / "memory" / "memory_pools.sqlite") as trace:
+        report = trace.stats("gpu_memory_usage")
+        rows = timeline.memory_changes(trace.frame, 10_000)
+        assert rows["used_bytes"].to_list() == report["Used (bytes)"].to_list()
+        few = timeline.memory_changes(trace.frame, 12)
+        assert few.height < rows.height
+        assert few["used_bytes"].max() == rows["used_bytes"].max()
+    assert timeline.memory_changes(declared(), 5).is_empty()
+
+
+def test_metrics_in_percent_come_first() -> None:
+    with tk.load(FIXTURES / "gpu_metrics.sqlite") as trace:
+        names = timeline.metric_names(trace.frame)
+        assert len(names) == 30
+        assert timeline.main_metrics(trace.frame, 2) == ["GR Active [Throughput %]", "SMs Active [Throughput %]"]
+        rows = timeline.metric_samples(trace.frame, names[:2], 100_000)
+        assert rows.height == 672
+        assert timeline.metric_samples(trace.frame, names[:2], 60)["value"].max() == rows["value"].max()
+    clocks = pl.DataFrame({"timestamp_ns": [1], "device_id": [0], "metric": ["Clock [MHz]"], "value": [5]})
+    assert timeline.main_metrics(declared(gpu_metrics=clocks), 2) == ["Clock [MHz]"]
+
+
+def test_overview_is_that_of_the_tables() -> None:
+    with tk.load(FIXTURES / "ddp2.sqlite") as trace:
+        rolled, table = rollup_of(trace._plan), trace.rollup().frame("iterations").collect()
+        parts = overview.time_breakdown(rolled)
+        assert parts["part"].to_list() == list(overview.PART_COLUMNS)
+        assert parts["time_ns"].to_list() == [table[c].sum() for c in overview.PART_COLUMNS.values()]
+        assert parts["percent"].sum() == pytest.approx(100)
+        devices = overview.device_utilization(rolled)
+        total = sum((table["end_ns"] - table["start_ns"]).to_list())
+        assert devices["total_ns"].to_list() == [total, total]
+        recorded = trace._view.model("dlprof")["device_gpu_utilizations"]["gpu_utilization"]
+        assert devices["percent"].to_list() == pytest.approx(recorded.to_list(), abs=1e-6)
+        kinds = dict(overview.kernel_time(rolled).select("kind", "time_ns").iter_rows())
+        assert kinds["tensor_core"] == table["tensor_core_kernel_time_ns"].sum()
+        assert kinds["tensor_core"] + kinds["other_kernel"] == table["kernel_time_ns"].sum()
+        assert (kinds["graph"], overview.has_data(rolled)) == (0, True)
+
+
+def test_graphs_without_kernels_have_their_own_kind() -> None:
+    kinds = overview.kernel_time(rollup("jax_mlp.sqlite"))
+    assert kinds.filter(kind="graph")["time_ns"].item() > 0
+    assert kinds.filter(kind="other_kernel")["count"].item() == 0
+
+
+def test_a_capture_without_anything_has_no_utilization() -> None:
+    rolled = Rollup.from_frames(declared())
+    assert not overview.has_data(rolled)
+    assert overview.device_utilization(rolled).select("name", "busy_ns", "percent").rows() == [(None, 0, 0.0)]
+
+
+def test_many_iterations_become_bins_of_means() -> None:
+    columns = {column: [1, 3, 5, 7, 9] for column in overview.PART_COLUMNS.values()}
+    times = {"start_ns": [0, 10, 20, 30, 40], "end_ns": [4, 16, 28, 40, 52]}
+    flags = {"iteration": [0, 1, 2, 3, 4], "is_aggregated": [False, True, True, True, True]}
+    table = pl.DataFrame({**flags, **times, **columns})
+    rows = overview.iteration_bins(table, 3)
+    assert rows.select("first", "last", "duration_ns", "is_aggregated", "in_cpu_ns").rows() == [
+        (0, 0, 4, False, 1), (1, 1, 6, True, 3), (2, 3, 9, True, 6), (4, 4, 12, True, 9),
+    ]  # fmt: skip
+    exact = overview.iteration_bins(table, 5)
+    assert exact["first"].to_list() == exact["last"].to_list() == [0, 1, 2, 3, 4]
+    assert overview.iteration_bins(table.clear(), 5).is_empty()
+
+
+def test_totals_are_those_of_the_reports() -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        rows, report = totals.kernel_totals(trace.frame), trace.stats("cuda_gpu_kern_sum")
+        assert sorted(rows.rows()) == sorted(report.select("Name", "Total Time (ns)", "Instances").rows())
+        assert rows["time_ns"].is_sorted(descending=True)
+        memory = totals.memory_totals(trace.frame)
+        assert memory["time_ns"].sum() == trace.stats("cuda_gpu_mem_time_sum")["Total Time (ns)"].sum()
+        assert memory["bytes"].sum() == sum(trace.frame(t).collect()["bytes"].sum() for t in ("memcpys", "memsets"))
+        assert memory["name"].to_list() == ["Host-to-Device", "Memset", "Device-to-Host", "Device-to-Device"]
+
+
+def test_kernels_of_nsight_compute() -> None:
+    with tk.load(FIXTURES / "ncu" / "ncu_basic.ncu-rep") as trace:
+        rows = totals.kernel_totals(trace.frame)
+        assert rows["time_ns"].sum() == trace.frame("ncu_launches").collect()["duration_ns"].sum()
+
+
+def test_the_group_tree_has_the_values_of_the_tables() -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        rolled, tables = rollup_of(trace._plan), trace.rollup()
+        nodes = trees.group_tree(rolled, "gpu_time_ns", None, 1000)
+        groups = tables.frame("group_nodes").filter(pl.col("gpu_time_ns") > 0).collect()
+        ops = tables.frame("ops").filter(pl.col("gpu_time_ns") > 0).collect()
+        assert sorted(nodes.filter(pl.col("op_id").is_null()).select("path", "value").rows()) == sorted(
+            groups.select("path", "gpu_time_ns").rows()
+        )
+        leaves = nodes.filter(pl.col("op_id").is_not_null())
+        assert dict(leaves.select("op_id", "value").iter_rows()) == dict(ops.select("op_id", "gpu_time_ns").iter_rows())
+        above = nodes.select(parent="node", upper="path", side="direction")
+        placed = leaves.join(above, on="parent")
+        assert placed.height == leaves.height
+        assert placed.filter(pl.col("upper") + pl.col("name") != pl.col("path")).is_empty()
+        assert placed.filter(pl.col("side").ne_missing(pl.col("direction"))).is_empty()
+        assert widths_of(nodes)[0] == nodes["width"][0]
+        forward = trees.group_tree(rolled, "gpu_time_ns", "fprop", 1000)
+        assert set(forward["direction"]) == {None, "fprop"}
+        assert forward["value"][0] == groups.filter(level=1, direction="fprop")["gpu_time_ns"].sum()
+
+
+def widths_of(nodes: pl.DataFrame) -> dict[int, int]:
+    """Widths of nodes by adding up what they own, from the bottom."""
+    widths = dict(nodes.select("node", "own").iter_rows())
+    for node, parent in reversed(nodes.select("node", "parent").rows()):
+        if parent is not None:
+            widths[parent] += widths[node]
+    return widths
+
+
+forests = st.lists(st.tuples(st.integers(0, 30), st.integers(-2, 20)), min_size=1, max_size=25)
+
+
+@given(forests, st.integers(1, 30))
+def test_the_largest_nodes_keep_their_ancestors(drawn: list[tuple[int, int]], limit: int) -> None:
+    parents = [None, *(up % n for n, (up, _) in enumerate(drawn[1:], 1))]
+    nodes = pl.DataFrame(
+        {"node": range(len(drawn)), "parent": parents, "value": [v for _, v in drawn]},
+        schema={"node": pl.Int64, "parent": pl.Int64, "value": pl.Int64},
+    )
+    expected = dict.fromkeys(range(len(drawn)), 0)
+    for node in reversed(range(len(drawn))):
+        below = sum(expected[n] for n, p in enumerate(parents) if p == node)
+        expected[node] = max(drawn[node][1], below, 0)
+    found = trees.largest_nodes(nodes, limit)
+    assert found.height == min(limit, sum(w > 0 for w in expected.values()))
+    assert dict(found.select("node", "width").iter_rows()).items() <= expected.items()
+    assert widths_of(found) == dict(found.select("node", "width").iter_rows())
+    assert found["width"].to_list() == sorted((w for w in expected.values() if w), reverse=True)[:limit]
+    assert set(found["parent"].drop_nulls()) <= set(found["node"])
+
+
+def test_range_paths_have_the_gpu_time_of_the_correlated_ranges() -> None:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        ranges = trace.correlate().frame("nvtx_ranges")
+        metric, nodes = trees.range_tree(ranges, 10_000)
+        grouped = ranges.drop_nulls("path").group_by(pl.col("path").cast(pl.String)).agg(pl.col("gpu_time_ns").sum())
+        expected = dict(grouped.filter(pl.col("gpu_time_ns") > 0).collect().iter_rows())
+        assert metric == "gpu_time_ns"
+        assert dict(nodes.filter(pl.col("path") != "").select("path", "value").iter_rows()) == expected
+        root = nodes.row(0, named=True)
+        top = ranges.filter(pl.col("parent_id").is_null()).collect()["gpu_time_ns"].sum()
+        assert (root["path"], root["value"]) == ("", top)
+        assert trees.range_tree(ranges, 20)[1].height == 20
+
+
+def test_ranges_without_activities_have_durations() -> None:
+    with tk.load(FIXTURES / "cpu_only.sqlite") as trace:
+        metric, nodes = trees.range_tree(trace.correlate().frame("nvtx_ranges"), 10)
+        assert (metric, nodes["value"].to_list()) == ("duration_ns", [10095341, 10095341])
+    with tk.load(FIXTURES / "empty.sqlite") as trace:
+        assert trees.range_tree(trace.correlate().frame("nvtx_ranges"), 10)[1].is_empty()
+
+
+def test_names_with_slashes_are_whole_names_of_groups() -> None:
+    ranges = nvtx(("a/b", 1, 0, 100), ("c", 1, 10, 90), ("c", 1, 110, 190))
+    rolled = Rollup.from_frames(declared(nvtx_ranges=ranges, **launches((1, 20, 30, 0))), dialect="plain")
+    nodes = trees.group_tree(rolled, "gpu_time_ns", None, 10)
+    assert "a/b" in nodes["name"].to_list()

@@ -1,0 +1,188 @@
+"""Figures of traces: their data against the tables, names as text, and what is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tracekit.core import intervals
+from tracekit.core.figures import timeline
+from tracekit.plan.figures import FIGURES
+from tracekit.plots import bars, labels, lines, theme
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+EVIL = '<script>alert(1)</script><a href="https://example.org">x</a> $\\alpha$ &lt; =HYPERLINK("a") \x1b[2J'
+
+
+@pytest.fixture(scope="module")
+def amp() -> Iterator[tk.Trace]:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        yield trace
+
+
+def hover(trace: Any) -> str:
+    return "\n".join(trace.customdata)
+
+
+def test_every_figure_of_every_kind_of_capture() -> None:
+    drawn: set[str] = set()
+    for name in ("train_amp.sqlite", "um.sqlite", "gpu_metrics.sqlite", "cpu_only.sqlite", "ncu/ncu_roofline_raw.csv"):
+        with tk.load(FIXTURES / name) as trace:
+            for figure in FIGURES:
+                with contextlib.suppress(tk.errors.MissingTableError):
+                    shown = getattr(trace.plot, figure)(dark=True)
+                    drawn.add(figure)
+                    assert shown.layout.title.text
+                    assert shown.layout.template.layout.paper_bgcolor == theme.DARK.background
+                    points = [len(t.customdata) for t in shown.data if t.customdata is not None]
+                    assert 0 < sum(points) <= 8000
+    assert drawn == set(FIGURES)
+
+
+def test_nothing_to_draw_says_what_to_record() -> None:
+    with tk.load(FIXTURES / "empty.sqlite") as trace:
+        for figure in FIGURES:
+            with pytest.raises(tk.errors.MissingTableError, match=r"^.*empty\.sqlite: (the capture has )?no ") as e:
+                getattr(trace.plot, figure)()
+            assert (e.value.hint and "nsys profile" in e.value.hint) or "ncu" in str(e.value.hint)
+
+
+def test_utilization_reaches_from_0_to_100() -> None:
+    with tk.load(FIXTURES / "ddp2.sqlite") as trace:
+        figure = trace.plot.gpu_utilization()
+        expected = trace._view.model("dlprof")["device_gpu_utilizations"]["gpu_utilization"].to_list()
+    assert figure.data[0].y == pytest.approx(expected, abs=1e-6)
+    assert figure.layout.yaxis.range == (0, 100)
+    assert figure.data[0].x == ("GPU 0", "GPU 1")
+
+
+def test_parts_have_one_colour_in_all_figures(amp: tk.Trace) -> None:
+    breakdown, iterations = amp.plot.time_breakdown(), amp.plot.iterations()
+    colours = [t.marker.color for t in breakdown.data]
+    assert colours == [t.marker.color for t in iterations.data] == list(theme.PART_COLOURS.values())
+    assert len(set(colours)) == 7
+    assert sum(t.x[0] for t in breakdown.data) == pytest.approx(100)
+
+
+def test_iterations_are_those_of_the_table(amp: tk.Trace) -> None:
+    rolled = amp.rollup(iterations=(1, 2))
+    table = rolled.frame("iterations").collect()
+    *parts, outside = rolled.plot.iterations().data
+    assert [[round(ns * 1e6) for ns in t.y] for t in parts] == [
+        table.filter("is_aggregated")[c].to_list() for c in table.columns if c.startswith("in_")
+    ]
+    assert [parts[0].x, outside.x] == [(1, 2), (0, 3)]
+    assert outside.marker.color == theme.OUTSIDE_COLOUR
+    assert "457,772,691 ns (457.773 ms)" in hover(outside)
+
+
+def test_top_lists_have_exact_numbers(amp: tk.Trace) -> None:
+    kernels, report = amp.plot.top_kernels(3), amp.stats("cuda_gpu_kern_sum").head(3)
+    assert [round(x * 1e6) for x in kernels.data[0].x] == report["Total Time (ns)"].to_list()
+    assert [f"{n:,} ns" in h for n, h in zip(report["Total Time (ns)"], kernels.data[0].customdata, strict=True)]
+    assert kernels.layout.yaxis.ticktext[0] == "cudnn::bn_bw_1C11_kernel_new"
+    ops = amp.plot.top_ops(4)
+    table = amp.rollup().frame("ops").sort("gpu_time_ns", descending=True).head(4).collect()
+    assert [round(x * 1e6) for x in ops.data[0].x] == table["gpu_time_ns"].to_list()
+    assert ops.layout.yaxis.ticktext[0] == f"{table['op_id'][0]} ({table['direction'][0]})"
+    assert amp.plot.api(2).data[0].y == (0, 1)
+    assert len(amp.plot.top_ops(0).data[0].y) == 1
+
+
+def test_utilization_over_time_is_exact(amp: tk.Trace) -> None:
+    line = amp.plot.utilization_over_time(bins=10).data[0]
+    assert len(line.x) == 11
+    assert line.line.shape == "hv"
+    busy = [int(h.partition("busy for ")[2].partition(" ns")[0].replace(",", "")) for h in line.customdata[:10]]
+    union = intervals.union_duration(timeline.gpu_activities(amp.frame), by=[])
+    assert sum(busy) == union["duration_ns"].item()
+    with pytest.raises(tk.errors.MissingTableError, match="no activities on GPU 5"):
+        amp.plot.utilization_over_time(device=5)
+
+
+def test_groups_of_one_direction(amp: tk.Trace) -> None:
+    icicle = amp.plot.groups("cpu_time_ns", "bprop").data[0]
+    assert set(icicle.marker.colors) == {theme.DIRECTION_COLOURS["bprop"], theme.DIRECTION_COLOURS[None]}
+    assert icicle.parents[0] == ""
+    with pytest.raises(tk.errors.UnknownFormatError, match="there is no metric 'gpu_time'"):
+        amp.plot.groups("gpu_time")
+    with pytest.raises(tk.errors.UnknownFormatError, match="there is no direction 'up'"):
+        amp.plot.groups(direction="up")  # type: ignore[arg-type]
+    with pytest.raises(tk.errors.UnknownFormatError, match="there is no figure 'top'"):
+        amp._view.figure("top")
+
+
+def test_chosen_metrics() -> None:
+    with tk.load(FIXTURES / "gpu_metrics.sqlite") as trace:
+        assert len(trace.plot.metrics().data) == 8
+        clock = trace.plot.metrics(["GPC Clock Frequency [MHz]"])
+        assert len(clock.data[0].x) == 336
+        assert clock.layout.yaxis.title.text == "Value (unit in brackets)"
+        with pytest.raises(tk.errors.UnknownFormatError, match="there is no metric 'nope'"):
+            trace.plot.metrics(["nope"])
+
+
+def test_names_are_text() -> None:
+    rows = pl.DataFrame({"name": [EVIL, EVIL, None], "time_ns": [5, 4, 3], "count": [1, 1, 1], "percent": [1.0] * 3})
+    figure = bars.top_kernels(rows)
+    for text in (*figure.data[0].customdata, *figure.layout.yaxis.ticktext, labels.label(EVIL), labels.full_name(EVIL)):
+        plain = text.replace("<br>", "")
+        assert not set(plain) & set("<>$\x1b"), plain
+    assert figure.layout.yaxis.tickvals == (0, 1, 2)
+    assert figure.layout.yaxis.ticktext[2] == "unknown"
+    changes = pl.DataFrame({"timestamp_ns": [1], "device_id": [0], "memory_kind": [EVIL], "used_bytes": [5]})
+    assert "<" not in lines.memory_usage(changes).data[0].name
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("void at::native::(anonymous namespace)::k<int, (bool)1>(T1 *, int)", "at::native::k"),
+        (
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)",
+            "ncclDevKernel_AllReduce_Su",
+        ),
+        ("a<b", "a&lt;b"),
+        ("operator>>(x)", "operator&gt;&gt;"),
+        (None, "unknown"),
+    ],
+)
+def test_kernel_labels(name: str | None, expected: str) -> None:
+    assert labels.kernel_label(name).startswith(expected)
+
+
+def test_units() -> None:
+    assert [labels.time_unit([t])[1] for t in (0, 1, 999, 1000, 10**6, 10**9, 120 * 10**9, 10**13, 10**15)] == [
+        "ns", "ns", "ns", "µs", "ms", "s", "min", "h", "d",
+    ]  # fmt: skip
+    assert labels.nanoseconds(1_234_567) == "1,234,567 ns (1.235 ms)"
+    assert labels.nanoseconds(999) == "999 ns"
+    assert [labels.size(n) for n in (5, 3 << 20)] == ["5 bytes", "3,145,728 bytes (3.00 MiB)"]
+    assert len(labels.shorten("x" * 99, 40)) == 40
+    assert labels.full_name("y" * 100) == "y" * 90 + "<br>" + "y" * 10
+
+
+def test_figures_are_not_imported_with_tracekit() -> None:
+    code = "import sys, tracekit as tk; tk.load('fixtures/empty.sqlite').plot; print('plotly' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=FIXTURES.parent)
+    assert run.stdout == "False\n"
+
+
+def test_without_plotly_a_hint_says_what_to_install(amp: tk.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(tk.TracekitError, match=r"pip install 'tracekit\[view\]'$"):
+        amp.plot.top_kernels()
+
+
+def test_figures_are_json(amp: tk.Trace) -> None:
+    assert json.loads(amp.plot.copies().to_json())["layout"]["title"]["text"] == "Memory copies and sets"

@@ -1,0 +1,117 @@
+"""Summarize a roll-up: utilization of each GPU, parts of the time, kernel time, and iterations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.dlprof.model import ModelSummary
+from tracekit.core.rollup import tables
+from tracekit.core.rollup.breakdown import KERNEL_KINDS
+
+if TYPE_CHECKING:
+    from tracekit.core.rollup import Rollup
+
+PART_COLUMNS = {
+    "tensor_core": "in_tensor_core_kernels_ns",
+    "other_kernel": "in_other_kernels_ns",
+    "memory": "in_memory_ops_ns",
+    "dataloader": "in_dataloader_ns",
+    "io": "in_io_ns",
+    "cpu": "in_cpu_ns",
+    "other": "in_nothing_ns",
+}
+"""The parts into which iterations are divided, and the columns of ``iterations`` that contain them."""
+
+_AGGREGATED = pl.col("is_aggregated")
+
+
+def has_data(rollup: Rollup) -> bool:
+    """Return whether a roll-up has ops or GPU activities. Without either, its iterations only state the duration."""
+    return bool(rollup.measures.ops.ops.height or rollup.measures.gpu_activities.height)
+
+
+def device_utilization(rollup: Rollup) -> pl.DataFrame:
+    """Return the share of the aggregated iterations in which each GPU ran kernels.
+
+    Returns:
+        One row per GPU, in order: ``device_id``, ``name`` (null if unknown), ``busy_ns``, ``total_ns`` (the duration of
+        the iterations) and ``percent``. GPUs that were not used have a row if the capture lists them.
+    """
+    summary = ModelSummary(rollup)
+    iterations = rollup.iterations.aggregated.select("iteration")
+    busy = rollup.breakdown.join(iterations, on="iteration", how="semi").group_by("device_id")
+    busy_ns = busy.agg(busy_ns=(pl.col("tensor_core") + pl.col("other_kernel")).sum())
+    name = pl.col("name").cast(pl.String) if "name" in rollup.devices.columns else pl.lit(None, pl.String).alias("name")
+    rows = rollup.devices.select(pl.col("device_id"), name).join(busy_ns, on="device_id", how="left")
+    total = sum(summary.iteration_durations)
+    share = pl.col("busy_ns") * 100.0 / total if total else pl.lit(0.0)
+    filled = rows.with_columns(pl.col("busy_ns").fill_null(0), total_ns=pl.lit(total, pl.Int64))
+    return filled.with_columns(percent=share).sort("device_id")
+
+
+def time_breakdown(rollup: Rollup) -> pl.DataFrame:
+    """Return the time of the aggregated iterations by part, averaged over the used GPUs.
+
+    Returns:
+        One row per part, in the order of ``PART_COLUMNS``: ``part``, ``time_ns`` (the sum of the column of the table
+        ``iterations``) and ``percent`` of the duration of the iterations.
+    """
+    sums = tables.iterations(rollup).filter(_AGGREGATED).select(PART_COLUMNS.values()).sum().row(0)
+    percentages = ModelSummary(rollup).percentages
+    columns = {"part": list(PART_COLUMNS), "time_ns": sums, "percent": [percentages[p] for p in PART_COLUMNS]}
+    return pl.DataFrame(columns, schema={"part": pl.String, "time_ns": pl.Int64, "percent": pl.Float64})
+
+
+def kernel_time(rollup: Rollup) -> pl.DataFrame:
+    """Return the summed durations of GPU activities in the aggregated iterations, by kind.
+
+    Returns:
+        One row per kind: ``kind``, ``time_ns`` and ``count``. The kinds are ``tensor_core`` and ``other_kernel`` for
+        kernels, ``graph`` for CUDA graphs whose kernels were not recorded, and ``memory`` for copies and sets.
+    """
+    time = (pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).sum().alias("time_ns")
+    is_kernel, uses = pl.col("kind") == "kernel", pl.col("uses_tc").fill_null(value=False)
+    children = rollup.children.filter(pl.col("iteration").is_not_null())
+    conditions = {
+        "tensor_core": is_kernel & uses,
+        "other_kernel": is_kernel & ~uses,
+        "graph": pl.col("kind").is_in([k for k in KERNEL_KINDS if k != "kernel"]),
+        "memory": pl.col("kind").is_in(["memcpy", "memset"]),
+    }
+    rows = [
+        children.filter(condition).select(pl.lit(kind).alias("kind"), time, pl.len().cast(pl.Int64).alias("count"))
+        for kind, condition in conditions.items()
+    ]
+    return pl.concat(rows)
+
+
+def iteration_bins(iterations: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """Reduce iterations to a limited number of bars.
+
+    Args:
+        iterations: The table ``iterations``.
+        limit: Maximum number of rows to return.
+
+    Returns:
+        One row per iteration, or per group of consecutive iterations if there are more than ``limit``: ``first`` and
+        ``last`` (numbers of iterations), ``duration_ns``, ``is_aggregated`` and the columns of ``PART_COLUMNS``. Times
+        of a group are means over its iterations. Iterations that are aggregated and those that are not are never in the
+        same group, so that there may be two rows more.
+    """
+    size = -(-iterations.height // limit) or 1
+    rows = iterations.sort("iteration").with_columns(
+        duration_ns=pl.col("end_ns") - pl.col("start_ns"), group=pl.col("iteration") // size, run=_AGGREGATED.rle_id()
+    )
+    if size == 1:
+        exact = rows.with_columns(first="iteration", last="iteration")
+        return exact.select("first", "last", "duration_ns", "is_aggregated", *PART_COLUMNS.values())
+    times = ["duration_ns", *PART_COLUMNS.values()]
+    grouped = rows.group_by("group", "run", maintain_order=True).agg(
+        pl.col("iteration").first().alias("first"),
+        pl.col("iteration").last().alias("last"),
+        _AGGREGATED.first(),
+        *((pl.col(c).sum() // pl.len().cast(pl.Int64)).alias(c) for c in times),
+    )
+    return grouped.select("first", "last", "duration_ns", "is_aggregated", *PART_COLUMNS.values())

@@ -1,0 +1,132 @@
+"""Sample values over time: the share of time in which GPUs were busy, and the extremes of measured values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core import intervals, memory
+from tracekit.core.idle import ACTIVITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Frames = Callable[[str], pl.LazyFrame]
+
+_TIMES = ["start_ns", "end_ns"]
+_BUSY = {"device_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "busy_ns": pl.Int64}
+
+
+def gpu_activities(frames: Frames, device: int | None = None) -> pl.DataFrame:
+    """Return when activities ran: ``device_id``, ``start_ns``, ``end_ns``. If ``device`` is None, on all GPUs."""
+    rows = pl.concat([frames(table).select("device_id", *_TIMES) for table in ACTIVITIES])
+    return (rows if device is None else rows.filter(pl.col("device_id") == device)).collect()
+
+
+def busy_times(activities: pl.DataFrame, bins: int) -> pl.DataFrame:
+    """Return for how long each GPU was busy in bins of equal duration.
+
+    A GPU is busy while at least one activity runs on it. Times are exact: the busy times of all bins add up to the
+    duration of the union of the activities.
+
+    Args:
+        activities: Activities, as ``gpu_activities`` returns them.
+        bins: Number of bins between the first start and the last end of all GPUs. The duration of bins differs by at
+            most 1 ns. If there are fewer nanoseconds than bins, there is one bin per nanosecond.
+
+    Returns:
+        One row per GPU and bin, in order: ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
+    """
+    busy = intervals.merge(activities, by=["device_id"])
+    if busy.is_empty():
+        return pl.DataFrame(schema=_BUSY)
+    first, last = (int(t) for t in busy.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0))
+    count = min(bins, last - first)
+    edges = pl.Series("edge", [first + (last - first) * i // count for i in range(count + 1)], dtype=pl.Int64)
+    devices = busy.partition_by("device_id", maintain_order=True)
+    rows = []
+    for device in devices:
+        times = _busy_until(device, edges).diff().slice(1)
+        cells = pl.DataFrame({"start_ns": edges.slice(0, count), "end_ns": edges.slice(1), "busy_ns": times})
+        rows.append(cells.select(pl.lit(device["device_id"][0]).alias("device_id"), pl.all()))
+    return pl.concat(rows).cast(_BUSY)  # type: ignore[arg-type]
+
+
+def _busy_until(busy: pl.DataFrame, times: pl.Series) -> pl.Series:
+    """Return the busy time before each time.
+
+    Args:
+        busy: Disjoint intervals in order: ``start_ns``, ``end_ns``.
+        times: Times in ns.
+    """
+    total = (busy["end_ns"] - busy["start_ns"]).cum_sum()
+    preceding = busy["start_ns"].search_sorted(times, side="left").cast(pl.Int64) - 1
+    row = pl.select(pl.when(preceding >= 0).then(preceding)).to_series()
+    rows = pl.DataFrame({"time": times, "total": total.gather(row), "end": busy["end_ns"].gather(row)})
+    remaining = pl.max_horizontal("end", "time") - pl.col("time")
+    return rows.select((pl.col("total") - remaining).fill_null(0)).to_series()
+
+
+def extremes(samples: pl.DataFrame, *, by: Sequence[str], value: str, bins: int) -> pl.DataFrame:
+    """Reduce samples to the smallest, the largest and the last sample of each series in each bin of time.
+
+    Args:
+        samples: Samples in order of ``timestamp_ns``: the columns ``by``, ``timestamp_ns`` and ``value``.
+        by: Columns that identify a series.
+        value: Name of the column with the values.
+        bins: Number of bins between the first and the last sample. If at most three samples per bin and series are
+            expected, all samples are returned.
+
+    Returns:
+        The selected rows, in their order.
+    """
+    if samples.height <= bins:
+        return samples
+    numbered = samples.with_row_index("row")
+    first, last = pl.col("timestamp_ns").min(), pl.col("timestamp_ns").max()
+    nth = (pl.col("timestamp_ns") - first) // ((last - first) // bins + 1)
+    by_bin = numbered.with_columns(bin=nth).group_by(*by, "bin")
+    row = pl.col("row")
+    chosen = by_bin.agg(low=row.get(pl.col(value).arg_min()), high=row.get(pl.col(value).arg_max()), last=row.last())
+    rows = pl.concat([chosen[c] for c in ("low", "high", "last")]).unique().sort()
+    return samples[rows]
+
+
+def memory_changes(frames: Frames, points: int) -> pl.DataFrame:
+    """Return the memory in use on each device by kind after each change, reduced to about ``points`` rows.
+
+    Returns:
+        The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
+    """
+    changes = memory.usage(memory.allocations(frames("memory_events").select(memory.READ).collect()))
+    series = max(changes.select(memory.GROUP).n_unique(), 1)
+    rows = extremes(changes, by=memory.GROUP, value="used_bytes", bins=max(1, points // (3 * series)))
+    return rows.select("timestamp_ns", *memory.GROUP, "used_bytes")
+
+
+def metric_names(frames: Frames) -> list[str]:
+    """Return the names of the GPU metrics of a capture, in order of their first sample."""
+    names = frames("gpu_metrics").select(pl.col("metric").unique(maintain_order=True).cast(pl.String)).collect()
+    return names["metric"].drop_nulls().to_list()
+
+
+def main_metrics(frames: Frames, limit: int) -> list[str]:
+    """Return the names of the metrics in percent with the highest values, or of any metrics if none is in percent."""
+    highest = frames("gpu_metrics").group_by("metric").agg(pl.col("value").max()).collect().drop_nulls("metric")
+    names = highest.with_columns(pl.col("metric").cast(pl.String)).sort("value", "metric", descending=[True, False])
+    percent = names.filter(pl.col("metric").str.ends_with("%]"))
+    return (percent if percent.height else names)["metric"].head(limit).to_list()
+
+
+def metric_samples(frames: Frames, names: Sequence[str], points: int) -> pl.DataFrame:
+    """Return the samples of GPU metrics, reduced to about ``points`` rows.
+
+    Returns:
+        The columns ``timestamp_ns``, ``device_id``, ``metric`` (String) and ``value``, in order of time.
+    """
+    wanted = frames("gpu_metrics").select("timestamp_ns", "device_id", pl.col("metric").cast(pl.String), "value")
+    samples = wanted.filter(pl.col("metric").is_in(names)).collect().sort("timestamp_ns", maintain_order=True)
+    series = ["device_id", "metric"]
+    count = max(samples.select(series).n_unique(), 1)
+    return extremes(samples, by=series, value="value", bins=max(1, points // (3 * count)))

@@ -1,0 +1,163 @@
+"""Reduce trees of groups and of NVTX ranges to their largest nodes, for icicle charts.
+
+A node has an exact value, and a width. The value of a node may be smaller than the sum of the values of its children:
+the GPU time of a group is that of a union, and its children may run at the same time. The width of a node is the larger
+of both. Widths of children therefore never exceed that of their parent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.forests import depths
+from tracekit.core.rollup import tables
+from tracekit.core.rollup.groups import op_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.core.rollup import Rollup
+
+    Frames = Callable[[str], pl.LazyFrame]
+
+GROUP_METRICS = ("gpu_time_ns", "cpu_time_ns", "api_time_ns", "cpu_overhead_ns", "gpu_idle_ns")
+DIRECTIONS = ("fprop", "bprop")
+_GROUP = ["node", "parent", "path", "name", "direction", "op_id", "count", "value"]
+_PATH = ["path", "name", "direction", "count", "value"]
+
+
+def group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
+    """Return the largest groups and ops of a roll-up, as a tree.
+
+    Args:
+        rollup: The roll-up.
+        metric: Column of ``group_nodes`` and ``ops`` with the value, one of ``GROUP_METRICS``.
+        direction: ``fprop`` or ``bprop`` for the groups and ops of one direction. If None, all are returned.
+        limit: Maximum number of nodes.
+
+    Returns:
+        The nodes as ``largest_nodes`` returns them, with the columns ``path``, ``name`` (the last part of the path),
+        ``direction``, ``op_id`` (null for groups) and ``count`` (number of op instances).
+    """
+    groups = tables.group_nodes(rollup).select(
+        node="group_node_id",
+        parent="parent_id",
+        path="path",
+        direction=pl.col("direction").cast(pl.String),
+        op_id=pl.lit(None, pl.String),
+        count="instance_count",
+        value=metric,
+    )
+    upper = groups.select(parent="node", prefix=pl.col("path").str.len_chars())
+    groups = groups.join(upper, on="parent", how="left", maintain_order="left")
+    name = pl.col("path").str.slice(pl.col("prefix").fill_null(0)).str.strip_suffix("/")
+    nodes = pl.concat([groups.with_columns(name=name).select(_GROUP), _op_leaves(rollup, groups, metric)])
+    if direction is not None:
+        nodes = nodes.filter((pl.col("direction") == direction) | pl.col("parent").is_null())
+        nodes = _with_root_totals(nodes)
+    return largest_nodes(nodes, limit)
+
+
+def _op_leaves(rollup: Rollup, groups: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Return one node per op, below the node of its group."""
+    tree, group = op_groups(rollup.measures.ops, rollup.measures.mode, rollup.iterations.key)
+    path, at_root = tree.paths(nodes=group["node"]).gather(group["node"]), group["node"] == 0
+    names = {0: None, 1: DIRECTIONS[0], 2: DIRECTIONS[1]}
+    keys = pl.DataFrame({"path": path, "at_root": at_root, "direction": group["direction"]}).select(
+        upper=pl.when("at_root").then(pl.lit("")).otherwise(pl.col("path") + "/"),
+        group_direction=pl.col("direction").replace_strict(names, return_dtype=pl.String),
+    )
+    parents = groups.select(upper="path", group_direction="direction", parent="node")
+    parents = parents.unique(["upper", "group_direction"], keep="first", maintain_order=True)
+    known = ["upper", "group_direction"]
+    parent = keys.join(parents, on=known, how="left", maintain_order="left", nulls_equal=True)
+    ops = tables.ops(rollup).hstack(parent)
+    return ops.select(
+        node=pl.int_range(pl.len(), dtype=pl.Int64) + groups.height,
+        parent=pl.col("parent").fill_null(0),
+        path=pl.col("op_name").cast(pl.String),
+        name=pl.col("op_name").cast(pl.String).str.extract(r"([^/]*)$"),
+        direction=pl.col("direction").cast(pl.String),
+        op_id="op_id",
+        count="instance_count",
+        value=metric,
+    )
+
+
+def range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
+    """Return the largest paths of push/pop ranges, as a tree below a root with an empty path.
+
+    Args:
+        ranges: The table ``nvtx_ranges`` of a correlated trace.
+        limit: Maximum number of nodes.
+
+    Returns:
+        The metric, and the nodes as ``largest_nodes`` returns them, with the columns ``path``, ``name``, ``direction``
+        (null) and ``count`` (number of ranges). The metric is ``gpu_time_ns``, or ``duration_ns`` if no activity was
+        launched inside any range.
+    """
+    duration = (pl.col("end_ns") - pl.col("start_ns")).fill_null(0).alias("duration_ns")
+    columns = ("range_id", "parent_id", "path", "name", "gpu_time_ns", duration)
+    rows = ranges.select(*columns).filter(pl.col("path").is_not_null()).collect()
+    metric = "gpu_time_ns" if rows.select((pl.col("gpu_time_ns") > 0).any()).item() else "duration_ns"
+    above = rows.select(parent_id="range_id", upper="path")
+    grouped = rows.join(above, on="parent_id", how="left").group_by("path")
+    paths = grouped.agg(
+        pl.col("upper", "name").first(), pl.len().cast(pl.Int64).alias("count"), pl.col(metric).sum().alias("value")
+    )
+    paths = paths.with_columns(pl.col("path", "upper", "name").cast(pl.String)).sort("path")
+    numbered = paths.with_row_index("node", offset=1).with_columns(pl.col("node").cast(pl.Int64))
+    parents = numbered.select(upper="path", parent="node")
+    nodes = numbered.join(parents, on="upper", how="left", maintain_order="left").with_columns(
+        pl.col("parent").fill_null(0), direction=pl.lit(None, pl.String)
+    )
+    root = pl.DataFrame({"node": [0], "parent": [None], "path": [""], "name": [""], "count": [0], "value": [0]})
+    columns_of_node = ["node", "parent", *_PATH]
+    nodes = pl.concat(
+        [root.with_columns(direction=pl.lit(None)).select(columns_of_node), nodes.select(columns_of_node)],
+        how="vertical_relaxed",
+    )
+    return metric, largest_nodes(_with_root_totals(nodes), limit)
+
+
+def _with_root_totals(nodes: pl.DataFrame) -> pl.DataFrame:
+    """Replace the value and count of the root, which is node 0, with the sums over its children."""
+    children = nodes.filter(pl.col("parent") == 0)
+    is_root = pl.col("parent").is_null()
+    return nodes.with_columns(
+        pl.when(is_root).then(pl.lit(int(children[c].sum()), pl.Int64)).otherwise(pl.col(c)).alias(c)
+        for c in ("value", "count")
+    )
+
+
+def largest_nodes(nodes: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """Reduce a tree to its largest nodes.
+
+    Args:
+        nodes: One row per node: ``node`` (distinct numbers), ``parent`` (number of the parent, null for a root) and
+            ``value``.
+        limit: Maximum number of nodes.
+
+    Returns:
+        The largest nodes, with all ancestors of each of them, from the largest to the smallest. The column ``own`` is
+        added: the width of the node that none of the returned children occupies. Nodes without a width are left out.
+    """
+    row = nodes.select(parent="node", up=pl.int_range(pl.len()))
+    rows = nodes.join(row, on="parent", how="left", maintain_order="left")
+    rows = rows.with_columns(depth=depths(rows["up"]), number=pl.int_range(pl.len()), width=pl.col("value").clip(0))
+    levels = rows.select("number", "up", "width", "depth").partition_by("depth", as_dict=True, include_key=False)
+    below, widths = pl.DataFrame(schema={"number": pl.Int64, "children": pl.Int64}), []
+    for depth in sorted((d for (d,) in levels if d is not None), reverse=True):
+        level = levels[depth,].join(below, on="number", how="left")
+        level = level.with_columns(width=pl.max_horizontal("width", "children"))
+        widths.append(level.select("number", "width"))
+        below = level.group_by(number="up").agg(children=pl.col("width").sum())
+    width = pl.concat([rows.select("number", "width").clear(), *widths])
+    sized = rows.drop("width").join(width, on="number", how="inner").filter(pl.col("width") > 0)
+    largest = sized.sort("width", "depth", "number", descending=[True, False, False]).head(limit)
+    children = largest.group_by(node="parent").agg(children=pl.col("width").sum())
+    largest = largest.join(children, on="node", how="left", maintain_order="left")
+    own = pl.col("width") - pl.col("children").fill_null(0)
+    return largest.with_columns(own=own).drop("up", "depth", "number", "children")

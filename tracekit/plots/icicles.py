@@ -1,0 +1,94 @@
+"""Icicle charts of trees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.plots.labels import full_name, integer, label, nanoseconds
+from tracekit.plots.theme import COLOURS, DIRECTION_COLOURS, figure, graph_objects
+
+if TYPE_CHECKING:
+    import polars as pl
+    from plotly.graph_objects import Figure
+
+METRIC_NAMES = {
+    "gpu_time_ns": "GPU time",
+    "cpu_time_ns": "CPU time",
+    "api_time_ns": "API time",
+    "cpu_overhead_ns": "CPU overhead",
+    "gpu_idle_ns": "GPU idle time",
+    "duration_ns": "Duration",
+}
+"""Titles of the metrics of trees."""
+
+_DIRECTIONS = {"fprop": "forward (fprop)", "bprop": "backward (bprop)"}
+_LABEL_LENGTH = 60
+_PATH_LENGTH = 300
+
+
+def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
+    """Draw the tree of groups and ops. Colours show the direction.
+
+    Args:
+        nodes: The columns ``node``, ``parent``, ``path``, ``name``, ``direction``, ``op_id``, ``count``, ``value`` and
+            ``own``.
+        metric: The metric of the values.
+        dark: Whether to use the dark template.
+    """
+    names = [op or name or "All ops" for op, name in zip(nodes["op_id"], nodes["name"], strict=True)]
+    colours = [DIRECTION_COLOURS[d] for d in nodes["direction"]]
+    drawn = _icicle(nodes, names, colours, metric, "calls", dark=dark, title="Groups")
+    known = [d for d in DIRECTION_COLOURS if d and d in nodes["direction"]]
+    legend = [f'<span style="color:{DIRECTION_COLOURS[d]}">■</span> {_DIRECTIONS[d]}' for d in known]
+    return drawn.update_layout(title_subtitle_text="   ".join(legend))
+
+
+def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
+    """Draw the tree of NVTX range paths. Colours show the level.
+
+    Args:
+        nodes: The columns ``node``, ``parent``, ``path``, ``name``, ``count``, ``value`` and ``own``.
+        metric: The metric of the values.
+        dark: Whether to use the dark template.
+    """
+    names = [name or "All ranges" for name in nodes["name"]]
+    parents = dict(zip(nodes["node"], nodes["parent"], strict=True))
+    levels: dict[int, int] = {}
+    for node, parent in parents.items():  # parents precede their children
+        levels[node] = 0 if parent is None else levels[parent] + 1
+    colours = [DIRECTION_COLOURS[None] if not levels[n] else COLOURS[levels[n] % 6] for n in nodes["node"]]
+    return _icicle(nodes, names, colours, metric, "ranges", dark=dark, title="NVTX ranges")
+
+
+def _icicle(
+    nodes: pl.DataFrame,
+    names: list[str],
+    colours: list[str],
+    metric: str,
+    what: str,
+    *,
+    dark: bool,
+    title: str,
+) -> Figure:
+    rows = zip(nodes["path"], nodes["direction"], nodes["value"], nodes["count"], strict=True)
+    total = max(nodes["value"].to_list(), default=0)
+    hover = [
+        f"{full_name(path[:_PATH_LENGTH] or 'all')}{f'<br>{direction}' if direction else ''}<br>{METRIC_NAMES[metric]} "
+        f"{nanoseconds(value)}, {100 * value / total if total else 0:.2f}%<br>{integer(count)} {what}"
+        for path, direction, value, count in rows
+    ]
+    icicle = graph_objects().Icicle(
+        ids=[str(n) for n in nodes["node"]],
+        parents=["" if p is None else str(p) for p in nodes["parent"]],
+        labels=[label(n, _LABEL_LENGTH) for n in names],
+        values=nodes["own"].to_list(),
+        branchvalues="remainder",
+        sort=True,
+        customdata=hover,
+        hovertemplate="%{customdata}<extra></extra>",
+        marker={"colors": colours, "line": {"width": 1}},
+        tiling={"orientation": "v"},
+        textinfo="label",
+        pathbar={"thickness": 22},
+    )
+    return figure([icicle], dark=dark, title=f"{title} by {METRIC_NAMES[metric]}", height=460)

@@ -1,0 +1,102 @@
+"""Format names and numbers for figures.
+
+plotly interprets a subset of HTML in labels and hover texts, and text between dollar signs as TeX. Names are escaped,
+so that they are displayed as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LABEL_LENGTH = 40
+HOVER_LENGTH = 1200
+HOVER_WIDTH = 90
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
+_UNITS = ((86_400_000_000_000, "d"), (3_600_000_000_000, "h"), (60_000_000_000, "min"))
+_SECONDS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
+
+
+def escape(text: str) -> str:
+    """Escape what plotly would interpret as markup, and control characters."""
+    return printable(text).translate(_ESCAPES)
+
+
+def shorten(text: str, length: int = LABEL_LENGTH) -> str:
+    """Return a text with at most ``length`` characters. The middle of a longer text is replaced by "…"."""
+    if len(text) <= length:
+        return text
+    tail = (length - 1) // 3
+    return f"{text[: length - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def label(name: str | None, length: int = LABEL_LENGTH) -> str:
+    """Return a name as a label: shortened and escaped. A missing name becomes "unknown"."""
+    return escape(shorten(printable(name), length)) if name else "unknown"
+
+
+def kernel_label(name: str | None) -> str:
+    """Return the name of a kernel or function as a label, without parameters, template arguments and return type."""
+    return label(_function_name(name) if name else None)
+
+
+def _function_name(name: str) -> str:
+    """Return the qualified name of a C++ function. Text in unbalanced brackets is not removed."""
+    kept, depth = [], 0
+    for character in name.replace("(anonymous namespace)", "{anonymous}").replace("<unnamed>", "{anonymous}"):
+        depth += character in "<("
+        if not depth:
+            kept.append(character)
+        depth -= character in ">)" and depth > 0
+    plain = "".join(kept).strip().removeprefix("void ").replace("{anonymous}::", "")
+    return plain if plain and not depth else name
+
+
+def full_name(name: str | None) -> str:
+    """Return a whole name as a hover text, escaped and with line breaks. Only extremely long names are shortened."""
+    if not name:
+        return "unknown"
+    text = shorten(printable(name), HOVER_LENGTH)
+    return "<br>".join(escape(text[i : i + HOVER_WIDTH]) for i in range(0, len(text), HOVER_WIDTH))
+
+
+def integer(value: int) -> str:
+    """Return an integer with thousands separators."""
+    return f"{value:,}"
+
+
+def nanoseconds(value: int) -> str:
+    """Return a duration in ns with thousands separators, and in a readable unit."""
+    factor, unit = time_unit([value])
+    exact = f"{value:,} ns"
+    return exact if factor == 1 else f"{exact} ({value / factor:,.3f} {unit})"
+
+
+def size(value: int) -> str:
+    """Return a number of bytes with thousands separators, and in a readable unit."""
+    factor, unit = byte_unit([value])
+    exact = f"{value:,} bytes"
+    return exact if factor == 1 else f"{exact} ({value / factor:,.2f} {unit})"
+
+
+def time_unit(values: Iterable[int]) -> tuple[int, str]:
+    """Return the largest unit of time that is not longer than the longest of some durations in ns.
+
+    Returns:
+        The unit in ns, and its name. It is not longer than a second unless durations exceed two minutes, two hours or
+        two days.
+    """
+    longest = max(values, default=0)
+    long_unit = next(((ns, name) for ns, name in _UNITS if longest >= 2 * ns), None)
+    return long_unit or next(((ns, name) for ns, name in _SECONDS if longest >= ns), _SECONDS[-1])
+
+
+def byte_unit(values: Iterable[int]) -> tuple[int, str]:
+    """Return the largest binary unit that is not larger than the largest of some sizes, and its name."""
+    largest = max(values, default=0)
+    return next(((size, name) for size, name in _BYTES if largest >= size), _BYTES[-1])

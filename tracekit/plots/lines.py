@@ -1,0 +1,117 @@
+"""Line charts over time: utilization, memory in use, and GPU metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.plots.labels import byte_unit, full_name, integer, label, nanoseconds, size, time_unit
+from tracekit.plots.theme import COLOURS, figure, graph_objects
+
+if TYPE_CHECKING:
+    import polars as pl
+    from plotly.graph_objects import Figure
+
+_HOVER = "%{customdata}<extra></extra>"
+
+
+def utilization_over_time(bins: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw the share of time in which each GPU was busy.
+
+    Args:
+        bins: The columns ``device_id``, ``start_ns``, ``end_ns`` and ``busy_ns``.
+        dark: Whether to use the dark template.
+    """
+    factor, unit = time_unit(bins["end_ns"])
+    lines = []
+    for nth, rows in enumerate(bins.partition_by("device_id", maintain_order=True)):
+        device = rows["device_id"][0]
+        columns = list(zip(rows["start_ns"], rows["end_ns"], rows["busy_ns"], strict=True))
+        hover = [
+            f"GPU {device}: {100 * busy / (end - start):.2f}%<br>busy for {nanoseconds(busy)}"
+            f"<br>from {integer(start)} to {integer(end)} ns"
+            for start, end, busy in columns
+        ]
+        line = _line(
+            [start / factor for start, _, _ in columns] + [columns[-1][1] / factor],
+            [100 * busy / (end - start) for start, end, busy in columns] + [None],
+            [*hover, ""],
+            f"GPU {device}",
+            nth,
+        )
+        line.update(line_shape="hv", fill="tozeroy" if bins["device_id"].n_unique() == 1 else None)
+        lines.append(line)
+    drawn = figure(
+        lines,
+        dark=dark,
+        title="GPU utilization over time",
+        x=f"Time since the start of the capture ({unit})",
+        y="Busy (%)",
+    )
+    drawn.update_layout(showlegend=len(lines) > 1, legend_y=-0.25)
+    return drawn.update_yaxes(range=[0, 100])
+
+
+def memory_usage(changes: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw the memory in use by device and kind.
+
+    Args:
+        changes: The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
+        dark: Whether to use the dark template.
+    """
+    factor, unit = time_unit(changes["timestamp_ns"])
+    byte_factor, byte_name = byte_unit(changes["used_bytes"])
+    lines = []
+    for nth, rows in enumerate(changes.partition_by("device_id", "memory_kind", maintain_order=True)):
+        name = f"GPU {rows['device_id'][0]}: {label(rows['memory_kind'][0])}"
+        points = list(zip(rows["timestamp_ns"], rows["used_bytes"], strict=True))
+        hover = [f"{name}<br>{size(used)}<br>at {integer(time)} ns" for time, used in points]
+        line = _line([t / factor for t, _ in points], [used / byte_factor for _, used in points], hover, name, nth)
+        lines.append(line.update(line_shape="hv"))
+    drawn = figure(
+        lines,
+        dark=dark,
+        title="Memory in use",
+        x=f"Time since the start of the capture ({unit})",
+        y=f"Allocated ({byte_name})",
+    )
+    drawn.update_layout(showlegend=True, legend_y=-0.25)
+    return drawn.update_yaxes(rangemode="tozero")
+
+
+def metrics(samples: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw GPU metrics over time.
+
+    Args:
+        samples: The columns ``timestamp_ns``, ``device_id``, ``metric`` and ``value``, in order of time.
+        dark: Whether to use the dark template.
+    """
+    factor, unit = time_unit(samples["timestamp_ns"])
+    lines = []
+    several = samples["device_id"].n_unique() > 1
+    for nth, rows in enumerate(samples.partition_by("device_id", "metric", maintain_order=True)):
+        device, metric = rows["device_id"][0], rows["metric"][0]
+        name = f"GPU {device}: {label(metric)}" if several else label(metric)
+        points = list(zip(rows["timestamp_ns"], rows["value"], strict=True))
+        hover = [
+            f"GPU {device}: {full_name(metric)}<br>{integer(value)}<br>at {integer(time)} ns" for time, value in points
+        ]
+        lines.append(_line([t / factor for t, _ in points], [v for _, v in points], hover, name, nth))
+    percent = all((name or "").endswith("%]") for name in samples["metric"].unique())
+    y = "Share of the peak (%)" if percent else "Value (unit in brackets)"
+    drawn = figure(lines, dark=dark, title="GPU metrics", x=f"Time since the start of the capture ({unit})", y=y)
+    drawn.update_layout(showlegend=True, legend_y=-0.25)
+    return drawn.update_yaxes(rangemode="tozero")
+
+
+def _line(x: list[float], y: list[Any], hover: list[str], name: str, nth: int) -> Any:
+    colour = COLOURS[nth % len(COLOURS)]
+    dash = ("solid", "dash", "dot", "dashdot")[nth // len(COLOURS) % 4]
+    return graph_objects().Scatter(
+        x=x,
+        y=y,
+        mode="lines",
+        name=name,
+        line={"color": colour, "width": 1.5, "dash": dash},
+        customdata=hover,
+        hovertemplate=_HOVER,
+    )

@@ -1,0 +1,87 @@
+"""The roofline of kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.plots.labels import full_name, integer, label, nanoseconds
+from tracekit.plots.theme import COLOURS, figure, graph_objects
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_LIMITERS = {
+    "memory-limited": COLOURS[1],
+    "math-limited": COLOURS[2],
+    "SM-limited": COLOURS[2],
+    "math- and memory-limited": COLOURS[6],
+    "SM- and memory-limited": COLOURS[6],
+    "latency-limited": COLOURS[0],
+}
+
+
+def drawable(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the report ``ncu_roofline`` that have a place in a chart with logarithmic axes."""
+    return rows.filter(pl.col("FLOP/Byte") > 0, pl.col("GFLOP/s") > 0)
+
+
+def roofline(rows: pl.DataFrame, *, dark: bool = False) -> Figure:
+    """Draw operations per second over operations per byte, with the highest roof of the GPU.
+
+    Args:
+        rows: Rows of the report ``ncu_roofline``.
+        dark: Whether to use the dark template.
+    """
+    shown = drawable(rows)
+    traces = [_roof(shown)] if shown["Peak GFLOP/s"].max() and shown["Peak GB/s"].max() else []
+    longest = max(shown["Time (ns)"].fill_null(0).to_list(), default=0) or 1
+    for kind in shown["Limiter"].unique(maintain_order=True).to_list():
+        chosen = shown.filter(pl.col("Limiter").eq_missing(pl.lit(kind, pl.String))).rows(named=True)
+        hover = [
+            f"{full_name(r['Name'])}<br>{r['GFLOP/s']:,.3f} GFLOP/s at {r['FLOP/Byte']:,.3f} FLOP/byte"
+            f"<br>{integer(r['Launches'])} launches, {nanoseconds(r['Time (ns)'] or 0)}"
+            for r in chosen
+        ]
+        points = graph_objects().Scatter(
+            x=[r["FLOP/Byte"] for r in chosen],
+            y=[r["GFLOP/s"] for r in chosen],
+            mode="markers",
+            name=label(kind),
+            marker={
+                "color": _LIMITERS.get(kind or "", COLOURS[8]),
+                "size": [8 + 22 * ((r["Time (ns)"] or 0) / longest) ** 0.5 for r in chosen],
+                "opacity": 0.85,
+                "line": {"width": 1},
+            },
+            customdata=hover,
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+        traces.append(points)
+    x, y = "Arithmetic intensity (FLOP per byte of DRAM traffic)", "Performance (GFLOP/s)"
+    drawn = figure(traces, dark=dark, title="Roofline", x=x, y=y)
+    drawn.update_layout(legend_y=-0.25, showlegend=True)
+    return drawn.update_xaxes(type="log").update_yaxes(type="log")
+
+
+def _roof(rows: pl.DataFrame) -> object:
+    """Return the line of the highest peaks: limited by DRAM on the left, by arithmetic on the right."""
+    math, memory = float(rows["Peak GFLOP/s"].max()), float(rows["Peak GB/s"].max())  # type: ignore[arg-type]
+    ridge = math / memory
+    low = min(float(rows["FLOP/Byte"].min()) / 2, ridge / 10)  # type: ignore[arg-type]
+    high = max(float(rows["FLOP/Byte"].max()) * 2, ridge * 10)  # type: ignore[arg-type]
+    hover = [
+        f"DRAM: {memory:,.3f} GB/s",
+        f"ridge point: {ridge:,.3f} FLOP/byte<br>{math:,.3f} GFLOP/s, {memory:,.3f} GB/s",
+        f"{math:,.3f} GFLOP/s",
+    ]
+    return graph_objects().Scatter(
+        x=[low, ridge, high],
+        y=[low * memory, math, math],
+        mode="lines",
+        name="Highest peaks",
+        line={"color": COLOURS[8], "width": 2},
+        customdata=hover,
+        hovertemplate="%{customdata}<extra></extra>",
+    )

@@ -1,0 +1,130 @@
+"""The appearance of figures: colours, and a light and a dark template."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from plotly.graph_objects import Figure
+
+PART_NAMES = {
+    "tensor_core": "Tensor Cores",
+    "other_kernel": "Other kernels",
+    "memory": "Memory",
+    "dataloader": "Data loader",
+    "io": "I/O",
+    "cpu": "CPU",
+    "other": "Other",
+}
+"""Names of the parts into which the time of iterations is divided."""
+
+PART_COLOURS = {
+    "tensor_core": "#009E73",
+    "other_kernel": "#0072B2",
+    "memory": "#E69F00",
+    "dataloader": "#CC79A7",
+    "io": "#D55E00",
+    "cpu": "#56B4E9",
+    "other": "#8A8F98",
+}
+"""Colours of these parts in all figures. They can be distinguished with any common colour vision deficiency."""
+
+GRAPH_COLOUR = "#7B5EA7"
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7B5EA7", "#B3A536", "#8A8F98", "#4C7A34")
+DIRECTION_COLOURS = {"fprop": "#0072B2", "bprop": "#D55E00", None: "#8A8F98"}
+OUTSIDE_COLOUR = "#B4B9C2"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The colours of one template."""
+
+    background: str
+    text: str
+    grid: str
+    line: str
+    hover: str
+
+
+LIGHT = Palette("#ffffff", "#1c2128", "#e3e7ec", "#8a919b", "#ffffff")
+DARK = Palette("#161a20", "#dfe4ea", "#303741", "#79818c", "#232932")
+
+
+def graph_objects() -> ModuleType:
+    """Import and return ``plotly.graph_objects``.
+
+    Raises:
+        TracekitError: plotly is not installed.
+    """
+    try:
+        import plotly.graph_objects as go
+    except ImportError as e:
+        raise TracekitError("figures need the package plotly", hint="pip install 'tracekit[view]'") from e
+    return go  # type: ignore[no-any-return]
+
+
+def figure(
+    traces: list[Any], *, dark: bool, title: str, x: str | None = None, y: str | None = None, height: int | None = None
+) -> Figure:
+    """Return a figure with a template and titles.
+
+    Args:
+        traces: The traces of the figure.
+        dark: Whether to use the dark template.
+        title: Title of the figure.
+        x: Title of the x axis, with the unit.
+        y: Title of the y axis, with the unit.
+        height: Height in pixels. If None, the height of the container.
+    """
+    drawn = graph_objects().Figure(traces)
+    drawn.update_layout(template=template(dark=dark), title_text=title, height=height)
+    if x is not None:
+        drawn.update_xaxes(title_text=x)
+    if y is not None:
+        drawn.update_yaxes(title_text=y)
+    return drawn
+
+
+@functools.cache
+def template(*, dark: bool) -> Any:
+    """Return the light or the dark template."""
+    colours = DARK if dark else LIGHT
+    axis = {
+        "gridcolor": colours.grid,
+        "linecolor": colours.line,
+        "tickcolor": colours.line,
+        "zerolinecolor": colours.line,
+        "zerolinewidth": 1,
+        "automargin": True,
+        "ticks": "",
+        "title": {"standoff": 8},
+    }
+    layout = {
+        "font": {"family": FONT, "size": 13, "color": colours.text},
+        "title": {"font": {"size": 15}, "x": 0, "xref": "paper", "xanchor": "left"},
+        "paper_bgcolor": colours.background,
+        "plot_bgcolor": colours.background,
+        "colorway": list(COLOURS),
+        "xaxis": axis,
+        "yaxis": axis,
+        "separators": ".,",
+        "margin": {"l": 8, "r": 16, "t": 48, "b": 8},
+        "hoverlabel": {
+            "bgcolor": colours.hover,
+            "bordercolor": colours.line,
+            "font": {"family": FONT, "size": 13, "color": colours.text},
+            "align": "left",
+            "namelength": -1,
+        },
+        "legend": {"orientation": "h", "x": 0, "y": -0.22, "xanchor": "left", "yanchor": "top"},
+        "bargap": 0.2,
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": colours.line, "activecolor": colours.text},
+    }
+    return graph_objects().layout.Template(layout=layout)
