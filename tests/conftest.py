@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import pkgutil
 import random
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import tracekit
 from hypothesis import HealthCheck, settings
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"
 SHARED = ROOT.parent / "shared"
 
 ALL = os.environ.get("TRACEKIT_TESTS") == "all"
-"""Whether every example, fuzz case and public capture is tested: ``make test-all``."""
+"""Whether every example, fuzz case, parameter and capture is tested: ``make test-all``."""
 PUBLIC_CAPTURES = 3
 """Number of public captures that each test reads in ``make test``."""
-FIXTURES_PER_TEST = 6
-"""Minimum number of fixtures that each test reads in ``make test``, if it has that many. It reads half of them."""
+CAPTURES_PER_TEST = 6
+"""Minimum number of other captures that each test reads in ``make test``, if it has that many. It reads a third."""
 NOT_MEASURED = {
     *("cli/test_convert", "cli/test_correlate", "cli/test_main", "cli/test_outputs", "cli/test_printing"),
     *("cli/test_redact", "core/test_advise_figures", "core/test_containment", "core/test_groups"),
+    *("core/test_report_reads", "exporters/test_tables", "readers/test_kineto_fuzz", "readers/test_ncu_pairs"),
+    *("readers/test_nsys_folders_bad", "test_join_ncu"),
     *("core/test_trees", "exporters/test_chrome_trace", "exporters/test_perfetto", "exporters/test_tfevents"),
     *("readers/test_changing_files", "readers/test_costs", "readers/test_dlprof_db"),
     *("readers/test_kineto_round_trip", "readers/test_ncu_csv", "readers/test_ncu_parts"),
@@ -37,6 +44,22 @@ NOT_MEASURED = {
     *("test_redact", "test_schemas", "test_support"),
 }
 """Modules whose tests reach almost no lines that other tests do not reach, so that their coverage is not measured."""
+
+
+def _use_one_polars_thread() -> None:
+    """Let the queries of this process run in one thread, as a second one waits most of the time and costs a fifth.
+
+    The programs that tests start use as many threads as there are cores.
+    """
+    os.environ["POLARS_MAX_THREADS"] = "1"
+    import polars as pl
+
+    assert pl.thread_pool_size() == 1
+    del os.environ["POLARS_MAX_THREADS"]
+
+
+if not ALL and "POLARS_MAX_THREADS" not in os.environ:
+    _use_one_polars_thread()
 
 
 def examples(number: int) -> int:
@@ -87,34 +110,52 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _selected(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return the tests that ``make test`` runs: for each test of many captures, a part that depends on its name only.
+    """Return the tests that ``make test`` runs: a fixed part of the tests of many captures or of many parameters.
 
-    Tests of ``tracekit/core`` run with all fixtures, because together they must cover all of it.
+    All tests of a module read the same captures, so that each of them is loaded and exported once. Tests of
+    ``tracekit/core`` run with all captures and parameters, because together they must cover all of it.
     """
     by_test: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         by_test[item.nodeid.partition("[")[0]].append(item)
     selected: set[pytest.Item] = set()
     for name, same in by_test.items():
+        many = same[0].get_closest_marker("many")
         if same[0].get_closest_marker("corpus"):
-            number = PUBLIC_CAPTURES
-        elif "core" not in same[0].path.parts and all(map(_reads_fixture, same)):
-            number = max(FIXTURES_PER_TEST, len(same) // 2)
+            selected.update(_sample(name, same, PUBLIC_CAPTURES))
+        elif many is not None:
+            selected.update(_sample(name, same, *many.args))
+        elif "core" not in same[0].path.parts and all(map(_capture, same)):
+            captures = sorted(set(map(_capture, same)), key=lambda c: random.Random(_module(same[0]) + c).random())
+            kept = captures[: max(CAPTURES_PER_TEST, len(captures) // 3)]
+            selected.update(item for item in same if _capture(item) in kept)
         else:
-            number = len(same)
-        selected.update(random.Random(name).sample(same, min(len(same), number)))
+            selected.update(same)
     return selected
+
+
+def _sample(seed: str, population: Sequence[T], number: int) -> list[T]:
+    return random.Random(seed).sample(population, min(len(population), number))
 
 
 def _module(item: pytest.Item) -> str:
     return item.path.relative_to(ROOT / "tests").with_suffix("").as_posix()
 
 
-def _reads_fixture(item: pytest.Item) -> bool:
-    """Return whether a test has a parameter that is a fixture file."""
-    values = getattr(getattr(item, "callspec", None), "params", {}).values()
-    paths = [FIXTURES / v for v in values if isinstance(v, str | Path) and v and len(str(v)) < 200]
-    return any(FIXTURES in path.parents and path.exists() for path in paths)
+@functools.cache
+def _captures() -> dict[str, str]:
+    """Map what tests have as parameters, paths and names of captures, to names of captures."""
+    files = (p for p in FIXTURES.rglob("*") if p.is_file() or p.name.endswith("dir"))
+    own = {p: p.relative_to(FIXTURES).as_posix() for p in files}
+    shared = {p: p.relative_to(SHARED).as_posix() for p in (SHARED / "captures").rglob("*")}
+    short = {p.stem: p.stem for p in FIXTURES.glob("*.nsys-rep")} | {p.name: name for p, name in own.items()}
+    return short | {name: name for name in own.values()} | {str(p): name for p, name in (own | shared).items()}
+
+
+def _capture(item: pytest.Item) -> str:
+    """Return the name of the capture that is a parameter of a test, or an empty string."""
+    values = map(str, getattr(getattr(item, "callspec", None), "params", {}).values())
+    return next((_captures()[v] for v in values if v in _captures()), "")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

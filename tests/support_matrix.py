@@ -79,6 +79,12 @@ def public_pairs() -> list[Pair]:
     return list(_pairs(p for p in CORPUS.glob("**/*.sqlite") if "MISMATCH" not in str(p)))
 
 
+def build_of(pair: Pair) -> str:
+    """Return the build of nsys that wrote a report."""
+    with tk.load(pair[0]) as trace:
+        return ".".join(trace.info["tool_version"].split(".")[:3])
+
+
 def _pairs(exports: Iterable[Path]) -> Iterator[Pair]:
     for export in sorted(exports):
         report = next((p for s in REPORT_SUFFIXES if (p := export.with_suffix(s)).exists()), None)
@@ -93,7 +99,7 @@ def matrix(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
         warnings.simplefilter("ignore", TracekitWarning)
         for report, export in pairs:
             with tk.load(report) as mine, tk.load(export) as theirs:
-                build = tuple(int(n) for n in mine.info["tool_version"].split(".")[:3])
+                build = tuple(map(int, build_of((report, export)).split(".")))
                 _compare(mine, theirs, found[build])
     return [found[build].row(".".join(map(str, build))) for build in sorted(found)]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.conftest import ALL
 from tracekit import registry
 from tracekit.errors import ExportError, MissingTableError
 
@@ -27,7 +28,7 @@ STACKS = ("collapsed", "pprof", "speedscope")
 """Formats of call stacks."""
 
 
-@pytest.fixture(params=[path for paths in FILES.values() for path in paths], scope="module")
+@pytest.fixture(params=[path for paths in FILES.values() for path in (paths if ALL else paths[:1])], scope="module")
 def trace(request: pytest.FixtureRequest) -> tk.Trace:
     """A trace of each file in turn."""
     return tk.load(FIXTURES / request.param)

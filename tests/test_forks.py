@@ -62,6 +62,7 @@ def run(code: str) -> str:
 
 
 @needs_fork
+@pytest.mark.many(2)
 @pytest.mark.parametrize(
     "work",
     [

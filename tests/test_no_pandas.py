@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,11 +24,16 @@ CAPTURES = (
     "ncu/ncu_basic.ncu-rep",
     "kineto/train.pt.trace.json.gz",
 )
-VERBS = {
-    "info": ("info", "{}", "--json"),
-    "tables": ("tables", "{}"),
-    "convert": ("convert", "{}", "{}", "--to", "parquet"),
-}
+COMMANDS = """
+import json, sys
+from tracekit.__main__ import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, arguments
+"""
 
 
 def run(pandas: Path, code: str, *arguments: str) -> str:
@@ -50,28 +56,23 @@ def test_the_mark_is_left(pandas: Path) -> None:
     assert (pandas / "imported").exists()
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize("capture", CAPTURES)
-@pytest.mark.parametrize("verb", VERBS)
-def test_no_command_imports_it(pandas: Path, tmp_path: Path, verb: str, capture: str) -> None:
-    first, *others = VERBS[verb]
-    places = iter((ROOT / "fixtures" / capture, tmp_path / "out"))
-    arguments = [str(next(places)) if a == "{}" else a for a in others]
-    run(pandas, "from tracekit.__main__ import main; main()", first, *arguments)
+def test_no_command_imports_it(pandas: Path, tmp_path: Path, capture: str) -> None:
+    path = str(ROOT / "fixtures" / capture)
+    commands = [["info", path, "--json"], ["tables", path], ["convert", path, str(tmp_path / "out"), "--to", "parquet"]]
+    run(pandas, COMMANDS, json.dumps(commands))
     assert not (pandas / "imported").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_no_analysis_imports_it(pandas: Path) -> None:
+    commands = (
         ("stats", "fixtures/train_amp.nsys-rep", "--report", "cuda_gpu_kern_sum"),
         ("rows", "fixtures/train_amp.sqlite", "kernels", "--correlated", "--where", "duration_ns > 1000"),
         ("rows", "fixtures/ncu/ncu_basic.ncu-rep", "ncu_metrics", "--wide", "--format", "csv"),
         ("stats", "fixtures/train_amp.sqlite", "--report", "advise"),
-    ],
-    ids=range(4),
-)
-def test_no_analysis_imports_it(pandas: Path, arguments: tuple[str, ...]) -> None:
-    run(pandas, "from tracekit.__main__ import main; main()", *arguments)
+    )
+    run(pandas, COMMANDS, json.dumps(commands))
     assert not (pandas / "imported").exists()
 
 
@@ -84,6 +85,7 @@ print(pyarrow.array(pandas.Series([1.5, None])).null_count, pyarrow.table({{"a":
 """
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize(
     "before",
     [

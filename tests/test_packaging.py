@@ -204,16 +204,29 @@ def test_every_module_can_be_imported(python: Path, tmp_path: Path) -> None:
     assert run(python, "-c", code, cwd=tmp_path).startswith(str(python.parents[1]))
 
 
+COMMANDS = """
+import json, sys
+from click.testing import CliRunner
+from tracekit.cli import cli
+runs = [CliRunner().invoke(cli, arguments, catch_exceptions=False) for arguments in json.loads(sys.argv[1])]
+print(json.dumps([[run.exit_code, run.output] for run in runs]))
+"""
+
+
 def test_every_verb_works(python: Path, tmp_path: Path) -> None:
-    train = ROOT / "fixtures" / "train_amp.sqlite"
-    tracekit = ("-m", "tracekit")
-    assert json.loads(run(python, *tracekit, "info", train, "--json", cwd=tmp_path))["rows"]["kernels"] == 334
+    train = str(ROOT / "fixtures" / "train_amp.sqlite")
     printed = (ROOT / "fixtures" / "stats" / "train_amp_cuda_gpu_kern_sum.csv").read_text("utf-8")
-    assert run(python, *tracekit, "stats", train, "-r", "cuda_gpu_kern_sum", "--format", "csv", cwd=tmp_path) == printed
-    assert "334 kernels" in run(python, *tracekit, "correlate", train, "-o", "k.parquet", cwd=tmp_path)
-    for format_ in ("chrome-trace", "csv", "parquet", "arrow"):
-        run(python, *tracekit, "convert", train, f"out-{format_}", "--to", format_, cwd=tmp_path)
-    assert "kernel_id" in run(python, *tracekit, "rows", "out-parquet", "kernels", cwd=tmp_path)
-    assert "kernels" in run(python, *tracekit, "schema", cwd=tmp_path)
-    assert "chrome-trace" in run(python, *tracekit, "formats", cwd=tmp_path)
-    assert "kernels" in run(python, *tracekit, "tables", train, cwd=tmp_path)
+    expected = {
+        ("info", train, "--json"): '"kernels": 334',
+        ("stats", train, "-r", "cuda_gpu_kern_sum", "--format", "csv"): printed,
+        ("correlate", train, "-o", "k.parquet"): "334 kernels",
+        **{("convert", train, f"out-{f}", "--to", f): "wrote" for f in ("chrome-trace", "csv", "parquet", "arrow")},
+        ("rows", "out-parquet", "kernels"): "kernel_id",
+        ("schema",): "kernels",
+        ("formats",): "chrome-trace",
+        ("tables", train): "kernels",
+    }
+    ended = json.loads(run(python, "-c", COMMANDS, json.dumps(list(expected)), cwd=tmp_path))
+    for (arguments, text), (status, output) in zip(expected.items(), ended, strict=True):
+        assert status == 0, (arguments, output)
+        assert text in output, arguments

@@ -16,6 +16,7 @@ import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import strategies
+from tests.conftest import examples
 from tracekit import schemas
 from tracekit.errors import SchemaError, TracekitError, TracekitWarning
 from tracekit.interface import Capture
@@ -324,7 +325,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(400))
 @given(data=st.data(), steps=st.lists(STEPS, max_size=6))
 def test_any_order_of_steps_is_one_plan(data: st.DataObject, steps: list[Step]) -> None:
     source = RecordedTables(InMemory({}))
@@ -395,7 +396,7 @@ CRITERIA = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(240))
 @pytest.mark.parametrize("name", ["kernels", "nvtx_ranges", "nvtx_marks", "cuda_events", "devices", "gpu_metrics"])
 @given(data=st.data(), wanted=CRITERIA)
 def test_a_selection_is_consistent(name: str, data: st.DataObject, wanted: Selection) -> None:

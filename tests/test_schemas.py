@@ -11,6 +11,7 @@ import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import strategies
+from tests.conftest import examples
 from tracekit import schemas
 from tracekit.errors import SchemaError
 
@@ -90,7 +91,7 @@ def test_json_schema(schema: schemas.TableSchema) -> None:
             assert found["enum"] == [*column.values, *([None] if column.nullable else [])]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 def test_conform_keeps_what_is_as_declared(name: str, data: st.DataObject) -> None:
@@ -104,7 +105,7 @@ def test_conform_keeps_what_is_as_declared(name: str, data: st.DataObject) -> No
     assert again.to_pylist() == table.to_pylist()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 def test_tables_in_memory_come_back_equal(name: str, data: st.DataObject) -> None:

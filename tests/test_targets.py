@@ -454,6 +454,7 @@ import os, signal, sys
 from pathlib import Path
 from tracekit import interrupts, targets
 from tracekit.targets import rename
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_DFL)
 if "two steps" in sys.argv: rename._rename_function = lambda: None
 if "watch" in sys.argv: interrupts.install_handlers()
 with targets.atomic_output(Path(sys.argv[1]), is_exported_file=lambda p: True, overwrite=True) as new:
@@ -475,10 +476,13 @@ def writer(path: Path, *words: str, wrapper: tuple[str, ...] = ()) -> subprocess
 def killed(path: Path, number: int) -> tuple[int, bytes]:
     """Send a signal to a process while it writes; return its status and what it said."""
     with writer(path, "wait", "watch") as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"writing\n"
-        process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"writing\n"
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     return process.returncode, said
 
 

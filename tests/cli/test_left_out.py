@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.readers.test_nsys_rep_left_out import KERNEL, activity, call, left_out, report
+from tests.readers.test_nsys_rep_unknown_events import KERNEL, activity, call, left_out, report
 from tests.readers.test_nsys_undecoded import OF_TRAIN
 
 if TYPE_CHECKING:

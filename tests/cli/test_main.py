@@ -39,7 +39,7 @@ def long_capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with sqlite3.connect(path) as db:
         names = [r[1] for r in db.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
         shifted = ", ".join(f'"{n}" + n.value * 1000000000' if n in ("start", "end") else f'"{n}"' for n in names)
-        numbers = "WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n LIMIT 900) "
+        numbers = "WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n LIMIT 450) "
         db.execute(
             f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL {numbers} SELECT {shifted} FROM CUPTI_ACTIVITY_KIND_KERNEL, n"
         )
@@ -239,6 +239,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize("style", ["table", "csv", "json", "jsonl"])
 @pytest.mark.parametrize(
     "verb", [["rows", TRAIN, "nvtx_ranges", "-n", "0"], ["stats", TRAIN, "-r", "nvtx_pushpop_trace"]]

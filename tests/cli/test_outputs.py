@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
 TRAIN = FIXTURES / "train_amp.sqlite"
 SMALL = FIXTURES / "graph_node.sqlite"
+WITH_STACKS = FIXTURES / "osrt_libs.sqlite"
+OF_STACKS = ("collapsed", "pprof", "speedscope")
 MODULE = [sys.executable, "-m", "tracekit"]
 FOLDERS = ("parquet", "arrow", "csv", "dlprof-reports", "tfevents")
 NOT_UTF8 = os.fsdecode(b"caf\xe9 \xff")
@@ -44,6 +46,11 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+def source(format: str) -> Path:
+    """A capture that a format can hold."""
+    return WITH_STACKS if format in OF_STACKS else TRAIN
+
+
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Convert the capture to a format, once for all tests."""
@@ -51,7 +58,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     @functools.cache
     def export(format: str) -> Path:
         path = tmp_path_factory.mktemp("exported") / "plain"
-        cli.cli.main(["convert", str(TRAIN), str(path), "--to", format, "-q"], standalone_mode=False)
+        cli.cli.main(["convert", str(source(format)), str(path), "--to", format, "-q"], standalone_mode=False)
         return path
 
     return export
@@ -145,6 +152,7 @@ def test_only_files_are_replaced(run: Run, tmp_path: Path, kind: str) -> None:
     assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
 
 
+@pytest.mark.many(8)
 @pytest.mark.parametrize("format", FOLDERS)
 @pytest.mark.parametrize("old", FOLDERS)
 def test_a_folder_that_tracekit_wrote_is_replaced(
@@ -192,6 +200,7 @@ def test_a_table_under_the_name_of_another_is_not_ours(tmp_path: Path) -> None:
 class TestNames:
     """Outputs and inputs under names that are long, or no UTF-8."""
 
+    @pytest.mark.many(20)
     @pytest.mark.parametrize("name", [NOT_UTF8, EMOJI, "a b'\"$(x);`\\", "-x", "\x1b[2J\n"], ids=range(5))
     @pytest.mark.parametrize("format", sorted(registry.exporters()))
     def test_outputs(self, run: Run, exported: Callable[[str], Path], tmp_path: Path, format: str, name: str) -> None:
@@ -199,7 +208,7 @@ class TestNames:
         parent.mkdir()
         folder = registry.exporter(format).write is None
         target = parent / (name[:58] + ("" if folder else registry.exporter(format).suffixes[0]))
-        run("convert", TRAIN, target, "--to", format)
+        run("convert", source(format), target, "--to", format)
         plain = exported(format)
         if plain.is_dir():
             assert files(target) == files(plain)
@@ -207,6 +216,7 @@ class TestNames:
             assert target.read_bytes() == plain.read_bytes()
         assert list(parent.iterdir()) == [target]
 
+    @pytest.mark.many(9)
     @pytest.mark.parametrize("name", [NOT_UTF8, EMOJI], ids=range(2))
     @pytest.mark.parametrize(
         "source",
@@ -318,7 +328,7 @@ def test_a_folder_that_vanishes_meanwhile(
         return locked
 
     monkeypatch.setattr(workspaces, "_lock", vanish)
-    said = run("convert", TRAIN, folder / "out", "--to", format, status=1).stderr
+    said = run("convert", source(format), folder / "out", "--to", format, status=1).stderr
     assert said.startswith(f"tracekit: {folder / 'out'}: ")
     assert said.count("\n") == 2
     assert not folder.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 from dataclasses import replace
@@ -12,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import tracekit as tk
+from tests.conftest import ALL
 from tests.readers.nsys_rep_files import message, take_apart
 from tracekit import schemas
 from tracekit.cli.info import collect_facts, fact_lines
@@ -149,9 +151,21 @@ class TestRows:
     @pytest.mark.parametrize("table", schemas.tables())
     def test_rows_keep_the_json_schema(self, run: Run, table: str) -> None:
         schema = json.loads(run("schema", table, "--format", "json").text)
-        for path in CAPTURES:
-            for line in run("rows", path, table, "--format", "jsonl", "-n", "50", "-q").text.splitlines():
+        for path in _filled()[table] or (CAPTURES if ALL else CAPTURES[:3]):
+            lines = run("rows", path, table, "--format", "jsonl", "-n", "50", "-q").text.splitlines()
+            assert lines or path not in _filled()[table]
+            for line in lines:
                 _check(json.loads(line), schema)
+
+
+@functools.cache
+def _filled() -> dict[str, list[Path]]:
+    """Map each table to the captures in which it has rows."""
+    counts = {}
+    for path in CAPTURES:
+        with tk.load(path) as trace:
+            counts[path] = trace.count_all()
+    return {table: [path for path in CAPTURES if counts[path].get(table)] for table in schemas.tables()}
 
 
 def _check(row: dict[str, object], schema: dict[str, dict[str, dict[str, object]]]) -> None:

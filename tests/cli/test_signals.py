@@ -13,7 +13,7 @@ from tests.conftest import ALL
 
 ROOT = Path(__file__).parents[2]
 TRAIN = "fixtures/train_amp.nsys-rep"
-MOMENTS = 8 if ALL else 4
+MOMENTS = 8 if ALL else 3
 PROGRAM = """
 import os, runpy, signal, sys
 at, number, ignored = (int(sys.argv.pop(1)) for _ in range(3))

@@ -15,7 +15,6 @@ from tests.conftest import FIXTURES
 from tests.core.scenes import declared
 from tracekit.core.advise import advise
 from tracekit.core.advise.iteration_activity import format_duration
-from tracekit.core.reports import run
 from tracekit.core.rollup import Rollup
 
 if TYPE_CHECKING:
@@ -414,8 +413,9 @@ CAPTURES = [*sorted(FIXTURES.glob("*.nsys-rep")), *sorted((FIXTURES / "ops").glo
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: p.stem)
 def test_findings_of_real_captures_lie_within_them(path: Path) -> None:
     with tk.load(path) as trace:
-        rows = run(trace.frame, "advise").data
-        iterations = trace.rollup().frame("iterations").collect()
+        rolled = trace.rollup()
+        rows = rolled.report("advise").data
+        iterations = rolled.frame("iterations").collect()
     assert (rows.height > 0) == (path.stem not in {"cpu_only", "empty", "omp"})
     assert (rows["time_ns"] >= 0).all()
     assert rows["share"].is_between(0, 100.0001).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,12 @@ def both(left: Iterable[Interval], right: Iterable[Interval]) -> list[Interval]:
 
 def total(intervals: Iterable[Interval]) -> int:
     return sum(end - start for start, end in intervals)
+
+
+@functools.cache
+def tables_of(path: Path) -> Tables:
+    """Return the tables of a capture, which are read once."""
+    return Tables(path)
 
 
 class Tables:
@@ -225,7 +232,7 @@ QUERIES = {
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda p: p.stem)
 def test_figures_follow_from_the_tables(path: Path) -> None:
-    tables = Tables(path)
+    tables = tables_of(path)
     for finding in tables.findings:
         figures = json.loads(finding["figures"])
         assert figures.pop("length_ns") == tables.length, finding["rule"]
@@ -241,5 +248,5 @@ def test_every_rule_has_a_query() -> None:
 
 
 def test_most_rules_are_heard_in_real_captures() -> None:
-    found = {f["rule"] for path in CAPTURES for f in Tables(path).findings}
+    found = {f["rule"] for path in CAPTURES for f in tables_of(path).findings}
     assert found >= set(QUERIES) - {"data_loading", "imbalance", "synchronizations"}

@@ -40,9 +40,15 @@ OUTSIDE = ("graph_node", "jax_scopes", "nvtx_features", "pyprof_like")
 """Captures with kernels outside of every iteration: graph capture, evaluation, the last step of the optimizer."""
 
 
-@pytest.fixture(params=CAPTURES, ids=lambda p: p.name)
+@pytest.fixture(params=CAPTURES, ids=lambda p: p.name, scope="module")
 def rolled(request: pytest.FixtureRequest) -> tk.Trace:
     return tk.load(request.param).rollup()
+
+
+@pytest.fixture(scope="module")
+def database(rolled: tk.Trace, tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
+    """The database of a capture, exported once for all tests."""
+    return opened(rolled.export(tmp_path_factory.mktemp("dlprof") / "made.sqlite", format="dlprof-db"))
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -81,8 +87,8 @@ def test_the_last_part_of_a_name_is_what_dlprof_shows(kind: int, name: str, trim
     assert db.execute("SELECT row_trimmed_name FROM view_group_ops").fetchone() == (trimmed,)
 
 
-def test_every_capture_makes_a_whole_database(rolled: tk.Trace, tmp_path: Path) -> None:
-    db = opened(rolled.export(tmp_path / "made.sqlite", format="dlprof-db"))
+def test_every_capture_makes_a_whole_database(database: sqlite3.Connection) -> None:
+    db = database
     assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert db.execute("PRAGMA foreign_key_check").fetchall() == []
     for view in VIEWS:
@@ -91,8 +97,8 @@ def test_every_capture_makes_a_whole_database(rolled: tk.Trace, tmp_path: Path) 
     assert db.execute("SELECT current_version, original_version FROM view_db_version").fetchone() == ("1.8.0", "1.8.0")
 
 
-def test_the_database_agrees_with_our_tables(rolled: tk.Trace, tmp_path: Path) -> None:
-    db = opened(rolled.export(tmp_path / "made.sqlite", format="dlprof-db"))
+def test_the_database_agrees_with_our_tables(rolled: tk.Trace, database: sqlite3.Connection) -> None:
+    db = database
     ops, instances = rolled.frame("ops").collect(), rolled.frame("op_instances").collect()
     assert db.execute("SELECT count(*) FROM read_only_ops").fetchone() == (ops.height,)
     assert db.execute("SELECT count(*) FROM read_only_op_instances").fetchone() == (instances.height,)

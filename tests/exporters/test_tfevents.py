@@ -31,9 +31,21 @@ LEGAL = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 SECRETS = ("/home/somebody", "somebody", "host-of-somebody", "--password", "SECRET=1")
 
 
-@pytest.fixture(params=CAPTURES, ids=lambda p: p.name)
+@pytest.fixture(params=CAPTURES, ids=lambda p: p.name, scope="module")
 def rolled(request: pytest.FixtureRequest) -> tk.Trace:
     return tk.load(request.param).rollup()
+
+
+@pytest.fixture(scope="module")
+def run(rolled: tk.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The event file of a capture, exported once for all tests."""
+    return exported(rolled, tmp_path_factory.mktemp("tfevents"))
+
+
+@pytest.fixture(scope="module")
+def board(run: Path) -> Any:
+    """The same file as TensorBoard reads it."""
+    return accumulated(run)
 
 
 def exported(trace: tk.Trace, folder: Path, **options: str) -> Path:
@@ -64,8 +76,8 @@ def values(found: Any, tag: str) -> list[Any]:
     return [tensor_util.make_ndarray(e.tensor_proto).item() for e in found.Tensors(tag)]
 
 
-def test_nodes_are_the_ops(rolled: tk.Trace, tmp_path: Path) -> None:
-    graph = accumulated(exported(rolled, tmp_path)).Graph()
+def test_nodes_are_the_ops(rolled: tk.Trace, board: Any) -> None:
+    graph = board.Graph()
     ops = {r["op_id"]: r for r in rolled.frame("ops").collect().iter_rows(named=True)}
     assert {n.attr["op_id"].s.decode() for n in graph.node} == set(ops)
     assert len({n.name for n in graph.node}) == len(graph.node) == len(ops)
@@ -80,8 +92,8 @@ def test_nodes_are_the_ops(rolled: tk.Trace, tmp_path: Path) -> None:
         assert node.device != "/device:CPU:0" or op["gpu_time_ns"] == 0
 
 
-def test_inputs_are_nodes_called_before(rolled: tk.Trace, tmp_path: Path) -> None:
-    graph = accumulated(exported(rolled, tmp_path)).Graph()
+def test_inputs_are_nodes_called_before(board: Any) -> None:
+    graph = board.Graph()
     ids = {n.name: n.attr["op_id"].s.decode() for n in graph.node}
     seen: set[str] = set()
     for node in graph.node:
@@ -115,11 +127,10 @@ def test_times_are_those_of_the_op_table(rolled: tk.Trace, tmp_path: Path) -> No
         }
 
 
-def test_a_group_takes_what_its_nodes_take(rolled: tk.Trace, tmp_path: Path) -> None:
+def test_a_group_takes_what_its_nodes_take(board: Any) -> None:
     """TensorBoard takes the first start and the last end of the nodes of a group."""
-    found = accumulated(exported(rolled, tmp_path))
     placed: dict[str, list[tuple[int, int, int]]] = {}
-    for device in found.RunMetadata("all iterations").step_stats.dev_stats:
+    for device in board.RunMetadata("all iterations").step_stats.dev_stats:
         for n in device.node_stats:
             if n.all_end_rel_micros:
                 parts = n.node_name.split("/")
@@ -146,8 +157,8 @@ def in_ms(ns: pl.Series) -> list[float]:
     return (ns.cast(pl.Float64) / 1e6).cast(pl.Float32).cast(pl.Float64).to_list()
 
 
-def test_scalars_are_the_iterations(rolled: tk.Trace, tmp_path: Path) -> None:
-    found = accumulated(exported(rolled, tmp_path))
+def test_scalars_are_the_iterations(rolled: tk.Trace, board: Any) -> None:
+    found = board
     its = rolled.frame("iterations").filter("is_aggregated").collect()
     lasted = its["end_ns"] - its["start_ns"]
     assert values(found, "iteration/time_ms") == in_ms(lasted)
@@ -259,14 +270,11 @@ def test_nothing_of_people_and_machines(tmp_path: Path) -> None:
     assert b".py" not in file.read_bytes()
 
 
-def test_the_same_capture_makes_the_same_file(rolled: tk.Trace, tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    (one,) = exported(rolled, first).iterdir()
+def test_the_same_capture_makes_the_same_file(rolled: tk.Trace, run: Path, tmp_path: Path) -> None:
+    (one,) = run.iterdir()
     assert rolled.path
     with tk.load(rolled.path) as again:
-        (two,) = exported(again.rollup(), second).iterdir()
+        (two,) = exported(again.rollup(), tmp_path).iterdir()
     assert one.name == two.name
     assert one.read_bytes() == two.read_bytes()
 

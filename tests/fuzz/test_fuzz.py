@@ -27,14 +27,14 @@ CASES = {
     "tfevents": 600,
 }
 PART = {
-    "nsys_rep": 600,
-    "nsys_sqlite": 60,
-    "dlprof_db": 50,
-    "ncu_rep": 100,
-    "ncu_csv": 40,
-    "kineto": 60,
-    "graphdef": 100,
-    "tfevents": 100,
+    "nsys_rep": 300,
+    "nsys_sqlite": 30,
+    "dlprof_db": 25,
+    "ncu_rep": 50,
+    "ncu_csv": 20,
+    "kineto": 30,
+    "graphdef": 50,
+    "tfevents": 50,
 }
 """The first cases, which ``make test`` runs."""
 AT_ONCE = {
