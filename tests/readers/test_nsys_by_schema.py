@@ -17,7 +17,9 @@ DX12 = f"{CALL} shortContextId frameId color textId commandListType objectNameId
 PIX = "start end globalTid correlationId endCorrelationId nameId shortContextId frameId color textId"
 ACC = "start end nameId globalTid eventKind DeviceType lineNo cuDeviceId cuContextId cuStreamId srcFile funcName"
 TRANSFER = "start end globalTid textId bufferAddr packedSize peerWorkerUid tag"
-METRIC = "start end globalId metricsListId metricsIdx value"
+METRIC = "start end globalId portId metricsListId metricsIdx value"
+PACKET = "start end globalTid gpu context packetType engineType"
+PAGING = "start end globalTid gpu pagingQueue pagingQueuePacket sequenceId"
 COLUMNS = {
     "CUPTI_ACTIVITY_KIND_OPENACC_DATA": f"{ACC} bytes varName",
     "CUPTI_ACTIVITY_KIND_OPENACC_LAUNCH": f"{ACC} numGangs numWorkers vectorLength kernelName",
@@ -41,12 +43,38 @@ COLUMNS = {
     "NET_NIC_METRIC": METRIC,
     "NET_IB_SWITCH_METRIC": METRIC,
     "TARGET_INFO_NETWORK_METRICS": "metricsListId metricsIdx name description unit",
+    "TARGET_INFO_NIC_INFO": "GUID stateName nicId name deviceId vendorId linkLayer",
+    "NIC_ID_MAP": "nicId globalId",
+    "DX12_MEMORY_OPERATION": (
+        "gpu rangeStart rangeEnd subresourceId heapType heapFlags cpuPageProperty nvApiFlags traceEventId"
+    ),
+    "WDDM_QUEUE_PACKET_START_EVENTS": (
+        f"{PACKET} dmaBufferSize dmaBuffer queuePacket progressFenceValue submitSequence allocationListSize "
+        "patchLocationListSize present syncObject"
+    ),
+    "WDDM_QUEUE_PACKET_STOP_EVENTS": f"{PACKET} queuePacket submitSequence preempted timeouted",
+    "WDDM_QUEUE_PACKET_INFO_EVENTS": f"{PACKET} submitSequence",
+    "WDDM_DMA_PACKET_START_EVENTS": (
+        f"{PACKET} queuePacketContext uliSubmissionId dmaBuffer ulQueueSubmitSequence quantumStatus"
+    ),
+    "WDDM_DMA_PACKET_STOP_EVENTS": f"{PACKET} uliCompletionId ulQueueSubmitSequence preempted",
+    "WDDM_DMA_PACKET_INFO_EVENTS": (
+        f"{PACKET} uliCompletionId faultedVirtualAddress faultedProcessHandle ulQueueSubmitSequence interruptType "
+        "quantumStatus pageFaultFlags"
+    ),
+    "WDDM_PAGING_QUEUE_PACKET_START_EVENTS": f"{PAGING} dxgDevice dxgAdapter alloc vidMmOpType pagingQueueType",
+    "WDDM_PAGING_QUEUE_PACKET_STOP_EVENTS": PAGING,
+    "WDDM_PAGING_QUEUE_PACKET_INFO_EVENTS": PAGING,
+    "WDDM_HW_QUEUE_EVENTS": "start end globalTid gpu context hwQueue parentDxgHwQueue",
+    "WDDM_EVICT_ALLOCATION_EVENTS": "start end globalTid gpu allocationHandle",
+    "TARGET_INFO_WDDM_CONTEXTS": "context engineType nodeOrdinal friendlyName",
 }
 BY_SCHEMA = (
     *("openacc_events", "graphics_calls", "graphics_workloads", "khr_debug_events", "ucx_calls", "network_metrics"),
-    "network_metric_names",
+    *("network_metric_names", "network_cards", "network_card_devices", "dx12_memory_operations"),
+    *("wddm_packets", "wddm_paging_packets", "wddm_queue_events", "wddm_contexts"),
 )
-TEXTS = ("name", "description", "unit")
+TEXTS = ("name", "description", "unit", "friendlyName")
 THREAD = 1 << 56 | 7 << 24 | 9
 ROWS = 2
 

@@ -41,8 +41,8 @@ PUBLIC = sorted(p for p in CORPUS.glob("nsys_pairs/**/*.sqlite") if report_of(p)
 ALONE = sorted(p for p in CORPUS.glob("nsys_rep_only/**/*") if p.suffix in (".nsys-rep", ".qdrep"))
 
 
-LATER = ("processes", "diagnostics", "jit_operations", "cuda_overheads")
-"""Tables of events that every report holds, but that only later versions of nsys export."""
+LATER = ("processes", "diagnostics", "jit_operations", "cuda_overheads", "network_cards")
+"""Tables that every report holds, but that only later versions of nsys export."""
 
 
 def read(path: Path) -> RepCapture:

@@ -30,6 +30,7 @@ RULES = {
     "cuda_api_sync": "cuda",
     "gpu_gaps": "gpu",
     "gpu_time_util": "gpu",
+    "dx12_mem_ops": "dx12",
 }
 """The rules that nsys also has: maps each name to the module that declares the rule."""
 

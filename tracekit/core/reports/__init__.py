@@ -93,10 +93,14 @@ REPORTS: Mapping[str, Report] = _LazyReports(
         "vulkan_api_trace": _GRAPHICS,
         "vulkan_marker_sum": _GRAPHICS,
         "vulkan_gpu_marker_sum": _GRAPHICS,
+        "opengl_khr_range_sum": _GRAPHICS,
+        "opengl_khr_gpu_range_sum": _GRAPHICS,
         "dx11_pix_sum": _GRAPHICS,
         "dx12_pix_sum": _GRAPHICS,
         "dx12_gpu_marker_sum": _GRAPHICS,
         "nvvideo_api_sum": _GRAPHICS,
+        "wddm_queue_sum": "wddm",
+        "network_congestion": "network",
     }
 )
 """The reports that nsys also has, keyed by name."""
@@ -139,6 +143,9 @@ ALIASES = {
     "unifiedmemorytotals": "um_total_sum",
     "umcpupagefaults": "um_cpu_page_faults_sum",
     "openaccsum": "openacc_sum",
+    "khrdebugsum": "opengl_khr_range_sum",
+    "khrdebuggpusum": "opengl_khr_gpu_range_sum",
+    "wddmqueuesdetails": "wddm_queue_sum",
     "vulkanmarkerssum": "vulkan_marker_sum",
     "vulkangpumarkersum": "vulkan_gpu_marker_sum",
     "dx11pixsum": "dx11_pix_sum",
@@ -146,8 +153,6 @@ ALIASES = {
     "dx12gpumarkersum": "dx12_gpu_marker_sum",
 }
 """Maps the name of a report in nsys before 2023 to its current name."""
-
-_UNSUPPORTED_PREFIXES = (*("dx11", "dx12", "khrdebug", "network_", "nvvideo_", "openacc", "opengl", "vulkan", "wddm"),)
 
 
 def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTable:
@@ -172,7 +177,7 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     for option in options:
         parameter, _, value = option.partition("=")
         if parameter in report.parameters:
-            parameters[parameter] = _parameter_value(report, option, value)
+            parameters[parameter] = _parameter_value(report, parameter, value)
         elif option not in report.options:
             hint = choices_hint("options", [*report.options, *(f"{p}=N" for p in report.parameters)], option)
             raise UnknownFormatError(f"report {report.name!r} has no option {option!r}", hint=hint)
@@ -186,14 +191,18 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
     return report(request)
 
 
-def _parameter_value(report: Report, option: str, value: str) -> int:
-    """Parse the value of an option of a report, which must be a positive integer of at most nine digits."""
-    if not (value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS and int(value)):
+def _parameter_value(report: Report, parameter: str, text: str) -> int:
+    """Parse the value of an option of a report, which must be an integer of at most nine digits.
+
+    A number of rows must be positive.
+    """
+    minimum = 1 if parameter == "rows" else 0
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS and int(text) >= minimum):
         raise UnknownFormatError(
-            f"report {report.name!r}: the value of option {option!r} is not a positive integer",
-            hint="example: rows=20",
+            f"report {report.name!r}: the value of option '{parameter}={text}' is not an integer from {minimum} up",
+            hint=f"example: {parameter}={report.parameters[parameter]}",
         )
-    return int(value)
+    return int(text)
 
 
 def is_known(name: str) -> bool:
@@ -210,8 +219,6 @@ def unknown_report_error(name: str, others: Iterable[str] = ()) -> UnknownFormat
         others: Further names of reports, which other modules compute. They are also listed in the hint.
     """
     hint = choices_hint("reports", [*REPORTS, *EXTRA_REPORTS, *others], name)
-    if name.startswith(_UNSUPPORTED_PREFIXES):
-        return UnknownFormatError(f"report {name!r} of nsys is not supported", hint=hint)
     return UnknownFormatError(f"unknown report {name!r}", hint=hint)
 
 

@@ -1,7 +1,7 @@
 """Declare reports on OpenACC and on graphics and video APIs: calls, and debug ranges on the CPU and on the GPU.
 
 Only exports contain these events. No capture with such events was compared, so that the order of rows with equal totals
-may differ from nsys.
+may differ from nsys. The reports on OpenGL were compared with nsys on made exports.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.core.reports.report import THREAD, Request, report
+from tracekit.core.reports.sources import end_open_ranges
 from tracekit.core.reports.summary import DURATION, sort_largest_first, summarize, summary_columns
 from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
 
@@ -63,6 +64,18 @@ def vulkan_gpu_marker_sum(request: Request) -> pl.LazyFrame:
 
 
 @report(*_RANGES)
+def opengl_khr_range_sum(request: Request) -> pl.LazyFrame:
+    """OpenGL debug ranges on the CPU by text."""
+    return _sum_debug_ranges(request, "KhrDebugPushPopRange")
+
+
+@report(*_RANGES)
+def opengl_khr_gpu_range_sum(request: Request) -> pl.LazyFrame:
+    """OpenGL debug ranges on the GPU by text."""
+    return _sum_debug_ranges(request, "KhrDebugGpuPushPopRange")
+
+
+@report(*_RANGES)
 def dx11_pix_sum(request: Request) -> pl.LazyFrame:
     """PIX ranges of Direct3D 11 on the CPU by text."""
     return _sum_by_text(_calls(request, "dx11_pix"))
@@ -99,3 +112,13 @@ def _sum_by_text(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Summarize the rows that have a text by this text."""
     named = rows.filter(pl.col("text").is_not_null()).select("text", DURATION)
     return sort_largest_first(summarize(named, ["text"]), "text")
+
+
+def _sum_debug_ranges(request: Request, event_class: str) -> pl.LazyFrame:
+    """Summarize the OpenGL debug ranges of a class by text.
+
+    The end of open ranges is the latest time of any event. If all events are open, there are no rows, as in nsys.
+    """
+    rows = end_open_ranges(request.frames("khr_debug_events")).filter(pl.col("event_class") == event_class)
+    rows = rows.select("text", DURATION).drop_nulls("duration_ns")
+    return sort_largest_first(summarize(rows, ["text"]), "text")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.core import memory
+from tracekit.core.reports.names import hexadecimal
 from tracekit.core.reports.report import CALL_KEY, Request, has_rows, report
 from tracekit.core.reports.sources import last_started_ranges, read_api_calls, read_owning_ranges
 from tracekit.core.reports.summary import DURATION
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames
 
 _TO_DEVICE, _TO_HOST = "Unified Host-to-Device", "Unified Device-to-Host"
-_HEX_DIGITS = [f"{n:X}" for n in range(16)]
-_DIGITS = 16
-
-
 _KIND = (integer_column("Device", "device_id"), text_column("Kind", "memory_kind"))
 
 
@@ -67,7 +64,7 @@ def gpu_memory_peak(request: Request) -> pl.LazyFrame:
 def gpu_memory_alive(request: Request) -> pl.LazyFrame:
     """Allocations at the peak of each kind of memory, largest first, with the call and NVTX range of each."""
     rows = memory.alive_at_peak(*_peaks(request.frames))
-    named = _with_origins(rows, request.frames).with_columns(_hexadecimal(pl.col("address")).alias("address_text"))
+    named = _with_origins(rows, request.frames).with_columns(hexadecimal(pl.col("address")).alias("address_text"))
     order = [*memory.GROUP, "bytes", "start_ns", "memory_event_id"]
     return named.sort(order, descending=[False, False, True, False, False]).lazy()
 
@@ -107,7 +104,7 @@ def um_sum(request: Request) -> pl.LazyFrame:
         rows = rows.join(other, on="virtual_address", how="full", coalesce=True)
     rows = rows.sort("bytes_per_s", "virtual_address", descending=[True, False], nulls_last=True)
     rows = rows.head(request.parameters["rows"])
-    return rows.with_columns(_hexadecimal(pl.col("virtual_address")).alias("address_text"))
+    return rows.with_columns(hexadecimal(pl.col("virtual_address")).alias("address_text"))
 
 
 @report(
@@ -134,7 +131,7 @@ def um_total_sum(request: Request) -> pl.LazyFrame:
     for name, (extreme, prefix) in extremes.items():
         columns = [pl.col(f"{prefix} {nth}") for nth in range(4)]
         known = pl.all_horizontal(c.is_not_null() for c in columns)
-        joined = joined.with_columns(pl.when(known).then(_hexadecimal(extreme(columns))).alias(name))
+        joined = joined.with_columns(pl.when(known).then(hexadecimal(extreme(columns))).alias(name))
     return joined.filter(pl.col("cpu_page_faults") > 0)
 
 
@@ -198,11 +195,3 @@ def _migrated_bytes() -> list[pl.Expr]:
     names = {"to_device_bytes": _TO_DEVICE, "to_host_bytes": _TO_HOST}
     sizes = {name: pl.col("bytes").filter(pl.col("copy_kind") == kind) for name, kind in names.items()}
     return [pl.when(s.len() > 0).then(s.sum()).alias(name) for name, s in sizes.items()]
-
-
-def _hexadecimal(x: pl.Expr) -> pl.Expr:
-    """Format integers as unsigned hexadecimal numbers, such as ``0x7F2386F01000``."""
-    unsigned = x.cast(pl.Int64).reinterpret(signed=False)
-    digits = [(unsigned // 16**n % 16).replace_strict(range(16), _HEX_DIGITS) for n in reversed(range(_DIGITS))]
-    text = pl.concat_str(digits).str.strip_chars_start("0")
-    return pl.lit("0x") + pl.when(text == "").then(pl.lit("0")).otherwise(text)

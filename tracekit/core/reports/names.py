@@ -1,4 +1,4 @@
-"""Format names as nsys prints them: API functions, memory operations, NVTX ranges, grid and block sizes."""
+"""Format names as nsys prints them: API functions, memory operations, NVTX ranges, grid and block sizes, addresses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import polars as pl
 from tracekit.core.categorical import map_categories
 
 _SUFFIX_LENGTH = 6  # length of a version such as "_v7000"
+_HEX_DIGITS = [f"{n:X}" for n in range(16)]
+_DIGITS = 16
 
 
 def strip_api_version(name: pl.Expr) -> pl.Expr:
@@ -35,3 +37,11 @@ def format_dimensions(prefix: str) -> pl.Expr:
     """Format the columns ``prefix_x``, ``prefix_y`` and ``prefix_z`` as one string, padding each to four characters."""
     sizes = (pl.col(f"{prefix}_{axis}").cast(pl.String).str.pad_start(4) for axis in "xyz")
     return pl.concat_str(*sizes, separator=" ").alias(prefix)
+
+
+def hexadecimal(x: pl.Expr) -> pl.Expr:
+    """Format integers as unsigned hexadecimal numbers, such as ``0x7F2386F01000``."""
+    unsigned = x.cast(pl.Int64).reinterpret(signed=False)
+    digits = [(unsigned // 16**n % 16).replace_strict(range(16), _HEX_DIGITS) for n in reversed(range(_DIGITS))]
+    text = pl.concat_str(digits).str.strip_chars_start("0")
+    return pl.lit("0x") + pl.when(text == "").then(pl.lit("0")).otherwise(text)

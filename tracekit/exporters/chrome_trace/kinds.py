@@ -298,6 +298,7 @@ NOT_DRAWN = frozenset(
         *("mpi_communicators", "openmp_events", "overheads", "syscalls"),
         *("graphics_calls", "graphics_workloads", "khr_debug_events", "network_metrics"),
         *("openacc_events", "ucx_calls", "python_samples"),
+        *("wddm_packets", "wddm_paging_packets", "wddm_queue_events"),
     }
 )
 """Tables of events that have times and are not drawn."""

@@ -22,7 +22,10 @@ CONTEXTS_SINCE = (2023, 4)
 """First nsys version whose exports list contexts. Exports of older versions list null streams instead."""
 
 PUBLIC = (13, 205, 605, 611)
-"""Ids of the properties of a machine that are never private. All other properties are ignored."""
+"""Ids of the properties of a machine that are never private."""
+
+NETWORK_CARDS = 910
+"""Id of the property of a machine that lists its network cards. Other properties are ignored."""
 
 
 def _numbers_by_column(message: str, *columns: str) -> dict[str, int]:
@@ -48,6 +51,9 @@ _CUDA_GPU_NUMBERS = {
     **_numbers_by_column("CudaGpu", "maxSharedMemoryPerMultiprocessor", "maxRegistersPerMultiprocessor"),
 }
 _CUDA_GPU_STRINGS = _numbers_by_column("CudaGpu", "name", "pciBusId")
+_NETWORK_CARD = _numbers_by_column("NetworkDevice", "nicId", "deviceId", "vendorId", "linkLayer")
+_NETWORK_CARD |= {"GUID": fields_of("NetworkDevice").guid}
+_NETWORK_CARD_STRINGS = _numbers_by_column("NetworkDevice", "name")
 _CONTEXT = _numbers_by_column(
     "Context", "nullStreamId", "processId", "deviceId", "contextId", "parentContextId", "isGreenContext"
 )
@@ -79,17 +85,15 @@ def tool_fact_rows(report: MachineReport) -> Iterable[Row]:
 def property_rows(report: MachineReport) -> Iterable[Row]:
     """Return one row per public property of the machine: CPU, driver, operating system and CUDA."""
     field = fields_of("Property")
-    listed = (
-        p
-        for target in report.raw.header.messages(fields_of("CaptureHeader").targets)
-        for properties in target.messages(fields_of("Target").properties)
-        for p in properties.messages(fields_of("Properties").properties)
-    )
-    return (
-        {"nameEnum": p.int_value(field.id), "value": p.text(field.value)}
-        for p in listed
-        if p.int_value(field.id) in PUBLIC
-    )
+    listed = _property_messages(report, *PUBLIC)
+    return ({"nameEnum": p.int_value(field.id), "value": p.text(field.value)} for p in listed)
+
+
+def network_card_rows(report: MachineReport) -> Iterable[Row]:
+    """Return one row per network card of the machine."""
+    value, devices = fields_of("Property").value, fields_of("NetworkDevices").devices
+    listed = (p.message(value) for p in _property_messages(report, NETWORK_CARDS))
+    return (_build_row(m, _NETWORK_CARD, _NETWORK_CARD_STRINGS) for cards in listed for m in cards.each(devices))
 
 
 def session_start_rows(report: MachineReport) -> Iterable[Row]:
@@ -150,6 +154,7 @@ def metric_name_rows(report: MachineReport) -> Iterable[Row]:
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]]]] = {
     "META_DATA_EXPORT": (("name", "value"), tool_fact_rows),
     "TARGET_INFO_SYSTEM_ENV": (("nameEnum", "value"), property_rows),
+    "TARGET_INFO_NIC_INFO": ((*_NETWORK_CARD, *_NETWORK_CARD_STRINGS), network_card_rows),
     "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), session_start_rows),
     "ANALYSIS_DETAILS": (("duration",), duration_rows),
     "TARGET_INFO_GPU": ((*_GPU_NUMBERS, *_GPU_STRINGS), gpu_rows),
@@ -175,6 +180,14 @@ def table_names(nsys_version: tuple[int, ...]) -> list[str]:
 
 def _time_extent(report: MachineReport) -> clocks.TimeExtent:
     return clocks.time_extent(report.raw.header, report.container.section(CLOCKS))
+
+
+def _property_messages(report: MachineReport, *ids: int) -> Iterator[Message]:
+    """Yield the properties of all targets that have one of the given ids."""
+    field = fields_of("Property").id
+    for target in report.raw.header.messages(fields_of("CaptureHeader").targets):
+        for properties in target.messages(fields_of("Target").properties):
+            yield from (p for p in properties.messages(fields_of("Properties").properties) if p.int_value(field) in ids)
 
 
 def _device_messages(report: MachineReport, field: int) -> Iterator[Message]:

@@ -168,7 +168,7 @@ def _network_device_edit(redaction: Redaction) -> Callable[[FieldSpan, bytes], b
     """Return the edit of the fields of a network device, which sets the hardware address to 0."""
 
     def edit(part: FieldSpan, value: bytes) -> bytes:
-        if part.number != fields_of("NetworkDevice").address or not value.strip(b"\0"):
+        if part.number != fields_of("NetworkDevice").guid or not value.strip(b"\0"):
             return value
         redaction.counts[ADDRESS] += 1
         return b"" if part.kind == DELIMITED else b"\0" if part.kind == VARINT else bytes(len(value))

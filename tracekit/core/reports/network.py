@@ -1,0 +1,58 @@
+"""Declare the report on congested network devices.
+
+Its rows were compared with those of nsys on made exports, because no real capture at hand has metrics of networks.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.core.reports.names import hexadecimal
+from tracekit.core.reports.report import Request, has_rows, report
+from tracekit.core.reports.summary import DURATION
+from tracekit.core.reports.table import integer_column, nanoseconds_column, text_column
+
+_SEND_WAITS = "IB: Send waits"
+_METRIC = ("metrics_list_id", "metric_index")
+_ORDER = ("start_ns", "is_switch", "card", "metric", "end_ns", "network_device_id", "value")
+
+
+@report(
+    nanoseconds_column("Start", "start_ns"),
+    nanoseconds_column("End", "end_ns"),
+    nanoseconds_column("Duration", "duration_ns"),
+    integer_column("Send wait rate (ticks/ms)", "value"),
+    text_column("GUID", "guid_text"),
+    text_column("Device name", "card_type"),
+    parameters={"ticks_threshold": 10_000},
+)
+def network_congestion(request: Request) -> pl.LazyFrame:
+    """Times in which network cards and InfiniBand switches waited to send for more than a number of ticks per ms.
+
+    As in nsys, the report is empty if the capture has metrics of network cards, but does not list the cards.
+    """
+    names = request.frames("network_metric_names").with_row_index("metric").filter(name=_SEND_WAITS)
+    samples = request.frames("network_metrics").filter(pl.col("value") > request.parameters["ticks_threshold"])
+    is_switch = (pl.col("kind").cast(pl.String) == "switch").alias("is_switch")
+    waits = samples.join(names.select(*_METRIC, "metric"), on=_METRIC, how="inner").with_columns(is_switch)
+    devices = _network_cards(request)
+    of_cards = waits.filter(~is_switch).join(devices, on="network_device_id", how="inner")
+    of_switches = waits.filter(is_switch).with_columns(guid="network_device_id")
+    rows = pl.concat([of_cards, of_switches], how="diagonal").sort(_ORDER, maintain_order=True)
+    rows = rows.clear() if _lacks_cards(request) else rows
+    guid = hexadecimal(pl.col("guid")).str.strip_prefix("0x").str.to_lowercase()
+    return rows.with_columns(DURATION, guid.alias("guid_text"))
+
+
+def _lacks_cards(request: Request) -> bool:
+    """Return whether there are metrics of network cards, but no list of the cards."""
+    samples = request.frames("network_metrics").filter(pl.col("kind").cast(pl.String) == "nic")
+    listed = all(has_rows(request.frames, name) for name in ("network_cards", "network_card_devices"))
+    return not listed and not samples.select("kind").head(1).collect().is_empty()
+
+
+def _network_cards(request: Request) -> pl.LazyFrame:
+    """Return the cards of a known type: ``network_device_id``, ``card`` (row of the card), ``guid``, ``card_type``."""
+    cards = request.frames("network_cards").with_row_index("card").filter(pl.col("card_type").is_not_null())
+    devices = request.frames("network_card_devices").select("nic_id", "network_device_id")
+    return devices.join(cards.select("nic_id", "card", "guid", "card_type"), on="nic_id", how="inner")

@@ -1,0 +1,79 @@
+"""Declare the report on the queues of the Windows display driver model (WDDM).
+
+Its rows were compared with those of nsys on made exports, because no real capture at hand was recorded on Windows.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.core.intervals import union_duration
+from tracekit.core.reports.names import hexadecimal
+from tracekit.core.reports.numbers import quotient, round_to_tenths
+from tracekit.core.reports.report import Request, has_rows, report
+from tracekit.core.reports.summary import DURATION, spread_columns, statistics
+from tracekit.core.reports.table import integer_column, percent_column, text_column
+
+_OTHER_ENGINE = 0
+_QUEUES = (
+    # type of the queue, its name, and the columns that are equal in the start and the stop of a packet
+    (0, "queue", "submit_sequence", "submit_sequence"),
+    (1, "dma", "submission_id", "completion_id"),
+)
+_QUEUE = ("process_id", "queue_type", "gpu", "context_id", "engine_type_id")
+
+
+@report(
+    percent_column("Utilization", "share"),
+    integer_column("Instances", "count"),
+    *spread_columns(),
+    text_column("Name", "name"),
+    integer_column("Q Type", "queue_type"),
+    text_column("Q Name", "queue_name"),
+    integer_column("PID", "process_id"),
+    integer_column("GPU ID", "gpu"),
+    text_column("Context", "context_text"),
+    integer_column("Engine", "engine_type_id"),
+    integer_column("Node Ord", "node"),
+)
+def wddm_queue_sum(request: Request) -> pl.LazyFrame:
+    """Packets in each queue of the Windows display driver, and the share of time in which the queue was not empty."""
+    packets = pl.concat([_packets(request, *queue) for queue in _QUEUES]).collect()
+    if not has_rows(request.frames, "wddm_contexts"):
+        packets = packets.clear()
+    spans = packets.group_by("process_id").agg(span=pl.col("end_ns").max() - pl.col("start_ns").min())
+    groups = (
+        packets.with_columns(DURATION)
+        .group_by(_QUEUE)
+        .agg(*statistics("duration_ns"), pl.len().alias("count"), pl.col("engine_type", "queue_name").first())
+    )
+    busy = union_duration(packets, by=_QUEUE)
+    groups = groups.join(busy, on=_QUEUE, how="left").join(spans, on="process_id", how="left")
+    span = pl.when(pl.col("span") > 0).then(pl.col("span").cast(pl.Float64))
+    groups = groups.with_columns(share=quotient(pl.col("duration_ns").fill_null(0) * 100.0, span))
+    contexts = request.frames("wddm_contexts").select("context_id", "node", pl.col("name").alias("engine_name"))
+    rows = groups.lazy().join(contexts, on="context_id", how="left", maintain_order="left_right")
+    engine = pl.col("engine_type").cast(pl.String)
+    is_other = pl.col("engine_type_id") == _OTHER_ENGINE
+    rows = rows.with_columns(
+        name=pl.when(is_other).then(pl.coalesce("engine_name", engine)).otherwise(engine),
+        node=pl.col("node").fill_null(0),
+        context_text=hexadecimal(pl.col("context_id")),
+    )
+    order = [round_to_tenths(pl.col("share")), *map(pl.col, _QUEUE)]
+    return rows.sort(order, descending=[True] + [False] * len(_QUEUE), nulls_last=True, maintain_order=True)
+
+
+def _packets(request: Request, number: int, name: str, start_key: str, stop_key: str) -> pl.LazyFrame:
+    """Return one row per start and later stop of a packet in queues of a type, from the start to the stop.
+
+    Starts without a process are omitted, as in nsys.
+    """
+    packets = request.frames("wddm_packets")
+    kind = pl.col("kind").cast(pl.String)
+    columns = ("process_id", "gpu", "context_id", "engine_type_id", "engine_type", "start_ns")
+    starts = packets.filter(kind == f"{name}_start", pl.col("process_id").is_not_null())
+    stops = packets.filter(kind == f"{name}_stop").select("context_id", key=stop_key, end_ns="start_ns")
+    pairs = starts.select(*columns, key=start_key).join(stops, on=["context_id", "key"], how="inner")
+    queue = (pl.lit(number).alias("queue_type"), pl.lit(name).alias("queue_name"))
+    return pairs.filter(pl.col("end_ns") >= pl.col("start_ns")).with_columns(queue)
