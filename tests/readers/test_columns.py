@@ -53,3 +53,44 @@ def test_names_are_repaired_and_counted_by_row() -> None:
     assert made.to_pylist() == ["ok", "�", "�", "�", None, "ok"]
     assert made.dictionary.to_pylist() == ["ok", "�"]
     assert repaired == 3
+
+
+NUMBERS = pa.array([1, None, 3], pa.int32())
+LETTERS = pa.array(["a", None, "b"]).dictionary_encode()
+
+
+@pytest.mark.parametrize(
+    "array", [NUMBERS, NUMBERS.cast(pa.float64()), LETTERS, pa.array(["x", None]), pa.array([True])]
+)
+def test_concatenated_chunks_are_all_values(array: pa.Array) -> None:
+    nothing = columns.nulls(2, array.type)
+    chunks = [array, nothing, array.slice(1), array.slice(0, 0)]
+    made = builders.concatenate(chunks, array.type)
+    assert made.type == array.type
+    assert made.to_pylist() == [value for chunk in chunks for value in chunk.to_pylist()]
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.float64(), columns.DICTIONARY, pa.string(), pa.bool_()])
+def test_nulls_share_their_memory(kind: pa.DataType) -> None:
+    before = pa.total_allocated_bytes()
+    made = builders.concatenate([columns.nulls(n, kind) for n in (3_000_000, 1)], kind)
+    made.validate(full=True)
+    assert pa.total_allocated_bytes() - before < 1000
+    assert made.null_count == len(made) == 3_000_001
+    assert made.type == kind
+
+
+def test_chunks_of_different_widths() -> None:
+    builder = builders.ChunkBuilder()
+    for batch in ([1], [], [1 << 40], [2]):
+        builder.append({"a": pa.array(batch, pa.int64() if 1 << 40 in batch else pa.int32())})
+    made = builder.finish()
+    assert made["a"].type == pa.int64()
+    assert made["a"].to_pylist() == [1, 1 << 40, 2]
+
+
+def test_chunks_without_rows() -> None:
+    builder = builders.ChunkBuilder()
+    for _ in range(3):
+        builder.append({"a": pa.chunked_array([], pa.int32())})
+    assert builder.finish()["a"].to_pylist() == []

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.readers.nsys_rep_files import message
 from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf import decoding
 from tracekit.readers.common.protobuf import occurrences as module
 from tracekit.readers.common.protobuf.decoding import Buffer
-from tracekit.readers.common.protobuf.occurrences import find_extents, find_occurrences
+from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.common.protobuf.wire import read_fields
 
 VALUES = st.integers(0, (1 << 64) - 1) | st.binary(max_size=200) | st.floats(allow_nan=False)
@@ -89,18 +90,41 @@ def test_fields_that_cannot_be_found(wanted: tuple[int, ...]) -> None:
 def test_extents_reach_from_the_first_occurrence_to_the_last(
     messages: list[list[tuple[int, int | bytes | float]]], rows: int
 ) -> None:
-    parts = [message(*m) for m in messages]
-    buffer, starts, stops = placed(parts)
+    messages = [[(number, value) for number, value in m if number == 2 or isinstance(value, int)] for m in messages]
+    buffer, starts, stops = placed([message(*m) for m in messages])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MAX_ROWS", rows)
-        first, last = find_extents(buffer, starts, stops, 2)
-    for fields, start, begin, end in zip(messages, starts.tolist(), first.tolist(), last.tolist(), strict=True):
-        held = [n for n, (number, value) in enumerate(fields) if number == 2 and isinstance(value, bytes)]
-        edges = [start + len(message(*fields[:n])) for n in range(len(fields) + 1)]
-        assert (begin, end) == ((edges[held[0]], edges[held[-1] + 1]) if held else (0, 0))
+        patch.setattr(decoding, "MAX_ROWS", rows)
+        fields = decoding.decode(buffer, starts, stops, (1, 2, 3), 2)
+        plain = decoding.decode(buffer, starts, stops, (1, 3))
+    extents = fields.pop(2, decoding.Field(np.zeros(len(starts)), starts, np.zeros(len(starts), np.bool_)))
+    assert_equal_fields(fields, plain)
+    valid = np.ones(len(starts), np.bool_) if extents.valid is None else extents.valid
+    for nth, (sent, start) in enumerate(zip(messages, starts.tolist(), strict=True)):
+        held = [n for n, (number, value) in enumerate(sent) if number == 2 and isinstance(value, bytes)]
+        edges = [start + len(message(*sent[:n])) for n in range(len(sent) + 1)]
+        assert valid[nth] == bool(held)
+        if held:
+            begins, ends = extents.byte_ranges()
+            assert (begins[nth], ends[nth]) == (edges[held[0]], edges[held[-1] + 1])
+
+
+def assert_equal_fields(fields: dict[int, decoding.Field], others: dict[int, decoding.Field]) -> None:
+    assert fields.keys() == others.keys()
+    for number, field in fields.items():
+        assert field.values.tolist() == others[number].values.tolist()
+        assert (field.valid is None) == (others[number].valid is None)
 
 
 @pytest.mark.parametrize("data", [b"\x12\x05a", b"\x12", b"\x13", b"\x08", b"\x80\x80\x01", b"\x12\xff\xff", b"\x09a"])
 def test_extents_of_damaged_messages(data: bytes) -> None:
     with pytest.raises(Damage):
-        find_extents(*placed([b"\x12\x01a", data]), 2)
+        decoding.decode(*placed([b"\x12\x01a", data]), (2,), 2)
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 129, 16_383, 16_384])
+def test_lengths_of_one_byte_and_more(size: int) -> None:
+    parts = [message((2, b"x" * size), (1, size)), message((1, size), (2, b"x" * size))]
+    fields = decoding.decode(*placed(parts), (1, 2))
+    assert fields[1].values.tolist() == [size, size]
+    begins, ends = fields[2].byte_ranges()
+    assert (ends - begins).tolist() == [size, size]

@@ -18,7 +18,9 @@
     (block $done
       (loop $next
         (br_if $done (i32.lt_u (local.get $size) (i32.const 8)))
-        (local.set $hash (call $mix (local.get $hash) (i64.load align=1 (local.get $offset))))
+        (local.set $hash (i64.mul
+          (i64.xor (local.get $hash) (i64.load align=1 (local.get $offset))) (i64.const 0x9e3779b97f4a7c15)))
+        (local.set $hash (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 29))))
         (local.set $offset (i32.add (local.get $offset) (i32.const 8)))
         (local.set $size (i32.sub (local.get $size) (i32.const 8)))
         (br $next)))

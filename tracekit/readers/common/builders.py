@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tracekit.readers.common import columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 MANY_STRINGS = 1 << 16
 
@@ -68,6 +68,42 @@ class TableBuilder:
         for name, data in batch.items():
             for array in data.chunks if isinstance(data, pa.ChunkedArray) else (data,):
                 self._builders[name].append(array)
+
+
+class ChunkBuilder:
+    """A builder that keeps the batches of several columns as chunks, for columns that are concatenated later."""
+
+    def __init__(self) -> None:
+        self._batches: list[Mapping[str, pa.Array | pa.ChunkedArray]] = []
+
+    def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+        """Add a batch, which must have the same columns as all other batches."""
+        if not self._batches or len(next(iter(batch.values()))):
+            self._batches.append(batch)
+
+    def finish(self) -> dict[str, pa.ChunkedArray]:
+        """Return the complete columns by name, with one chunk or more per batch."""
+        batches, self._batches = self._batches, []
+        return {name: _chunked([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _chunked(batches: list[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Return batches of a column as chunks. If the type of a batch is wider, it is the type of all chunks."""
+    kinds = {batch.type for batch in batches}
+    kind = batches[0].type if len(kinds) == 1 else max(kinds, key=lambda k: k.bit_width)
+    chunks = (batch.chunks if isinstance(batch, pa.ChunkedArray) else [batch] for batch in batches)
+    return pa.chunked_array([chunk.cast(kind) for listed in chunks for chunk in listed], kind)
+
+
+def concatenate(chunks: Sequence[pa.Array], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Return the values of all chunks of a column, in one chunk if possible. A column of nulls takes no memory."""
+    rows = sum(map(len, chunks))
+    if sum(chunk.null_count for chunk in chunks) == rows:
+        return columns.nulls(rows, kind)
+    builder = column_builder(kind, rows)
+    for chunk in chunks:
+        builder.append(chunk)
+    return builder.finish()
 
 
 class NumberBuilder:

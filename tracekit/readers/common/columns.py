@@ -6,6 +6,7 @@ rows, because the string table of an export also holds private strings, such as 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ class StringTable:
             A dictionary column, in which null and unknown ids are null, and the number of rows with unknown ids.
         """
         if is_empty(column):
-            return pa.nulls(len(column), DICTIONARY), 0
+            return nulls(len(column), DICTIONARY), 0
         used = single_array(column).dictionary_encode()
         indices = pc.index_in(used.dictionary.cast(pa.int64()), self.ids)
         missing = 0
@@ -121,6 +122,24 @@ def numbers(
     """Return a numpy array as an Arrow array without copying its values. Values that are not valid become null."""
     bitmap = None if valid is None else pack_bits(valid)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bitmap, pa.py_buffer(values)])
+
+
+def nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """Return a column of nulls. These columns share one buffer, because most columns of a file are often null."""
+    if pa.types.is_dictionary(kind):
+        dictionary = pa.array([], kind.value_type)
+        return pa.DictionaryArray.from_arrays(nulls(rows, kind.index_type), dictionary, safe=False)
+    zeros = _zeros(max(rows, 1).bit_length())
+    if kind in (pa.binary(), pa.string()):
+        return pa.Array.from_buffers(kind, rows, [zeros] * 3, null_count=rows)
+    if is_number(kind) or pa.types.is_boolean(kind):
+        return pa.Array.from_buffers(kind, rows, [zeros] * 2, null_count=rows)
+    return pa.nulls(rows, kind)
+
+
+@functools.lru_cache(maxsize=4)
+def _zeros(bits: int) -> pa.Buffer:
+    return pa.py_buffer(np.zeros(8 << bits, np.uint8))
 
 
 def pack_bits(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Buffer:

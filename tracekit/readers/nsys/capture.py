@@ -19,6 +19,7 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
+from tracekit.readers.common.builders import ChunkBuilder, concatenate
 from tracekit.readers.nsys import ids, machine, metrics, nvtx, overheads, python_stacks, sampling, stacks
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type
 from tracekit.readers.nsys.tables import ROWID, Request
@@ -91,13 +92,16 @@ class NsysCapture(Lookups, Capture):
         ]
         definitions = nvtx.missing_definitions(self, {n: columns[n] for n, _ in sources})
         requests = [self._request(n, table, columns[n]) for n, table in sources] + [d.request() for d in definitions]
+        builders = [ChunkBuilder() if schemas.table(n).sources else None for n, _ in sources]
         with_stacks = any(n == stacks.TABLE or "stack_id" in columns[n] for n in columns)
-        call_stacks, results = self._read_stacks(requests) if with_stacks else (None, self.read_requests(requests))
+        call_stacks, results = (
+            self._read_stacks(requests, builders) if with_stacks else (None, self.read_requests(requests, builders))
+        )
         for definition in reversed(definitions):
             nvtx.store_names(self, definition, pa.table(results.pop()))
         parts: dict[str, list[pa.Table]] = {n: [] for n in events}
-        for (name, table), result in zip(sources, results, strict=True):
-            data = stacks.resolve_stacks(call_stacks, name, self._with_names(name, result))
+        for name, table in sources:
+            data = stacks.resolve_stacks(call_stacks, name, self._with_names(name, results.pop(0)))
             parts[name].append(self.conform(name, data, table))
         tables = {
             name: self.machine_table(name).select(list(names))
@@ -113,13 +117,13 @@ class NsysCapture(Lookups, Capture):
         return {n: tables[n] if n in tables else join(n, names, parts[n]) for n, names in columns.items()}
 
     def _read_stacks(
-        self, requests: Sequence[Request[dict[str, pa.Array]]]
+        self, requests: Sequence[Request[dict[str, pa.Array]]], builders: Sequence[ChunkBuilder | None] = ()
     ) -> tuple[stacks.Stacks, list[dict[str, pa.Array]]]:
         """Return all call stacks, and the resulting columns of each request. Stacks are read once."""
         if self._stacks is not None:
-            return self._stacks, self.read_requests(requests)
+            return self._stacks, self.read_requests(requests, builders)
         builder = stacks.StackBuilder(self, self.python_domains)
-        results = self.read_requests(requests, builder.collectors)
+        results = self.read_requests(requests, builders, builder.collectors)
         self._stacks = builder.finish()
         return self._stacks, results
 
@@ -173,7 +177,7 @@ class NsysCapture(Lookups, Capture):
             labels = pa.array([schema.sources[table]], pa.string())
             return pa.DictionaryArray.from_arrays(col.numbers(np.zeros(len(raw), np.int32)), labels)
         if source is None:
-            return pa.nulls(len(raw), schemas.arrow_schema(schema, [column])[0].type)
+            return col.nulls(len(raw), schemas.arrow_schema(schema, [column])[0].type)
         if source in GLOBAL_IDS:
             return (ids.thread_ids if column.endswith("thread_id") else ids.process_ids)(raw[source])
         if declared.type == "dictionary" and f"{table}.{source}" not in INLINE_NAMES:
@@ -228,19 +232,26 @@ class NsysCapture(Lookups, Capture):
         return CorruptTraceError(message or default, path=self.path, table=source, row=row, hint=self.tables.hint)
 
 
-def join(name: str, columns: Sequence[str], parts: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of all source tables of a declared table. In a union, they are numbered from 1."""
+def join(name: str, columns: Sequence[str], parts: list[pa.Table]) -> pa.Table:
+    """Return the rows of all source tables of a declared table. In a union, they are numbered from 1.
+
+    The list is emptied, so that each column of the source tables is freed once it is joined.
+    """
     schema = schemas.table(name)
     if not parts:
         return schemas.empty(schema, columns)
     if not schema.sources:
         return parts[0]
-    joined = pa.concat_tables(parts).combine_chunks()
-    for nth, column in enumerate(columns):
-        if schema[column].source == f"{EVERY}.{ROWID}":
-            numbers = col.numbers(np.arange(1, joined.num_rows + 1))
-            joined = joined.set_column(nth, joined.schema.field(nth), numbers)
-    return joined
+    rows, declared = sum(part.num_rows for part in parts), schemas.arrow_schema(schema, columns)
+    chunks = {name: [chunk for part in parts for chunk in part[name].chunks] for name in columns}
+    parts.clear()
+    joined = {}
+    for field in declared:
+        if schema[field.name].source == f"{EVERY}.{ROWID}":
+            joined[field.name] = col.numbers(np.arange(1, rows + 1))
+        else:
+            joined[field.name] = concatenate(chunks.pop(field.name), field.type)
+    return pa.table(joined, schema=declared)
 
 
 def source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:

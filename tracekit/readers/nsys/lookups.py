@@ -14,7 +14,7 @@ from tracekit.errors import warn
 from tracekit.files import file_state
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.builders import TableBuilder
+from tracekit.readers.common.builders import ChunkBuilder, TableBuilder
 from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
@@ -94,17 +94,26 @@ class Lookups:
         return pa.table(self.read_requests([source_request(table, columns, where)])[0])
 
     def read_requests(
-        self, requests: Sequence[Request[dict[str, pa.Array]]], collectors: Sequence[Collector] = ()
+        self,
+        requests: Sequence[Request[dict[str, pa.Array]]],
+        builders: Sequence[ChunkBuilder | None] = (),
+        collectors: Sequence[Collector] = (),
     ) -> list[dict[str, pa.Array]]:
         """Return the resulting columns of each request. The results for all batches of a request are joined.
 
         The requests of the collectors are read at the same time, and their batches are appended to the collectors.
+
+        Args:
+            requests: Columns of source tables to read.
+            builders: Builders that join the batches of the first requests. Another builder is used if it is None.
+            collectors: Collectors whose requests are read, too.
         """
-        builders = [TableBuilder(self.tables.max_rows(r.table)) for r in requests]
-        targets: list[TableBuilder | Collector] = [*builders, *collectors]
+        chosen = [*builders, *(None for _ in requests[len(builders) :])]
+        used = [b or TableBuilder(self.tables.max_rows(r.table)) for b, r in zip(chosen, requests, strict=True)]
+        targets: list[TableBuilder | ChunkBuilder | Collector] = [*used, *collectors]
         for index, batch in self.tables.batches([*requests, *(c.request for c in collectors)]):
             targets[index].append(batch)
-        return [builder.finish() for builder in builders]
+        return [builder.finish() for builder in used]
 
     def look_up(self, name: str, column: str, ids: pa.ChunkedArray, strings: col.StringTable) -> pa.DictionaryArray:
         """Look up the strings of string ids or enum values. Unknown ids become null.

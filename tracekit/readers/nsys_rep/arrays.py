@@ -16,7 +16,8 @@ from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import Field, decode, extract_strings
 from tracekit.readers.common.protobuf.distinct import dictionary_encode
 from tracekit.readers.nsys.tables import ROWID
-from tracekit.readers.nsys_rep import frames, unknown_events
+from tracekit.readers.nsys_rep import frames
+from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
 from tracekit.readers.nsys_rep.layout import CLASS, ValueKind
 
 if TYPE_CHECKING:
@@ -27,28 +28,48 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.layout import EventTable, SourceColumn
 
-FIELD_BYTES = 17
-"""Bytes of memory per value of a decoded field, for the value, its end offset and its validity."""
+
+def needed_fields(table: EventTable, names: Sequence[str], exclusion: EventFilter | None = None) -> NeededFields:
+    """Return the payload fields from which ``decode_columns`` decodes columns of a source table."""
+    numbers = {
+        *table.identifying_fields,
+        *table.sibling_fields,
+        *table.part[:1],
+        *(exclusion.fields if exclusion else ()),
+    }
+    if table.event_classes:
+        numbers.add(CLASS)
+    frame_fields = None
+    for column in (table.columns[name] for name in names if name != ROWID):
+        if column.kind is not ValueKind.ROW:
+            numbers |= {path[0] for path in (column.path, *column.fallbacks)}
+        if column.kind is ValueKind.FRAMES:
+            frame_fields = column.path[0]
+    return NeededFields(frozenset(numbers), frame_fields)
 
 
 def decode_columns(
+    events: EventFields,
     chosen: SelectedEvents,
     table: EventTable,
     names: Sequence[str],
     budget: Budget,
     *,
     skipped: Counter[str],
+    types: Sequence[int] = (),
     exclusion: EventFilter | None = None,
 ) -> dict[str, pa.Array]:
     """Decode events into columns of a source table, in order. Events that do not belong to the table are skipped.
 
     Args:
-        chosen: Events to decode.
+        events: Fields of the events, which include those that ``needed_fields`` returns.
+        chosen: Events of the fields, with the running totals of this table.
         table: Source table that the columns belong to.
         names: Names of the columns to decode.
         budget: Memory budget for the columns.
         skipped: Counter to which skipped events are added by name, if their type is unknown. They may be rows of the
             table.
+        types: Event types of the events to decode. If it is empty, events of all types are decoded.
         exclusion: Filter that selects events to skip, although they have the type and the fields of a row.
 
     Raises:
@@ -57,36 +78,47 @@ def decode_columns(
     row_numbers = [n for n in names if n == ROWID or table.columns[n].kind is ValueKind.ROW]
     stacks = [n for n in names if n != ROWID and table.columns[n].kind is ValueKind.FRAMES]
     needed = {name: table.columns[name] for name in names if name not in (*row_numbers, *stacks)}
-    paths = [p for c in needed.values() for p in (c.path, *c.fallbacks)]
-    filters = [
-        *table.identifying_fields,
-        *((CLASS,) if table.event_classes else ()),
-        *(exclusion.fields if exclusion else ()),
-    ]
     total = len(chosen.starts)
-    outer = {*(p[0] for p in paths), *filters, *table.sibling_fields}
-    budget.check(total, FIELD_BYTES * len(outer), "events")
-    top = decode(chosen.buffer, chosen.starts, chosen.stops, outer)
-    rows = _table_rows(top, table, total, exclusion)
-    skipped.update(unknown_events.count_unknown(chosen, top, table, rows))
+    rows = _table_rows(events, table, budget, types, exclusion)
+    skipped.update(events.count_unknown(table, rows, types, budget))
     budget.reserve(total if rows is None else len(rows), CELL_BYTES * len(names), "events")
+    top = events.decode(budget) if needed or stacks else {}
     fields = DecodedFields(chosen.buffer, top, rows, total if rows is None else len(rows))
-    fields.decode(paths)
+    fields.decode([p for c in needed.values() for p in (c.path, *c.fallbacks)])
     arrays = {name: _column_array(fields, column) for name, column in needed.items()}
     for name in stacks:
-        starts, stops = (edges if rows is None else edges[rows] for edges in (chosen.starts, chosen.stops))
-        arrays[name] = frames.decode_stacks(chosen.buffer, starts, stops, table.columns[name].path[0], budget)
+        field = fields.top_field(table.columns[name].path[0])
+        arrays[name] = frames.decode_stacks(chosen.buffer, field, fields.rows, table.columns[name].path[0], budget)
     chains = {name: c for name, c in needed.items() if c.kind is ValueKind.CHAIN}
     totals = {name: len(arrays[name]) - arrays[name].null_count for name in chains}
     if row_numbers:
-        ranks = np.arange(fields.rows) if filters else chosen.ranks()
+        is_filtered = bool(table.identifying_fields or table.event_classes or exclusion)
+        ranks = np.arange(fields.rows) if is_filtered else chosen.ranks() if rows is None else chosen.ranks()[rows]
         arrays |= dict.fromkeys(row_numbers, col.numbers(ranks + 1))
-        totals |= dict.fromkeys(row_numbers, fields.rows if filters else chosen.total)
+        totals |= dict.fromkeys(row_numbers, fields.rows if is_filtered else chosen.total)
     if totals:
         before = chosen.prefix_totals(totals)
         firsts = {name: c.first_chain - 1 for name, c in chains.items()}
         arrays |= {name: pc.add(arrays[name], before[name] + firsts.get(name, 0)) for name in totals}
     return arrays | {n: pc.fill_null(arrays[n], c.default) for n, c in chains.items() if c.default is not None}
+
+
+def decode_events(
+    chosen: SelectedEvents, table: EventTable, names: Sequence[str], budget: Budget
+) -> dict[str, pa.Array]:
+    """Decode events into columns of a source table, in order, without counting events of unknown types.
+
+    Args:
+        chosen: Events to decode.
+        table: Source table that the columns belong to.
+        names: Names of the columns to decode.
+        budget: Memory budget for the columns.
+
+    Raises:
+        Damage: A message is invalid, or the columns exceed the memory budget.
+    """
+    events = EventFields(chosen, needed_fields(table, names))
+    return decode_columns(events, chosen, table, names, budget, skipped=Counter())
 
 
 class EventFilter(Protocol):
@@ -130,24 +162,21 @@ class DecodedFields:
         inner: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
         for path in paths:
             if len(path) == 1:
-                self._fields[path] = self._top_field(path[0])
+                self._fields[path] = self.top_field(path[0])
             else:
                 inner[path[0]].add(path[1:])
         for outer, rest in inner.items():
-            nested = nested_fields(self.buffer, self._top_field(outer), rest)
+            nested = nested_fields(self.buffer, self.top_field(outer), rest)
             self._fields |= {(outer, *path): field for path, field in nested.items()}
 
     def field(self, path: tuple[int, ...]) -> Field | None:
         """Return the field at a path with one value per row of the table, or None if no row has the field."""
         return self._fields[path]
 
-    def _top_field(self, number: int) -> Field | None:
+    def top_field(self, number: int) -> Field | None:
+        """Return a field of the payload with one value per row of the table, or None if no event has the field."""
         field = self._top.get(number)
-        if field is None or self._selected is None:
-            return field
-        stops = None if field.stops is None else field.stops[self._selected]
-        valid = None if field.valid is None else field.valid[self._selected]
-        return Field(field.values[self._selected], stops, valid)
+        return field if field is None or self._selected is None else field.take(self._selected)
 
 
 def nested_fields(
@@ -174,25 +203,25 @@ def nested_fields(
 
 
 def _table_rows(
-    top: Mapping[int, Field], table: EventTable, total: int, exclusion: EventFilter | None
+    events: EventFields, table: EventTable, budget: Budget, types: Sequence[int], exclusion: EventFilter | None
 ) -> Int64Array | None:
     """Return the indices of the events that are rows of a table, or None if all events are rows."""
-    keep: Mask = np.ones(total, np.bool_)
+    if table.part:
+        return events.rows_with_part(table, budget)
+    total = len(events.chosen.starts)
+    masks: list[Mask] = [events.mask_of_types(types)] if types else []
     if table.identifying_fields:
-        keep = np.zeros(total, np.bool_)
-        for number in table.identifying_fields:
-            field = top.get(number)
-            if field is not None:
-                keep |= True if field.valid is None else field.valid
+        top, identified = events.decode(budget), np.zeros(total, np.bool_)
+        for field in (top[number] for number in table.identifying_fields if number in top):
+            identified |= True if field.valid is None else field.valid
+        masks.append(identified)
     if table.event_classes:
-        field = top.get(CLASS)
-        if field is None:
-            return np.zeros(0, np.int64)
-        keep &= np.isin(field.values, np.array(table.event_classes, np.uint64))
-        if field.valid is not None:
-            keep &= field.valid
+        masks.append(events.mask_of_classes(table.event_classes, budget))
     if exclusion:
-        keep &= ~exclusion.mask(top, total)
+        masks.append(~exclusion.mask(events.decode(budget), total))
+    if not masks:
+        return None
+    keep = functools.reduce(np.logical_and, masks)
     return None if keep.all() else np.flatnonzero(keep)
 
 
@@ -220,7 +249,7 @@ def _column_array(fields: DecodedFields, column: SourceColumn) -> pa.Array:
 def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) -> pa.Array:
     field = fields.field(path)
     if field is None:
-        return nulls(fields.rows, _ARROW_TYPES[kind])
+        return col.nulls(fields.rows, _ARROW_TYPES[kind])
     if kind is ValueKind.CHAIN:
         return _running_numbers(field.valid, fields.rows)
     if kind in _BYTES_CONVERTERS:
@@ -237,20 +266,6 @@ def _field_array(fields: DecodedFields, path: tuple[int, ...], kind: ValueKind) 
 def _running_numbers(mask: Mask | None, rows: int) -> pa.Array:
     """Number the masked rows from 1, or all rows if there is no mask. The numbers of all other rows are null."""
     return col.numbers(np.arange(1, rows + 1) if mask is None else np.cumsum(mask), mask)
-
-
-def nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    """Return a column of nulls. These columns share one buffer, because most columns of a report are usually null."""
-    if pa.types.is_dictionary(kind):
-        return pa.nulls(rows, kind)
-    zeros = _zeros(max(rows, 1).bit_length())
-    buffers = [zeros] * (3 if kind in (pa.binary(), pa.string()) else 2)
-    return pa.Array.from_buffers(kind, rows, buffers, null_count=rows)
-
-
-@functools.lru_cache(maxsize=4)
-def _zeros(bits: int) -> pa.Buffer:
-    return pa.py_buffer(np.zeros(8 << bits, np.uint8))
 
 
 def _bytes_array(buffer: Buffer, field: Field, rows: int) -> pa.Array:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-BATCH_BYTES = 24 << 20
+BATCH_BYTES, MIN_BATCH_BYTES = 24 << 20, 4 << 20
+"""Size of a batch of large events, and minimum size of a batch of small events, in bytes."""
+BATCH_EVENTS = 1 << 18
+"""Mean number of small events in a batch, whose decoded fields stay in the processor's cache."""
 USUAL_RATIO = 16
 """Maximum compression ratio of blocks in real reports."""
 THREADS = 4
@@ -68,7 +71,7 @@ class Events:
 
     def __init__(self, raw: RawData) -> None:
         self._raw = raw
-        self._batches = list(_batches(raw.blocks)) or [range(0)]
+        self._batches = list(_batches(raw.blocks, raw.events)) or [range(0)]
         self._entries: list[Entries | None] = [None] * len(self._batches)
         self._damaged: dict[int, str] = {}
         self._buffers = _BufferPool()
@@ -203,15 +206,23 @@ class _BufferPool:
         self._idle.append(buffer)
 
 
-def _batches(blocks: Sequence[Block]) -> Iterator[range]:
-    """Yield the indices of the blocks of each batch, which has at least ``BATCH_BYTES`` except for the last batch.
+def _batches(blocks: Sequence[Block], events: int) -> Iterator[range]:
+    """Yield the indices of the blocks of each batch.
 
-    A block with an unusually high compression ratio counts as larger than it is, so that its batch has fewer blocks.
+    Each batch except for the last one has at least ``BATCH_BYTES``, or about ``BATCH_EVENTS`` events if the events are
+    small. A block with an unusually high compression ratio counts as larger than it is, so that its batch has fewer
+    blocks.
+
+    Args:
+        blocks: The blocks of events.
+        events: Number of events in all blocks.
     """
+    mean_size = sum(block.size for block in blocks) / max(events, 1)
+    batch_bytes = min(BATCH_BYTES, max(MIN_BATCH_BYTES, BATCH_EVENTS * mean_size))
     first, size = 0, 0.0
     for i, block in enumerate(blocks):
         size += block.size * max(1.0, block.size / (USUAL_RATIO * block.packed))
-        if size >= BATCH_BYTES:
+        if size >= batch_bytes:
             yield range(first, i + 1)
             first, size = i + 1, 0.0
     if first < len(blocks):

@@ -15,12 +15,12 @@ from tracekit.readers.common import columns as col
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.common.protobuf.distinct import encode_distinct
-from tracekit.readers.common.protobuf.occurrences import find_extents, find_occurrences
+from tracekit.readers.common.protobuf.occurrences import find_occurrences
 from tracekit.readers.nsys_rep.fields import fields_of, snake_case
 
 if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.protobuf.decoding import Buffer, Int64Array
+    from tracekit.readers.common.protobuf.decoding import Buffer, Field, Int64Array
 
 COLUMNS = ("symbol", "module", "kernelMode", "thumbCode", "unresolved", "specialEntry", "originalIP", "unwindMethod")
 FRAME_BYTES = 48
@@ -30,15 +30,13 @@ _FRAME = pa.struct([(c, pa.int64()) for c in COLUMNS])
 TYPE = pa.dictionary(pa.int32(), pa.list_(pa.dictionary(pa.int32(), _FRAME)))
 
 
-def decode_stacks(
-    buffer: Buffer, starts: Int64Array, stops: Int64Array, number: int, budget: Budget
-) -> pa.DictionaryArray:
+def decode_stacks(buffer: Buffer, field: Field | None, total: int, number: int, budget: Budget) -> pa.DictionaryArray:
     """Decode the call stack of each of n messages.
 
     Args:
         buffer: Buffer that holds the messages.
-        starts: Start offset of each message.
-        stops: End offset of each message.
+        field: Byte ranges of the frames of each message, or None if no message has frames.
+        total: Number of messages.
         number: Number of the repeated field that contains the frames.
         budget: Memory budget, of which nothing is reserved.
 
@@ -48,8 +46,9 @@ def decode_stacks(
     Raises:
         Damage: A message is invalid, or the frames take more memory than the budget allows.
     """
-    first, last = find_extents(buffer, starts, stops, number)
-    rows = np.flatnonzero(last)
+    valid = np.zeros(total, np.bool_) if field is None else field.valid
+    first, last = (np.zeros(total, np.int64),) * 2 if field is None else field.byte_ranges()
+    rows = np.arange(total) if valid is None else np.flatnonzero(valid)
     codes, distinct = encode_distinct(buffer, first[rows], last[rows])
     distinct = rows[distinct]
     (frames,) = find_occurrences(buffer, first[distinct], last[distinct], (number,), budget.limit // FRAME_BYTES)
@@ -59,10 +58,10 @@ def decode_stacks(
     stacks = pa.ListArray.from_arrays(
         col.numbers(edges), pa.DictionaryArray.from_arrays(col.numbers(frame_codes), values)
     )
-    if len(rows) == len(starts):
+    if valid is None:
         return pa.DictionaryArray.from_arrays(col.numbers(codes), stacks)
-    of_rows, valid = np.zeros(len(starts), np.int32), np.zeros(len(starts), np.bool_)
-    of_rows[rows], valid[rows] = codes, True
+    of_rows = np.zeros(total, np.int32)
+    of_rows[rows] = codes
     return pa.DictionaryArray.from_arrays(col.numbers(of_rows, valid), stacks)
 
 

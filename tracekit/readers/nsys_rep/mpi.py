@@ -7,7 +7,6 @@ of ranges.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -87,7 +86,7 @@ def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Bu
     pairs: set[tuple[int, int]] = set()
 
     def decode_batch(batch: list[SelectedEvents]) -> dict[str, pa.Array]:
-        return arrays.decode_columns(batch[0], layout.TABLES["NVTX_EVENTS"], names, budget, skipped=Counter())
+        return arrays.decode_events(batch[0], layout.TABLES["NVTX_EVENTS"], names, budget)
 
     for columns in events.map_batches([DOMAIN_CREATIONS], decode_batch):
         text = columns["text"]

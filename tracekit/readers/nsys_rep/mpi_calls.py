@@ -22,7 +22,7 @@ from tracekit.readers.nsys_rep import arrays, layout
 from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.mpi import PROCESS
 from tracekit.readers.nsys_rep.payload_schemas import ARRAYS, FIRST_SCHEMA, FORMS, ValueFormat
-from tracekit.readers.nsys_rep.payloads import PAYLOAD_BYTES, PayloadItems, int64_values
+from tracekit.readers.nsys_rep.payloads import PAYLOAD_BYTES, PayloadItems, group_rows, int64_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tracekit.readers.common.budget import Budget
-    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
+    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask, UInt64Array
+    from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
     from tracekit.readers.nsys_rep.events import Events, SelectedEvents
     from tracekit.readers.nsys_rep.mpi import MpiDomains
     from tracekit.readers.nsys_rep.payload_schemas import PayloadSchema, SchemaEntry, Schemas
-    from tracekit.sandbox import Bytes
 
 P2P, COLLECTIVES, START_WAIT, OTHER = (f"MPI_{kind}_EVENTS" for kind in ("P2P", "COLLECTIVES", "START_WAIT", "OTHER"))
 COMMUNICATORS, RANKS = "MPI_COMMUNICATORS", "MPI_RANKS"
@@ -94,6 +94,8 @@ _COMMUNICATOR = {
     "GroupRootUniqueId": "groupRootUid",
 }
 _NULL_IF_NEGATIVE = ("groupRoot", "groupRootUid")
+_NVTX_EVENTS, _COLUMNS = layout.TABLES["NVTX_EVENTS"], (*_EVENT, "domainId")
+_PAYLOAD = layout.TABLES["NVTX_EVENTS"].columns["binaryData"].path[0]
 
 
 class _OtherEvents(NamedTuple):
@@ -127,25 +129,29 @@ class _Arguments:
     def array(self, column: str, *, null_if_zero: bool) -> pa.Array:
         """Return an argument of all calls, which is null for the calls without it."""
         if column not in self.values:
-            return arrays.nulls(self.total, pa.int64())
+            return col.nulls(self.total, pa.int64())
         numbers, valid = self.values[column]
         return col.numbers(numbers, valid & (numbers != 0) if null_if_zero else valid)
 
 
+def needed_fields(domains: MpiDomains) -> NeededFields:
+    """Return the fields of NVTX events from which MPI calls are decoded."""
+    return arrays.needed_fields(_NVTX_EVENTS, (*_COLUMNS, "binaryData"), _OtherEvents(domains))
+
+
 def decode_calls(
-    schemas: Schemas, domains: MpiDomains, chosen: SelectedEvents, budget: Budget
+    schemas: Schemas, domains: MpiDomains, fields: EventFields, budget: Budget
 ) -> dict[str, dict[str, pa.Array]]:
-    """Return all columns of the tables of MPI calls, for the NVTX events of a batch.
+    """Return all columns of the tables of MPI calls, for the fields of the NVTX events of a batch.
 
     Raises:
         Damage: A message is invalid, or the columns exceed the memory budget.
     """
-    names = [*_EVENT, "domainId", "binaryData"]
-    table = layout.TABLES["NVTX_EVENTS"]
-    events = arrays.decode_columns(chosen, table, names, budget, skipped=Counter(), exclusion=_OtherEvents(domains))
-    payloads = events["binaryData"]
-    budget.check(payloads.nbytes, PAYLOAD_BYTES, "bytes of NVTX payloads")
-    calls = _Payloads.decode(payloads, events["globalTid"], events["domainId"])
+    exclusion = _OtherEvents(domains)
+    events = arrays.decode_columns(
+        fields, fields.chosen, _NVTX_EVENTS, _COLUMNS, budget, skipped=Counter(), exclusion=exclusion
+    )
+    calls = _Payloads.decode(fields, domains, events, budget)
     kinds = calls.kinds()
     decoder = _Decoder(calls, schemas, events, budget)
     return {name: decoder.table(name, np.flatnonzero(kinds == nth)) for nth, name in enumerate(CALLS)}
@@ -156,30 +162,38 @@ class _Payloads:
     """The first extended payload of each of n events. Events without payload have the schema id 0.
 
     Attributes:
-        octets: Buffer that holds the bytes of the payloads.
+        words: The eight bytes from each offset of the buffer of the payloads on, as a number.
         keys: Process, domain and schema id of each payload, as rows.
         starts: Start offset of each payload in the buffer.
         stops: End offset of each payload in the buffer.
     """
 
-    octets: Bytes
+    words: UInt64Array
     keys: npt.NDArray[np.int64]
     starts: Int64Array
     stops: Int64Array
 
     @classmethod
-    def decode(cls, payloads: pa.Array, threads: pa.Array, domains: pa.Array) -> _Payloads:
-        total = len(payloads)
+    def decode(
+        cls, fields: EventFields, domains: MpiDomains, events: Mapping[str, pa.Array], budget: Budget
+    ) -> _Payloads:
+        top, buffer = fields.decode(budget), fields.chosen.buffer
+        total = len(events["start"])
         keys = np.zeros((total, 3), np.int64)
         starts, stops = np.zeros(total, np.int64), np.zeros(total, np.int64)
-        keys[:, 0], keys[:, 1] = int64_values(threads) & PROCESS, int64_values(domains)
-        if payloads.null_count == total:
-            return cls(np.zeros(0, np.uint8), keys, starts, stops)
-        items = PayloadItems(payloads)
-        rows, first = np.unique(items.rows, return_index=True)
-        keys[rows, 2] = items.schemas[first].view(np.int64)
-        starts[rows], stops[rows] = items.starts[first], items.stops[first]
-        return cls(items.octets, keys, starts, stops)
+        keys[:, 0], keys[:, 1] = int64_values(events["globalTid"]) & PROCESS, int64_values(events["domainId"])
+        field = top.get(_PAYLOAD)
+        if field is not None:
+            field = field.take(np.flatnonzero(domains.mask(top, len(fields.chosen.starts))))
+            rows = field.rows()
+            begins, ends = field.spans()
+            budget.check(int((ends - begins).sum()), PAYLOAD_BYTES, "bytes of NVTX payloads")
+            items = PayloadItems(buffer, np.arange(total) if rows is None else rows, begins, ends)
+            first = np.flatnonzero(np.diff(items.rows, prepend=-1))
+            rows = items.rows[first]
+            keys[rows, 2] = items.schemas[first].view(np.int64)
+            starts[rows], stops[rows] = items.starts[first], items.stops[first]
+        return cls(buffer.words, keys, starts, stops)
 
     def kinds(self) -> Int64Array:
         """Return the index in ``CALLS`` of the table of each event."""
@@ -192,8 +206,9 @@ class _Payloads:
     def integers(self, rows: Int64Array, at: int, size: int, *, signed: bool) -> tuple[Int64Array, Mask]:
         """Return an integer of the payloads at some rows that are long enough to have it, and a mask of these rows."""
         long: Mask = self.stops[rows] - self.starts[rows] >= at + size
-        raw = self.octets[(self.starts[rows[long]] + at)[:, None] + np.arange(size)]
-        return raw.view(f"<{'i' if signed else 'u'}{size}").reshape(-1).astype(np.int64), long
+        unused = 64 - 8 * size
+        shifted = self.words[self.starts[rows[long]] + at] << np.uint64(unused)
+        return (shifted.view(np.int64) >> unused if signed else (shifted >> np.uint64(unused)).view(np.int64)), long
 
 
 @dataclass(frozen=True)
@@ -267,19 +282,17 @@ def _repeat_by_request(
     valid_rows = counts[repeated] > 0
     places = (calls.starts[rows] + at)[repeated] + nth * _REQUEST_BYTES
     handles = np.zeros(len(repeated), np.int64)
-    raw = calls.octets[places[valid_rows][:, None] + np.arange(_REQUEST_BYTES)]
-    handles[valid_rows] = raw.view("<i8").reshape(-1)
+    handles[valid_rows] = calls.words[places[valid_rows]].view(np.int64)
     return rows[repeated], col.numbers(handles, valid_rows)
 
 
 def _groups(keys: npt.NDArray[np.int64], schemas: Schemas) -> list[tuple[Int64Array, PayloadSchema]]:
     """Return the indices of the payloads of each known schema, and the schema."""
-    distinct, of = np.unique(keys, axis=0, return_inverse=True)
     groups = []
-    for nth, (process, domain, number) in enumerate(distinct.view(np.uint64).tolist()):
+    for (process, domain, number), rows in group_rows(keys):
         schema = schemas.schemas.get((process, domain, number))
         if schema is not None:
-            groups.append((np.flatnonzero(of.reshape(-1) == nth), schema))
+            groups.append((rows, schema))
     return groups
 
 
@@ -307,7 +320,7 @@ def rank_rows(domains: MpiDomains, events: Events, strings: pa.Array, budget: Bu
 
     def decode_batch(batch: list[SelectedEvents]) -> dict[str, pa.Array]:
         names = ["globalTid", "text", "textId"]
-        return arrays.decode_columns(batch[0], layout.TABLES["NVTX_EVENTS"], names, budget, skipped=Counter())
+        return arrays.decode_events(batch[0], _NVTX_EVENTS, names, budget)
 
     for columns in events.map_batches([THREAD_NAMES], decode_batch):
         for thread, text, number in zip(
@@ -342,4 +355,4 @@ def communicator_rows(schemas: Schemas, ranks: Sequence[Mapping[str, int | None]
 
 def empty_calls(name: str) -> dict[str, pa.Array]:
     """Return the columns of a table of calls without rows."""
-    return {c: arrays.nulls(0, pa.int64()) for c in (*CALLS[name], ROWID)}
+    return {c: col.nulls(0, pa.int64()) for c in (*CALLS[name], ROWID)}

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.readers.common.columns import coalesce
+from tracekit.readers.common.columns import coalesce, encode_rows
 from tracekit.readers.common.damage import Damage
 from tracekit.readers.common.protobuf.decoding import MAX_LENGTH, Buffer, decode, decode_varints, extract_strings
 from tracekit.readers.common.protobuf.wire import DELIMITED
@@ -22,6 +22,8 @@ from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.readers.nsys_rep.payload_schemas import FIRST_SCHEMA, ValueFormat, json_string
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.protobuf.decoding import Int64Array, Mask, UInt64Array
     from tracekit.readers.nsys_rep.payload_schemas import Labels, Plan, Schemas, Value
@@ -83,7 +85,7 @@ def format_payloads(
     """
     if payloads.null_count == len(payloads):
         return payloads, payloads
-    items = PayloadItems(payloads)
+    items = PayloadItems(*_copy_messages(payloads))
     if not len(items.rows):
         return pa.nulls(len(payloads), _BYTES), pa.nulls(len(payloads), _BYTES)
     processes = int64_values(threads)[items.rows] & PROCESS
@@ -106,16 +108,28 @@ class PayloadItems:
     """The extended payloads of events, in order. An event may have several extended payloads.
 
     Attributes:
-        octets: Buffer that holds the bytes of the payloads.
+        octets: Bytes of the buffer that holds the payloads.
+        words: The eight bytes from each offset of the buffer on, as a number.
         rows: Index of the event of each payload.
         schemas: Id of the schema of each payload.
         starts: Start offset of each payload in the buffer.
         stops: End offset of each payload in the buffer.
     """
 
-    def __init__(self, payloads: pa.Array) -> None:
-        buffer, self.rows, starts, stops = _copy_messages(payloads)
+    def __init__(self, buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: Int64Array) -> None:
+        """Find the payloads in messages.
+
+        Args:
+            buffer: Buffer that holds the messages.
+            rows: Index of the event of each message, ascending.
+            starts: Start offset of each message.
+            stops: End offset of each message. Messages without extended payloads are skipped.
+        """
+        some = np.flatnonzero(stops > starts)
+        some = some[buffer.data[starts[some]] == _ITEM_KEY]
+        self.rows, starts, stops = _split_items(buffer, rows[some], starts[some], stops[some])
         self.octets: Bytes = buffer.data
+        self.words: UInt64Array = buffer.words
         found = decode(buffer, starts, stops, (_EXTENDED.schema_id, _EXTENDED.data))
         schema, content = found.get(_EXTENDED.schema_id), found.get(_EXTENDED.data)
         empty = np.zeros(len(self.rows), np.int64)
@@ -142,10 +156,7 @@ class PayloadItems:
 
 
 def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, Int64Array]:
-    """Copy the messages of extended payloads to a buffer.
-
-    Return the buffer, and the event index, start offset and end offset of each payload.
-    """
+    """Copy messages to a buffer. Return it, and the index, start offset and end offset of each message with bytes."""
     octets = np.frombuffer(payloads.buffers()[2], np.uint8)
     edges = np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset :][: len(payloads) + 1].astype(np.int64)
     sizes = np.where(payloads.is_valid().to_numpy(zero_copy_only=False), np.diff(edges), 0)
@@ -156,7 +167,7 @@ def _copy_messages(payloads: pa.Array) -> tuple[Buffer, Int64Array, Int64Array, 
     size = int(sizes[rows].sum())
     buffer = Buffer(size)
     buffer.data[:size] = np.frombuffer(chosen, np.uint8)[:size]
-    return buffer, *_split_items(buffer, rows, ends - sizes[rows], ends)
+    return buffer, rows, ends - sizes[rows], ends
 
 
 def _split_items(
@@ -195,19 +206,15 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
 
     The result is null where a payload cannot be formatted.
     """
-    distinct, of = np.unique(keys, axis=0, return_inverse=True)
-    order = np.argsort(of.reshape(-1), kind="stable")
-    bounds = np.searchsorted(of.reshape(-1)[order], np.arange(len(distinct) + 1))
     made: list[pa.Array] = [pa.array([], _BYTES)]
     places = np.full(len(keys), -1)
     done = width = 0
-    for nth, (process, domain, number) in enumerate(distinct.view(np.uint64).tolist()):
+    for (process, domain, number), rows in group_rows(keys):
         plan = schemas.plan(process, domain, number)
         if plan is None:
             continue
-        group = order[bounds[nth] : bounds[nth + 1]]
-        sizes = items.stops[group] - items.starts[group]
-        group = group[sizes >= plan.min_size if plan.size is None else sizes == plan.size]
+        sizes = items.stops[rows] - items.starts[rows]
+        group = rows[sizes >= plan.min_size if plan.size is None else sizes == plan.size]
         if not len(group):
             continue
         width += plan.width * len(group)
@@ -220,6 +227,25 @@ def _format_items(schemas: Schemas, items: PayloadItems, keys: npt.NDArray[np.in
         places[group] = np.arange(done, done + len(group))
         done += len(group)
     return pa.concat_arrays(made).take(pa.array(places, mask=places < 0))
+
+
+def group_rows(keys: npt.NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
+    """Yield each distinct row of a matrix, as unsigned numbers, and the ascending indices of the rows that equal it."""
+    if not len(keys):
+        return
+    varying = [nth for nth in range(keys.shape[1]) if (keys[:, nth] != keys[0, nth]).any()]
+    if not varying:
+        yield tuple(keys[0].view(np.uint64).tolist()), np.arange(len(keys))
+        return
+    codes, distinct = encode_rows(*(pa.array(keys[:, nth]) for nth in varying))
+    code_type = np.uint16 if len(distinct) <= np.iinfo(np.uint16).max else np.int32
+    order = np.argsort(codes.to_numpy().astype(code_type), kind="stable")
+    ends = np.cumsum(np.bincount(codes.to_numpy(), minlength=len(distinct)))
+    first = 0
+    for end in ends.tolist():
+        group = order[first:end]
+        yield tuple(keys[group[0]].view(np.uint64).tolist()), group
+        first = end
 
 
 def _format_by_plan(octets: Bytes, starts: Int64Array, stops: Int64Array, plan: Plan) -> pa.Array:

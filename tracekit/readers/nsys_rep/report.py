@@ -33,9 +33,9 @@ from tracekit.readers.nsys_rep import (
 from tracekit.readers.nsys_rep.blocks import RawData
 from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.nsys_rep.entries import Selection
+from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
 from tracekit.readers.nsys_rep.events import Events
 from tracekit.readers.nsys_rep.fields import fields_of
-from tracekit.readers.nsys_rep.narrowing import Narrowing
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.nsys.tables import Result, Where
+    from tracekit.readers.nsys_rep.arrays import EventFilter
     from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.layout import EventTable
     from tracekit.readers.nsys_rep.metrics import Metric
@@ -134,15 +135,11 @@ class Report:
         def decode_batch(batch: list[SelectedEvents]) -> list[Result]:
             broken: Counter[tuple[str, str]] = Counter()
             unknown: list[Counter[str]] = [Counter() for _ in requests]
-            narrowing = Narrowing()
-            batch = [
-                chosen if table is None else narrowing.narrow(selection, chosen, table, u)
-                for selection, chosen, table, u in zip(selections, batch, narrowed, unknown, strict=True)
-            ]
-            jobs = zip(requests, batch, budgets, unknown, strict=True)
+            fields = {s: EventFields(chosen, needed[s], s.types) for s, chosen in zip(shared, batch, strict=True)}
+            jobs = zip(requests, shared, batch, budgets, unknown, strict=True)
             done = [
-                self._convert_batch(r, self._decode(r, chosen, budget, u, narrowing), broken, budget)
-                for r, chosen, budget, u in jobs
+                self._convert_batch(r, self._decode(r, fields[s], chosen, budget, u), broken, budget)
+                for r, s, chosen, budget, u in jobs
             ]
             with lock:
                 repaired.update(broken)
@@ -151,11 +148,13 @@ class Report:
             return done
 
         totals: list[Counter[str]] = [Counter() for _ in requests]
-        selections = [self._selection(r) for r in requests]
-        narrowed = [_table_to_narrow(r.table, selections.count(s)) for r, s in zip(requests, selections, strict=True)]
+        shared = _shared_selections([self._selection(r) for r in requests])
+        needed = dict.fromkeys(shared, NeededFields())
+        for request, selection in zip(requests, shared, strict=True):
+            needed[selection] |= self._needed_fields(request)
         with contextlib.ExitStack() as stack:
             budgets = [stack.enter_context(self._memory_budget(request)) for request in requests]
-            yield from self.events.map_batches(selections, decode_batch)
+            yield from self.events.map_batches(shared, decode_batch)
         for request, total in zip(requests, totals, strict=True):
             skipped |= Counter({(_payload_of(request.table), name): n for name, n in total.items()})
 
@@ -177,9 +176,7 @@ class Report:
         budget.reserve(rows, request.row_bytes, "events")
         columns: dict[str, pa.Array] = {}
         for name, kind in request.types.items():
-            columns[name], broken = (
-                col.convert_column(kept[name], kind) if name in kept else (arrays.nulls(rows, kind), 0)
-            )
+            columns[name], broken = col.convert_column(kept[name], kind) if name in kept else (col.nulls(rows, kind), 0)
             repaired.update({(request.table, name): broken} if broken else {})
         return request.convert(pa.table(columns))
 
@@ -272,38 +269,61 @@ class Report:
             table.payload, where.values if where and where.column == table.event_type_column else table.event_types
         )
 
+    def _needed_fields(self, request: Request[Result]) -> NeededFields:
+        """Return the payload fields that a request needs."""
+        if request.table == SAMPLES:
+            return NeededFields()
+        if request.table in mpi_calls.CALLS:
+            return mpi_calls.needed_fields(self.mpi) if self.mpi else NeededFields()
+        table = layout.TABLES[request.table]
+        return arrays.needed_fields(table, self._source_names(request), self._exclusion(table))
+
+    def _source_names(self, request: Request[Result]) -> list[str]:
+        """Return the names of the columns that are decoded for a request, at least one."""
+        needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
+        have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
+        if set(payloads.STRING_COLUMNS).intersection(have):
+            return list(dict.fromkeys([*have, *payloads.NEEDED]))
+        return have or [ROWID]
+
+    def _exclusion(self, table: EventTable) -> EventFilter | None:
+        """Return the filter that selects events to exclude from a table, or None."""
+        return self.mpi if table.payload == layout.NVTX and self.mpi else None
+
     def _decode(
         self,
         request: Request[Result],
+        fields: EventFields,
         chosen: SelectedEvents,
         budget: Budget,
         skipped: Counter[str],
-        narrowing: Narrowing,
     ) -> dict[str, pa.Array]:
         """Decode the columns that a request needs from the selected events of a batch."""
         if request.table in mpi_calls.CALLS:
-            return self._decode_calls(request.table, chosen, budget, narrowing)
+            return self._decode_calls(request.table, fields, chosen, budget)
         if request.table == SAMPLES:
             return metrics.decode_samples(self.metrics, chosen, budget, skipped)
-        needed = dict.fromkeys([*request.types, *([request.where.column] if request.where else [])])
-        have = [c for c in needed if c == ROWID or c in self.columns[request.table]]
-        table = layout.TABLES[request.table]
-        exclusion = self.mpi if table.payload == layout.NVTX else None
-        if not set(payloads.STRING_COLUMNS).intersection(have):
-            return arrays.decode_columns(chosen, table, have or [ROWID], budget, skipped=skipped, exclusion=exclusion)
-        needed = dict.fromkeys([*have, *payloads.NEEDED])
-        made = arrays.decode_columns(chosen, table, list(needed), budget, skipped=skipped, exclusion=exclusion)
+        table, names = layout.TABLES[request.table], self._source_names(request)
+        types = self._selection(request).types
+        made = arrays.decode_columns(
+            *(fields, chosen, table, names, budget),
+            skipped=skipped,
+            types=() if types == fields.types else types,
+            exclusion=self._exclusion(table),
+        )
+        if not set(payloads.STRING_COLUMNS).intersection(names):
+            return made
         return made | payloads.payload_columns(self.payload_schemas, made, budget)
 
     def _decode_calls(
-        self, table: str, chosen: SelectedEvents, budget: Budget, narrowing: Narrowing
+        self, table: str, fields: EventFields, chosen: SelectedEvents, budget: Budget
     ) -> dict[str, pa.Array]:
         """Decode a table of MPI calls from the NVTX events of a batch. All tables of MPI calls are decoded together."""
         if not self.mpi:
             return mpi_calls.empty_calls(table)
-        if not narrowing.mpi_calls:
-            narrowing.mpi_calls = mpi_calls.decode_calls(self.payload_schemas, self.mpi, chosen, budget)
-        columns = narrowing.mpi_calls[table]
+        if not fields.mpi_calls:
+            fields.mpi_calls = mpi_calls.decode_calls(self.payload_schemas, self.mpi, fields, budget)
+        columns = fields.mpi_calls[table]
         rows = len(columns["start"])
         before = chosen.prefix_totals({ROWID: rows})[ROWID]
         return columns | {ROWID: col.numbers(np.arange(before + 1, before + rows + 1))}
@@ -361,13 +381,13 @@ def _value_counts(chosen: SelectedEvents, field: int) -> dict[int | None, int]:
     return {None: len(chosen.starts) - len(values), **dict(zip(numbers.tolist(), counts.tolist(), strict=True))}
 
 
-def _table_to_narrow(name: str, uses: int) -> EventTable | None:
-    """Return the source table if its events are to be narrowed by their class, given how many tables use them.
-
-    A single table decodes the class together with its columns.
-    """
-    table = layout.TABLES.get(name)
-    return table if table and table.event_classes and (uses > 1 or table.part) else None
+def _shared_selections(selections: Sequence[Selection]) -> list[Selection]:
+    """Return for each selection one that contains it, the same one for all selections with the same payload."""
+    types: dict[int, set[int]] = {}
+    for payload, chosen in selections:
+        types.setdefault(payload, set()).update(chosen)
+    every = {payload for payload, chosen in selections if not chosen}
+    return [Selection(p, () if p in every else tuple(sorted(types[p]))) for p, _ in selections]
 
 
 def _payload_of(table: str) -> int:

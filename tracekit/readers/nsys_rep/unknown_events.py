@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.layout import EventTable
 
-_KNOWN_CLASSES = np.array(sorted(names.KNOWN_CLASSES), np.uint64)
+KNOWN_CLASSES = tuple(sorted(names.KNOWN_CLASSES))
+"""Classes of the calls that are rows of a table, or known to be rows of none."""
 TABLES = {
     layout.API: "api_calls and osrt_calls",
     layout.GPU: "the tables of GPU activities",
@@ -30,47 +31,28 @@ TABLES = {
 """Declared tables that contain the events with each payload field, as named in warnings."""
 
 
-def count_unknown(
-    chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Int64Array | None
-) -> Counter[str]:
-    """Return the number of events that were read for a table but are not its rows, if their type or class is unknown.
-
-    Args:
-        chosen: Events that were read for the table.
-        top: Decoded fields of the events, by field number: the class, or the identifying and sibling fields.
-        table: Source table that was read.
-        rows: Indices of the events that are rows of the table, or None if all events are rows.
-
-    Returns:
-        The number of events by name.
-    """
-    if rows is None or table.payload not in TABLES:
-        return Counter()
-    rest = np.ones(len(chosen.starts), np.bool_)
-    rest[rows] = False
-    others = np.flatnonzero(rest)
-    return (
-        _unknown_calls(top.get(layout.CLASS), others)
-        if table.event_classes
-        else _unknown_activities(chosen, top, table, others)
-    )
-
-
-def _unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
-    """Return the number of calls with an unknown class, by name."""
+def unknown_calls(classes: Field | None, rows: Int64Array) -> Counter[str]:
+    """Return the number of calls at some indices with an unknown class, by name."""
     if classes is None:
         return Counter({names.WITHOUT_CLASS: len(rows)} if len(rows) else {})
     valid = np.ones(len(rows), np.bool_) if classes.valid is None else classes.valid[rows]
     values = classes.values[rows]
-    unknown, counts = np.unique_counts(values[valid & ~np.isin(values, _KNOWN_CLASSES)])
+    unknown, counts = np.unique_counts(values[valid & ~np.isin(values, np.array(KNOWN_CLASSES, np.uint64))])
     unknown_classes = {names.class_name(c): n for c, n in zip(unknown.tolist(), counts.tolist(), strict=True)}
     return +Counter({names.WITHOUT_CLASS: int(np.count_nonzero(~valid)), **unknown_classes})
 
 
-def _unknown_activities(
+def unknown_activities(
     chosen: SelectedEvents, top: Mapping[int, Field], table: EventTable, rows: Int64Array
 ) -> Counter[str]:
-    """Return the number of GPU activities that have neither an identifying field nor a sibling field, by name."""
+    """Return the number of GPU activities that have neither an identifying field nor a sibling field, by name.
+
+    Args:
+        chosen: Events that were read for a table.
+        top: Decoded fields of the events, by field number: the identifying and sibling fields of the table.
+        table: Source table that was read.
+        rows: Indices of the events that are not rows of the table.
+    """
     if not table.expected_types:
         return Counter()
     types = chosen.types(rows)

@@ -77,13 +77,12 @@ _PROGRAM = Program(
         "FIELDS": FIELDS,
     },
     {
-        "messages": ("rows", "starts", "stops", "values", "ends", "present", "limit"),
+        "messages": ("rows", "starts", "stops", "values", "ends", "present", "limit", "repeated"),
         "varints": ("rows", "offsets", "values", "lengths", "limit"),
         "occurrences": (
             *("messages", "starts", "stops", "rows", "begins", "ends", "slots", "limit", "capacity"),
             *("message", "offset", "count"),
         ),
-        "extents": ("rows", "starts", "stops", "number", "limit"),
         "entries": (
             *("blocks", "edges", "starts", "sizes", "kinds", "bounds", "capacity", "max_entries"),
             *("block", "offset", "count", "in_block"),

@@ -39,11 +39,12 @@
     (i32.add (local.get $offset) (i32.const 10)))
 
   ;; Decode some fields of messages. Parameters: number of messages; offsets of the arrays of their start and end offsets;
-  ;; offsets of the matrices (field, message) of values, end offsets and presence flags (1: present); size of the buffer.
+  ;; offsets of the matrices (field, message) of values, end offsets and presence flags (1: present); size of the buffer;
+  ;; the slot plus 1 of a field whose value begins at the key of its first occurrence and ends with its last one (0: none).
   (func (export "messages") (result i32)
     (local $count i32) (local $starts i32) (local $stops i32) (local $values i32) (local $ends i32) (local $present i32)
     (local $limit i64) (local $row i32) (local $offset i32) (local $end i32) (local $key i64) (local $wire_type i32)
-    (local $slot i32) (local $cell i32) (local $value i64) (local $size i64)
+    (local $slot i32) (local $cell i32) (local $value i64) (local $size i64) (local $repeated i32) (local $at i32)
     (local.set $count (i32.load offset={messages.rows} (i32.const 0)))
     (local.set $starts (i32.load offset={messages.starts} (i32.const 0)))
     (local.set $stops (i32.load offset={messages.stops} (i32.const 0)))
@@ -51,6 +52,7 @@
     (local.set $ends (i32.load offset={messages.ends} (i32.const 0)))
     (local.set $present (i32.load offset={messages.present} (i32.const 0)))
     (local.set $limit (i64.load32_u offset={messages.limit} (i32.const 0)))
+    (local.set $repeated (i32.load offset={messages.repeated} (i32.const 0)))
     (block $all
       (loop $rows
         (br_if $all (i32.ge_u (local.get $row) (local.get $count)))
@@ -63,6 +65,7 @@
         (block $done
           (loop $fields
             (br_if $done (i32.ge_u (local.get $offset) (local.get $end)))
+            (local.set $at (local.get $offset))
             (local.set $key (i64.load8_u (local.get $offset)))
             (local.set $offset (i32.add (local.get $offset) (i32.const 1)))
             (if (i64.ge_u (local.get $key) (i64.const 0x80))
@@ -77,15 +80,19 @@
             (block $read
               (if (i32.eq (local.get $wire_type) (i32.const {VARINT}))
                 (then
+                  (local.set $value (i64.load8_u (local.get $offset)))
+                  (if (i64.lt_u (local.get $value) (i64.const 0x80))
+                    (then (local.set $offset (i32.add (local.get $offset) (i32.const 1))) (br $read)))
                   (call $varint (local.get $offset))
                   (local.set $offset)
                   (local.set $value)
                   (br $read)))
               (if (i32.eq (local.get $wire_type) (i32.const {DELIMITED}))
                 (then
-                  (call $varint (local.get $offset))
-                  (local.set $offset)
-                  (local.set $size)
+                  (local.set $size (i64.load8_u (local.get $offset)))
+                  (if (i64.lt_u (local.get $size) (i64.const 0x80))
+                    (then (local.set $offset (i32.add (local.get $offset) (i32.const 1))))
+                    (else (call $varint (local.get $offset)) (local.set $offset) (local.set $size)))
                   (if (i32.gt_u (local.get $offset) (local.get $end)) (then (return (i32.const {OVERRUN}))))
                   (if (i64.gt_u (local.get $size) (i64.extend_i32_u (i32.sub (local.get $end) (local.get $offset))))
                     (then (return (i32.const {OVERRUN}))))
@@ -105,8 +112,18 @@
               (return (i32.const {WIRE_TYPE})))
             (if (i32.gt_u (local.get $offset) (local.get $end)) (then (return (i32.const {OVERRUN}))))
             (br_if $fields (i32.eqz (local.get $slot)))
+            (local.set $cell
+              (i32.add (i32.mul (i32.sub (local.get $slot) (i32.const 1)) (local.get $count)) (local.get $row)))
+            (if (i32.eq (local.get $slot) (local.get $repeated))
+              (then
+                (br_if $fields (i32.ne (local.get $wire_type) (i32.const {DELIMITED})))
+                (if (i32.load8_u (i32.add (local.get $present) (local.get $cell)))
+                  (then
+                    (i64.store (i32.add (local.get $ends) (i32.shl (local.get $cell) (i32.const 3)))
+                      (i64.extend_i32_u (i32.sub (local.get $offset) (i32.const {BUFFER}))))
+                    (br $fields)))
+                (local.set $value (i64.extend_i32_u (i32.sub (local.get $at) (i32.const {BUFFER}))))))
             (local.set $slot (i32.sub (local.get $slot) (i32.const 1)))
-            (local.set $cell (i32.add (i32.mul (local.get $slot) (local.get $count)) (local.get $row)))
             (local.set $slot (i32.shl (local.get $slot) (i32.const 2)))
             (i64.store (i32.add (local.get $values) (i32.shl (local.get $cell) (i32.const 3))) (local.get $value))
             (i32.store offset={COUNTS} (local.get $slot)
@@ -235,70 +252,6 @@
         (local.set $offset (i32.const 0))
         (br $messages)))
     (i32.store offset={occurrences.count} (i32.const 0) (local.get $count))
-    (i32.const 0))
-
-  ;; Find the extent of a length-delimited field in messages, from the key of its first occurrence to the end of its last one.
-  ;; Parameters: number of messages; offsets of the arrays of their start and end offsets, which the extents replace (both 0:
-  ;; the message does not have the field); number of the field; size of the buffer.
-  (func (export "extents") (result i32)
-    (local $bytes i32) (local $starts i32) (local $stops i32) (local $number i64) (local $limit i64) (local $row i32)
-    (local $offset i32) (local $end i32) (local $key i64) (local $at i32) (local $wire_type i32) (local $value i64)
-    (local $first i32) (local $last i32)
-    (local.set $bytes (i32.shl (i32.load offset={extents.rows} (i32.const 0)) (i32.const 3)))
-    (local.set $starts (i32.load offset={extents.starts} (i32.const 0)))
-    (local.set $stops (i32.load offset={extents.stops} (i32.const 0)))
-    (local.set $number (i64.load32_u offset={extents.number} (i32.const 0)))
-    (local.set $limit (i64.load32_u offset={extents.limit} (i32.const 0)))
-    (block $all
-      (loop $rows
-        (br_if $all (i32.ge_u (local.get $row) (local.get $bytes)))
-        (local.set $value (i64.load (i32.add (local.get $stops) (local.get $row))))
-        (if (i64.gt_u (local.get $value) (local.get $limit)) (then (return (i32.const {OVERRUN}))))
-        (local.set $end (i32.add (i32.wrap_i64 (local.get $value)) (i32.const {BUFFER})))
-        (local.set $value (i64.load (i32.add (local.get $starts) (local.get $row))))
-        (if (i64.gt_u (local.get $value) (local.get $limit)) (then (return (i32.const {OVERRUN}))))
-        (local.set $offset (i32.add (i32.wrap_i64 (local.get $value)) (i32.const {BUFFER})))
-        (local.set $first (i32.const {BUFFER}))
-        (local.set $last (i32.const {BUFFER}))
-        (block $done
-          (loop $fields
-            (br_if $done (i32.ge_u (local.get $offset) (local.get $end)))
-            (local.set $at (local.get $offset))
-            (call $varint (local.get $offset))
-            (local.set $offset)
-            (local.set $key)
-            (local.set $wire_type (i32.and (i32.wrap_i64 (local.get $key)) (i32.const 7)))
-            (local.set $key (i64.shr_u (local.get $key) (i64.const 3)))
-            (if (i64.ge_u (local.get $key) (i64.const {FIELDS})) (then (return (i32.const {FIELD_NUMBER}))))
-            (block $read
-              (if (i32.eq (local.get $wire_type) (i32.const {DELIMITED}))
-                (then
-                  (call $varint (local.get $offset))
-                  (local.set $offset)
-                  (local.set $value)
-                  (if (i32.gt_u (local.get $offset) (local.get $end)) (then (return (i32.const {OVERRUN}))))
-                  (if (i64.gt_u (local.get $value) (i64.extend_i32_u (i32.sub (local.get $end) (local.get $offset))))
-                    (then (return (i32.const {OVERRUN}))))
-                  (local.set $offset (i32.add (local.get $offset) (i32.wrap_i64 (local.get $value))))
-                  (br_if $fields (i64.ne (local.get $key) (local.get $number)))
-                  (if (i32.eq (local.get $first) (i32.const {BUFFER})) (then (local.set $first (local.get $at))))
-                  (local.set $last (local.get $offset))
-                  (br $fields)))
-              (if (i32.eq (local.get $wire_type) (i32.const {VARINT}))
-                (then (call $varint (local.get $offset)) (local.set $offset) (local.set $value) (br $read)))
-              (if (i32.eq (local.get $wire_type) (i32.const {FIXED64}))
-                (then (local.set $offset (i32.add (local.get $offset) (i32.const 8))) (br $read)))
-              (if (i32.eq (local.get $wire_type) (i32.const {FIXED32}))
-                (then (local.set $offset (i32.add (local.get $offset) (i32.const 4))) (br $read)))
-              (return (i32.const {WIRE_TYPE})))
-            (if (i32.gt_u (local.get $offset) (local.get $end)) (then (return (i32.const {OVERRUN}))))
-            (br $fields)))
-        (i64.store (i32.add (local.get $starts) (local.get $row))
-          (i64.extend_i32_u (i32.sub (local.get $first) (i32.const {BUFFER}))))
-        (i64.store (i32.add (local.get $stops) (local.get $row))
-          (i64.extend_i32_u (i32.sub (local.get $last) (i32.const {BUFFER}))))
-        (local.set $row (i32.add (local.get $row) (i32.const 8)))
-        (br $rows)))
     (i32.const 0))
 
   ;; Find the entries of blocks of events of an nsys report; each begins where the one before it ends. Parameters: number of

@@ -78,13 +78,24 @@ class Field:
 
     def spans(self) -> tuple[Int64Array, Int64Array]:
         """Return the start and end offsets of the bytes, for the messages that have the field."""
-        if self.stops is None:
-            raise Damage("a field holds a number instead of bytes")
-        starts, stops = self.values.view(np.int64), self.stops
+        starts, stops = self.byte_ranges()
         return (starts, stops) if self.valid is None else (starts[self.valid], stops[self.valid])
 
+    def byte_ranges(self) -> tuple[Int64Array, Int64Array]:
+        """Return the start and end offsets of the bytes for all messages. They are undefined without the field."""
+        if self.stops is None:
+            raise Damage("a field holds a number instead of bytes")
+        return self.values.view(np.int64), self.stops
 
-def decode(buffer: Buffer, starts: Int64Array, stops: Int64Array, wanted: Collection[int]) -> dict[int, Field]:
+    def take(self, rows: Int64Array) -> Field:
+        """Return the field of the messages at some indices."""
+        stops = None if self.stops is None else self.stops[rows]
+        return Field(self.values[rows], stops, None if self.valid is None else self.valid[rows])
+
+
+def decode(
+    buffer: Buffer, starts: Int64Array, stops: Int64Array, wanted: Collection[int], extent: int | None = None
+) -> dict[int, Field]:
     """Decode some fields of many messages into arrays.
 
     Args:
@@ -92,6 +103,8 @@ def decode(buffer: Buffer, starts: Int64Array, stops: Int64Array, wanted: Collec
         starts: Start offset of each message.
         stops: End offset of each message, within the buffer.
         wanted: At most 255 field numbers below 2048. If a message has a field several times, the last value is decoded.
+        extent: One of these numbers, of a repeated, length-delimited field. Its byte range in a message extends from
+            the key of the first value to the end of the last value. Values with another wire type are ignored.
 
     Returns:
         The fields that occur in any message, by field number.
@@ -106,7 +119,7 @@ def decode(buffer: Buffer, starts: Int64Array, stops: Int64Array, wanted: Collec
     rows = max(1, min(MAX_ROWS, SCRATCH_BYTES // (_PLACES + _CELL * len(numbers))))
     for first in range(0, len(starts), rows):
         part = slice(first, min(first + rows, len(starts)))
-        collector.add(part, _DecodedBatch(buffer, numbers, starts[part], stops[part]))
+        collector.add(part, _DecodedBatch(buffer, numbers, starts[part], stops[part], extent))
     return collector.fields()
 
 
@@ -132,7 +145,9 @@ def decode_varints(buffer: Buffer, offsets: Int64Array) -> tuple[UInt64Array, In
 class _DecodedBatch:
     """A batch of decoded messages, as views of the sandbox memory."""
 
-    def __init__(self, buffer: Buffer, numbers: Sequence[int], starts: Int64Array, stops: Int64Array) -> None:
+    def __init__(
+        self, buffer: Buffer, numbers: Sequence[int], starts: Int64Array, stops: Int64Array, extent: int | None
+    ) -> None:
         rows, slots = len(starts), len(numbers)
         if slots > MAX_SLOTS or numbers[-1] >= FIELDS or numbers[0] < 0:
             raise ValueError(
@@ -151,7 +166,8 @@ class _DecodedBatch:
         self.kinds: npt.NDArray[np.int32] = buffer.array(WIRE_TYPES, slots, np.int32)
         self.counts[:], self.kinds[:] = 0, 0
         arrays = dict(zip(("starts", "stops", "values", "ends", "present"), at, strict=True))
-        check_result(buffer.call("messages", rows=rows, limit=buffer.size, **arrays))
+        repeated = 0 if extent is None else 1 + numbers.index(extent)
+        check_result(buffer.call("messages", rows=rows, limit=buffer.size, repeated=repeated, **arrays))
         self.values: UInt64Array = buffer.array(at[2], rows * slots, np.uint64).reshape(slots, rows)
         self.stops: Int64Array = buffer.array(at[3], rows * slots, np.int64).reshape(slots, rows)
         self.present: Mask = present.reshape(slots, rows)

@@ -17,7 +17,6 @@ from tracekit.readers.common.protobuf.decoder import (
     SCRATCH,
     SCRATCH_BYTES,
     SLOTS,
-    check_result,
     error_message,
 )
 
@@ -83,34 +82,6 @@ def find_occurrences(
     rows, begins, ends, slots = (np.concatenate(column) for column in zip(*batches, strict=True))
     by_field = (np.flatnonzero(slots == slot) for slot in range(len(wanted)))
     return [Occurrences(rows[i], begins[i], ends[i]) for i in by_field]
-
-
-def find_extents(buffer: Buffer, starts: Int64Array, stops: Int64Array, number: int) -> tuple[Int64Array, Int64Array]:
-    """Find the extent of a repeated, length-delimited field in each message.
-
-    Args:
-        buffer: Buffer that holds the messages.
-        starts: Start offset of each message.
-        stops: End offset of each message, within the buffer.
-        number: Number of the field, below 2048.
-
-    Returns:
-        The offset of the key of the first occurrence, and the end offset of the last occurrence, for each message. Both
-        are 0 for a message without the field.
-
-    Raises:
-        Damage: A field extends beyond the end of its message or has an unknown wire type.
-    """
-    first, last = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
-    for begin in range(0, len(starts), MAX_ROWS):
-        part = slice(begin, min(begin + MAX_ROWS, len(starts)))
-        rows = part.stop - begin
-        at = (SCRATCH, SCRATCH + 8 * rows)
-        arrays = [buffer.array(place, rows, np.int64) for place in at]
-        arrays[0][:], arrays[1][:] = starts[part], stops[part]
-        check_result(buffer.call("extents", rows=rows, starts=at[0], stops=at[1], number=number, limit=buffer.size))
-        first[part], last[part] = arrays
-    return first, last
 
 
 _NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8))

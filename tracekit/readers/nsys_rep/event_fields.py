@@ -1,0 +1,171 @@
+"""Decode the fields of the events of a batch once for all tables whose rows are events with the same payload.
+
+Function calls of all kinds have the same payload, and so have all GPU activities. Their class, their event type or a
+message inside the payload determines the table. Tables that are read together share the decoded fields, and each table
+picks its rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.readers.common.protobuf.decoding import decode
+from tracekit.readers.common.protobuf.occurrences import find_occurrences
+from tracekit.readers.nsys_rep import layout, unknown_events
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from tracekit.readers.common.budget import Budget
+    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
+    from tracekit.readers.nsys_rep.events import SelectedEvents
+    from tracekit.readers.nsys_rep.layout import EventTable
+
+FIELD_BYTES = 17
+"""Bytes of memory per value of a decoded field, for the value, its end offset and its validity."""
+_CODES, _NO_CLASS = 256, 255
+"""Number of class codes, and the code of events without a class or with a class that no table has."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeededFields:
+    """Fields of a payload that are decoded together.
+
+    Attributes:
+        numbers: Numbers of the fields.
+        frames: Number of the field of which all values together are decoded as one byte range, or None. It is one of
+            the numbers.
+    """
+
+    numbers: frozenset[int] = frozenset()
+    frames: int | None = None
+
+    def __or__(self, other: NeededFields) -> NeededFields:
+        return NeededFields(self.numbers | other.numbers, other.frames if self.frames is None else self.frames)
+
+
+class EventFields:
+    """The decoded fields of the selected events of one batch, for all tables that need them.
+
+    Attributes:
+        chosen: The selected events.
+        types: Event types that are selected. If it is empty, all types are.
+        mpi_calls: Columns of all tables of MPI calls, once one of them is decoded.
+    """
+
+    def __init__(self, chosen: SelectedEvents, needed: NeededFields, types: tuple[int, ...] = ()) -> None:
+        """Prepare the fields, which are decoded when they are first used.
+
+        Args:
+            chosen: The selected events.
+            needed: Fields that any table needs.
+            types: Event types that are selected. If it is empty, all types are.
+        """
+        self.chosen = chosen
+        self.types = types
+        self.mpi_calls: dict[str, dict[str, pa.Array]] = {}
+        self._needed = needed
+        self._fields: dict[int, Field] | None = None
+        self._types: npt.NDArray[np.uint8] | None = None
+        self._classes: npt.NDArray[np.uint8] | None = None
+        self._unknown_calls: dict[tuple[int, ...], Counter[str]] = {}
+        self._parts: dict[tuple[int, tuple[int, ...]], dict[int, Int64Array]] = {}
+
+    def decode(self, budget: Budget) -> dict[int, Field]:
+        """Return the needed fields that occur in any event, by field number.
+
+        Raises:
+            Damage: A message is invalid, or the fields take more memory than the budget allows.
+        """
+        if self._fields is None:
+            chosen, numbers = self.chosen, self._needed.numbers
+            budget.check(len(chosen.starts), FIELD_BYTES * len(numbers), "events")
+            self._fields = decode(chosen.buffer, chosen.starts, chosen.stops, numbers, self._needed.frames)
+        return self._fields
+
+    def mask_of_types(self, types: Sequence[int]) -> Mask:
+        """Return a mask of the events that have one of some event types."""
+        if self._types is None:
+            self._types = (self.chosen.types(np.arange(len(self.chosen.starts))) % _CODES).astype(np.uint8)
+        return _lookup_table(types)[self._types]
+
+    def mask_of_classes(self, classes: Sequence[int], budget: Budget) -> Mask:
+        """Return a mask of the events that have one of some classes, which are less than 255."""
+        if self._classes is None:
+            field = self.decode(budget).get(layout.CLASS)
+            if field is None:
+                self._classes = np.full(len(self.chosen.starts), _NO_CLASS, np.uint8)
+            else:
+                self._classes = np.minimum(field.values, np.uint64(_NO_CLASS)).astype(np.uint8)
+                if field.valid is not None:
+                    self._classes[~field.valid] = _NO_CLASS
+        return _lookup_table(classes)[self._classes]
+
+    def rows_with_part(self, table: EventTable, budget: Budget) -> Int64Array:
+        """Return the indices of the events that have the class and the message of a table with a part.
+
+        Raises:
+            Damage: A message is invalid.
+        """
+        outer, inner = table.part
+        key = outer, table.event_classes
+        if key not in self._parts:
+            self._parts[key] = self._find_parts(outer, table, budget)
+        return self._parts[key].get(inner, np.zeros(0, np.int64))
+
+    def count_unknown(
+        self, table: EventTable, rows: Int64Array | None, types: Sequence[int], budget: Budget
+    ) -> Counter[str]:
+        """Return the number of events that were read for a table but are not its rows, if they are of unknown types.
+
+        Args:
+            table: Source table that was read.
+            rows: Indices of the events that are rows of the table, or None if all events are rows.
+            types: Event types of the events that were read for the table. If it is empty, all events were.
+            budget: Memory budget of the table.
+        """
+        if table.event_classes:
+            return self._count_unknown_calls(tuple(types), budget)
+        if rows is None or table.payload not in unknown_events.TABLES:
+            return Counter()
+        rest = self.mask_of_types(types) if types else np.ones(len(self.chosen.starts), np.bool_)
+        rest[rows] = False
+        return unknown_events.unknown_activities(self.chosen, self.decode(budget), table, np.flatnonzero(rest))
+
+    def _count_unknown_calls(self, types: tuple[int, ...], budget: Budget) -> Counter[str]:
+        """Return the number of calls of some types with an unknown class, which is the same for all tables of calls."""
+        if types not in self._unknown_calls:
+            unknown = ~self.mask_of_classes(unknown_events.KNOWN_CLASSES, budget)
+            rows = np.flatnonzero(unknown & self.mask_of_types(types) if types else unknown)
+            field = self.decode(budget).get(layout.CLASS)
+            self._unknown_calls[types] = unknown_events.unknown_calls(field, rows) if len(rows) else Counter()
+        return self._unknown_calls[types]
+
+    def _find_parts(self, outer: int, table: EventTable, budget: Budget) -> dict[int, Int64Array]:
+        """Return the indices of the events that have each message inside a field, by the number of the message."""
+        field = self.decode(budget).get(outer)
+        if field is None:
+            return {}
+        keep = self.mask_of_classes(table.event_classes, budget)
+        rows = np.flatnonzero(keep if field.valid is None else keep & field.valid)
+        starts, stops = field.byte_ranges()
+        numbers = sorted({t.part[1] for t in layout.TABLES.values() if t.part and t.part[0] == outer})
+        found = find_occurrences(self.chosen.buffer, starts[rows], stops[rows], numbers, len(rows) * len(numbers))
+        return {
+            number: rows[np.unique(part.rows)] if (np.diff(part.rows) <= 0).any() else rows[part.rows]
+            for number, part in zip(numbers, found, strict=True)
+        }
+
+
+def _lookup_table(codes: Sequence[int]) -> Mask:
+    """Return a table of booleans that is true at some codes."""
+    table = np.zeros(_CODES, np.bool_)
+    table[list(codes)] = True
+    return table
