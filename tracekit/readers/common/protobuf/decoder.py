@@ -74,7 +74,6 @@ _PROGRAM = Program(
         "PAYLOADS": PAYLOADS,
         "TYPES": TYPES,
         "TRIES": 16,
-        "FIELDS": FIELDS,
     },
     {
         "messages": ("rows", "starts", "stops", "values", "ends", "present", "limit", "repeated"),
