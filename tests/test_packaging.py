@@ -94,7 +94,7 @@ def test_content(wheel: Path) -> None:
     expected = {
         p.relative_to(ROOT).as_posix()
         for p in (ROOT / "tracekit").rglob("*")
-        if p.suffix in (".py", ".wat") or p.name == "py.typed"
+        if p.suffix in (".py", ".wat", ".js", ".css") or p.name == "py.typed"
     } | {f"tracekit/_schemas/{p.relative_to(ROOT / 'schemas').as_posix()}" for p in (ROOT / "schemas").rglob("*.*")}
     own = {n for n in names if not n.startswith("tracekit-")}
     assert own == expected
@@ -198,10 +198,18 @@ def test_every_module_can_be_imported(python: Path, tmp_path: Path) -> None:
     code = (
         "import importlib, pkgutil, tracekit\n"
         "for m in pkgutil.walk_packages(tracekit.__path__, 'tracekit.'):\n"
-        "    m.name.endswith('__main__') or importlib.import_module(m.name)\n"
+        "    m.name.endswith('__main__') or m.name.startswith('tracekit.view.') or importlib.import_module(m.name)\n"
         "print(tracekit.__file__)"
     )
     assert run(python, "-c", code, cwd=tmp_path).startswith(str(python.parents[1]))
+
+
+def test_the_viewer_says_what_to_install(python: Path, tmp_path: Path) -> None:
+    command = [python, "-I", "-m", "tracekit", "view", ROOT / "fixtures" / "train_amp.sqlite"]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert "the viewer needs dash, " in done.stderr
+    assert "pip install 'tracekit[view]'" in done.stderr
 
 
 COMMANDS = """

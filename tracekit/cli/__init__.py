@@ -27,6 +27,7 @@ COMMANDS = {
     "schema": "Show the declared tables and columns.",
     "stats": "Print reports, such as those of nsys stats.",
     "tables": "List the tables of a profile with their row counts.",
+    "view": "Show profiles in the browser.",
 }
 
 

@@ -63,6 +63,26 @@ class Plots:
         self._require_gpu("GPU activities")
         return bars.gpu_utilization(overview.device_utilization(self._rollup), dark=dark)
 
+    def utilization(self) -> pl.DataFrame:
+        """Return the numbers behind ``gpu_utilization``.
+
+        Returns:
+            One row per GPU, in order: ``device_id``, ``name`` (null if unknown), ``busy_ns`` (in which the GPU ran
+            kernels), ``total_ns`` (the duration of the aggregated iterations) and ``percent``.
+
+        Raises:
+            MissingTableError: The capture has no GPU activities.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> tk.load("fixtures/train_amp.sqlite").plot.utilization().select("device_id", "busy_ns").rows()
+            [(0, 6590093), (1, 0)]
+        """
+        from tracekit.core.figures import overview
+
+        self._require_gpu("GPU activities")
+        return overview.device_utilization(self._rollup)
+
     def time_breakdown(self, *, dark: bool = False) -> Figure:
         """Draw the time of the aggregated iterations by what ran, averaged over the used GPUs.
 

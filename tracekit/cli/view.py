@@ -1,0 +1,43 @@
+"""The command ``tracekit view``."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from pathlib import Path
+
+import click
+
+from tracekit import interrupts
+from tracekit.cli.options import from_option
+from tracekit.cli.output import print_message
+
+
+@click.command("view")
+@click.argument("captures", metavar="CAPTURE...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 chooses a free one. By default 8000, or the next free port.",
+)
+@click.option("--no-browser", is_flag=True, help="Only print the URL.")
+@from_option
+def command(*, captures: tuple[Path, ...], host: str, port: int | None, no_browser: bool, from_: str | None) -> None:
+    """Show captures in the browser: overview, ops, kernels, timeline and all tables.
+
+    The page works without network. It ends with Ctrl-C. On an address other than 127.0.0.1, the URL contains a token,
+    without which the server answers nothing.
+    """
+    from tracekit.view import open_viewer
+
+    viewer = open_viewer(captures, host=host, port=port, from_=from_)
+    with interrupts.cleaning_up(viewer.close):
+        click.echo(viewer.url)
+        print_message("Ctrl-C ends the viewer.")
+        if not no_browser and sys.stdout.isatty():
+            webbrowser.open(viewer.url)
+        try:
+            viewer.serve()
+        finally:
+            viewer.close()

@@ -1,0 +1,54 @@
+"""The viewer: ``tracekit view`` shows captures in the browser. Its packages are the extra ``tracekit[view]``."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tracekit.view.server import Viewer
+
+PACKAGES = ("dash", "dash_ag_grid", "dash_mantine_components", "plotly", "sqlglot", "viztracer", "xlsxwriter")
+
+
+def open_viewer(
+    paths: Sequence[Path], *, host: str = "127.0.0.1", port: int | None = None, from_: str | None = None
+) -> Viewer:
+    """Return a server for captures. It answers requests when its method ``serve`` is called.
+
+    Args:
+        paths: The captures.
+        host: Address to listen on. If it is not a loopback address, the URL contains a token that requests must have.
+        port: Port to listen on. None means 8000, or the next free port.
+        from_: Format of the captures. None detects it.
+
+    Raises:
+        TracekitError: A capture cannot be read, a package is missing, or the port is in use.
+    """
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise TracekitError(f"the viewer needs {', '.join(missing)}", hint="pip install 'tracekit[view]'")
+    from tracekit.view.captures import open_captures
+    from tracekit.view.server import Viewer
+
+    captures = open_captures(paths, from_)
+    ports = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else [port]
+    for each in ports:
+        try:
+            return Viewer(captures, host, each)
+        except OSError as error:
+            problem = error
+    captures.close()
+    if port is None:
+        message = f"no port from {DEFAULT_PORT} to {ports[-1]} is free on {host}"
+        raise TracekitError(message, hint="choose one with --port") from problem
+    raise TracekitError(f"cannot listen on port {port} of {host}", hint="choose another with --port") from problem
+
+
+DEFAULT_PORT = 8000
+TRIED_PORTS = 100

@@ -1,0 +1,249 @@
+"""The Dash application: the frame around the pages, navigation, and the callbacks of the controls."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import dash
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Input, Output, State, ctx, dcc, html, no_update
+
+from tracekit.errors import TracekitError
+from tracekit.view import grid, pages
+from tracekit.view.datasets import dataset
+from tracekit.view.state import Aggregated, make_url, parse_aggregated, parse_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.view.captures import Captures
+    from tracekit.view.state import State as PageState
+
+THEME = {"primaryColor": "green", "primaryShade": {"light": 9, "dark": 4}, "fontFamily": "system-ui, sans-serif"}
+
+
+def make_app(captures: Captures) -> dash.Dash:
+    """Return the Dash application for some captures."""
+    app = dash.Dash(
+        "tracekit.view.app",
+        title="tracekit",
+        update_title=None,
+        serve_locally=True,
+        suppress_callback_exceptions=True,
+        assets_folder="assets",
+    )
+    app.logger.setLevel(logging.WARNING)
+    app.layout = _layout()
+    _register(app, captures)
+    grid.register(app, captures, lambda id_, row, search: _details(captures, id_, row, search))
+    return app
+
+
+def _layout() -> Any:
+    """Return the frame around the pages."""
+    toggle = dmc.Button("Dark or light", id="scheme-toggle", variant="subtle", size="xs")
+    return dmc.MantineProvider(
+        [
+            dcc.Location(id="url", refresh="callback-nav"),
+            dcc.Store(id="scheme", storage_type="local"),
+            dcc.Store(id="document-title"),
+            html.A("Skip to content", href="#page", className="skip"),
+            html.Header([dcc.Link("tracekit", href="/", className="product"), html.Div(id="context"), toggle]),
+            html.Div(
+                [
+                    html.Nav(id="navigation", **{"aria-label": "Pages"}),
+                    dcc.Loading(
+                        html.Main(id="page", tabIndex="-1"),
+                        delay_show=400,
+                        overlay_style={"visibility": "visible", "opacity": 0.6},
+                        parent_className="main-parent",
+                    ),
+                ],
+                className="frame",
+            ),
+            html.Div(id="announcement", className="visually-hidden", role="status", **{"aria-live": "polite"}),
+        ],
+        theme=THEME,
+        id="mantine",
+    )
+
+
+def _register(app: dash.Dash, captures: Captures) -> None:
+    """Register the callbacks of the frame and of the controls of pages."""
+
+    @app.callback(
+        Output("page", "children"),
+        Output("navigation", "children"),
+        Output("context", "children"),
+        Output("document-title", "data"),
+        Input("url", "pathname"),
+        Input("url", "search"),
+        Input("mantine", "forceColorScheme"),
+    )
+    def show(path: str | None, search: str | None, scheme: str | None) -> Any:
+        """Return the page that the URL names, with the navigation."""
+        if scheme is None:
+            return no_update, no_update, no_update, no_update
+        try:
+            state = parse_url(path or "/", search or "", len(captures))
+        except TracekitError as error:
+            return grid.problem(error), [], [], "Error"
+        try:
+            content = pages.build(pages.Context(captures, state, scheme == "dark"))
+        except TracekitError as error:
+            content = [grid.problem(error)]
+        return (
+            [c for c in content if c is not None],
+            _navigation(captures, state),
+            _context(captures, state),
+            _title(captures, state),
+        )
+
+    _register_scheme(app)
+    _register_forms(app, captures)
+
+
+def _register_scheme(app: dash.Dash) -> None:
+    """Register the callbacks of colours, of the title of the document and of links of controls."""
+    app.clientside_callback(
+        ClientsideFunction("tracekit", "scheme"),
+        Output("mantine", "forceColorScheme"),
+        Output("scheme", "data"),
+        Input("scheme-toggle", "n_clicks"),
+        State("scheme", "data"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("tracekit", "title"),
+        Output("document-title", "modified_timestamp"),
+        Input("document-title", "data"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("tracekit", "zoom"), Output("perfetto", "data-state"), Input("perfetto", "src")
+    )
+    app.clientside_callback(
+        ClientsideFunction("tracekit", "navigate"),
+        Output("url", "href", allow_duplicate=True),
+        Input({"part": "navigate", "name": dash.ALL}, "value"),
+        prevent_initial_call=True,
+    )
+
+
+def _register_forms(app: dash.Dash, captures: Captures) -> None:
+    """Register the callbacks of the forms that aggregate other iterations and choose what to compare."""
+
+    @app.callback(
+        Output("url", "href", allow_duplicate=True),
+        Output("aggregation-problem", "children"),
+        Input("aggregate", "n_clicks"),
+        State("first-iteration", "value"),
+        State("last-iteration", "value"),
+        State("key-op", "value"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def aggregate(_: Any, first: Any, last: Any, key_op: Any, search: str | None) -> Any:
+        """Go to the page of the chosen aggregation, unless the chosen iterations do not exist."""
+        try:
+            state = parse_url("/iterations", search or "", len(captures))
+            bounds = f"{_bound(first)}:{_bound(last)}"
+            values = {"capture": str(state.at.capture), "iterations": bounds, "key_op": str(key_op or "")}
+            at = parse_aggregated(values, len(captures))
+            captures[at].at(at).count("iterations")
+        except TracekitError as error:
+            return no_update, grid.problem(error)
+        return make_url("iterations", at), None
+
+    @app.callback(
+        Output("url", "href", allow_duplicate=True),
+        Input("compare", "n_clicks"),
+        State("other-capture", "value"),
+        State("other-first", "value"),
+        State("other-last", "value"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def compare(_: Any, capture: Any, first: Any, last: Any, search: str | None) -> Any:
+        """Go to the comparison with the chosen capture and iterations."""
+        try:
+            state = parse_url("/compare", search or "", len(captures))
+        except TracekitError:
+            return no_update
+        other = {"other_capture": str(capture), "other_iterations": f"{_bound(first)}:{_bound(last)}"}
+        if other["other_iterations"] == ":":
+            del other["other_iterations"]
+        return state.url("compare", **other, **({"by": state.get("by")} if state.get("by") else {}))
+
+    @app.callback(
+        Output("url", "href", allow_duplicate=True),
+        Input("capture", "value"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def choose_capture(value: Any, path: str | None) -> Any:
+        """Go to the same page of another capture."""
+        if ctx.triggered_id != "capture" or not str(value).isdigit():
+            return no_update
+        return make_url((path or "/").strip("/"), Aggregated(int(value)))
+
+
+def _bound(value: Any) -> str:
+    """Return a bound of iterations as text, or "" if the field is empty."""
+    return str(int(value)) if isinstance(value, int | float) else ""
+
+
+def _navigation(captures: Captures, state: PageState) -> list[Any]:
+    """Return links to the pages that have something to show."""
+    links = []
+    for page in pages.available(captures[state.at]):
+        current: dict[str, str] = {"aria-current": "page"} if page.name == state.page else {}
+        style = "nav-link current" if current else "nav-link"
+        links.append(html.Li(dcc.Link(page.title, href=state.url(page.name), className=style), **current))
+    return [html.Ul(links)]
+
+
+def _context(captures: Captures, state: PageState) -> list[Any]:
+    """Return the choice of the capture, and the aggregation if it is not the default."""
+    parts: list[Any] = []
+    if len(captures) > 1:
+        parts.append(
+            dmc.Select(
+                id="capture",
+                data=[{"value": str(each.index), "label": f"{each.index}: {each.name}"} for each in captures.all],
+                value=str(state.at.capture),
+                allowDeselect=False,
+                size="xs",
+                w=300,
+                **{"aria-label": "Capture"},
+            )
+        )
+    else:
+        parts.append(html.Span(captures[state.at].name, className="capture-name"))
+    if not state.at.is_default:
+        text = " ".join(f"{name} {value}" for name, value in state.at.parameters().items() if name != "capture")
+        parts.append(dmc.Badge(text, variant="light", tt="none"))
+    return parts
+
+
+def _title(captures: Captures, state: PageState) -> str:
+    """Return the title of the document."""
+    page = pages.PAGES.get(state.page)
+    return f"{page.title if page else 'Error'} · {captures[state.at].name} · tracekit"
+
+
+def _details(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:
+    """Return the tables below a selected row."""
+    at = parse_aggregated(dict(parse_qsl(id_.get("at", ""))), len(captures))
+    table = id_.get("table", "")
+    names = dataset(table).select
+    arguments = dict(parse_qsl(id_.get("arguments", ""), keep_blank_values=True))
+    arguments |= {name: _plain(row.get(column)) for name, column in names.items()}
+    page = next((p.name for p in pages.PAGES.values() if table in p.details), "")
+    state = parse_url(f"/{page}", search, len(captures))
+    return pages.details(captures, type(state)(page, at, state.parameters), table, arguments)
+
+
+def _plain(value: Any) -> str:
+    """Return the value of a cell as text."""
+    return "" if value is None else str(value)

@@ -1,0 +1,223 @@
+/* Functions of the tables, links and downloads of tracekit view. Text from captures is only ever inserted as text. */
+"use strict";
+
+window.dashAgGridFunctions = window.dashAgGridFunctions || {};
+window.dashAgGridComponentFunctions = window.dashAgGridComponentFunctions || {};
+window.dash_clientside = window.dash_clientside || {};
+
+(() => {
+  const functions = window.dashAgGridFunctions;
+  const components = window.dashAgGridComponentFunctions;
+  const integer = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+  const decimal = new Intl.NumberFormat("en-US", { maximumFractionDigits: 3 });
+
+  const formatNumber = (value, format) => {
+    if (value === null || value === undefined) return "";
+    if (typeof value === "number") return format.format(value);
+    return /^-?\d+$/.test(value) ? integer.format(BigInt(value)) : String(value);
+  };
+
+  functions.tracekitInteger = (params) => formatNumber(params.value, integer);
+  functions.tracekitFloat = (params) => formatNumber(params.value, decimal);
+  functions.tracekitLabel = (params) => {
+    if (params.node && params.node.rowPinned) return params.data._label;
+    return typeof params.value === "number" ? integer.format(params.value) : params.value;
+  };
+  functions.tracekitTheme = (theme, agGrid) =>
+    theme.withParams({
+      accentColor: "var(--accent)",
+      backgroundColor: "var(--panel)",
+      foregroundColor: "var(--text)",
+      borderColor: "var(--border)",
+      headerBackgroundColor: "var(--head)",
+      headerTextColor: "var(--text)",
+      fontSize: 13,
+      fontFamily: "inherit",
+      cellHorizontalPadding: 10,
+      wrapperBorderRadius: 6,
+    });
+
+  /* Ctrl-C or Cmd-C copies the complete value of the focused cell, unless text is selected. */
+  functions.tracekitCopyCell = (params) => {
+    const event = params.event;
+    if (!event || !(event.ctrlKey || event.metaKey) || event.key !== "c") return;
+    if (String(window.getSelection() || "") !== "" || params.value === null || params.value === undefined) return;
+    navigator.clipboard.writeText(String(params.value));
+  };
+
+  const addParameters = (url, parameters) => {
+    const target = new URL(url, window.location.origin);
+    Object.entries(parameters).forEach(([name, value]) => target.searchParams.set(name, value));
+    return target.pathname + target.search;
+  };
+
+  const link = (href, text, label) => React.createElement("a", { href, "aria-label": label, className: "row-link" }, text);
+
+  components.TimelineLink = (props) => {
+    if (!props.data || props.node.rowPinned) return null;
+    const start = Number(props.data[props.start]);
+    if (props.data[props.start] === null || !Number.isFinite(start)) return null;
+    const end = props.data.end_ns === null || props.data.end_ns === undefined ? start + Number(props.data.duration_ns || 0) : Number(props.data.end_ns);
+    return link(addParameters(props.url, { start, end }), "Show", "Show in timeline");
+  };
+
+  components.PageLink = (props) => {
+    if (!props.data || props.node.rowPinned) return null;
+    const filter = {};
+    Object.entries(props.filters).forEach(([column, source]) => {
+      const value = props.data[source];
+      filter[column] = value === null ? { filterType: "text", type: "blank" } : { filterType: "text", type: "equals", filter: String(value) };
+    });
+    return link(addParameters(props.url, { [`${props.table}.filter`]: JSON.stringify(filter) }), props.label, props.label);
+  };
+
+  /* The state of each table, for the URL and for downloads. */
+  const tables = new Map();
+
+  const gridApi = (id) => dash_ag_grid.getApi(JSON.stringify(Object.fromEntries(Object.entries(id).sort())));
+
+  const sortOf = (columns) =>
+    (columns || [])
+      .filter((column) => column.sort)
+      .sort((a, b) => (a.sortIndex || 0) - (b.sortIndex || 0))
+      .map((column) => `${column.colId}:${column.sort}`)
+      .join(",");
+
+  const replaceUrl = (changes) => {
+    const url = new URL(window.location.href);
+    Object.entries(changes).forEach(([name, value]) => {
+      if (value === "" || value === null || value === undefined) url.searchParams.delete(name);
+      else url.searchParams.set(name, value);
+    });
+    window.history.replaceState(window.history.state, "", url.pathname + url.search);
+  };
+
+  window.dash_clientside.tracekit = {
+    remember: (filter, columns, search, condition, shown, selected, id) => {
+      const key = JSON.stringify(id);
+      const before = tables.get(key);
+      const name = id.table;
+      const now = {
+        filter: filter && Object.keys(filter).length ? JSON.stringify(filter) : "",
+        sort: sortOf(columns),
+        search: search || "",
+        condition: condition || "",
+        columns: (shown || []).join(","),
+      };
+      tables.set(key, now);
+      const api = gridApi(id);
+      if (before && api) {
+        if (before.search !== now.search || before.condition !== now.condition) {
+          api.purgeInfiniteCache();
+          api.paginationGoToFirstPage();
+        }
+        if (before.columns !== now.columns) {
+          const wanted = new Set(shown);
+          const all = api.getColumns().map((column) => column.getColId()).filter((column) => !column.startsWith("_"));
+          api.setColumnsVisible(all.filter((column) => !wanted.has(column)), false);
+          api.setColumnsVisible(all.filter((column) => wanted.has(column)), true);
+        }
+      }
+      if (before || columns) {
+        const first = tables.get(`${key} first`) || now.columns;
+        tables.set(`${key} first`, first);
+        const row = Array.isArray(selected) && selected.length ? selected[0]._id : undefined;
+        const changes = {
+          [`${name}.filter`]: now.filter,
+          [`${name}.search`]: now.search,
+          [`${name}.where`]: now.condition,
+        };
+        if (columns) changes[`${name}.sort`] = now.sort;
+        if (now.columns !== first) changes[`${name}.columns`] = now.columns;
+        if (row !== undefined) changes[`${name}.select`] = row;
+        replaceUrl(changes);
+      }
+      return window.dash_clientside.no_update;
+    },
+
+    clear: (clicks) => (clicks ? ["", "", {}] : Array(3).fill(window.dash_clientside.no_update)),
+
+    exportRows: (clicks, id) => {
+      if (!clicks) return window.dash_clientside.no_update;
+      const grid = { part: "grid", table: id.table, at: id.at, arguments: id.arguments };
+      const found = [...tables.entries()].find(([key]) => {
+        if (key.endsWith(" first")) return false;
+        const other = JSON.parse(key);
+        return ["table", "at", "arguments"].every((name) => other[name] === grid[name]);
+      });
+      const state = found ? found[1] : {};
+      const url = addParameters("/download", {
+        table: id.table,
+        at: id.at,
+        arguments: id.arguments,
+        format: id.format,
+        filter: state.filter || "",
+        sort: state.sort || "",
+        search: state.search || "",
+        condition: state.condition || "",
+        columns: state.columns || "",
+      });
+      if (id.format === "tsv") {
+        fetch(url)
+          .then((answer) => (answer.ok ? answer.text() : Promise.reject(new Error(answer.statusText))))
+          .then((text) => navigator.clipboard.writeText(text))
+          .then(() => announce("Copied the rows to the clipboard."))
+          .catch(() => announce("The rows could not be copied."));
+      } else {
+        const anchor = document.createElement("a");
+        anchor.href = url;
+        anchor.download = "";
+        document.body.append(anchor);
+        anchor.click();
+        anchor.remove();
+      }
+      return String(clicks);
+    },
+
+    /* The scheme is the one that was chosen last, or that of the system. The button changes it. */
+    scheme: (clicks, stored) => {
+      const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+      const now = stored === "dark" || stored === "light" ? stored : system;
+      const next = clicks ? (now === "dark" ? "light" : "dark") : now;
+      return [next, clicks ? next : window.dash_clientside.no_update];
+    },
+
+    title: (title) => {
+      if (title) document.title = title;
+      return window.dash_clientside.no_update;
+    },
+
+    /* Perfetto's page ignores a request to zoom until it shows the tracks of the trace. */
+    zoom: () => {
+      const frame = document.getElementById("perfetto");
+      if (!frame) return window.dash_clientside.no_update;
+      const { start, end } = frame.dataset;
+      const limit = Date.now() + 120000;
+      const ask = () => {
+        if (!frame.isConnected || Date.now() > limit) return;
+        const page = frame.contentDocument;
+        if (!page || !page.querySelector(".pf-track")) {
+          window.setTimeout(ask, 250);
+          return;
+        }
+        frame.contentWindow.postMessage(
+          { perfetto: { timeStart: Number(start) / 1e9, timeEnd: Number(end) / 1e9 } }, window.location.origin);
+        frame.dataset.zoomed = "yes";
+      };
+      window.setTimeout(ask, 250);
+      return "zooming";
+    },
+
+    navigate: (hrefs) => {
+      const triggered = window.dash_clientside.callback_context.triggered;
+      const href = triggered.length ? triggered[0].value : null;
+      if (!href || href === window.location.pathname + window.location.search) return window.dash_clientside.no_update;
+      return href;
+    },
+  };
+
+  const announce = (text) => {
+    const region = document.getElementById("announcement");
+    if (region) region.textContent = text;
+  };
+})();

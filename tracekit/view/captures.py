@@ -1,0 +1,159 @@
+"""Opened captures: traces for each aggregation, and the rows of tables, computed once and cached."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from tracekit.errors import TracekitError
+from tracekit.trace import load
+from tracekit.view.state import Aggregated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from pathlib import Path
+
+    import polars as pl
+
+    from tracekit.trace import Trace
+
+MAX_TRACES = 8
+"""Number of aggregations of each capture whose results stay in memory."""
+MAX_ROW_ORDERS = 64
+"""Number of filtered and sorted row orders that stay in memory."""
+MAX_CACHED_BYTES = 512 * 1024 * 1024
+"""Size of the cached rows in bytes. The rows that are being used are cached even if they are larger."""
+
+
+class Rows(NamedTuple):
+    """The rows of a table with the titles and descriptions of its columns, by column name."""
+
+    frame: pl.DataFrame
+    titles: Mapping[str, str]
+    descriptions: Mapping[str, str]
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Cache(Generic[K, V]):
+    """A cache of the values that were used last, which may be used by several threads.
+
+    A value is computed by one thread at a time. Other threads that need the same value wait for it.
+    """
+
+    def __init__(self, items: int, size: Callable[[V], int] = lambda _: 0, max_bytes: int = 0) -> None:
+        self._items, self._size, self._max_bytes = items, size, max_bytes
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._locks: dict[K, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: K, compute: Callable[[], V]) -> V:
+        """Return the value of a key, computing it if it is not cached."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            with self._lock:
+                if key in self._values:
+                    return self._values[key]
+            value = compute()
+            with self._lock:
+                self._values[key] = value
+                self._locks.pop(key, None)
+                self._evict()
+        return value
+
+    def _evict(self) -> None:
+        """Remove the values that were not used for the longest time, except the newest one."""
+        sizes = [self._size(value) for value in self._values.values()]
+        total = sum(sizes)
+        while len(self._values) > 1 and (len(self._values) > self._items or total > self._max_bytes > 0):
+            self._values.popitem(last=False)
+            total -= sizes.pop(0)
+
+
+@dataclass(eq=False)
+class Capture:
+    """An opened capture.
+
+    Attributes:
+        index: Index of the capture, in the order of the command line.
+        name: Name of the file, without its folder.
+        trace: The capture as recorded.
+    """
+
+    index: int
+    name: str
+    trace: Trace
+    _traces: Cache[Aggregated, Trace] = field(default_factory=lambda: Cache(MAX_TRACES))
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    def at(self, aggregated: Aggregated) -> Trace:
+        """Return the correlated and rolled-up trace of an aggregation."""
+        iterations = (aggregated.first, aggregated.last)
+        return self._traces.get(
+            aggregated,
+            lambda: self.trace.correlate().rollup(
+                key_op=aggregated.key_op, iterations=None if iterations == (None, None) else iterations
+            ),
+        )
+
+    def has(self, *tables: str) -> bool:
+        """Return whether one of the tables has rows in this capture, with all iterations aggregated."""
+        return any(self._count(name) > 0 for name in tables)
+
+    def _count(self, name: str) -> int:
+        """Return the number of rows of a table, which is 0 if it cannot be computed."""
+        if name not in self._counts:
+            try:
+                self._counts[name] = self.at(Aggregated(self.index)).count(name)
+            except TracekitError:
+                self._counts[name] = 0
+        return self._counts[name]
+
+
+class Captures:
+    """The captures of a server, and their cached rows."""
+
+    def __init__(self, captures: Iterable[Capture]) -> None:
+        self.all = list(captures)
+        self._rows: Cache[Hashable, Rows] = Cache(1000, lambda rows: int(rows.frame.estimated_size()), MAX_CACHED_BYTES)
+        self._orders: Cache[Hashable, pl.Series] = Cache(MAX_ROW_ORDERS)
+
+    def __getitem__(self, at: Aggregated) -> Capture:
+        return self.all[at.capture]
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def rows(self, key: Hashable, compute: Callable[[], Rows]) -> Rows:
+        """Return the rows of a table, computing them if they are not cached."""
+        return self._rows.get(key, compute)
+
+    def order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
+        """Return the row numbers that match a filter, in the order of a sort, computing them if they are not cached."""
+        return self._orders.get(key, compute)
+
+    def close(self) -> None:
+        """Close all files."""
+        for capture in self.all:
+            capture.trace.close()
+
+
+def open_captures(paths: Iterable[Path], from_: str | None = None) -> Captures:
+    """Open captures.
+
+    Args:
+        paths: The files or folders.
+        from_: Format of the captures. None detects it.
+
+    Raises:
+        TracekitError: A capture cannot be read.
+    """
+    return Captures(Capture(index, path.resolve().name, load(path, from_)) for index, path in enumerate(paths))

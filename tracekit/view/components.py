@@ -1,0 +1,74 @@
+"""Components that several pages use: figures, panels and numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dash import dcc, html
+
+from tracekit.errors import TracekitError
+from tracekit.view import grid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.trace import Trace
+
+CONFIG = {
+    "displaylogo": False,
+    "responsive": True,
+    "showSendToCloud": False,
+    "modeBarButtonsToRemove": ["lasso2d", "select2d"],
+}
+HEIGHT, COMPACT_HEIGHT = 380, 260
+"""Heights of figures in pixels."""
+UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
+
+
+def figure(trace: Trace, name: str, title: str, *, dark: bool, compact: bool = False, **options: Any) -> Any:
+    """Return a panel with a figure of ``trace.plot``. If the figure has no data, return an empty component.
+
+    Args:
+        trace: The capture.
+        name: Name of the figure.
+        title: Heading of the panel.
+        dark: Whether the figure is dark.
+        compact: Whether the panel is one of several in a row.
+        options: Options of the figure.
+    """
+    try:
+        drawn = getattr(trace.plot, name)(dark=dark, **options)
+    except TracekitError:
+        return None
+    drawn.update_layout(title=None, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", margin={"t": 16})
+    height = COMPACT_HEIGHT if compact else int(drawn.layout.height or HEIGHT)
+    drawn.update_layout(height=None, autosize=True)
+    graph = dcc.Graph(figure=drawn, config=CONFIG, responsive=True, style={"height": height})
+    return html.Section([html.H2(title), graph], className="panel", **{"aria-label": title})
+
+
+def panel(title: str, content: Sequence[Any], **attributes: Any) -> Any:
+    """Return a panel with a heading."""
+    return html.Section([html.H2(title), *content], className="panel", **{"aria-label": title}, **attributes)
+
+
+def number(label: str, value: str, note: str = "") -> Any:
+    """Return a number with its label."""
+    parts = [html.Dt(label), html.Dd([value, html.Span(note, className="note") if note else ""])]
+    return html.Div(parts, className="number-card")
+
+
+def duration(nanoseconds: int) -> str:
+    """Return a duration in the largest unit that it reaches, with three decimals."""
+    for factor, unit in UNITS:
+        if nanoseconds >= factor:
+            return f"{nanoseconds / factor:,.3f} {unit}"
+    return f"{nanoseconds:,} ns"
+
+
+def link(text: str, href: str, **attributes: Any) -> Any:
+    """Return a link to another page of the viewer."""
+    return dcc.Link(text, href=href, **attributes)
+
+
+__all__ = ["duration", "figure", "grid", "link", "number", "panel"]

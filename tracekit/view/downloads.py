@@ -1,0 +1,149 @@
+"""All rows of a table that match its filters, as a file."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl
+
+import polars as pl
+
+from tracekit.errors import TracekitError, choices_hint
+from tracekit.view import query as queries
+from tracekit.view.state import parse_aggregated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tracekit.view.captures import Captures
+
+FORMULA = r"^[=+\-@\t\r]"
+"""First characters that a spreadsheet interprets as the start of a formula."""
+MAX_SHEET_ROWS = 1_048_575
+"""Largest number of rows of an Excel sheet, without the heading."""
+
+
+class Download(NamedTuple):
+    """A file to download: its content, media type and name."""
+
+    content: bytes
+    media_type: str
+    name: str
+
+
+def export(captures: Captures, values: Mapping[str, str]) -> Download:
+    """Return the rows of a table that match its filters, in its order, with the columns that are shown.
+
+    Args:
+        captures: The captures of the server.
+        values: The parameters ``table``, ``at``, ``arguments``, ``format``, ``filter``, ``sort``, ``search``,
+            ``condition`` and ``columns``.
+
+    Raises:
+        TracekitError: A parameter is not valid.
+    """
+    written = FORMATS.get(values.get("format", ""))
+    if written is None:
+        raise TracekitError(
+            "the format of the download is not valid", hint=choices_hint("formats", FORMATS, values.get("format", ""))
+        )
+    at = parse_aggregated(dict(parse_qsl(values.get("at", ""))), len(captures))
+    sort = [{"colId": n, "sort": d} for n, _, d in (s.partition(":") for s in values.get("sort", "").split(",") if s)]
+    query = queries.Query(
+        values.get("table", ""),
+        at,
+        tuple(sorted(parse_qsl(values.get("arguments", ""), keep_blank_values=True))),
+        filter=values.get("filter") or "{}",
+        sort=json.dumps(sort),
+        search=values.get("search", ""),
+        condition=values.get("condition", ""),
+    )
+    frame = queries.matching_frame(captures, query)
+    wanted = [c for c in values.get("columns", "").split(",") if c in frame.columns]
+    frame = frame.select(wanted or frame.columns)
+    write, media_type, suffix = written
+    name = query.table.replace(":", "_")
+    return Download(write(frame), media_type, f"{captures[at].name.partition('.')[0]}_{name}{suffix}")
+
+
+def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
+    """Put an apostrophe before text that a spreadsheet would interpret as a formula. Dictionaries become strings."""
+    text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
+    quoted = [
+        pl.when(pl.col(c).cast(pl.String).str.contains(FORMULA))
+        .then(pl.lit("'") + pl.col(c).cast(pl.String))
+        .otherwise(pl.col(c).cast(pl.String))
+        .alias(c)
+        for c in text
+    ]
+    return frame.with_columns(quoted)
+
+
+def _csv(frame: pl.DataFrame) -> bytes:
+    """Return rows as CSV."""
+    return neutralise(_flat(frame)).write_csv().encode()
+
+
+def _tsv(frame: pl.DataFrame) -> bytes:
+    """Return rows as tab-separated text for the clipboard. Tabs and line breaks in values become spaces."""
+    flat = neutralise(_flat(frame))
+    text = [c for c, kind in flat.schema.items() if kind == pl.String]
+    return (
+        flat.with_columns(pl.col(text).str.replace_all(r"[\t\r\n]", " "))
+        .write_csv(separator="\t", quote_style="never")
+        .encode()
+    )
+
+
+def _json(frame: pl.DataFrame) -> bytes:
+    """Return rows as a JSON array of objects. Integers are exact; booleans are true and false."""
+    return frame.with_columns(pl.col(pl.Categorical).cast(pl.String)).write_json().encode()
+
+
+def _parquet(frame: pl.DataFrame) -> bytes:
+    """Return rows as Parquet, with their exact types."""
+    sink = io.BytesIO()
+    frame.write_parquet(sink)
+    return sink.getvalue()
+
+
+def _excel(frame: pl.DataFrame) -> bytes:
+    """Return rows as an Excel workbook. Text is never a formula, and integers that Excel would round are text."""
+    if frame.height > MAX_SHEET_ROWS:
+        raise TracekitError(f"an Excel sheet holds at most {MAX_SHEET_ROWS:,} rows", hint="export CSV or Parquet")
+    from xlsxwriter import Workbook
+
+    flat = _flat(frame)
+    exact = [c for c in flat.columns if flat.schema[c].is_integer() and flat.height and _exceeds(flat[c], 10**15)]
+    flat = flat.with_columns(pl.col(exact).cast(pl.String), pl.col(pl.Categorical).cast(pl.String))
+    sink = io.BytesIO()
+    options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
+    with Workbook(sink, options) as workbook:
+        flat.write_excel(workbook, worksheet="rows", autofit=False)
+    return sink.getvalue()
+
+
+def _exceeds(column: pl.Series, limit: int) -> bool:
+    """Return whether a column has an integer whose absolute value exceeds a limit."""
+    low, high = column.min(), column.max()
+    return isinstance(low, int) and isinstance(high, int) and (low < -limit or high > limit)
+
+
+def _flat(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with nested values as JSON text."""
+    nested = [c for c, kind in frame.schema.items() if kind.is_nested()]
+    texts = [
+        pl.Series(c, [None if v is None else json.dumps(v, default=str) for v in frame[c].to_list()], pl.String)
+        for c in nested
+    ]
+    return frame.with_columns(texts)
+
+
+FORMATS: Mapping[str, tuple[Callable[[pl.DataFrame], bytes], str, str]] = {
+    "csv": (_csv, "text/csv", ".csv"),
+    "tsv": (_tsv, "text/plain", ".tsv"),
+    "json": (_json, "application/json", ".json"),
+    "parquet": (_parquet, "application/vnd.apache.parquet", ".parquet"),
+    "xlsx": (_excel, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", ".xlsx"),
+}

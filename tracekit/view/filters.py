@@ -1,0 +1,160 @@
+"""Filters, search and sorting of a table, as AG Grid sends them, translated to polars expressions."""
+
+from __future__ import annotations
+
+import operator
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+MAX_FILTERS = 200
+"""Largest number of columns in a filter, of conditions of a column, and of columns to sort by."""
+MAX_TEXT = 4096
+"""Longest text in a filter, in characters."""
+
+
+def filter_rows(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
+    """Return the condition of a filter model, or None if it has no filters.
+
+    Args:
+        model: The filter of each column, as in AG Grid: a condition with ``type`` and ``filter``, or several
+            ``conditions`` and their ``operator``.
+        schema: Types of the columns by name.
+
+    Raises:
+        TracekitError: A filter names an unknown column or an unknown comparison.
+    """
+    if not isinstance(model, dict) or len(model) > MAX_FILTERS:
+        raise TracekitError("the filter of the table is not valid")
+    conditions = [_column_filter(name, each, schema) for name, each in model.items()]
+    return reduce(operator.and_, conditions) if conditions else None
+
+
+def search_rows(text: str, schema: Mapping[str, pl.DataType]) -> pl.Expr | None:
+    """Return the condition that any column contains a text, ignoring case. Return None if the text is empty."""
+    if not text.strip():
+        return None
+    if len(text) > MAX_TEXT:
+        raise TracekitError(f"the search text has more than {MAX_TEXT} characters")
+    columns = [name for name, kind in schema.items() if _is_text(kind)] or list(schema)
+    return reduce(operator.or_, (_contains(pl.col(name), text.strip()) for name in columns))
+
+
+def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> list[tuple[str, bool]]:
+    """Return the columns of a sort model, each with whether its order is descending.
+
+    Raises:
+        TracekitError: The sort model is not valid or names an unknown column.
+    """
+    if not isinstance(model, list) or len(model) > MAX_FILTERS:
+        raise TracekitError("the sort order of the table is not valid")
+    columns = []
+    for each in model:
+        if not isinstance(each, dict) or each.get("sort") not in ("asc", "desc"):
+            raise TracekitError("the sort order of the table is not valid")
+        columns.append((_known(each.get("colId"), schema), each["sort"] == "desc"))
+    return columns
+
+
+def _column_filter(name: object, model: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return the condition of the filter of one column."""
+    column = _known(name, schema)
+    if not isinstance(model, dict):
+        raise TracekitError(f"the filter of column {column!r} is not valid")
+    conditions = model.get("conditions")
+    if conditions is None:
+        return _condition(column, model, schema[column])
+    if not isinstance(conditions, list) or not 0 < len(conditions) <= MAX_FILTERS:
+        raise TracekitError(f"the filter of column {column!r} is not valid")
+    join = operator.or_ if model.get("operator") == "OR" else operator.and_
+    return reduce(join, (_condition(column, each, schema[column]) for each in conditions))
+
+
+def _condition(column: str, model: object, kind: pl.DataType) -> pl.Expr:
+    """Return a single condition on a column."""
+    if not isinstance(model, dict):
+        raise TracekitError(f"the filter of column {column!r} is not valid")
+    comparison, value = model.get("type"), model.get("filter")
+    col = pl.col(column)
+    if comparison in ("blank", "notBlank"):
+        blank = (col.is_null() | (col.cast(pl.String) == "")) if _is_text(kind) else col.is_null()
+        return blank if comparison == "blank" else ~blank
+    if kind.is_numeric():
+        return _compare_numbers(column, str(comparison), value, model.get("filterTo"))
+    if (
+        not isinstance(value, str)
+        or len(value) > MAX_TEXT
+        or not isinstance(comparison, str)
+        or comparison not in _TEXT
+    ):
+        raise TracekitError(f"the filter of column {column!r} is not valid")
+    return _TEXT[comparison](_printed(col, kind), value)
+
+
+def _compare_numbers(column: str, comparison: str, value: Any, upper: Any) -> pl.Expr:
+    """Return the comparison of a column of numbers."""
+    if comparison == "inRange":
+        if not (_is_number(value) and _is_number(upper)):
+            raise TracekitError(f"the filter of column {column!r} needs two numbers")
+        return pl.col(column).is_between(pl.lit(value), pl.lit(upper))
+    if comparison not in _NUMBERS or not _is_number(value):
+        raise TracekitError(f"the filter of column {column!r} needs a number")
+    return _NUMBERS[comparison](pl.col(column), value)
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a number that fits in 64 bits."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _is_text(kind: pl.DataType) -> bool:
+    """Return whether a column contains strings."""
+    return kind in (pl.String, pl.Categorical, pl.Enum)
+
+
+def _printed(col: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """Return the values of a column that is not numeric, as the page shows them."""
+    if kind == pl.Boolean:
+        return pl.when(col).then(pl.lit("yes")).when(~col).then(pl.lit("no")).otherwise(None)
+    return col.cast(pl.String)
+
+
+def _contains(col: pl.Expr, text: str) -> pl.Expr:
+    """Return whether values contain a text, ignoring case. Null contains nothing."""
+    return col.cast(pl.String).str.to_lowercase().str.contains(text.lower(), literal=True).fill_null(value=False)
+
+
+def _known(name: object, schema: Mapping[str, pl.DataType]) -> str:
+    """Return the name of a column, or raise an error if the table does not have it."""
+    if not isinstance(name, str) or name not in schema:
+        raise TracekitError("the table does not have a column of this name")
+    return name
+
+
+def _lower(col: pl.Expr) -> pl.Expr:
+    """Return lower-case text, in which null is empty."""
+    return col.fill_null("").str.to_lowercase()
+
+
+_TEXT: Mapping[str, Callable[[pl.Expr, str], pl.Expr]] = {
+    "contains": _contains,
+    "notContains": lambda col, text: ~_contains(col, text),
+    "equals": lambda col, text: _lower(col) == text.lower(),
+    "notEqual": lambda col, text: _lower(col) != text.lower(),
+    "startsWith": lambda col, text: _lower(col).str.starts_with(text.lower()),
+    "endsWith": lambda col, text: _lower(col).str.ends_with(text.lower()),
+}
+_NUMBERS: Mapping[str, Callable[[pl.Expr, Any], pl.Expr]] = {
+    "equals": operator.eq,
+    "notEqual": operator.ne,
+    "lessThan": operator.lt,
+    "lessThanOrEqual": operator.le,
+    "greaterThan": operator.gt,
+    "greaterThanOrEqual": operator.ge,
+}

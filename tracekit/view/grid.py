@@ -1,0 +1,468 @@
+"""A table of a page: an AG Grid that requests its rows from the server, with search, filters, columns and downloads."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+import polars as pl
+from dash import MATCH, ClientsideFunction, Dash, Input, Output, Patch, State, dcc, html, no_update
+
+from tracekit.errors import TracekitError
+from tracekit.view import query as queries
+from tracekit.view.datasets import dataset
+from tracekit.view.state import parse_aggregated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tracekit.view.captures import Captures, Rows
+    from tracekit.view.datasets import Dataset
+    from tracekit.view.state import Aggregated
+    from tracekit.view.state import State as PageState
+
+ROW_HEIGHT = 34
+VISIBLE_ROWS = 15
+BLOCK = 100
+"""Rows that the browser requests at once."""
+SAMPLE = 200
+"""Number of rows from which the width of a column is computed."""
+FORMATS = {"csv": "CSV", "json": "JSON", "xlsx": "Excel", "parquet": "Parquet"}
+
+
+def table(
+    captures: Captures,
+    name: str,
+    state: PageState,
+    arguments: Mapping[str, str] | None = None,
+    *,
+    heading: str = "h2",
+    condition: bool = False,
+) -> Any:
+    """Return the component of a table. If its rows cannot be computed, return the reason.
+
+    Args:
+        captures: The captures of the server.
+        name: Name of the table.
+        state: State of the page, with the filters of the table.
+        arguments: Values of the row that is selected in the table above.
+        heading: Element of the heading, ``h2`` or ``h3``.
+        condition: Whether the field for a condition in SQL is open at first.
+    """
+    source = queries.Query(name, state.at, tuple(sorted((arguments or {}).items())))
+    try:
+        described = dataset(name)
+        rows = queries.load_rows(captures, source)
+    except TracekitError as error:
+        return problem(error)
+    ids = _ids(name, state.at, arguments or {})
+    title = getattr(html, heading.upper())(described.title, className="table-title")
+    if not rows.frame.height:
+        return html.Section([title, html.P("No rows.", className="dimmed")], className="panel")
+    content = [
+        html.Div([title, _toolbar(ids, described, rows, state)], className="table-head"),
+        html.P(described.note, className="dimmed") if described.note else None,
+        _condition(ids, name, rows, state, opened=condition),
+        html.Div(id=ids("problem"), role="alert"),
+        _grid(ids("grid"), described, rows, state),
+        html.P(id=ids("status"), className="dimmed table-status", role="status"),
+        dcc.Store(id=ids("copied")),
+        html.Div(id=ids("details")),
+    ]
+    return html.Section([c for c in content if c is not None], className="panel", **{"aria-label": described.title})
+
+
+def problem(error: TracekitError) -> Any:
+    """Return a message that states what is wrong and what to do."""
+    text = [html.P(error.message)] + ([html.P(error.hint, className="dimmed")] if error.hint else [])
+    return dmc.Alert(text, color="gray", variant="light", className="panel")
+
+
+def _ids(name: str, at: Aggregated, arguments: Mapping[str, str]) -> Any:
+    """Return a function that returns the id of a part of the table."""
+    common = {"table": name, "at": urlencode(at.parameters()), "arguments": urlencode(sorted(arguments.items()))}
+    return lambda part: {"part": part, **common}
+
+
+def _toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
+    """Return the search field and the menus of a table."""
+    shown = _shown_columns(described, rows, state)
+    chooser = dmc.Popover(
+        [
+            dmc.PopoverTarget(dmc.Button("Columns", variant="default", size="xs")),
+            dmc.PopoverDropdown(
+                dmc.CheckboxGroup(
+                    dmc.Stack(
+                        [
+                            dmc.Checkbox(label=title, value=name, size="xs")
+                            for name, title in rows.titles.items()
+                            if name in rows.frame.columns
+                        ],
+                        gap=4,
+                    ),
+                    id=ids("columns"),
+                    value=shown,
+                    label="Columns that are shown",
+                    size="xs",
+                ),
+                className="chooser",
+            ),
+        ],
+        position="bottom-end",
+        trapFocus=True,
+        returnFocus=True,
+    )
+    items = [dmc.MenuItem(title, id={**ids("export"), "format": name}) for name, title in FORMATS.items()]
+    items.append(dmc.MenuItem("Clipboard", id={**ids("export"), "format": "tsv"}))
+    export = dmc.Menu(
+        [dmc.MenuTarget(dmc.Button("Export", variant="default", size="xs")), dmc.MenuDropdown(items)],
+        position="bottom-end",
+    )
+    search = dmc.TextInput(
+        id=ids("search"),
+        value=state.get(f"{described.name}.search"),
+        placeholder="Search",
+        size="xs",
+        debounce=300,
+        **{"aria-label": f"Search in {described.title}"},
+    )
+    clear = dmc.Button("Clear filters", id=ids("clear"), variant="subtle", size="xs")
+    return dmc.Group([search, clear, chooser, export], gap="xs", className="toolbar")
+
+
+def _condition(ids: Any, name: str, rows: Rows, state: PageState, *, opened: bool) -> Any:
+    """Return the field for a condition in SQL."""
+    value = state.get(f"{name}.where")
+    number = next((c for c, kind in rows.frame.schema.items() if kind.is_numeric()), None)
+    example = f"{number} > 1000" if number else f"{rows.frame.columns[0]} IS NOT NULL"
+    return html.Details(
+        [
+            html.Summary("SQL filter"),
+            dmc.TextInput(
+                id=ids("condition"),
+                value=value,
+                placeholder=example,
+                size="xs",
+                debounce=600,
+                leftSection=html.Span("WHERE", className="where"),
+                leftSectionWidth=64,
+                **{"aria-label": f"Condition in SQL on {name}"},
+            ),
+        ],
+        open=opened or bool(value),
+        className="condition",
+    )
+
+
+def _shown_columns(described: Dataset, rows: Rows, state: PageState) -> list[str]:
+    """Return the columns that are shown, from the URL or from the declaration of the table."""
+    chosen = state.get(f"{described.name}.columns")
+    if chosen:
+        wanted = set(chosen.split(","))
+        return [c for c in rows.frame.columns if c in wanted]
+    return [c for c in rows.frame.columns if c not in described.hidden]
+
+
+def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
+    """Return the grid of a table."""
+    filter_model = state.get(f"{described.name}.filter")
+    try:
+        model = queries.parse_json(filter_model, dict)
+    except TracekitError:
+        model = {}
+    selected = state.get(f"{described.name}.select")
+    options: dict[str, Any] = {
+        "rowSelection": {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True},
+        "pagination": True,
+        "paginationPageSize": 25,
+        "paginationPageSizeSelector": [10, 25, 50, 100],
+        "cacheBlockSize": BLOCK,
+        "maxBlocksInCache": 50,
+        "rowHeight": ROW_HEIGHT,
+        "headerHeight": 38,
+        "floatingFiltersHeight": 34,
+        "suppressFieldDotNotation": True,
+        "enableCellTextSelection": True,
+        "ensureDomOrder": True,
+        "tooltipShowDelay": 400,
+        "multiSortKey": "ctrl",
+        "animateRows": False,
+        "theme": {"function": "tracekitTheme(theme, agGrid)"},
+    }
+    height = min(max(rows.frame.height, 3), VISIBLE_ROWS) * ROW_HEIGHT + 38 + 34 + 48 + 2
+    has_sums = described.has_sums and bool(queries.sums(rows.frame.head(1), rows.frame.head(1)))
+    return dag.AgGrid(
+        id=id_,
+        rowModelType="infinite",
+        columnDefs=_columns(described, rows, state),
+        defaultColDef={"resizable": True, "sortable": True, "minWidth": 70, "suppressHeaderMenuButton": True},
+        dashGridOptions=options,
+        filterModel=model,
+        selectedRows={"ids": [selected]} if selected else [],
+        getRowId="params.data._id",
+        eventListeners={"cellKeyDown": ["tracekitCopyCell(params)"]},
+        style={"height": height + (2 * ROW_HEIGHT if has_sums else 0), "width": "100%"},
+    )
+
+
+def _columns(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
+    """Return the column definitions of a grid."""
+    shown = set(_shown_columns(described, rows, state))
+    order = [each.partition(":") for each in (state.get(f"{described.name}.sort") or described.sort).split(",") if each]
+    sorts = {name: (direction or "asc", index) for index, (name, _, direction) in enumerate(order)}
+    definitions = []
+    label = next((c for c in _ordered(described, rows) if c in shown and not queries.ADDITIVE.fullmatch(c)), None)
+    for name in _ordered(described, rows):
+        definition = _column(name, rows)
+        definition["hide"] = name not in shown
+        if name in sorts:
+            definition["sort"], definition["sortIndex"] = sorts[name]
+        if name == label:
+            definition["valueFormatter"] = {"function": "tracekitLabel(params)"}
+            definition["minWidth"] = 180
+        definitions.append(definition)
+    return [*definitions, *_links(described, rows, state)]
+
+
+def _ordered(described: Dataset, rows: Rows) -> list[str]:
+    """Return the columns in the order in which they are shown."""
+    first = [c for c in described.first if c in rows.frame.columns]
+    return [*first, *(c for c in rows.frame.columns if c not in first)]
+
+
+def _width(name: str, rows: Rows) -> int:
+    """Return the width of a column in pixels, from its title and its first values."""
+    values = queries.printable(rows.frame.select(name).head(SAMPLE))[name]
+    longest = values.cast(pl.String).str.len_chars().max() if values.len() else 0
+    separators = 3 if rows.frame.schema[name].is_numeric() else 0
+    characters = (longest if isinstance(longest, int) else 0) + separators
+    return min(max(len(rows.titles[name]) * 8 + 40, characters * 8 + 26, 80), 360)
+
+
+def _column(name: str, rows: Rows) -> dict[str, Any]:
+    """Return the definition of a column."""
+    kind = rows.frame.schema[name]
+    definition: dict[str, Any] = {
+        "field": name,
+        "headerName": rows.titles[name],
+        "headerTooltip": rows.descriptions.get(name) or rows.titles[name],
+        "filter": "agTextColumnFilter",
+        "floatingFilter": True,
+        "width": _width(name, rows),
+        "filterParams": {"buttons": ["reset"], "debounceMs": 400},
+    }
+    if kind.is_numeric():
+        exact = kind.is_integer()
+        definition |= {
+            "filter": "agNumberColumnFilter",
+            "type": "rightAligned",
+            "valueFormatter": {"function": f"{'tracekitInteger' if exact else 'tracekitFloat'}(params)"},
+            "sortingOrder": ["desc", "asc", None],
+        }
+    else:
+        definition["tooltipField"] = name
+    return definition
+
+
+def _links(described: Dataset, rows: Rows, state: PageState) -> list[dict[str, Any]]:
+    """Return the columns with links: to the timeline for rows with a time, and to another page."""
+    common = {"sortable": False, "filter": False, "floatingFilter": False, "resizable": False, "pinned": "right"}
+    columns = []
+    start = next((c for c in ("start_ns", "first_start_ns", "timestamp_ns") if c in rows.frame.columns), None)
+    if start:
+        parameters = {"start": start, "url": state.url("timeline")}
+        columns.append(
+            {
+                "colId": "_timeline",
+                "headerName": "Timeline",
+                "cellRenderer": "TimelineLink",
+                "width": 90,
+                "maxWidth": 90,
+                "cellRendererParams": parameters,
+                **common,
+            }
+        )
+    if described.link:
+        link = described.link
+        target: dict[str, Any] = {
+            "table": link.table,
+            "label": link.label,
+            "filters": dict(link.filters),
+            "url": state.url(link.page),
+        }
+        columns.append(
+            {
+                "colId": "_link",
+                "headerName": link.label,
+                "cellRenderer": "PageLink",
+                "width": 80,
+                "maxWidth": 90,
+                "cellRendererParams": target,
+                **common,
+            }
+        )
+    return columns
+
+
+def query_of(id_: Mapping[str, str], captures: int, **values: str) -> queries.Query:
+    """Return the query of a table from its id, which comes from the browser.
+
+    Raises:
+        TracekitError: The id is not valid.
+    """
+    at = parse_aggregated(dict(parse_qsl(id_.get("at", ""))), captures)
+    arguments = tuple(sorted(parse_qsl(id_.get("arguments", ""), keep_blank_values=True)))
+    return queries.Query(id_.get("table", ""), at, arguments, **values)
+
+
+def register(app: Dash, captures: Captures, details: Any) -> None:
+    """Register the callbacks of all tables.
+
+    Args:
+        app: The application.
+        captures: The captures of the server.
+        details: Function that returns the tables below a selected row, given the table, its query and the row.
+    """
+    keys = {"table": MATCH, "at": MATCH, "arguments": MATCH}
+
+    def part(name: str) -> dict[str, Any]:
+        return {"part": name, **keys}
+
+    @app.callback(
+        Output(part("grid"), "getRowsResponse"),
+        Output(part("grid"), "dashGridOptions"),
+        Output(part("status"), "children"),
+        Output(part("problem"), "children"),
+        Input(part("grid"), "getRowsRequest"),
+        State(part("search"), "value"),
+        State(part("condition"), "value"),
+        State(part("grid"), "id"),
+        prevent_initial_call=True,
+    )
+    def send_rows(request: Any, search: str | None, condition: str | None, id_: dict[str, str]) -> Any:
+        """Return the requested rows."""
+        if not isinstance(request, dict):
+            return no_update, no_update, no_update, no_update
+        try:
+            query = query_of(
+                id_,
+                len(captures),
+                filter=_compact(request.get("filterModel") or {}),
+                sort=_compact(request.get("sortModel") or []),
+                search=search or "",
+                condition=condition or "",
+            )
+            page = queries.page(captures, query, *_bounds(request))
+        except TracekitError as error:
+            return {"rowData": [], "rowCount": 0}, no_update, "", problem(error)
+        options = Patch()
+        options["pinnedBottomRowData"] = page.sums
+        return {"rowData": page.rows, "rowCount": page.matching}, options, _status(page), None
+
+    @app.callback(
+        Output(part("details"), "children"),
+        Input(part("grid"), "selectedRows"),
+        State(part("grid"), "id"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def show_details(selected: Any, id_: dict[str, str], search: str | None) -> Any:
+        """Return the tables below the selected row."""
+        if not isinstance(selected, list) or not selected or not isinstance(selected[0], dict):
+            return no_update
+        try:
+            return details(id_, selected[0], search or "")
+        except TracekitError as error:
+            return problem(error)
+
+    for output, name, inputs in (
+        (
+            "copied",
+            "remember",
+            [
+                (part("grid"), "filterModel"),
+                (part("grid"), "columnState"),
+                (part("search"), "value"),
+                (part("condition"), "value"),
+                (part("columns"), "value"),
+                (part("grid"), "selectedRows"),
+            ],
+        ),
+    ):
+        app.clientside_callback(
+            ClientsideFunction("tracekit", name),
+            Output(part(output), "data"),
+            *(Input(*each) for each in inputs),
+            State(part("grid"), "id"),
+            prevent_initial_call=True,
+        )
+    app.clientside_callback(
+        ClientsideFunction("tracekit", "clear"),
+        Output(part("search"), "value"),
+        Output(part("condition"), "value"),
+        Output(part("grid"), "filterModel"),
+        Input(part("clear"), "n_clicks"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("tracekit", "exportRows"),
+        Output({**part("export"), "format": MATCH}, "data-state"),
+        Input({**part("export"), "format": MATCH}, "n_clicks"),
+        State({**part("export"), "format": MATCH}, "id"),
+        prevent_initial_call=True,
+    )
+
+
+def _bounds(request: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the first requested row and the row after the last one."""
+    start, stop = request.get("startRow"), request.get("endRow")
+    if not isinstance(start, int) or not isinstance(stop, int):
+        raise TracekitError("the request for rows is not valid")
+    return start, stop
+
+
+def _compact(value: Any) -> str:
+    """Return a value as JSON with sorted keys, so that equal filters are equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _status(page: queries.Page) -> str:
+    """Return the number of rows that match, and of how many."""
+    rows = "row" if page.matching == 1 else "rows"
+    if page.matching == page.total:
+        return f"{page.total:,} {rows}"
+    return f"{page.matching:,} {rows} (filtered from {page.total:,})"
+
+
+def plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, links: Sequence[Any] = ()) -> Any:
+    """Return a short table without controls, with right-aligned exact numbers."""
+    names = list(titles)
+    head = html.Tr(
+        [html.Th(titles[c], scope="col", className=_align(frame, c)) for c in names] + [html.Th("")] * bool(links)
+    )
+    body = []
+    for index, row in enumerate(frame.select(names).iter_rows(named=True)):
+        cells = [html.Td(text_of(row[c]), className=_align(frame, c), title=str(row[c] or "")) for c in names]
+        body.append(html.Tr([*cells, *([html.Td(links[index])] if links else [])]))
+    return html.Div(
+        html.Table([html.Caption(caption), html.Thead(head), html.Tbody(body)], className="plain"), className="scroll"
+    )
+
+
+def _align(frame: pl.DataFrame, column: str) -> str:
+    """Return the class of a cell of a column."""
+    return "number" if frame.schema[column].is_numeric() else "text"
+
+
+def text_of(value: object) -> str:
+    """Return a value as text: thousands separators, at most two decimals, yes or no, and nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,242 @@
+"""The pages of the viewer: their names, what they show, and which tables of a capture they need.
+
+Most pages are a list of figures and tables, which are declared here. Pages with controls are modules of this package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dash import html
+
+from tracekit.errors import TracekitError
+from tracekit.view import components, grid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tracekit.view.captures import Capture, Captures
+    from tracekit.view.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a page is built from.
+
+    Attributes:
+        captures: The captures of the server.
+        state: The state of the page.
+        dark: Whether the figures are dark.
+    """
+
+    captures: Captures
+    state: State
+    dark: bool
+
+    @property
+    def capture(self) -> Capture:
+        """The capture of the page."""
+        return self.captures[self.state.at]
+
+    def figure(self, name: str, title: str, **options: Any) -> Any:
+        """Return a figure of ``trace.plot``, or the reason why there is none."""
+        return components.figure(self.capture.at(self.state.at), name, title, dark=self.dark, **options)
+
+    def table(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
+        """Return a table."""
+        return grid.table(self.captures, name, self.state, arguments, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of the viewer.
+
+    Attributes:
+        name: Name, which is the path of its URL.
+        title: Title in the navigation and as heading.
+        needs: Tables of which one must have rows. If there are none, the page is always shown.
+        figures: Names of figures of ``trace.plot``, each with its heading.
+        tables: Names of the tables, in this order.
+        details: Tables below a selected row, by the name of the table in which it is selected.
+        build: Function that builds the page instead.
+        about: Sentence below the heading.
+    """
+
+    name: str
+    title: str
+    needs: tuple[str, ...] = ()
+    figures: Mapping[str, str] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+    details: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    build: Callable[[Context], list[Any]] | None = None
+    about: str = ""
+
+    def content(self, context: Context) -> list[Any]:
+        """Return the components of the page."""
+        heading = [html.H1(self.title)] + ([html.P(self.about, className="dimmed")] if self.about else [])
+        if self.build:
+            return [*heading, *self.build(context)]
+        figures = [context.figure(name, title) for name, title in self.figures.items()]
+        return [*heading, *figures, *(context.table(name) for name in self.tables)]
+
+
+def _overview(context: Context) -> list[Any]:
+    """Build the overview."""
+    from tracekit.view.pages import overview
+
+    return overview.build(context)
+
+
+def _groups(context: Context) -> list[Any]:
+    """Build the page of groups."""
+    from tracekit.view.pages import groups
+
+    return groups.build(context)
+
+
+def _iterations(context: Context) -> list[Any]:
+    """Build the page of iterations."""
+    from tracekit.view.pages import iterations
+
+    return iterations.build(context)
+
+
+def _compare(context: Context) -> list[Any]:
+    """Build the comparison."""
+    from tracekit.view.pages import compare
+
+    return compare.build(context)
+
+
+def _tables(context: Context) -> list[Any]:
+    """Build the page of declared tables."""
+    from tracekit.view.pages import tables
+
+    return tables.build(context)
+
+
+def _timeline(context: Context) -> list[Any]:
+    """Build the timeline."""
+    from tracekit.view.pages import timeline
+
+    return timeline.build(context)
+
+
+DRAWN = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "gpu_metrics")
+"""Tables with events on the timeline."""
+
+PAGES: Mapping[str, Page] = {
+    page.name: page
+    for page in (
+        Page("", "Overview", build=_overview),
+        Page("timeline", "Timeline", DRAWN, build=_timeline),
+        Page("op_types", "Op types", ("ops",), tables=("op_types",)),
+        Page("groups", "Groups", ("group_nodes",), build=_groups),
+        Page("ops", "Ops and kernels", ("ops",), tables=("ops",), details={"ops": ("op_kernels", "op_instances")}),
+        Page("iterations", "Iterations", ("iterations",), build=_iterations),
+        Page(
+            "kernels_by_iteration",
+            "Kernels by iteration",
+            ("iterations",),
+            tables=("kernel_iterations",),
+            details={"kernel_iterations": ("iteration_kernels",)},
+        ),
+        Page(
+            "kernels_by_op",
+            "Kernels by op",
+            ("iterations",),
+            tables=("op_iterations",),
+            details={"op_iterations": ("iteration_ops",), "iteration_ops": ("iteration_kernels",)},
+        ),
+        Page("gpus", "GPUs", ("kernels",), {"gpu_utilization": "Utilization"}, ("gpus",)),
+        Page(
+            "kernels",
+            "Kernels",
+            ("kernels",),
+            {"top_kernels": "Kernels with the longest total time"},
+            ("kernels",),
+            {"kernels": ("launches",)},
+        ),
+        Page(
+            "memory",
+            "Copies and memory",
+            ("memcpys", "memsets", "memory_events"),
+            {"copies": "Memory operations", "memory_usage": "GPU memory in use"},
+            ("copies", "copy_sizes", "memcpys", "memsets", "memory_peak", "memory_alive"),
+        ),
+        Page(
+            "api", "API calls", ("api_calls",), {"api": "API calls with the longest total time"}, ("api", "api_calls")
+        ),
+        Page("nvtx", "NVTX", ("nvtx_ranges",), {"nvtx": "NVTX ranges"}, ("nvtx", "nvtx_gpu", "nvtx_ranges")),
+        Page(
+            "idle",
+            "Idle time by cause",
+            ("kernels", "memcpys"),
+            {"idle_causes": "Idle time of each GPU by cause"},
+            ("idle_causes", "idle_gaps"),
+            about="What the CPU did while a GPU was idle. The causes of a GPU add up to its idle time.",
+        ),
+        Page(
+            "communication",
+            "Communication",
+            ("kernels", "mpi_calls"),
+            tables=("collectives", "collective_launches", "mpi"),
+        ),
+        Page("metrics", "GPU metrics", ("gpu_metrics",), {"metrics": "GPU metrics over time"}, ("metrics",)),
+        Page(
+            "roofline",
+            "Roofline",
+            ("ncu_launches",),
+            {"roofline": "Roofline"},
+            ("roofline", "limiters", "ncu_launches"),
+            {"ncu_launches": ("ncu_rules", "ncu_metrics")},
+        ),
+        Page("graph", "Graph", ("graph_nodes",), tables=("graph_summary", "graph_nodes")),
+        Page("scalars", "Scalars", ("scalars",), tables=("scalars",)),
+        Page("compare", "Compare", build=_compare),
+        Page("tables", "Tables", build=_tables),
+    )
+}
+
+
+def available(capture: Capture) -> list[Page]:
+    """Return the pages that have something to show for a capture."""
+    return [page for page in PAGES.values() if not page.needs or capture.has(*page.needs)]
+
+
+def build(context: Context) -> list[Any]:
+    """Return the components of the page that the state names.
+
+    Raises:
+        TracekitError: The page does not exist.
+    """
+    page = PAGES.get(context.state.page)
+    if page is None:
+        raise TracekitError("there is no page of this name", hint="choose one in the navigation")
+    if page.needs and not context.capture.has(*page.needs):
+        reason = TracekitError("this capture has no data for this page", hint=_missing(page))
+        return [html.H1(page.title), grid.problem(reason)]
+    return page.content(context)
+
+
+def _missing(page: Page) -> str:
+    """Return what to record so that a page has data."""
+    hint = _RECORD.get(page.name)
+    return hint or f"it needs rows in {' or '.join(page.needs)}"
+
+
+_RECORD = {
+    "roofline": "profile with Nsight Compute: ncu --set full",
+    "metrics": "record them: nsys profile --gpu-metrics-devices=all",
+    "graph": "load a TensorFlow graph, or TensorBoard event files with a graph",
+    "ops": "annotate ops with NVTX, such as torch.autograd.profiler.emit_nvtx()",
+    "nvtx": "record them: nsys profile --trace=cuda,nvtx",
+}
+
+
+def details(captures: Captures, state: State, table: str, arguments: Mapping[str, str]) -> list[Any]:
+    """Return the tables below a selected row of a table."""
+    page = PAGES.get(state.page)
+    names = page.details.get(table, ()) if page else ()
+    return [grid.table(captures, name, state, arguments, heading="h3") for name in names]

@@ -1,0 +1,103 @@
+"""The comparison of two captures, or of two aggregations of one capture, by kernel, op, API call and NVTX range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from tracekit.errors import TracekitError
+from tracekit.view import comparison, components, grid
+from tracekit.view.state import parse_aggregated
+
+if TYPE_CHECKING:
+    from tracekit.view.pages import Context
+    from tracekit.view.state import Aggregated
+
+
+def build(context: Context) -> list[Any]:
+    """Return the components of the page."""
+    by = context.state.get("by", "kernels")
+    by = by if by in comparison.KINDS else "kernels"
+    other = comparison.other_of(context.captures, context.state)
+    parameters = {name: context.state.get(name) for name in comparison.OTHER if context.state.get(name)}
+    kinds = dmc.SegmentedControl(
+        id={"part": "navigate", "name": "by"},
+        data=[
+            {"label": kind.title, "value": context.state.url(by=name, **parameters)}
+            for name, kind in comparison.KINDS.items()
+        ],
+        value=context.state.url(by=by, **parameters),
+        size="xs",
+    )
+    form = dmc.Group(
+        [_captures(context, other), *_iterations(other), dmc.Button("Compare", id="compare", size="xs")],
+        align="end",
+        gap="sm",
+    )
+    try:
+        totals = _totals(context, other, by)
+    except TracekitError as error:
+        return [components.panel("Compare with", [form]), kinds, grid.problem(error)]
+    arguments = {"by": by, **{f"other_{name}": value for name, value in other.parameters().items()}}
+    arguments["other_capture"] = str(other.capture)
+    return [components.panel("Compare with", [form]), kinds, totals, context.table("comparison", arguments)]
+
+
+def _captures(context: Context, other: Aggregated) -> Any:
+    """Return the selection of the other capture."""
+    return dmc.Select(
+        id="other-capture",
+        label="Capture",
+        data=[{"value": str(each.index), "label": f"{each.index}: {each.name}"} for each in context.captures.all],
+        value=str(other.capture),
+        allowDeselect=False,
+        size="xs",
+        w=320,
+    )
+
+
+def _iterations(other: Aggregated) -> list[Any]:
+    """Return the fields for the iterations of the other aggregation."""
+    return [
+        dmc.NumberInput(
+            id=f"other-{name}",
+            label=label,
+            value="" if value is None else value,
+            allowDecimal=False,
+            min=0,
+            size="xs",
+            w=140,
+        )
+        for name, label, value in (("first", "First iteration", other.first), ("last", "Last iteration", other.last))
+    ]
+
+
+def _totals(context: Context, other: Aggregated, by: str) -> Any:
+    """Return the totals of both sides and their difference."""
+    frame = comparison.compare(context.capture.at(context.state.at), context.captures[other].at(other), by).frame
+    before, after = int(frame["time_a_ns"].sum()), int(frame["time_b_ns"].sum())
+    change = f"{(after - before) * 100 / before:+.2f} %" if before else ""
+    return html.Dl(
+        [
+            components.number("A", components.duration(before), _label(context, context.state.at)),
+            components.number("B", components.duration(after), _label(context, other)),
+            components.number("Change", f"{after - before:+,} ns", change),
+        ],
+        className="numbers",
+    )
+
+
+def _label(context: Context, at: Aggregated) -> str:
+    """Return the name of a side of the comparison."""
+    bounds = "" if at.is_default else f", iterations {_text(at.first)} to {_text(at.last)}"
+    return f"{context.captures[at].name}{bounds}"
+
+
+def _text(bound: int | None) -> str:
+    """Return a bound of iterations as text."""
+    return "…" if bound is None else str(bound)
+
+
+__all__ = ["build", "parse_aggregated"]

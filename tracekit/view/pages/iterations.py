@@ -1,0 +1,91 @@
+"""The page of iterations: their parts as a chart, and the aggregation of other iterations or by another key op."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from tracekit.view import components
+
+if TYPE_CHECKING:
+    from tracekit.view.pages import Context
+
+
+def build(context: Context) -> list[Any]:
+    """Return the components of the page."""
+    trace = context.capture.at(context.state.at)
+    iterations = trace.frame("iterations").select("iteration", "is_aggregated", "key_op").collect()
+    used = iterations.filter("is_aggregated")["iteration"]
+    first, last = iterations["iteration"].min(), iterations["iteration"].max()
+    numbers = html.Dl(
+        [
+            components.number("Iterations", f"{iterations.height:,}"),
+            components.number("Aggregated", f"{used.len():,}"),
+            components.number("First", str(used.min()) if used.len() else "none"),
+            components.number("Last", str(used.max()) if used.len() else "none"),
+        ],
+        className="numbers",
+    )
+    at = context.state.at
+    start = dmc.NumberInput(
+        id="first-iteration",
+        label="First iteration",
+        value=_or(at.first, first),
+        min=first,
+        max=last,
+        allowDecimal=False,
+        size="xs",
+        w=140,
+    )
+    stop = dmc.NumberInput(
+        id="last-iteration",
+        label="Last iteration",
+        value=_or(at.last, last),
+        min=first,
+        max=last,
+        allowDecimal=False,
+        size="xs",
+        w=140,
+    )
+    key = dmc.Select(
+        id="key-op",
+        label="Key op",
+        description=None,
+        data=_key_ops(context),
+        value=at.key_op or "",
+        searchable=True,
+        size="xs",
+        w=420,
+        comboboxProps={"withinPortal": True},
+        **{"aria-label": "Key op"},
+    )
+    apply = dmc.Button("Aggregate", id="aggregate", size="xs")
+    reset = [] if at.is_default else [components.link("All iterations", f"/iterations?capture={at.capture}")]
+    form = dmc.Group([start, stop, key, apply, *reset], align="end", gap="sm")
+    note = html.P(
+        "An iteration ends where the key op starts again. All pages show the aggregated iterations.",
+        className="dimmed",
+    )
+    return [
+        numbers,
+        components.panel("Aggregation", [note, form, html.Div(id="aggregation-problem", role="alert")]),
+        context.figure("iterations", "Duration of each iteration by part"),
+        context.table("iterations"),
+    ]
+
+
+def _or(value: int | None, default: Any) -> Any:
+    """Return a value, or a default if it is None."""
+    return default if value is None else value
+
+
+def _key_ops(context: Context) -> list[dict[str, str]]:
+    """Return the ops that can delimit iterations, the most frequent ones first."""
+    ops = context.capture.at(context.state.at).frame("ops").select("op_id", "op_name", "instance_count")
+    ops = ops.sort("instance_count", descending=True).head(500)
+    choices = [{"value": "", "label": "automatic"}]
+    for op, name, count in ops.collect().iter_rows():
+        choices.append({"value": str(op), "label": f"{name} ({op}, {count:,} calls)"})
+    return choices

@@ -1,0 +1,159 @@
+"""The overview: utilization, breakdown, iterations, top ops and kernels, the system, and advice with its evidence."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from dash import html
+
+from tracekit.errors import TracekitError
+from tracekit.view import components, datasets, grid
+
+if TYPE_CHECKING:
+    from tracekit.trace import Trace
+    from tracekit.view.pages import Context
+
+TOP = 10
+EVIDENCE = {
+    "idle_by_cause": "idle",
+    "late_launches": "idle",
+    "variation": "iterations",
+    "copies": "memory",
+}
+"""Pages with the evidence of findings, by rule."""
+
+
+def build(context: Context) -> list[Any]:
+    """Return the components of the page."""
+    trace = context.capture.at(context.state.at)
+    small = [
+        context.figure("gpu_utilization", "GPU utilization", compact=True),
+        context.figure("time_breakdown", "Where the time of the iterations goes", compact=True),
+        context.figure("kernel_time", "Kernel time", compact=True),
+    ]
+    wide = [
+        context.figure("iterations", "Iterations"),
+        context.figure("utilization_over_time", "GPU utilization over time"),
+    ]
+    parts = [
+        _numbers(context, trace),
+        html.Div([each for each in small if each is not None], className="columns"),
+        _advice(context, trace),
+        *wide,
+        html.Div([each for each in (_top_ops(context, trace), _top_kernels(context, trace)) if each], className="pair"),
+        _system(trace),
+    ]
+    return [part for part in parts if part is not None]
+
+
+def _numbers(context: Context, trace: Trace) -> Any:
+    """Return the most important numbers of the capture."""
+    cards = []
+    span = trace.span()
+    if span:
+        cards.append(components.number("Time span", components.duration(span[1] - span[0])))
+    if context.capture.has("kernels"):
+        busy = trace.plot.utilization().filter(pl.col("busy_ns") > 0)["percent"]
+        used = f"mean of {busy.len()} used GPUs" if busy.len() > 1 else ""
+        cards.append(components.number("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", used))
+        kernels = trace.frame("kernels").select((pl.col("end_ns") - pl.col("start_ns")).sum(), n=pl.len()).collect()
+        cards.append(
+            components.number("Kernel time", components.duration(int(kernels.item(0, 0))), "sum of all kernels")
+        )
+        cards.append(components.number("Kernels", f"{kernels.item(0, 1):,}"))
+    if context.capture.has("iterations"):
+        iterations = trace.frame("iterations").collect()
+        used = iterations.filter("is_aggregated")
+        mean = (used["end_ns"] - used["start_ns"]).mean() if used.height else None
+        cards.append(components.number("Iterations", f"{iterations.height:,}", f"{used.height:,} aggregated"))
+        if isinstance(mean, int | float):
+            cards.append(components.number("Average iteration", components.duration(round(mean))))
+    if context.capture.has("ncu_launches"):
+        cards.append(components.number("Measured launches", f"{trace.count('ncu_launches'):,}"))
+    return html.Dl(cards, className="numbers") if cards else html.P("This capture has no events.", className="dimmed")
+
+
+def _top_ops(context: Context, trace: Trace) -> Any:
+    """Return the ops with the longest GPU time, each with a link to its kernels."""
+    if not context.capture.has("ops"):
+        return None
+    columns = [
+        "op_id",
+        "op_name",
+        "direction",
+        "op_type",
+        "instance_count",
+        "tensor_core_support",
+        "uses_tensor_cores",
+        "gpu_time_ns",
+    ]
+    ops = trace.frame("ops").select(columns).sort("gpu_time_ns", "op_id", descending=[True, False]).head(TOP).collect()
+    titles = {
+        "gpu_time_ns": "GPU time (ns)",
+        "op_name": "Op",
+        "direction": "Direction",
+        "op_type": "Type",
+        "instance_count": "Calls",
+        "tensor_core_support": "TC support",
+        "uses_tensor_cores": "Using TC",
+    }
+    links = [
+        components.link("Open", context.state.url("ops", **{"ops.select": op, "ops.search": op})) for op in ops["op_id"]
+    ]
+    return components.panel("Top ops", [grid.plain_table(ops, titles, "Ops with the longest GPU time", links)])
+
+
+def _top_kernels(context: Context, trace: Trace) -> Any:
+    """Return the kernels with the longest total time, each with a link to its launches."""
+    if not context.capture.has("kernels"):
+        return None
+    rows = datasets.report_rows(trace.stats("cuda_gpu_kern_sum")).frame.head(TOP)
+    titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}
+    equal = [json.dumps({"name": {"filterType": "text", "type": "equals", "filter": name}}) for name in rows["name"]]
+    links = [components.link("Open", context.state.url("kernels", **{"kernels.filter": each})) for each in equal]
+    return components.panel(
+        "Top kernels", [grid.plain_table(rows, titles, "Kernels with the longest total time", links)]
+    )
+
+
+def _advice(context: Context, trace: Trace) -> Any:
+    """Return the findings of the report ``advise``, each with its evidence and a link."""
+    try:
+        findings = trace.stats("advise")
+    except TracekitError:
+        return None
+    if not findings.height:
+        return components.panel("Advice", [html.P("No recommendations.")])
+    items = []
+    for row in findings.iter_rows(named=True):
+        parts = [html.Strong(row["Problem"]), html.P(row["Evidence"]), html.P(row["Advice"], className="dimmed")]
+        page = EVIDENCE.get(row["Rule"])
+        links = [components.link("Evidence", context.state.url(page))] if page else []
+        if row["Start (ns)"] is not None:
+            times = {"start": str(row["Start (ns)"]), "end": str(row["End (ns)"] or row["Start (ns)"])}
+            links.append(components.link("Show in timeline", context.state.url("timeline", **times)))
+        items.append(html.Li([*parts, html.P([x for each in links for x in (each, " ")])]))
+    return components.panel("Advice", [html.Ol(items, className="advice")])
+
+
+def _system(trace: Trace) -> Any:
+    """Return facts about the machine. Host and user names are not part of them."""
+    names = {
+        "tool": "Recorded with",
+        "tool_version": "Version",
+        "cpu_model": "CPU",
+        "driver_version": "GPU driver",
+        "cuda_version": "CUDA",
+        "cudnn_version": "cuDNN",
+        "framework": "Framework",
+        "os": "Operating system",
+    }
+    info = trace.info
+    rows = [(title, str(info[name])) for name, title in names.items() if info.get(name)]
+    rows += [(f"GPU {device}", name or "") for device, name in trace.devices.select("device_id", "name").iter_rows()]
+    if not rows:
+        return None
+    body = [html.Tr([html.Th(title, scope="row"), html.Td(value)]) for title, value in rows]
+    return components.panel("System", [html.Table(html.Tbody(body), className="plain")])

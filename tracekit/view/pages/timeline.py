@@ -1,0 +1,49 @@
+"""The timeline: Perfetto's own page in a frame, with the events of a window of time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from dash import html
+from flask import request
+
+from tracekit.view import components, windows
+from tracekit.view.state import make_url
+
+if TYPE_CHECKING:
+    from tracekit.view.pages import Context
+
+
+def build(context: Context) -> list[Any]:
+    """Return the components of the page."""
+    window = windows.choose(context.capture.at(context.state.at), context.state.get("start"), context.state.get("end"))
+    start, end = window.converted
+    parameters = {"start": str(start), "end": str(end)}
+    source = request.host_url.rstrip("/") + make_url("trace.json", context.state.at, parameters)
+    frame = html.Iframe(
+        id="perfetto",
+        title="Timeline in Perfetto",
+        src=f"/perfetto/index.html#!/?mode=embedded&url={quote(source, safe='')}",
+        className="timeline",
+        **{"data-start": str(window.shown[0]), "data-end": str(window.shown[1])},
+    )
+    note = html.P(
+        [
+            f"Events from {start:,} ns to {end:,} ns"
+            + ("." if window.is_whole else f", of {window.span[0]:,} ns to {window.span[1]:,} ns in the capture. "),
+            *([] if window.is_whole else _steps(context, window)),
+        ],
+        className="dimmed",
+    )
+    return [note, frame]
+
+
+def _steps(context: Context, window: windows.Window) -> list[Any]:
+    """Return links to the windows before and after this one."""
+    links: list[Any] = []
+    for label, part in (("Earlier", window.before()), ("Later", window.after())):
+        if part:
+            url = context.state.url("timeline", start=str(part[0]), end=str(part[1]))
+            links += [components.link(label, url), " "]
+    return links

@@ -1,0 +1,198 @@
+"""Pages of rows of a table: filtered, searched and sorted on the server, with sums of what is filtered."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+
+from tracekit.errors import TracekitError
+from tracekit.view import filters, sql
+from tracekit.view.datasets import MAX_EXACT, Scope, dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from tracekit.view.captures import Captures, Rows
+    from tracekit.view.state import Aggregated
+
+MAX_PAGE = 1000
+"""Largest number of rows that a page requests at once."""
+ADDITIVE = re.compile(
+    r"total_\w+|in_\w+_ns|(\w+_)?(time|duration|overhead|idle)_ns|(instance|kernel|op|gpu_op|copy)_count"
+    r"|tensor_core_kernel_count|count(_[ab])?|time_[ab]_ns|change_ns|num_calls|instances|launches|gaps|bytes|size_bytes"
+    r"|number_ops|number_calls|op_instances|range_instances"
+)
+"""Names of columns whose sum has a meaning."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """The rows of a table that a page shows.
+
+    Attributes:
+        table: Name of the table.
+        at: The capture and its aggregation.
+        arguments: Values of the row that is selected in the table above.
+        filter: Filter model of AG Grid, as JSON.
+        sort: Sort model of AG Grid, as JSON.
+        search: Text that a row must contain.
+        condition: Condition in SQL.
+    """
+
+    table: str
+    at: Aggregated
+    arguments: tuple[tuple[str, str], ...] = ()
+    filter: str = "{}"
+    sort: str = "[]"
+    search: str = ""
+    condition: str = ""
+
+    def source(self) -> Hashable:
+        """Return what the unfiltered rows depend on."""
+        return (self.table, self.at, self.arguments)
+
+
+class Page(NamedTuple):
+    """A page of rows, as the browser receives it.
+
+    Attributes:
+        rows: The rows, each with its ``_id``.
+        matching: Number of rows that match the filters.
+        total: Number of rows of the table.
+        sums: Rows below the table: the sums of the matching rows, and their share of all rows.
+    """
+
+    rows: list[dict[str, Any]]
+    matching: int
+    total: int
+    sums: list[dict[str, Any]]
+
+
+def load_rows(captures: Captures, query: Query) -> Rows:
+    """Return all rows of the table of a query, from the cache if possible."""
+    scope = Scope(captures[query.at].at(query.at), dict(query.arguments), captures)
+    return captures.rows(query.source(), lambda: dataset(query.table).rows(scope))
+
+
+def matching_order(captures: Captures, query: Query) -> pl.Series | None:
+    """Return the numbers of the rows that match a query, in its order. None means all rows in their own order."""
+    if (query.filter, query.sort, query.search, query.condition) == ("{}", "[]", "", ""):
+        return None
+    return captures.order(query, lambda: _order(load_rows(captures, query).frame, query))
+
+
+def _order(frame: pl.DataFrame, query: Query) -> pl.Series:
+    """Compute the numbers of the rows that match a query, in its order."""
+    schema = frame.schema
+    number = "_row"
+    lazy = frame.lazy().with_row_index(number)
+    conditions = [
+        filters.filter_rows(parse_json(query.filter, dict), schema),
+        filters.search_rows(query.search, schema),
+        sql.where(query.condition, schema) if query.condition.strip() else None,
+    ]
+    lazy = lazy.filter(*(condition for condition in conditions if condition is not None))
+    columns = filters.sort_columns(parse_json(query.sort, list), schema)
+    if columns:
+        keys = [_sort_key(name, schema[name]) for name, _ in columns]
+        descending = [reverse for _, reverse in columns]
+        lazy = lazy.sort([*keys, number], descending=[*descending, False], nulls_last=True)
+    try:
+        return lazy.select(number).collect()[number]
+    except pl.exceptions.PolarsError as error:
+        raise TracekitError("the filter cannot be applied to the values of the table") from error
+
+
+def _sort_key(name: str, kind: pl.DataType) -> pl.Expr:
+    """Return the expression to sort a column by. Text is sorted by its characters."""
+    return pl.col(name).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(name)
+
+
+def parse_json(text: str, kind: type) -> Any:
+    """Return the value of a JSON text, which must be of a type, or raise an error."""
+    try:
+        value = json.loads(text or ("{}" if kind is dict else "[]"))
+    except (ValueError, RecursionError) as error:
+        raise TracekitError("the filter or the order of the table is not valid JSON") from error
+    if not isinstance(value, kind):
+        raise TracekitError("the filter or the order of the table is not valid")
+    return value
+
+
+def matching_frame(captures: Captures, query: Query) -> pl.DataFrame:
+    """Return all rows that match a query, in its order."""
+    frame = load_rows(captures, query).frame
+    order = matching_order(captures, query)
+    return frame if order is None else frame[order]
+
+
+def page(captures: Captures, query: Query, start: int, stop: int) -> Page:
+    """Return the rows ``start`` to ``stop`` (exclusive) of a query, with the sums of all matching rows."""
+    if not 0 <= start <= stop <= start + MAX_PAGE:
+        raise TracekitError(f"a page has at most {MAX_PAGE} rows")
+    rows = load_rows(captures, query)
+    frame, order = rows.frame, matching_order(captures, query)
+    matching = frame.height if order is None else order.len()
+    part = frame.slice(start, stop - start) if order is None else frame[order.slice(start, stop - start)]
+    ids = list(range(start, start + part.height)) if order is None else order.slice(start, stop - start).to_list()
+    key = dataset(query.table).key
+    named = [str(value) for value in part[key]] if key else [str(each) for each in ids]
+    cells = printable(part).to_dicts()
+    selected = frame if order is None else frame[order]
+    return Page(
+        [{"_id": name, **row} for name, row in zip(named, cells, strict=True)],
+        matching,
+        frame.height,
+        sums(frame, selected) if dataset(query.table).has_sums else [],
+    )
+
+
+def printable(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows as the browser receives them.
+
+    Integers that a browser cannot represent exactly become text, booleans "yes" and "no", and nested values JSON.
+    """
+    return frame.select(_cell(frame[name]) for name in frame.columns)
+
+
+def _cell(column: pl.Series) -> pl.Series:
+    """Return a column as the browser receives it."""
+    kind = column.dtype
+    if kind == pl.Boolean:
+        return column.replace_strict({True: "yes", False: "no"}, return_dtype=pl.String)
+    if kind.is_integer() and column.len() and is_inexact(column):
+        return column.cast(pl.String)
+    if kind.is_float():
+        return column.fill_nan(None)
+    if kind.is_numeric() or kind == pl.String:
+        return column
+    if kind.is_nested():
+        return pl.Series(
+            column.name, [None if v is None else json.dumps(v, default=str) for v in column.to_list()], pl.String
+        )
+    return column.cast(pl.String)
+
+
+def is_inexact(column: pl.Series) -> bool:
+    """Return whether a column has integers that a browser cannot represent exactly."""
+    low, high = column.min(), column.max()
+    return isinstance(low, int) and isinstance(high, int) and (low < -MAX_EXACT or high > MAX_EXACT)
+
+
+def sums(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return two rows for below a table: the sums of the selected rows, and their share of all rows in per cent."""
+    columns = [c for c in frame.columns if frame.schema[c].is_numeric() and ADDITIVE.fullmatch(c)]
+    if not columns or not frame.height:
+        return []
+    totals = frame.select(pl.col(columns).sum()).row(0, named=True)
+    parts = selected.select(pl.col(columns).sum()).row(0, named=True)
+    shares = {c: f"{parts[c] * 100 / totals[c]:.1f} %" if totals[c] else "" for c in columns}
+    exact: Mapping[str, Any] = {c: str(v) if isinstance(v, int) and abs(v) > MAX_EXACT else v for c, v in parts.items()}
+    return [
+        {"_id": "_sum", "_label": f"Sum of {selected.height:,} rows", **exact},
+        {"_id": "_share", "_label": f"Share of all {frame.height:,} rows", **shares},
+    ]

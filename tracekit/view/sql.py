@@ -1,0 +1,181 @@
+"""Conditions in SQL, as users type them above a table, translated to polars expressions.
+
+The text is parsed by sqlglot. Only the constructs below are translated, so that a condition cannot read files, run
+functions that allocate memory without bounds, or refer to other tables. ``polars.sql_expr`` would allow all of these.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.errors import TracekitError, choices_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sqlglot import exp
+
+MAX_LENGTH = 4096
+"""Longest condition in characters."""
+MAX_NODES = 500
+"""Largest number of nodes of the syntax tree of a condition."""
+HINT = "use columns, numbers, 'text', = <> < <= > >=, + - * / %, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, IS NULL"
+
+
+def where(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return the polars expression of a condition in SQL, as after WHERE.
+
+    Args:
+        condition: The condition, such as ``bytes > 1000 AND name LIKE '%gemm%'``.
+        schema: Types of the columns by name.
+
+    Raises:
+        TracekitError: The condition is not valid, names an unknown column, or uses an unsupported construct.
+    """
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    if len(condition) > MAX_LENGTH:
+        raise TracekitError(f"the condition has more than {MAX_LENGTH} characters")
+    try:
+        tree = sqlglot.parse_one(f"SELECT 1 WHERE {condition}", dialect="duckdb")
+        clause = tree.args.get("where")
+    except (SqlglotError, RecursionError, ValueError) as error:
+        raise TracekitError("the condition is not valid SQL", hint=HINT) from error
+    others = {name for name, value in tree.args.items() if value and name not in ("expressions", "where", "kind")}
+    if clause is None or others or type(tree).__name__ != "Select":
+        raise TracekitError("the condition is not a single SQL expression", hint=HINT)
+    if sum(1 for _ in clause.walk()) > MAX_NODES:
+        raise TracekitError(f"the condition has more than {MAX_NODES} parts")
+    expression = _translate(clause.this, schema)
+    try:
+        kind = pl.DataFrame(schema=dict(schema)).select(expression.alias("condition")).schema["condition"]
+    except pl.exceptions.PolarsError as error:
+        raise TracekitError("the condition compares values of different types", hint=HINT) from error
+    if kind != pl.Boolean:
+        raise TracekitError("the condition is not true or false", hint=HINT)
+    return expression
+
+
+def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return the polars expression of a node of the syntax tree."""
+    name = type(node).__name__
+    if name in _BINARY:
+        return _BINARY[name](_translate(node.this, schema), _translate(node.expression, schema))
+    if name in _UNARY:
+        return _UNARY[name](_translate(node.this, schema))
+    if name in _SPECIAL:
+        return _SPECIAL[name](node, schema)
+    raise TracekitError(f"the condition uses {name.upper()}, which is not supported", hint=HINT)
+
+
+def _column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return a column. Dictionary-encoded strings are compared as strings."""
+    names = {column.lower(): column for column in schema}
+    column = names.get(node.name.lower())
+    if column is None or node.table:
+        raise TracekitError(f"the table has no column {node.sql()!r}", hint=choices_hint("columns", schema, node.name))
+    is_text = schema[column] in (pl.Categorical, pl.Enum)
+    return pl.col(column).cast(pl.String) if is_text else pl.col(column)
+
+
+def _literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return a string, an integer of 64 bits or a float."""
+    if node.is_string:
+        return pl.lit(str(node.this))
+    text = str(node.this)
+    if text.isascii() and text.isdigit():
+        if int(text[:20]) >= 2**63 or len(text) > len(str(2**63)):
+            raise TracekitError("the condition has an integer of more than 64 bits")
+        return pl.lit(int(text), pl.Int64)
+    return pl.lit(float(text))
+
+
+def _boolean(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return TRUE or FALSE."""
+    return pl.lit(bool(node.this))
+
+
+def _in(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return whether a value is one of a list."""
+    if not node.expressions or set(node.args) - {"this", "expressions"} - {n for n, v in node.args.items() if not v}:
+        raise TracekitError("the condition uses IN without a list of values", hint=HINT)
+    value = _translate(node.this, schema)
+    return reduce(operator.or_, (value == _translate(item, schema) for item in node.expressions))
+
+
+def _between(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return whether a value lies between two others, both inclusive."""
+    value = _translate(node.this, schema)
+    return (value >= _translate(node.args["low"], schema)) & (value <= _translate(node.args["high"], schema))
+
+
+def _like(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return whether text matches a pattern in which % stands for any text and _ for one character."""
+    if type(node.expression).__name__ != "Literal" or not node.expression.is_string:
+        raise TracekitError("the condition uses LIKE without a pattern in quotes", hint=HINT)
+    pattern = "".join({"%": ".*", "_": "."}.get(c) or _quote(c) for c in str(node.expression.this))
+    flags = "(?is)" if type(node).__name__ == "ILike" else "(?s)"
+    return _translate(node.this, schema).cast(pl.String).str.contains(f"{flags}^{pattern}$")
+
+
+def _quote(character: str) -> str:
+    """Return a regular expression that matches one character."""
+    return character if character.isalnum() or character in " _" else f"\\x{{{ord(character):x}}}"
+
+
+def _is(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return whether a value is NULL, TRUE or FALSE."""
+    value = _translate(node.this, schema)
+    kind = type(node.expression).__name__
+    if kind == "Null":
+        return value.is_null()
+    if kind == "Boolean":
+        return value.eq_missing(pl.lit(bool(node.expression.this)))
+    raise TracekitError("the condition uses IS with something other than NULL, TRUE or FALSE", hint=HINT)
+
+
+def _paren(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return the expression in parentheses."""
+    return _translate(node.this, schema)
+
+
+_BINARY: Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    "And": operator.and_,
+    "Or": operator.or_,
+    "EQ": operator.eq,
+    "NEQ": operator.ne,
+    "GT": operator.gt,
+    "GTE": operator.ge,
+    "LT": operator.lt,
+    "LTE": operator.le,
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "Div": operator.truediv,
+    "IntDiv": operator.floordiv,
+    "Mod": operator.mod,
+}
+_UNARY: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
+    "Not": operator.invert,
+    "Neg": operator.neg,
+    "Lower": lambda value: value.cast(pl.String).str.to_lowercase(),
+    "Upper": lambda value: value.cast(pl.String).str.to_uppercase(),
+    "Length": lambda value: value.cast(pl.String).str.len_chars(),
+    "Abs": lambda value: value.abs(),
+}
+_SPECIAL: Mapping[str, Callable[[Any, Mapping[str, pl.DataType]], pl.Expr]] = {
+    "Column": _column,
+    "Literal": _literal,
+    "Boolean": _boolean,
+    "In": _in,
+    "Between": _between,
+    "Like": _like,
+    "ILike": _like,
+    "Is": _is,
+    "Paren": _paren,
+}

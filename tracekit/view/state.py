@@ -1,0 +1,123 @@
+"""The state of a page, which its URL contains completely, so that a link reproduces the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode
+
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_QUERY = 64 * 1024
+"""Longest query string in characters that is parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """A capture and the aggregation of its iterations.
+
+    Attributes:
+        capture: Index of the capture, in the order of the command line.
+        first: First aggregated iteration, or None for the first of the capture.
+        last: Last aggregated iteration, or None for the last of the capture.
+        key_op: Id of the op that delimits iterations. None selects it automatically.
+    """
+
+    capture: int = 0
+    first: int | None = None
+    last: int | None = None
+    key_op: str | None = None
+
+    def parameters(self) -> dict[str, str]:
+        """Return the URL parameters of the values that are not defaults."""
+        values: dict[str, str] = {"capture": str(self.capture)} if self.capture else {}
+        if self.first is not None or self.last is not None:
+            values["iterations"] = ":".join("" if bound is None else str(bound) for bound in (self.first, self.last))
+        if self.key_op is not None:
+            values["key_op"] = self.key_op
+        return values
+
+    @property
+    def is_default(self) -> bool:
+        """Whether all iterations are aggregated and the key op is selected automatically."""
+        return self == Aggregated(self.capture)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a page: its name, the capture with its aggregation, and the other parameters of the URL.
+
+    The parameters of a table are ``TABLE.filter`` (JSON), ``TABLE.sort``, ``TABLE.search``, ``TABLE.columns`` and
+    ``TABLE.select``.
+    """
+
+    page: str = ""
+    at: Aggregated = field(default_factory=Aggregated)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def get(self, name: str, default: str = "") -> str:
+        """Return a parameter of the URL, or a default if it is missing."""
+        return self.parameters.get(name, default)
+
+    def url(self, page: str | None = None, **parameters: str) -> str:
+        """Return the URL of a page for the same capture and aggregation, with the given parameters only."""
+        return make_url(self.page if page is None else page, self.at, parameters)
+
+    def at_capture(self, capture: int) -> State:
+        """Return the state of the same page for another capture, without parameters."""
+        return State(self.page, Aggregated(capture))
+
+
+def make_url(page: str, at: Aggregated, parameters: Mapping[str, str] | None = None) -> str:
+    """Return the URL of a page for a capture and its aggregation."""
+    query = urlencode({**at.parameters(), **(parameters or {})})
+    return f"/{page}?{query}" if query else f"/{page}"
+
+
+def parse_url(path: str, query: str, captures: int) -> State:
+    """Return the state that a URL describes.
+
+    Args:
+        path: Path of the URL.
+        query: Query string of the URL, with or without the question mark.
+        captures: Number of captures that the server has opened.
+
+    Raises:
+        TracekitError: A parameter has an invalid value.
+    """
+    if len(query) > MAX_QUERY:
+        raise TracekitError(f"the query string of the URL has more than {MAX_QUERY:,} characters")
+    values = dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True))
+    return State(
+        path.strip("/"), parse_aggregated(values, captures), {n: v for n, v in values.items() if n not in _OWN}
+    )
+
+
+def parse_aggregated(values: Mapping[str, str], captures: int) -> Aggregated:
+    """Return the capture and the aggregation of URL parameters.
+
+    Raises:
+        TracekitError: A parameter has an invalid value.
+    """
+    capture = _integer(values.get("capture", "") or "0", "capture")
+    if not 0 <= capture < captures:
+        raise TracekitError(f"the URL names capture {capture}, but there are {captures}", hint="they count from 0")
+    at = Aggregated(capture, key_op=values.get("key_op") or None)
+    if values.get("iterations"):
+        first, _, last = values["iterations"].partition(":")
+        bounds = [None if bound == "" else _integer(bound, "iterations") for bound in (first, last)]
+        at = replace(at, first=bounds[0], last=bounds[1])
+    return at
+
+
+_OWN = ("capture", "iterations", "key_op", "token")
+
+
+def _integer(text: str, name: str) -> int:
+    """Return a number of at most 18 digits, or raise an error that names the URL parameter."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(2**60)) - 1):
+        raise TracekitError(f"the URL parameter {name!r} is not a number")
+    return int(text)

@@ -1,0 +1,99 @@
+"""The window of time that the timeline converts, so that a page of a large capture opens quickly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from tracekit.trace import Trace
+
+MAX_EVENTS = 250_000
+"""Number of events that are converted at most, approximately."""
+TABLES = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "osrt_calls")
+MIN_WINDOW = 1_000_000
+"""Shortest window around an event, in ns."""
+
+
+class Window(NamedTuple):
+    """A window of time in ns since the trace origin.
+
+    Attributes:
+        span: First and last time of the capture.
+        converted: Window whose events are on the timeline.
+        shown: Window to which the timeline zooms.
+    """
+
+    span: tuple[int, int]
+    converted: tuple[int, int]
+    shown: tuple[int, int]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all events are on the timeline."""
+        return self.converted == self.span
+
+    def before(self) -> tuple[int, int] | None:
+        """Return the window of the same length before this one, or None if there is none."""
+        start, end = self.converted
+        return (max(self.span[0], start - (end - start)), start) if start > self.span[0] else None
+
+    def after(self) -> tuple[int, int] | None:
+        """Return the window of the same length after this one, or None if there is none."""
+        start, end = self.converted
+        return (end, min(self.span[1], end + (end - start))) if end < self.span[1] else None
+
+
+def choose(trace: Trace, start: str, end: str) -> Window:
+    """Return the window to convert for a requested time.
+
+    Args:
+        trace: The capture.
+        start: Start of the time to show in ns, or "" for the start of the capture.
+        end: End of the time to show in ns, or "" for the end of the capture.
+
+    Raises:
+        TracekitError: The time is not valid, or the capture has no events.
+    """
+    span = trace.span()
+    if span is None:
+        raise TracekitError("the capture has no events with times")
+    low = span[0] if start == "" else _time(start)
+    high = span[1] if end == "" else max(_time(end), low)
+    if low > span[1] or high < span[0]:
+        raise TracekitError("the capture has no events at this time")
+    margin = max((high - low) // 2, MIN_WINDOW // 2) if start or end else 0
+    shown = (max(span[0], low - margin), min(span[1], high + margin))
+    starts = _starts(trace)
+    if starts.size <= MAX_EVENTS:
+        return Window(span, span, shown)
+    return Window(span, _around(starts, shown, span), shown)
+
+
+def _around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
+    """Return the window of about MAX_EVENTS events around the window to show, or from its start if that has more."""
+    first, last = (int(i) for i in np.searchsorted(starts, shown))
+    spare = MAX_EVENTS - (last - first)
+    if spare <= 0:
+        return shown[0], int(starts[min(first + MAX_EVENTS, starts.size - 1)])
+    low, high = max(first - spare // 2, 0), min(last + spare // 2, starts.size - 1)
+    begin = span[0] if low == 0 else min(int(starts[low]), shown[0])
+    return begin, span[1] if high == starts.size - 1 else max(int(starts[high]), shown[1])
+
+
+def _starts(trace: Trace) -> np.ndarray:
+    """Return the sorted starts of all events of the timeline."""
+    present = [name for name in TABLES if name in trace.tables]
+    frames = [trace.frame(name).select("start_ns") for name in present]
+    return pl.concat(frames).sort("start_ns").collect()["start_ns"].to_numpy()
+
+
+def _time(text: str) -> int:
+    """Return a time in ns, or raise an error."""
+    if not text.removeprefix("-").isdigit() or len(text) > len(str(2**62)):
+        raise TracekitError("the time in the URL is not a number of ns")
+    return int(text)
