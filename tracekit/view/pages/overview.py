@@ -56,8 +56,8 @@ def _numbers(context: Context, trace: Trace) -> Any:
         cards.append(components.number("Time span", components.duration(span[1] - span[0])))
     if context.capture.has("kernels"):
         busy = trace.plot.utilization().filter(pl.col("busy_ns") > 0)["percent"]
-        used = f"mean of {busy.len()} used GPUs" if busy.len() > 1 else ""
-        cards.append(components.number("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", used))
+        note = f"mean of {busy.len()} used GPUs" if busy.len() > 1 else ""
+        cards.append(components.number("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
         kernels = trace.frame("kernels").select((pl.col("end_ns") - pl.col("start_ns")).sum(), n=pl.len()).collect()
         cards.append(
             components.number("Kernel time", components.duration(int(kernels.item(0, 0))), "sum of all kernels")
