@@ -127,7 +127,7 @@ def _printed(col: pl.Expr, kind: pl.DataType) -> pl.Expr:
 
 def _contains(col: pl.Expr, text: str) -> pl.Expr:
     """Return whether values contain a text, ignoring case. Null contains nothing."""
-    return col.cast(pl.String).str.to_lowercase().str.contains(text.lower(), literal=True).fill_null(value=False)
+    return col.cast(pl.String).str.contains(f"(?i){pl.escape_regex(text)}").fill_null(value=False)
 
 
 def _known(name: object, schema: Mapping[str, pl.DataType]) -> str:
