@@ -95,13 +95,19 @@ class Capture:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def at(self, aggregated: Aggregated) -> Trace:
-        """Return the correlated and rolled-up trace of an aggregation."""
-        iterations = (aggregated.first, aggregated.last)
-        return self._traces.get(
-            aggregated,
-            lambda: self.trace.correlate().rollup(
-                key_op=aggregated.key_op, iterations=None if iterations == (None, None) else iterations
-            ),
+        """Return the correlated and rolled-up trace of an aggregation.
+
+        If the capture contains a roll-up, as DLProf's databases do, the default aggregation is that roll-up.
+        """
+        return self._traces.get(aggregated, lambda: self._roll_up(aggregated))
+
+    def _roll_up(self, aggregated: Aggregated) -> Trace:
+        """Compute the correlated and rolled-up trace of an aggregation."""
+        if aggregated.is_default and self.trace.count("ops"):
+            return self.trace.correlate()
+        bounds = (aggregated.first, aggregated.last)
+        return self.trace.correlate().rollup(
+            key_op=aggregated.key_op, iterations=None if bounds == (None, None) else bounds
         )
 
     def has(self, *tables: str) -> bool:

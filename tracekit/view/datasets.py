@@ -6,6 +6,7 @@ To add a table to a page, add a ``Dataset`` to ``DATASETS`` and name it in ``pag
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from tracekit.view.captures import Rows
 from tracekit.view.state import parse_aggregated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from tracekit.trace import Trace
     from tracekit.view.captures import Captures
@@ -207,6 +208,45 @@ def with_durations(rows: Rows) -> Rows:
         {**rows.titles, "duration_ns": "Duration (ns)"},
         {**rows.descriptions, "duration_ns": "End minus start."},
     )
+
+
+def _op_types(scope: Scope) -> Rows:
+    """Return the op types with the statistics of the calls of their ops."""
+    metrics = {"cpu_time": "CPU time", "gpu_time": "GPU time", "cpu_overhead": "CPU overhead", "gpu_idle": "GPU idle"}
+    ops = (
+        scope.trace.frame("ops")
+        .select("op_id", "op_type", "instance_count")
+        .with_columns(pl.col("op_id").cast(pl.String))
+    )
+    iterations = scope.trace.frame("iterations").filter("is_aggregated").select("iteration")
+    calls = (
+        scope.trace.frame("op_instances")
+        .select(pl.col("op_id").cast(pl.String), "iteration", *(f"{metric}_ns" for metric in metrics))
+        .join(iterations, on="iteration", how="semi")
+        .join(ops.select("op_id", "op_type"), on="op_id")
+        .group_by("op_type")
+        .agg(
+            function(pl.col(f"{metric}_ns")).alias(f"{prefix}_{metric}_ns")
+            for metric in metrics
+            for prefix, function in _STATISTICS.items()
+        )
+    )
+    counts = ops.group_by("op_type").agg(
+        op_count=pl.len().cast(pl.Int64), instance_count=pl.col("instance_count").sum()
+    )
+    frame = counts.join(calls, on="op_type", how="left").sort("op_type").fill_null(0).collect()
+    titles = {"op_type": "Op type", "op_count": "Ops", "instance_count": "Calls"}
+    for metric, title in metrics.items():
+        titles |= {f"{prefix}_{metric}_ns": f"{prefix.capitalize()} {title} (ns)" for prefix in _STATISTICS}
+    return with_share(Rows(frame, titles, dict.fromkeys(titles, "")), "total_gpu_time_ns")
+
+
+_STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
+    "total": pl.Expr.sum,
+    "average": pl.Expr.mean,
+    "minimum": pl.Expr.min,
+    "maximum": pl.Expr.max,
+}
 
 
 def _iterations(scope: Scope) -> Rows:
@@ -427,7 +467,7 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "op_types",
             "Op types",
-            _report("op-type"),
+            _op_types,
             "total_gpu_time_ns:desc",
             link=Link("ops", "Ops", "ops", {"op_type": "op_type"}),
         ),
