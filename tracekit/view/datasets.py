@@ -6,7 +6,6 @@ To add a table to a page, add a ``Dataset`` to ``DATASETS`` and name it in ``pag
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from tracekit.view.captures import Rows
 from tracekit.view.state import parse_aggregated
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tracekit.trace import Trace
     from tracekit.view.captures import Captures
