@@ -137,6 +137,15 @@ class View(Protocol):
         """Draw a figure, as the method of ``Trace.plot`` with this name does with these arguments."""
         ...
 
+    def figure_rows(self, name: str) -> pl.DataFrame:
+        """Return the rows that a figure shows.
+
+        Args:
+            name: ``gpu_utilization``, ``time_breakdown``, ``kernel_time``, ``iterations``, ``ops``, ``kernels``,
+                ``api_calls``, ``copies`` or ``idle_causes``.
+        """
+        ...
+
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
         """Return the tables of the data model of another tool, by table name."""
         ...

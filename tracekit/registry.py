@@ -46,6 +46,7 @@ BUILTIN_EXPORTERS = (
     "tracekit.exporters.stacks.collapsed",
     "tracekit.exporters.stacks.speedscope",
     "tracekit.exporters.stacks.pprof",
+    "tracekit.exporters.html",
 )
 Plugin = TypeVar("Plugin", Reader, Exporter)
 

@@ -61,9 +61,9 @@ def test_utilization_reaches_from_0_to_100() -> None:
     with tk.load(FIXTURES / "ddp2.sqlite") as trace:
         figure = trace.plot.gpu_utilization()
         expected = trace._view.model("dlprof")["device_gpu_utilizations"]["gpu_utilization"].to_list()
-    assert figure.data[0].y == pytest.approx(expected, abs=1e-6)
-    assert figure.layout.yaxis.range == (0, 100)
-    assert figure.data[0].x == ("GPU 0", "GPU 1")
+    assert figure.data[0].x == pytest.approx(expected, abs=1e-6)
+    assert figure.layout.xaxis.range == (0, 100)
+    assert figure.data[0].y == ("GPU 0", "GPU 1")
 
 
 def test_parts_have_one_colour_in_all_figures(amp: tk.Trace) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from tracekit.errors import MissingTableError, UnknownFormatError, choices_hint
-from tracekit.plan.plan import Correlate
-from tracekit.plan.tables import rollup_of, tables_of
+from tracekit.plan.figure_rows import FigureRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     import polars as pl
     from plotly.graph_objects import Figure
 
-    from tracekit.core.rollup import Rollup
     from tracekit.plan.view import TraceView
 
 MAX_POINTS = 4000
@@ -25,9 +23,6 @@ MAX_BARS = 400
 """Maximum number of bars of iterations."""
 MAX_METRICS = 8
 """Number of GPU metrics that are drawn by default."""
-
-_RECORD_CUDA = "nsys profile --trace=cuda"
-_GPU_TABLES = ("kernels", "graph_launches", "memcpys", "memsets")
 
 
 class Plots:
@@ -40,7 +35,7 @@ class Plots:
     """
 
     def __init__(self, view: TraceView) -> None:
-        self._view = view
+        self._rows = FigureRows(view)
 
     def gpu_utilization(self, *, dark: bool = False) -> Figure:
         """Draw the share of the aggregated iterations in which each GPU ran kernels.
@@ -54,14 +49,12 @@ class Plots:
         Examples:
             >>> import tracekit as tk
             >>> figure = tk.load("fixtures/train_amp.sqlite").plot.gpu_utilization()
-            >>> figure.data[0].x, figure.layout.yaxis.range
+            >>> figure.data[0].y, figure.layout.xaxis.range
             (('GPU 0', 'GPU 1'), (0, 100))
         """
-        from tracekit.core.figures import overview
         from tracekit.plots import bars
 
-        self._require_gpu("GPU activities")
-        return bars.gpu_utilization(overview.device_utilization(self._rollup), dark=dark)
+        return bars.gpu_utilization(self._rows.gpu_utilization(), dark=dark)
 
     def utilization(self) -> pl.DataFrame:
         """Return the numbers behind ``gpu_utilization``.
@@ -78,10 +71,7 @@ class Plots:
             >>> tk.load("fixtures/train_amp.sqlite").plot.utilization().select("device_id", "busy_ns").rows()
             [(0, 6590093), (1, 0)]
         """
-        from tracekit.core.figures import overview
-
-        self._require_gpu("GPU activities")
-        return overview.device_utilization(self._rollup)
+        return self._rows.gpu_utilization()
 
     def time_breakdown(self, *, dark: bool = False) -> Figure:
         """Draw the time of the aggregated iterations by what ran, averaged over the used GPUs.
@@ -95,10 +85,9 @@ class Plots:
         Raises:
             MissingTableError: The capture has neither ops nor GPU activities.
         """
-        from tracekit.core.figures import overview
         from tracekit.plots import bars
 
-        return bars.time_breakdown(overview.time_breakdown(self._rollup_with_data()), dark=dark)
+        return bars.time_breakdown(self._rows.time_breakdown(), dark=dark)
 
     def kernel_time(self, *, dark: bool = False) -> Figure:
         """Draw the summed durations of Tensor Core kernels, other kernels, CUDA graphs and memory operations.
@@ -109,11 +98,9 @@ class Plots:
         Raises:
             MissingTableError: The capture has no GPU activities.
         """
-        from tracekit.core.figures import overview
         from tracekit.plots import bars
 
-        self._require_gpu("GPU activities")
-        return bars.kernel_time(overview.kernel_time(self._rollup), dark=dark)
+        return bars.kernel_time(self._rows.kernel_time(), dark=dark)
 
     def iterations(self, *, dark: bool = False) -> Figure:
         """Draw the duration of each iteration, divided into the parts of ``time_breakdown``.
@@ -127,11 +114,10 @@ class Plots:
             MissingTableError: The capture has neither ops nor GPU activities.
         """
         from tracekit.core.figures import overview
-        from tracekit.core.rollup import tables
         from tracekit.plots import bars
 
-        rows = tables.iterations(self._rollup_with_data())
-        return bars.iterations(overview.iteration_bins(rows, MAX_BARS), overview.PART_COLUMNS, dark=dark)
+        bins = overview.iteration_bins(self._rows.iterations(), MAX_BARS)
+        return bars.iterations(bins, overview.PART_COLUMNS, dark=dark)
 
     def groups(
         self,
@@ -158,10 +144,7 @@ class Plots:
         _check("metric", "metrics", metric, trees.GROUP_METRICS)
         if direction is not None:
             _check("direction", "directions", direction, trees.DIRECTIONS)
-        nodes = trees.group_tree(self._rollup, metric, direction, MAX_NODES)
-        if nodes.is_empty():
-            raise self._missing(f"ops with {icicles.METRIC_NAMES[metric]}", "nsys profile --trace=cuda,nvtx")
-        return icicles.groups(nodes, metric, dark=dark)
+        return icicles.groups(self._rows.groups(metric, direction, MAX_NODES), metric, dark=dark)
 
     def top_ops(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the ops with the longest GPU time, or with the longest CPU time if none ran on a GPU.
@@ -173,17 +156,11 @@ class Plots:
         Raises:
             MissingTableError: The capture has no ops.
         """
-        import polars as pl
-
-        from tracekit.core.rollup import tables
         from tracekit.plots import bars
 
-        ops = tables.ops(self._rollup)
+        ops = self._rows.ops()
         metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
-        rows = ops.filter(pl.col(metric) > 0).sort(metric, "op_id", descending=[True, False]).head(_limit(n))
-        if rows.is_empty():
-            raise self._missing("ops", "nsys profile --trace=cuda,nvtx")
-        return bars.top_ops(rows, metric, dark=dark)
+        return bars.top_ops(ops.head(_limit(n)), metric, dark=dark)
 
     def top_kernels(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the kernels with the longest summed duration, by name.
@@ -197,13 +174,9 @@ class Plots:
         Raises:
             MissingTableError: The capture has no kernels.
         """
-        from tracekit.core.figures import totals
         from tracekit.plots import bars
 
-        rows = totals.kernel_totals(self._view.frame)
-        if rows.is_empty():
-            raise self._missing("kernels", _RECORD_CUDA)
-        return bars.top_kernels(_with_percent(rows).head(_limit(n)), dark=dark)
+        return bars.top_kernels(self._rows.kernels().head(_limit(n)), dark=dark)
 
     def api(self, n: int = 10, *, dark: bool = False) -> Figure:
         """Draw the CUDA API functions in which most time was spent, as the report ``cuda_api_sum`` lists them.
@@ -217,11 +190,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        report = self._view.report("cuda_api_sum").frame()
-        if report.is_empty():
-            raise self._missing("API calls", _RECORD_CUDA)
-        rows = report.select(name="Name", time_ns="Total Time (ns)", count="Num Calls")
-        return bars.api(_with_percent(rows).head(_limit(n)), dark=dark)
+        return bars.api(self._rows.api_calls().head(_limit(n)), dark=dark)
 
     def copies(self, *, dark: bool = False) -> Figure:
         """Draw the bytes and the time of memory copies by kind, and of memory sets.
@@ -232,13 +201,9 @@ class Plots:
         Raises:
             MissingTableError: The capture has no memory copies or sets.
         """
-        from tracekit.core.figures import totals
         from tracekit.plots import bars
 
-        rows = totals.memory_totals(self._view.frame)
-        if rows.is_empty():
-            raise self._missing("memory copies or sets", _RECORD_CUDA)
-        return bars.copies(rows, dark=dark)
+        return bars.copies(self._rows.copies(), dark=dark)
 
     def idle_causes(self, *, dark: bool = False) -> Figure:
         """Draw the idle time of each GPU by cause, as the rule ``gpu_idle_causes`` finds it.
@@ -251,10 +216,7 @@ class Plots:
         """
         from tracekit.plots import bars
 
-        rows = self._view.analyze("gpu_idle_causes").frame()
-        if rows.is_empty():
-            raise self._missing("gaps between GPU activities", _RECORD_CUDA)
-        return bars.idle_causes(rows, dark=dark)
+        return bars.idle_causes(self._rows.idle_causes(), dark=dark)
 
     def utilization_over_time(self, bins: int = 400, *, device: int | None = None, dark: bool = False) -> Figure:
         """Draw the share of time in which each GPU was busy, between its first and last activity.
@@ -269,15 +231,9 @@ class Plots:
         Raises:
             MissingTableError: The capture has no activities on this GPU.
         """
-        from tracekit.core.figures import timeline
         from tracekit.plots import lines
 
-        activities = timeline.gpu_activities(self._view.frame, device)
-        devices = activities["device_id"].n_unique()
-        rows = timeline.busy_times(activities, max(1, min(bins, MAX_POINTS // max(devices, 1))))
-        if rows.is_empty():
-            raise self._missing("GPU activities" if device is None else f"activities on GPU {device}", _RECORD_CUDA)
-        return lines.utilization_over_time(rows, dark=dark)
+        return lines.utilization_over_time(self._rows.busy_times(bins, device, MAX_POINTS), dark=dark)
 
     def memory_usage(self, *, dark: bool = False) -> Figure:
         """Draw the memory in use on each device over time, by kind.
@@ -288,13 +244,9 @@ class Plots:
         Raises:
             MissingTableError: Allocations were not recorded.
         """
-        from tracekit.core.figures import timeline
         from tracekit.plots import lines
 
-        rows = timeline.memory_changes(self._view.frame, MAX_POINTS)
-        if rows.is_empty():
-            raise self._missing("allocations", self._view.schema("memory_events").recorded_by)
-        return lines.memory_usage(rows, dark=dark)
+        return lines.memory_usage(self._rows.memory_changes(MAX_POINTS), dark=dark)
 
     def metrics(self, names: Sequence[str] | None = None, *, dark: bool = False) -> Figure:
         """Draw GPU metrics over time.
@@ -312,13 +264,11 @@ class Plots:
         from tracekit.core.figures import timeline
         from tracekit.plots import lines
 
-        known = timeline.metric_names(self._view.frame)
-        if not known:
-            raise self._missing("GPU metrics", self._view.schema("gpu_metrics").recorded_by)
+        known, frames = self._rows.metric_names(), self._rows.view.frame
         for name in names or ():
             _check("metric", "metrics", name, known)
-        chosen = list(names) if names else timeline.main_metrics(self._view.frame, MAX_METRICS)
-        return lines.metrics(timeline.metric_samples(self._view.frame, chosen, MAX_POINTS), dark=dark)
+        chosen = list(names) if names else timeline.main_metrics(frames, MAX_METRICS)
+        return lines.metrics(timeline.metric_samples(frames, chosen, MAX_POINTS), dark=dark)
 
     def roofline(self, *, dark: bool = False) -> Figure:
         """Draw the roofline of the kernels that Nsight Compute profiled, as the report ``ncu_roofline`` computes it.
@@ -332,12 +282,10 @@ class Plots:
         from tracekit.core.ncu.roofline import HINT
         from tracekit.plots import rooflines
 
-        if not self._view.count("ncu_launches"):
-            raise self._missing("Nsight Compute results", self._view.schema("ncu_launches").recorded_by)
-        rows = self._view.report("ncu_roofline").frame()
+        rows = self._rows.roofline()
         if rooflines.drawable(rows).is_empty():
-            message = "no kernel has both floating-point operations and DRAM traffic"
-            raise MissingTableError(message, path=self._view.path, hint=HINT)
+            message = "the capture has no kernel with both floating-point operations and DRAM traffic"
+            raise MissingTableError(message, path=self._rows.view.path, hint=HINT)
         return rooflines.roofline(rows, dark=dark)
 
     def nvtx(self, *, dark: bool = False) -> Figure:
@@ -351,48 +299,17 @@ class Plots:
         Raises:
             MissingTableError: The capture has no push/pop ranges.
         """
-        from tracekit.core.figures import trees
-        from tracekit.plan.base import to_frame
         from tracekit.plots import icicles
 
-        correlated = tables_of(self._view.plan.then(Correlate()))
-        metric, nodes = trees.range_tree(to_frame(correlated, "nvtx_ranges"), MAX_NODES)
-        if nodes.is_empty():
-            raise self._missing("push/pop ranges", self._view.schema("nvtx_ranges").recorded_by)
+        metric, nodes = self._rows.ranges(MAX_NODES)
         return icicles.nvtx(nodes, metric, dark=dark)
 
-    @property
-    def _rollup(self) -> Rollup:
-        return rollup_of(self._view.plan)
 
-    def _rollup_with_data(self) -> Rollup:
-        """Return the roll-up.
-
-        Raises:
-            MissingTableError: The roll-up has neither ops nor GPU activities.
-        """
-        from tracekit.core.figures import overview
-
-        rollup = self._rollup
-        if not overview.has_data(rollup):
-            raise self._missing("ops or GPU activities", "nsys profile --trace=cuda,nvtx")
-        return rollup
-
-    def _require_gpu(self, what: str) -> None:
-        """Check that the capture has GPU activities.
-
-        Raises:
-            MissingTableError: It has none.
-        """
-        if not any(self._view.count(table) for table in _GPU_TABLES):
-            raise self._missing(what, _RECORD_CUDA)
-
-    def _missing(self, what: str, recorded_by: str | None) -> MissingTableError:
-        hint = None if recorded_by is None else f"record them with {recorded_by}"
-        return MissingTableError(f"the capture has no {what}", path=self._view.path, hint=hint)
-
-
-FIGURES = tuple(name for name in vars(Plots) if not name.startswith("_"))
+FIGURES = tuple(
+    name
+    for name, method in vars(Plots).items()
+    if not name.startswith("_") and method.__annotations__["return"] == "Figure"
+)
 """Names of the figures."""
 
 
@@ -409,11 +326,3 @@ def _check(what: str, plural: str, name: str, known: Sequence[str]) -> None:
 def _limit(n: int) -> int:
     """Return a number of rows between 1 and the maximum number of bars."""
     return max(1, min(n, MAX_BARS))
-
-
-def _with_percent(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the share of each row in the total time."""
-    import polars as pl
-
-    total = rows["time_ns"].sum() or 1
-    return rows.with_columns(percent=pl.col("time_ns") * 100.0 / total)

@@ -151,6 +151,17 @@ class TraceView:
         figure: Figure = getattr(Plots(self), name)(**options)
         return figure
 
+    def figure_rows(self, name: str) -> pl.DataFrame:
+        """Return the rows that a figure shows, as the method of ``FigureRows`` with this name does.
+
+        Raises:
+            MissingTableError: The capture has no data for the figure.
+        """
+        from tracekit.plan.figure_rows import FigureRows
+
+        rows: pl.DataFrame = getattr(FigureRows(self), name)()
+        return rows
+
     def model(self, name: str) -> Mapping[str, pl.DataFrame]:
         """Return the tables of the data model of another tool, by table name.
 

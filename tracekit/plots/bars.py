@@ -60,19 +60,19 @@ def gpu_utilization(devices: pl.DataFrame, *, dark: bool = False) -> Figure:
         for r in rows
     ]
     bars = graph_objects().Bar(
-        x=[f"GPU {r['device_id']}" for r in rows],
-        y=devices["percent"].to_list(),
+        y=[f"GPU {r['device_id']}" for r in rows],
+        x=devices["percent"].to_list(),
+        orientation="h",
         text=[f"{r['percent']:.2f}%" for r in rows],
-        textposition="outside",
-        cliponaxis=False,
+        textposition="auto",
         marker_color=COLOURS[0],
         customdata=hover,
         hovertemplate=_HOVER,
-        width=None if len(rows) > 2 else 0.35,  # noqa: PLR2004 - few bars would be very wide
     )
-    drawn = figure([bars], dark=dark, title="GPU utilization", y="Time with kernels (%)")
-    drawn.update_xaxes(type="category")
-    return drawn.update_yaxes(range=[0, 100])
+    height = 110 + _ROW_PIXELS * len(rows)
+    drawn = figure([bars], dark=dark, title="GPU utilization", x="Time with kernels (%)", height=height)
+    drawn.update_yaxes(type="category", autorange="reversed")
+    return drawn.update_xaxes(range=[0, 100])
 
 
 def time_breakdown(parts: pl.DataFrame, *, dark: bool = False) -> Figure:

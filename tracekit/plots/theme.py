@@ -70,6 +70,18 @@ def graph_objects() -> ModuleType:
     return go  # type: ignore[no-any-return]
 
 
+def javascript() -> str:
+    """Return the JavaScript of plotly that draws figures in a browser.
+
+    Raises:
+        TracekitError: plotly is not installed.
+    """
+    graph_objects()
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
 def figure(
     traces: list[Any], *, dark: bool, title: str, x: str | None = None, y: str | None = None, height: int | None = None
 ) -> Figure:
@@ -108,7 +120,7 @@ def template(*, dark: bool) -> Any:
     }
     layout = {
         "font": {"family": FONT, "size": 13, "color": colours.text},
-        "title": {"font": {"size": 15}, "x": 0, "xref": "paper", "xanchor": "left"},
+        "title": {"font": {"size": 15}, "x": 0, "xref": "container", "xanchor": "left", "pad": {"l": 8}},
         "paper_bgcolor": colours.background,
         "plot_bgcolor": colours.background,
         "colorway": list(COLOURS),

@@ -1,0 +1,307 @@
+"""The page of a trace: its numbers against the reports, what it contains, what it may load, and a real browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tests.core.scenes import declared, launches, nvtx
+from tests.exporters import tensorboard_page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+MOST_BYTES = 8_000_000
+EVIL = "<script>document.title='evil'</script><img src=x onerror=alert(1)>"
+FORMULA = '=HYPERLINK("http://example.org";"a&b")'
+VOID = ("meta", "br", "img", "input", "link")
+
+
+class Page(HTMLParser):
+    """What stands in a page: its tables, its texts by element, its attributes, and its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.texts: list[tuple[str, str]] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.scripts: list[str] = []
+        self._open: list[str] = []
+        self._rows: list[list[str]] = []
+        self._caption = ""
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes.extend((tag, name, value or "") for name, value in attrs)
+        if tag in VOID:
+            return
+        self._open.append(tag)
+        if tag == "table":
+            self._rows, self._caption = [], ""
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag in ("th", "td"):
+            self._rows[-1].append("")
+        elif tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+        if tag == "table":
+            self.tables[self._caption] = self._rows
+
+    def handle_data(self, data: str) -> None:
+        if not self._open or not data.strip():
+            return
+        if "script" in self._open:
+            self.scripts[-1] += data
+        elif "caption" in self._open:
+            self._caption += data
+        elif ("td" in self._open or "th" in self._open) and "summary" not in self._open:
+            self._rows[-1][-1] += data
+        self.texts.append((self._open[-1], data))
+
+    def plain(self) -> str:
+        """The text that a reader sees."""
+        return "\n".join(data for tag, data in self.texts if tag not in ("script", "style", "title"))
+
+
+def exported(trace: tk.Trace, folder: Path) -> Page:
+    path = trace.export(folder / "page.html")
+    assert path.stat().st_size < MOST_BYTES
+    return Page(path.read_text("utf-8"))
+
+
+def cells(frame: pl.DataFrame, columns: list[str]) -> list[list[str]]:
+    """The cells of a frame as the page writes them."""
+    numbers = (pl.Int64, pl.Float64)
+    rows = frame.head(20).select(columns).rows()
+    return [
+        [
+            "" if v is None else f"{v:,}" if frame.schema[c] in numbers else str(v)
+            for c, v in zip(columns, row, strict=True)
+        ]
+        for row in rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def amp() -> Iterator[tk.Trace]:
+    with tk.load(FIXTURES / "train_amp.sqlite") as trace:
+        yield trace
+
+
+@pytest.fixture(scope="module")
+def page(amp: tk.Trace, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return exported(amp, tmp_path_factory.mktemp("html"))
+
+
+def test_tables_have_the_numbers_of_the_reports(amp: tk.Trace, page: Page) -> None:
+    reports = {
+        "Kernels (first 20 of 47 rows)": "cuda_gpu_kern_sum",
+        "CUDA API calls": "cuda_api_sum",
+        "Idle time by cause": "gpu_idle_causes",
+        "NVTX ranges (first 20 of 1,513 rows)": "nvtx_sum",
+    }
+    for caption, name in reports.items():
+        titles, *rows = page.tables[caption]
+        assert rows == cells(amp.stats(name) if not name.startswith("gpu") else amp.analyze(name), titles), caption
+    titles, *rows = page.tables["Ops with the longest time (first 20 of 60 rows)"]
+    ops = amp.rollup().frame("ops").sort("gpu_time_ns", "op_id", descending=[True, False]).collect()
+    names = [
+        "op_id",
+        "op_name",
+        "direction",
+        "instance_count",
+        "kernel_count",
+        "gpu_time_ns",
+        "cpu_time_ns",
+        "gpu_idle_ns",
+    ]
+    assert rows == cells(ops, names)
+    assert len(titles) == len(names)
+    copies = page.tables["Memory copies and sets"]
+    assert copies[1] == ["Host-to-Device", "8", "12,591,104", "264,478"]
+
+
+def test_advice_and_overview_are_those_of_the_tables(amp: tk.Trace, page: Page) -> None:
+    text = page.plain()
+    for row in amp.stats("advise").rows(named=True):
+        assert {row["Problem"], row["Evidence"], row["Advice"]} <= set(text.splitlines())
+        assert f"{row['Time (ns)']:,} ns" in text
+    utilization = amp._view.model("dlprof")["model_summary"]["gpu_utilization"].item()
+    assert f"{utilization:.3f}%" in text
+    assert "502,053,778 ns (502.054 ms)" in text
+    assert "580.159.04" in text
+    assert "119,465,497 ns (119.465 ms)" in text
+
+
+def test_numbers_are_aligned_and_tables_have_headers(page: Page) -> None:
+    scopes = [value for tag, name, value in page.attributes if name == "scope"]
+    assert {"col", "row"} == set(scopes)
+    assert ("th", "class", "number") in page.attributes
+    assert ("html", "lang", "en") in page.attributes
+    headings = [tag for tag, _ in page.texts if tag in ("h1", "h2", "h3")]
+    assert headings[:2] == ["h1", "h2"]
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    links = [value for tag, name, value in page.attributes if name == "href"]
+    assert links
+    assert {f"#{i}" for i in ids} >= set(links)
+
+
+def test_the_policy_allows_only_the_scripts_of_the_page(page: Page) -> None:
+    policy = next(v for tag, n, v in page.attributes if n == "content" and v.startswith("default-src 'none'"))
+    data, *scripts = page.scripts
+    for script in scripts:
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
+    assert policy.count("sha256-") == len(scripts) == 2
+    assert "connect-src" not in policy
+    assert not [v for _, n, v in page.attributes if n in ("src", "action", "srcset") or n.startswith("on")]
+    assert set(json.loads(data)) == {"figures", "templates"}
+
+
+def test_figures_of_the_page_are_those_of_the_trace(amp: tk.Trace, page: Page) -> None:
+    figures = json.loads(page.scripts[0])["figures"]
+    assert {f"figure-{name}" for name in figures} == {v for _, n, v in page.attributes if n == "id" and "figure-" in v}
+    assert figures["top_kernels"]["data"] == json.loads(amp.plot.top_kernels().to_json())["data"]
+    assert list(figures)[:4] == ["gpu_utilization", "time_breakdown", "kernel_time", "iterations"]
+
+
+def evil_trace() -> tk.Trace:
+    """A trace whose names look like markup and formulas."""
+    frames = declared(
+        nvtx_ranges=nvtx((EVIL, 1, 0, 100), (FORMULA, 1, 5, 90)), **launches((1, 20, 30, 0), (1, 40, 50, 0))
+    )
+    names = {"name": pl.Series([EVIL, FORMULA]), "short_name": pl.Series([EVIL, FORMULA])}
+    tables = {n: frames(n).collect() for n in ("nvtx_ranges", "api_calls", "kernels")}
+    tables["kernels"] = tables["kernels"].with_columns(**names)
+    from tracekit import schemas
+
+    filled = {}
+    for name, frame in tables.items():
+        schema = schemas.table(name)
+        types = schemas.polars_schema(schema)
+        required = [c.name for c in schema.columns if not c.nullable]
+        zero = [pl.col(c).fill_null(0 if types[c].is_numeric() else "") for c in required if frame[c].null_count()]
+        filled[name] = schemas.conform(frame.with_columns(zero).to_arrow(), schema)
+    return tk.Trace.from_tables(filled)
+
+
+def test_names_are_text(tmp_path: Path) -> None:
+    page = exported(evil_trace(), tmp_path)
+    assert len(page.scripts) == 3
+    assert "img" not in {tag for tag, _, _ in page.attributes}
+    names = {row[0] for row in page.tables["Kernels"][1:]}
+    assert names == {EVIL, FORMULA}
+    assert "<" not in page.scripts[0]
+    assert "\\u0026lt;script" in page.scripts[0]
+
+
+def test_an_empty_capture_says_what_is_missing(tmp_path: Path) -> None:
+    with tk.load(FIXTURES / "empty.sqlite") as trace:
+        page = exported(trace, tmp_path)
+    text = page.plain()
+    assert "This capture contains nothing to draw" in text
+    assert "Record them with nsys profile --gpu-metrics-devices=all." in text
+    assert [data for tag, data in page.texts if tag == "h2"] == ["Overview"]
+    assert ("details", "open", "") in page.attributes
+    assert page.tables == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "titles"),
+    [
+        ("cpu_only.sqlite", "Overview, Iterations, Groups and ops, NVTX ranges"),
+        ("ncu/ncu_roofline_raw.csv", "Overview, Kernels, Roofline"),
+        ("ncu/ncu_nvtx.ncu-rep", "Overview, Kernels"),
+        ("memory/memory_pools.sqlite", "Memory in use"),
+        ("gpu_metrics.sqlite", "GPU metrics"),
+        ("tensorflow", "Overview"),
+    ],
+)
+def test_sections_without_data_are_left_out(name: str, titles: str, tmp_path: Path) -> None:
+    with tk.load(FIXTURES / name) as trace:
+        page = exported(trace, tmp_path)
+    sections = [data for tag, data in page.texts if tag == "h2"]
+    assert set(titles.split(", ")) <= set(sections)
+    assert titles.split(", ") == sections or not titles.startswith("Overview")
+    assert "This capture contains nothing to draw" not in page.plain() or name == "tensorflow"
+
+
+def test_long_names_are_folded_and_times_out_of_range_left_out(tmp_path: Path) -> None:
+    from tracekit.exporters.html import markup
+
+    assert markup.cell("x" * 90) == "x" * 90
+    folded = markup.cell("x" * 7000)
+    assert folded.startswith("<details><summary>")
+    assert folded.endswith("… (7,000 characters)</details>")
+    assert (markup.cell(None), markup.cell(1234), markup.cell(0.5)) == ("", "1,234", "0.5")
+    assert markup.cell("a\x1b\u202eb") == "a\\x1b\\u202eb"
+
+
+def test_scripts_cannot_end_their_element() -> None:
+    from tracekit.exporters.html.page import _script_text
+
+    made = _script_text('a="</SCRIPT><script><!--";\r\nb')
+    assert not re.search(r"</?script|<!--|\r", made, re.IGNORECASE)
+
+
+def wait_for(value: Callable[[], Any]) -> Any:
+    """Ask until there is a value, for ten seconds at most."""
+    deadline = time.monotonic() + 10
+    while (found := value()) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.skipif(tensorboard_page.browser() is None, reason="needs chromium")
+@pytest.mark.parametrize("name", ["ddp2.sqlite", "evil"])
+def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with evil_trace() if name == "evil" else tk.load(FIXTURES / name) as trace:
+        path = trace.export(tmp_path / "page.html")
+    wrong: list[str] = []
+    requests: list[str] = []
+    with playwright.sync_playwright() as p:
+        switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = p.chromium.launch(executable_path=tensorboard_page.browser(), args=switches)
+        shown: Any = browser.new_page(color_scheme="dark")
+        shown.on("console", lambda m: wrong.append(m.text))
+        shown.on("pageerror", lambda e: wrong.append(str(e)))
+        shown.on("request", lambda r: requests.append(r.url))
+        shown.add_init_script(
+            "addEventListener('securitypolicyviolation', e => console.error(e.violatedDirective, e.sample))"
+        )
+        shown.goto(path.as_uri())
+        figures = shown.evaluate("Object.keys(figures)")
+        drawn = shown.evaluate("[...document.querySelectorAll('.figure')].filter(f => f.querySelector('svg')).length")
+        background = "document.querySelector('.figure .main-svg').style.background"
+        dark = shown.evaluate(background)
+        shown.emulate_media(color_scheme="light")
+        light = wait_for(lambda: shown.evaluate(background) if shown.evaluate(background) != dark else None)
+        labels = shown.evaluate(
+            "[...document.querySelectorAll('.slicetext, .ytick')].map(e => e.textContent).join(' ')"
+        )
+        title = shown.title()
+        browser.close()
+    assert wrong == []
+    assert requests == [path.as_uri()]
+    assert drawn == len(figures) >= 8
+    assert (dark, light) == ("rgb(22, 26, 32)", "rgb(255, 255, 255)")
+    assert title.startswith("GPU profile")
+    if name == "evil":
+        assert EVIL[:20] in labels
+        assert FORMULA in labels

@@ -1,0 +1,28 @@
+"""Export one page (HTML) that shows a trace in any browser, without a network and without other files.
+
+``sections`` selects what is shown, ``markup`` writes HTML elements, and ``page`` puts them together with the figures,
+the style sheet and the scripts. The page states a policy that forbids all requests and all scripts but its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.interface import Exporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracekit.interface import Progress, View
+
+
+def write(view: View, path: Path, progress: Progress) -> None:
+    """Write the page of a trace."""
+    from tracekit.exporters.html import page, sections
+
+    path.write_text(page.page(sections.contents(view, progress)), "utf-8", newline="\n")
+
+
+EXPORTER = Exporter(
+    "html", "One page for a browser: charts, top lists and advice, for mail and tickets", (".html",), write
+)

@@ -1,0 +1,154 @@
+"""Write HTML elements. Every text is escaped here, so that names in a capture are never markup."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tracekit.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import polars as pl
+
+LONG = 90
+"""Longer texts are folded."""
+_SHORT = 24
+LONGEST = 6000
+"""Longer texts are shortened, so that the size of the page is limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a page.
+
+    Attributes:
+        caption: Caption of the table.
+        titles: Titles of the columns.
+        rows: Cells. Numbers are written with thousands separators.
+        total: Number of rows that the trace has. More than ``rows`` if only the first ones are shown.
+        header: Number of the column whose cells are headers of their rows.
+    """
+
+    caption: str
+    titles: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    total: int
+    header: int = 0
+
+    @classmethod
+    def from_frame(
+        cls, caption: str, frame: pl.DataFrame, columns: Sequence[str] | Mapping[str, str], limit: int, header: str
+    ) -> Table:
+        """Return a table of the first rows of a frame.
+
+        Args:
+            caption: Caption of the table.
+            frame: The frame.
+            columns: Columns to show, or their titles by column.
+            limit: Maximum number of rows.
+            header: Column whose cells are headers of their rows.
+        """
+        titles = columns if isinstance(columns, dict) else {c: c for c in columns}
+        shown = frame.head(limit).select(list(titles))
+        return cls(caption, list(titles.values()), shown.rows(), frame.height, list(titles).index(header))
+
+    def html(self) -> str:
+        """Return the table as HTML."""
+        classes = [_column_class([row[n] for row in self.rows]) for n in range(len(self.titles))]
+        titles = zip(self.titles, classes, strict=True)
+        head = "".join(f'<th scope="col"{class_}>{text(title)}</th>' for title, class_ in titles)
+        body = "".join(f"<tr>{self._cells(row, classes)}</tr>\n" for row in self.rows)
+        count = "" if self.total == len(self.rows) else f" (first {len(self.rows):,} of {self.total:,} rows)"
+        caption = f"<caption>{text(self.caption)}{count}</caption>"
+        table = f"<table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>"
+        label = f"Table: {text(self.caption)}"
+        return f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">{table}</div>\n'
+
+    def _cells(self, row: Sequence[Any], classes: Sequence[str]) -> str:
+        cells = []
+        for n, (value, class_) in enumerate(zip(row, classes, strict=True)):
+            start, end = ('<th scope="row"', "</th>") if n == self.header else ("<td", "</td>")
+            cells.append(f"{start}{class_}>{cell(value)}{end}")
+        return "".join(cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of a page.
+
+    Attributes:
+        title: Title of the section.
+        anchor: Name of the section in links.
+        notes: Paragraphs.
+        facts: Labels and values.
+        figures: Figures as JSON objects of plotly, by name.
+        tables: Tables.
+        articles: Findings: title, paragraphs, and labels and values.
+    """
+
+    title: str
+    anchor: str
+    notes: Sequence[str] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
+    articles: Sequence[tuple[str, Sequence[str], Sequence[tuple[str, str]]]] = ()
+
+    def html(self) -> str:
+        """Return the section as HTML."""
+        notes = "".join(f"<p>{text(note)}</p>\n" for note in self.notes)
+        figures = "".join(figure(name, drawn) for name, drawn in self.figures.items())
+        articles = "".join(article(*parts) for parts in self.articles)
+        tables = "".join(table.html() for table in self.tables)
+        content = notes + facts(self.facts) + figures + articles + tables
+        heading = f'<h2 id="{self.anchor}-title">{text(self.title)}</h2>'
+        return f'<section id="{self.anchor}" aria-labelledby="{self.anchor}-title">{heading}\n{content}</section>\n'
+
+
+def text(value: str) -> str:
+    """Escape a text: markup, control characters, and characters that change the direction of text."""
+    return html.escape(printable(value))
+
+
+def cell(value: Any) -> str:
+    """Return the content of a cell. Long texts are folded, and missing values are empty."""
+    if value is None:
+        return ""
+    if isinstance(value, int | float):
+        return f"{value:,}"
+    written = str(value)
+    if len(written) <= LONG:
+        return text(written)
+    shown = written if len(written) <= LONGEST else f"{written[:LONGEST]}… ({len(written):,} characters)"
+    return f"<details><summary>{text(written[: LONG - 1])}…</summary>{text(shown)}</details>"
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return labels and values as a description list. It is empty if there are none."""
+    items = "".join(f"<div><dt>{text(label)}</dt><dd>{text(value)}</dd></div>" for label, value in pairs)
+    return f"<dl>{items}</dl>\n" if items else ""
+
+
+def figure(name: str, drawn: Mapping[str, Any]) -> str:
+    """Return the element that a figure is drawn in. The figure has a title, which describes it."""
+    layout = drawn["layout"]
+    height = layout.get("height") or 380
+    title = text(layout["title"]["text"])
+    attributes = f'id="figure-{name}" role="img" aria-label="{title}" style="height:{height}px"'
+    return f'<figure><div class="figure" {attributes}></div></figure>\n'
+
+
+def article(title: str, paragraphs: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str:
+    """Return a finding as HTML."""
+    written = "".join(f"<p>{text(p)}</p>" for p in paragraphs)
+    return f"<article><h3>{text(title)}</h3>{written}{facts(pairs)}</article>\n"
+
+
+def _column_class(values: Sequence[Any]) -> str:
+    """Return the class of the cells of a column: ``number`` is aligned to the right, ``long`` has space for names."""
+    if any(isinstance(value, int | float) for value in values):
+        return ' class="number"'
+    return ' class="long"' if any(len(str(value)) > _SHORT for value in values) else ""

@@ -1,0 +1,170 @@
+"""Put a page together: sections, figures, style sheet and scripts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING
+
+from tracekit.exporters.html.markup import text
+from tracekit.plots import theme
+
+if TYPE_CHECKING:
+    from tracekit.exporters.html.sections import Contents
+
+STYLE = """
+:root { color-scheme: light dark; --ground: #f3f5f8; --card: #ffffff; --text: #1c2128; --quiet: #57606a;
+  --line: #d7dde4; --accent: #0b5fa5; --stripe: #f6f8fa; }
+@media (prefers-color-scheme: dark) { :root { --ground: #0e1116; --card: #161a20; --text: #dfe4ea; --quiet: #9aa4b0;
+  --line: #303741; --accent: #6cb6ff; --stripe: #1b2027; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--text);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
+header, main, footer { max-width: 1180px; margin: 0 auto; padding: 0 20px; }
+header { padding-top: 28px; }
+h1 { font-size: 1.6rem; margin: 0 0 12px; overflow-wrap: anywhere; }
+h2 { font-size: 1.2rem; margin: 0 0 14px; }
+h3 { font-size: 1rem; margin: 0 0 6px; overflow-wrap: anywhere; }
+p { margin: 0 0 8px; max-width: 85ch; overflow-wrap: anywhere; }
+a { color: var(--accent); }
+nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 16px; padding: 0; margin: 0 0 20px; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 20px; margin: 0 0 20px; }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(250px, 1fr)); gap: 10px 24px; margin: 0 0 16px; }
+dt { color: var(--quiet); font-size: 0.85rem; }
+dd { margin: 0; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+figure { margin: 0 0 16px; }
+article { border-top: 1px solid var(--line); padding: 14px 0 4px; }
+article dl { grid-template-columns: repeat(auto-fill, minmax(215px, 1fr)); margin-bottom: 8px; }
+.scroll { overflow-x: auto; margin: 0 0 12px; }
+table { border-collapse: collapse; width: 100%; font-size: 0.88rem; }
+caption { text-align: left; font-weight: 600; padding: 0 0 6px; }
+th, td { padding: 5px 10px; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
+thead th { white-space: nowrap; color: var(--quiet); font-weight: 600; }
+tbody th { font-weight: 400; }
+.long { overflow-wrap: anywhere; min-width: 14em; }
+tbody tr:nth-child(even) { background: var(--stripe); }
+.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+summary { cursor: pointer; }
+td > details, th > details { margin-left: 1.1em; }
+td summary, th summary { list-style-position: outside; }
+:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+footer { color: var(--quiet); padding-bottom: 28px; font-size: 0.85rem; }
+@page { margin: 14mm; }
+@media print {
+  :root { --ground: #ffffff; --card: #ffffff; --text: #000000; --quiet: #444444; --line: #bbbbbb; --stripe: #f4f4f4; }
+  body { font-size: 10pt; } nav { display: none; } header, main, footer { max-width: none; padding: 0; }
+  section { border: 0; border-top: 1px solid var(--line); border-radius: 0; padding: 12px 0; }
+  figure, article, tr { break-inside: avoid; } h2, h3, caption { break-after: avoid; }
+  .scroll { overflow: visible; } table { font-size: 8pt; } th, td { padding: 3px 5px; }
+  thead th { white-space: normal; } .long { min-width: 12em; }
+}
+"""
+
+SCRIPT = """
+"use strict";
+const {figures, templates} = JSON.parse(document.getElementById("data").textContent);
+const config = {responsive: true, displayModeBar: false};
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const draw = (name, width) => Object.entries(figures).forEach(([id, {data, layout}]) => {
+  const size = width ? {width, autosize: false} : {autosize: true};
+  Plotly.react("figure-" + id, data, {...layout, ...size, template: templates[name]}, config);
+});
+const redraw = () => draw(dark.matches ? "dark" : "light");
+redraw();
+dark.addEventListener("change", redraw);
+addEventListener("beforeprint", () => draw("light", 680));
+addEventListener("afterprint", redraw);
+"""
+
+
+def page(contents: Contents) -> str:
+    """Return the page as HTML."""
+    library, data = _script_text(theme.javascript()), _data(contents)
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_hash(library)} {_hash(SCRIPT)}",
+            "style-src 'unsafe-inline'",  # plotly sets style attributes
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    title = text(contents.title)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1>
+{_navigation(contents)}</header>
+<main>
+{_notice(contents)}{"".join(section.html() for section in contents.sections)}{_missing(contents)}</main>
+<footer><p>Written by tracekit. Times are in ns since the start of the capture. All numbers are exact unless a unit in
+brackets follows them.</p><noscript><p>The charts need JavaScript. The tables do not.</p></noscript></footer>
+<script type="application/json" id="data">{data}</script>
+<script>{library}</script>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _navigation(contents: Contents) -> str:
+    links = "".join(f'<li><a href="#{s.anchor}">{text(s.title)}</a></li>' for s in contents.sections)
+    return f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n'
+
+
+def _notice(contents: Contents) -> str:
+    """Return a note if the capture has nothing to draw."""
+    if any(section.figures for section in contents.sections):
+        return ""
+    content = (
+        "<p><strong>This capture contains nothing to draw: no GPU activities, no ops, no API calls and no NVTX ranges."
+        "</strong> The list below says how to record them.</p>"
+    )
+    return f'<section aria-label="Notice">{content}</section>\n'
+
+
+def _missing(contents: Contents) -> str:
+    """Return a section with what the capture does not contain."""
+    if not contents.missing:
+        return ""
+    is_open = "" if any(section.figures for section in contents.sections) else " open"
+    items = "".join(f"<li>{_sentence(message)}{_sentence(hint)}</li>" for message, hint in contents.missing)
+    summary = "<summary>What this capture does not contain</summary>"
+    content = f"<details{is_open}>{summary}<ul>{items}</ul></details>"
+    return f'<section aria-label="Not recorded">{content}</section>\n'
+
+
+def _sentence(words: str) -> str:
+    return f"{text(words[:1].upper() + words[1:])}. " if words else ""
+
+
+def _data(contents: Contents) -> str:
+    """Return the figures and templates as JSON that cannot end the element which contains it."""
+    figures = {name: drawn for section in contents.sections for name, drawn in section.figures.items()}
+    templates = {name: theme.template(dark=dark).to_plotly_json() for name, dark in (("light", False), ("dark", True))}
+    written = json.dumps({"figures": figures, "templates": templates}, ensure_ascii=True, separators=(",", ":"))
+    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _script_text(script: str) -> str:
+    """Return JavaScript that can stand in a script element: it neither ends the element nor begins a comment in it."""
+    lines = script.replace("\r\n", "\n").replace("\r", "\n").replace("<!--", "<\\!--")
+    return re.sub(r"<(?=/?script)", r"\\x3c", lines, flags=re.IGNORECASE)
+
+
+def _hash(script: str) -> str:
+    """Return the hash by which a policy allows a script."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

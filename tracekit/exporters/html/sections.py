@@ -1,0 +1,318 @@
+"""Select what the page of a trace shows. Sections without data are left out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracekit.errors import MissingTableError
+from tracekit.exporters.html.markup import Section, Table
+from tracekit.plots.labels import nanoseconds, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import polars as pl
+
+    from tracekit.interface import Progress, View
+
+ROWS = 20
+"""Maximum number of rows of a table."""
+_FACTS = {
+    "tool": "Recorded with",
+    "tool_version": "Version",
+    "driver_version": "Driver",
+    "cuda_version": "CUDA",
+    "cpu_model": "CPU",
+    "os": "Operating system",
+    "framework": "Framework",
+}
+"""The properties of the capture that are shown. None of them identifies people or machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a page shows.
+
+    Attributes:
+        title: Title of the page.
+        sections: Sections with data.
+        missing: What the capture does not contain, with what to do.
+    """
+
+    title: str
+    sections: Sequence[Section]
+    missing: Sequence[tuple[str, str]]
+
+
+def contents(view: View, progress: Progress) -> Contents:
+    """Return what the page of a trace shows."""
+    builder = _Builder(view)
+    sections: list[Section] = []
+    for number, build in enumerate(_BUILDERS, 1):
+        sections.extend(build(builder))
+        progress(number, len(_BUILDERS))
+    missing = list(dict.fromkeys((e.message, e.hint or "") for e in builder.missing))
+    return Contents(_title(view), sections, missing)
+
+
+def _title(view: View) -> str:
+    names = [name for name in view.table("devices").column("name").to_pylist() if name]
+    gpus = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
+    return f"GPU profile: {gpus}" if gpus else "GPU profile"
+
+
+class _Builder:
+    """Fetches figures, rows and reports, and collects what is missing."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.missing: list[MissingTableError] = []
+
+    def figure(self, name: str, **options: Any) -> dict[str, Any]:
+        """Return a figure by its name, or nothing if the capture has no data for it."""
+        drawn = self._or_none(lambda: json.loads(self.view.figure(name, **options).to_json()))
+        if drawn is None:
+            return {}
+        del drawn["layout"]["template"]
+        return {name: drawn}
+
+    def rows(self, name: str) -> pl.DataFrame | None:
+        """Return the rows of a figure, or None if the capture has no data for it."""
+        rows: pl.DataFrame | None = self._or_none(lambda: self.view.figure_rows(name))
+        return rows
+
+    def tables(
+        self, report: str, caption: str, columns: Sequence[str], header: str, *, needs: str | None = None
+    ) -> list[Table]:
+        """Return the first rows of a report as a table, or nothing if the report has no rows.
+
+        Args:
+            report: Name of the report.
+            caption: Caption of the table.
+            columns: Columns of the report to show.
+            header: Column whose cells are headers of their rows.
+            needs: Name of the table that the report needs. Without rows in it, the report is not computed.
+        """
+        if needs is not None and not self.view.count(needs):
+            return []
+        frame: pl.DataFrame | None = self._or_none(lambda: self.view.report(report).frame())
+        return [] if frame is None or frame.is_empty() else [Table.from_frame(caption, frame, columns, ROWS, header)]
+
+    def _or_none(self, compute: Callable[[], Any]) -> Any:
+        try:
+            return compute()
+        except MissingTableError as e:
+            self.missing.append(e)
+            return None
+
+
+def _overview(builder: _Builder) -> Iterator[Section]:
+    """Yield the facts about the capture, and its utilization."""
+    pairs = [*_capture_facts(builder.view), *_time_facts(builder)]
+    figures: dict[str, Any] = {}
+    for name in ("gpu_utilization", "time_breakdown", "kernel_time"):
+        figures |= builder.figure(name)
+    yield Section("Overview", "overview", facts=pairs, figures=figures, tables=_overview_tables(builder))
+
+
+def _capture_facts(view: View) -> Iterator[tuple[str, str]]:
+    """Yield the properties of the machine and of the capture."""
+    info = view.info
+    for name, label in _FACTS.items():
+        if value := info.get(name):
+            yield label, value
+    for gpu in view.frame("devices").sort("device_id").collect().rows(named=True):
+        details = [gpu["name"] or "unknown"]
+        if gpu["sm_count"]:
+            details.append(f"{gpu['sm_count']:,} multiprocessors")
+        if gpu["memory_bytes"]:
+            details.append(size(gpu["memory_bytes"]))
+        yield f"GPU {gpu['device_id']}", ", ".join(details)
+    if info.get("origin_utc_ns", "").isdecimal():
+        seconds = int(info["origin_utc_ns"]) // 1_000_000_000
+        if seconds <= _LAST_SECOND:
+            time = dt.datetime.fromtimestamp(seconds, dt.UTC)
+            yield "Recorded at", f"{time:%Y-%m-%d %H:%M:%S} UTC"
+    if info.get("duration_ns", "").isdecimal():
+        yield "Duration of the capture", nanoseconds(int(info["duration_ns"]))
+
+
+_LAST_SECOND = 253_402_300_799
+
+
+def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
+    """Yield utilization, iterations and GPU time."""
+    devices, iterations, kinds = (builder.rows(n) for n in ("gpu_utilization", "iterations", "kernel_time"))
+    if devices is not None:
+        used = devices.filter(devices["busy_ns"] > 0)["percent"].to_list()
+        yield "GPU utilization (mean of used GPUs)", f"{sum(used) / len(used) if used else 0:.3f}%"
+        yield "GPUs with kernels", f"{len(used):,} of {devices.height:,}"
+    if iterations is not None:
+        aggregated = iterations.filter("is_aggregated")
+        durations = (aggregated["end_ns"] - aggregated["start_ns"]).to_list()
+        yield "Iterations", f"{iterations.height:,}"
+        if key := iterations["key_op"][0]:
+            yield "Iterations begin or end with", key
+        numbers = aggregated["iteration"].to_list()
+        yield "Aggregated iterations", f"{aggregated.height:,} ({min(numbers):,} to {max(numbers):,})"
+        yield "Mean duration of an iteration", nanoseconds(sum(durations) // len(durations))
+        yield "Kernels in these iterations", f"{aggregated['kernel_count'].sum():,}"
+    if kinds is not None:
+        time = dict(kinds.select("kind", "time_ns").iter_rows())
+        kernels = time["tensor_core"] + time["other_kernel"]
+        yield "Kernel time", nanoseconds(kernels)
+        if kernels:
+            share = 100 * time["tensor_core"] / kernels
+            yield "Of it on Tensor Cores", f"{nanoseconds(time['tensor_core'])}, {share:.2f}%"
+
+
+def _overview_tables(builder: _Builder) -> list[Table]:
+    """Return the numbers of the figures of the overview as tables."""
+    rows = builder.rows("time_breakdown")
+    if rows is None:
+        return []
+    from tracekit.plots.theme import PART_NAMES
+
+    cells = [(PART_NAMES[part], ns, round(percent, 3)) for part, ns, percent in rows.iter_rows()]
+    titles = ("Part", "Time (ns)", "Share (%)")
+    return [Table("Time of the aggregated iterations, mean of the used GPUs", titles, cells, len(cells))]
+
+
+def _advice(builder: _Builder) -> Iterator[Section]:
+    """Yield the findings of the report ``advise``."""
+    findings = builder.view.report("advise").frame()
+    articles = [
+        (
+            row["Problem"],
+            (row["Evidence"], row["Advice"]),
+            (
+                ("Time", nanoseconds(row["Time (ns)"])),
+                ("Share of the iterations", f"{row['Time (%)']:,}%"),
+                ("Occurrences", f"{row['Count']:,}"),
+                ("Longest, from", f"{row['Start (ns)']:,} ns"),
+                ("to", f"{row['End (ns)']:,} ns"),
+            ),
+        )
+        for row in findings.rows(named=True)
+    ]
+    if articles:
+        yield Section("Advice", "advice", articles=articles)
+
+
+def _iterations(builder: _Builder) -> Iterator[Section]:
+    figures = builder.figure("iterations")
+    rows = builder.rows("iterations")
+    if rows is not None:
+        columns = {
+            "iteration": "Iteration",
+            "start_ns": "Start (ns)",
+            "duration": "Duration (ns)",
+            "kernel_count": "Kernels",
+            "kernel_time_ns": "Kernel time (ns)",
+            "tensor_core_kernel_time_ns": "On Tensor Cores (ns)",
+        }
+        timed = rows.with_columns(duration=rows["end_ns"] - rows["start_ns"])
+        table = Table.from_frame("Iterations", timed, columns, ROWS, "iteration")
+        yield Section("Iterations", "iterations", figures=figures, tables=[table])
+
+
+def _over_time(builder: _Builder) -> Iterator[Section]:
+    figures = builder.figure("utilization_over_time")
+    if figures:
+        yield Section("Utilization over time", "over-time", figures=figures)
+
+
+def _groups(builder: _Builder) -> Iterator[Section]:
+    ops = builder.rows("ops")
+    if ops is None:
+        return
+    metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
+    figures = builder.figure("groups", metric=metric)
+    columns = {
+        "op_id": "Op",
+        "op_name": "Name",
+        "direction": "Direction",
+        "instance_count": "Calls",
+        "kernel_count": "Kernels",
+        "gpu_time_ns": "GPU time (ns)",
+        "cpu_time_ns": "CPU time (ns)",
+        "gpu_idle_ns": "GPU idle (ns)",
+    }
+    table = Table.from_frame("Ops with the longest time", ops, columns, ROWS, "op_id")
+    yield Section("Groups and ops", "groups", figures=figures | builder.figure("top_ops"), tables=[table])
+
+
+def _kernels(builder: _Builder) -> Iterator[Section]:
+    columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
+    tables = builder.tables("cuda_gpu_kern_sum", "Kernels", columns, "Name", needs="kernels")
+    figures = builder.figure("top_kernels")
+    if figures:
+        yield Section("Kernels", "kernels", figures=figures, tables=tables)
+
+
+def _nsight_compute(builder: _Builder) -> Iterator[Section]:
+    if not builder.view.count("ncu_launches"):
+        return
+    columns = ("Name", "Time (%)", "Total Time (ns)", "Launches", "Math (%)", "Memory (%)", "Limiter")
+    tables = builder.tables("ncu_limiter", "What limits each kernel", columns, "Name")
+    figures = builder.figure("roofline")
+    if figures or tables:
+        yield Section("Roofline", "roofline", figures=figures, tables=tables)
+
+
+def _api_calls(builder: _Builder) -> Iterator[Section]:
+    columns = ("Name", "Time (%)", "Total Time (ns)", "Num Calls", "Avg (ns)", "Min (ns)", "Max (ns)")
+    tables = builder.tables("cuda_api_sum", "CUDA API calls", columns, "Name", needs="api_calls")
+    figures = builder.figure("api")
+    if figures:
+        yield Section("CUDA API calls", "api", figures=figures, tables=tables)
+
+
+def _copies(builder: _Builder) -> Iterator[Section]:
+    figures, rows = builder.figure("copies"), builder.rows("copies")
+    if rows is not None:
+        columns = {"name": "Kind", "count": "Count", "bytes": "Bytes", "time_ns": "Time (ns)"}
+        table = Table.from_frame("Memory copies and sets", rows, columns, ROWS, "name")
+        yield Section("Memory copies", "copies", figures=figures, tables=[table])
+
+
+def _idle_time(builder: _Builder) -> Iterator[Section]:
+    columns = (
+        *("Device ID", "Cause", "Idle (%)", "Total Time (ns)", "Gaps", "Max (ns)", "Start (ns)", "Mostly In"),
+        "Time In It (ns)",
+    )
+    figures, rows = builder.figure("idle_causes"), builder.rows("idle_causes")
+    if rows is not None:
+        table = Table.from_frame("Idle time by cause", rows, columns, ROWS, "Cause")
+        yield Section("Idle time of the GPUs", "idle", figures=figures, tables=[table])
+
+
+def _ranges(builder: _Builder) -> Iterator[Section]:
+    columns = ("Range", "Style", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
+    tables = builder.tables("nvtx_sum", "NVTX ranges", columns, "Range", needs="nvtx_ranges")
+    figures = builder.figure("nvtx")
+    if figures or tables:
+        yield Section("NVTX ranges", "nvtx", figures=figures, tables=tables)
+
+
+def _memory(builder: _Builder) -> Iterator[Section]:
+    figures = builder.figure("memory_usage")
+    if figures:
+        frame = builder.view.report("gpu_memory_peak").frame()
+        table = Table.from_frame("Peak of each kind of memory", frame, frame.columns, ROWS, frame.columns[0])
+        yield Section("Memory in use", "memory", figures=figures, tables=[table])
+
+
+def _metrics(builder: _Builder) -> Iterator[Section]:
+    figures = builder.figure("metrics")
+    if figures:
+        yield Section("GPU metrics", "metrics", figures=figures)
+
+
+_BUILDERS = (
+    *(_overview, _advice, _iterations, _over_time, _groups, _kernels, _nsight_compute, _idle_time, _api_calls),
+    *(_copies, _ranges, _memory, _metrics),
+)

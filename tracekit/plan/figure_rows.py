@@ -1,0 +1,199 @@
+"""Fetch or compute the rows that the figures of a trace show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit.errors import MissingTableError
+from tracekit.plan.base import to_frame
+from tracekit.plan.plan import Correlate
+from tracekit.plan.tables import rollup_of, tables_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tracekit.core.rollup import Rollup
+    from tracekit.plan.view import TraceView
+
+_CUDA = "nsys profile --trace=cuda"
+_CUDA_AND_NVTX = "nsys profile --trace=cuda,nvtx"
+_GPU_TABLES = ("kernels", "graph_launches", "memcpys", "memsets")
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRows:
+    """The rows of the figures of a trace.
+
+    All methods raise ``MissingTableError``, which says what to record, if the capture has no data.
+
+    Attributes:
+        view: The view of the trace.
+    """
+
+    view: TraceView
+
+    def gpu_utilization(self) -> pl.DataFrame:
+        """Return the utilization of each GPU: ``device_id``, ``name``, ``busy_ns``, ``total_ns``, ``percent``."""
+        from tracekit.core.figures import overview
+
+        self._require_gpu()
+        return overview.device_utilization(self.rollup())
+
+    def time_breakdown(self) -> pl.DataFrame:
+        """Return the time of the aggregated iterations by part: ``part``, ``time_ns``, ``percent``."""
+        from tracekit.core.figures import overview
+
+        return overview.time_breakdown(self.rollup_with_data())
+
+    def kernel_time(self) -> pl.DataFrame:
+        """Return the summed durations of GPU activities by kind: ``kind``, ``time_ns``, ``count``."""
+        from tracekit.core.figures import overview
+
+        self._require_gpu()
+        return overview.kernel_time(self.rollup())
+
+    def iterations(self) -> pl.DataFrame:
+        """Return the table ``iterations``."""
+        from tracekit.core.rollup import tables
+
+        return tables.iterations(self.rollup_with_data())
+
+    def ops(self) -> pl.DataFrame:
+        """Return the rows of the table ``ops``, those with the longest GPU time first.
+
+        If no op ran on a GPU, those with the longest CPU time are first.
+        """
+        from tracekit.core.rollup import tables
+
+        ops = tables.ops(self.rollup())
+        if ops.is_empty():
+            raise self.missing_error("ops", _CUDA_AND_NVTX)
+        metric = "gpu_time_ns" if ops["gpu_time_ns"].sum() else "cpu_time_ns"
+        return ops.sort(metric, "op_id", descending=[True, False])
+
+    def kernels(self) -> pl.DataFrame:
+        """Return the kernels by name, longest first: ``name``, ``time_ns``, ``count``, ``percent`` of the GPU time.
+
+        If the capture has no kernels, these are the kernels that Nsight Compute profiled.
+        """
+        from tracekit.core.figures import totals
+
+        rows = totals.kernel_totals(self.view.frame)
+        if rows.is_empty():
+            raise self.missing_error("kernels", _CUDA)
+        return _with_percent(rows)
+
+    def api_calls(self) -> pl.DataFrame:
+        """Return the API functions, longest first: ``name``, ``time_ns``, ``count``, ``percent`` of the time."""
+        report = self.view.report("cuda_api_sum").frame()
+        if report.is_empty():
+            raise self.missing_error("API calls", _CUDA)
+        return _with_percent(report.select(name="Name", time_ns="Total Time (ns)", count="Num Calls"))
+
+    def copies(self) -> pl.DataFrame:
+        """Return memory copies by kind, and sets, longest first: ``name``, ``time_ns``, ``count``, ``bytes``."""
+        from tracekit.core.figures import totals
+
+        rows = totals.memory_totals(self.view.frame)
+        if rows.is_empty():
+            raise self.missing_error("memory copies or sets", _CUDA)
+        return rows
+
+    def idle_causes(self) -> pl.DataFrame:
+        """Return the rows of the rule ``gpu_idle_causes``."""
+        rows = self.view.analyze("gpu_idle_causes").frame()
+        if rows.is_empty():
+            raise self.missing_error("gaps between GPU activities", _CUDA)
+        return rows
+
+    def groups(self, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
+        """Return the largest groups and ops, as ``core.figures.trees.group_tree`` does."""
+        from tracekit.core.figures import trees
+        from tracekit.plots.icicles import METRIC_NAMES
+
+        nodes = trees.group_tree(self.rollup(), metric, direction, limit)
+        if nodes.is_empty():
+            raise self.missing_error(f"ops with {METRIC_NAMES[metric]}", _CUDA_AND_NVTX)
+        return nodes
+
+    def busy_times(self, bins: int, device: int | None, limit: int) -> pl.DataFrame:
+        """Return for how long each GPU was busy in bins, as ``core.figures.timeline.busy_times`` does.
+
+        Args:
+            bins: Number of bins.
+            device: Id of the GPU. If None, all GPUs.
+            limit: Maximum number of rows.
+        """
+        from tracekit.core.figures import timeline
+
+        activities = timeline.gpu_activities(self.view.frame, device)
+        devices = max(activities["device_id"].n_unique(), 1)
+        rows = timeline.busy_times(activities, max(1, min(bins, limit // devices)))
+        if rows.is_empty():
+            raise self.missing_error("GPU activities" if device is None else f"activities on GPU {device}", _CUDA)
+        return rows
+
+    def memory_changes(self, limit: int) -> pl.DataFrame:
+        """Return the memory in use over time, as ``core.figures.timeline.memory_changes`` does."""
+        from tracekit.core.figures import timeline
+
+        rows = timeline.memory_changes(self.view.frame, limit)
+        if rows.is_empty():
+            raise self.missing_error("allocations", self.view.schema("memory_events").recorded_by)
+        return rows
+
+    def metric_names(self) -> list[str]:
+        """Return the names of the GPU metrics."""
+        from tracekit.core.figures import timeline
+
+        names = timeline.metric_names(self.view.frame)
+        if not names:
+            raise self.missing_error("GPU metrics", self.view.schema("gpu_metrics").recorded_by)
+        return names
+
+    def roofline(self) -> pl.DataFrame:
+        """Return the rows of the report ``ncu_roofline``."""
+        if not self.view.count("ncu_launches"):
+            raise self.missing_error("Nsight Compute results", self.view.schema("ncu_launches").recorded_by)
+        return self.view.report("ncu_roofline").frame()
+
+    def ranges(self, limit: int) -> tuple[str, pl.DataFrame]:
+        """Return the largest paths of ranges, as ``core.figures.trees.range_tree`` does."""
+        from tracekit.core.figures import trees
+
+        correlated = tables_of(self.view.plan.then(Correlate()))
+        metric, nodes = trees.range_tree(to_frame(correlated, "nvtx_ranges"), limit)
+        if nodes.is_empty():
+            raise self.missing_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
+        return metric, nodes
+
+    def rollup(self) -> Rollup:
+        """Return the roll-up of the trace. A trace that is not rolled up is, with the default parameters."""
+        return rollup_of(self.view.plan)
+
+    def rollup_with_data(self) -> Rollup:
+        """Return the roll-up, which has ops or GPU activities."""
+        from tracekit.core.figures import overview
+
+        rollup = self.rollup()
+        if not overview.has_data(rollup):
+            raise self.missing_error("ops or GPU activities", _CUDA_AND_NVTX)
+        return rollup
+
+    def missing_error(self, what: str, recorded_by: str | None) -> MissingTableError:
+        """Return the error for a capture that lacks the data of a figure."""
+        hint = None if recorded_by is None else f"record them with {recorded_by}"
+        return MissingTableError(f"the capture has no {what}", path=self.view.path, hint=hint)
+
+    def _require_gpu(self) -> None:
+        if not any(self.view.count(table) for table in _GPU_TABLES):
+            raise self.missing_error("GPU activities", _CUDA)
+
+
+def _with_percent(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the share of each row in the total time."""
+    import polars as pl
+
+    total = rows["time_ns"].sum() or 1
+    return rows.with_columns(percent=pl.col("time_ns") * 100.0 / total)
