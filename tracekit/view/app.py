@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 
 import dash
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Input, Output, State, ctx, dcc, html, no_update
+from dash import ClientsideFunction, Input, Output, State, dcc, html, no_update
 
 from tracekit.errors import TracekitError
-from tracekit.view import grid, pages
-from tracekit.view.datasets import dataset
-from tracekit.view.state import Aggregated, make_url, parse_aggregated, parse_url
+from tracekit.view import components, grid, pages
+from tracekit.view.state import make_url, parse_aggregated, parse_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,6 +125,7 @@ def _register_scheme(app: dash.Dash) -> None:
         ClientsideFunction("tracekit", "navigate"),
         Output("url", "href", allow_duplicate=True),
         Input({"part": "navigate", "name": dash.ALL}, "value"),
+        State({"part": "navigate", "name": dash.ALL}, "data-initial"),
         prevent_initial_call=True,
     )
 
@@ -175,18 +175,6 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
             del other["other_iterations"]
         return state.url("compare", **other, **({"by": state.get("by")} if state.get("by") else {}))
 
-    @app.callback(
-        Output("url", "href", allow_duplicate=True),
-        Input("capture", "value"),
-        State("url", "pathname"),
-        prevent_initial_call=True,
-    )
-    def choose_capture(value: Any, path: str | None) -> Any:
-        """Go to the same page of another capture."""
-        if ctx.triggered_id != "capture" or not str(value).isdigit():
-            return no_update
-        return make_url((path or "/").strip("/"), Aggregated(int(value)))
-
 
 def _bound(value: Any) -> str:
     """Return a bound of iterations as text, or "" if the field is empty."""
@@ -208,12 +196,10 @@ def _context(captures: Captures, state: PageState) -> list[Any]:
     parts: list[Any] = []
     if len(captures) > 1:
         parts.append(
-            dmc.Select(
-                id="capture",
-                data=[{"value": str(each.index), "label": f"{each.index}: {each.name}"} for each in captures.all],
-                value=str(state.at.capture),
-                allowDeselect=False,
-                size="xs",
+            components.navigation_select(
+                "capture",
+                [(f"{each.index}: {each.name}", state.at_capture(each.index).url()) for each in captures.all],
+                state.at_capture(state.at.capture).url(),
                 w=300,
                 **{"aria-label": "Capture"},
             )
@@ -234,16 +220,8 @@ def _title(captures: Captures, state: PageState) -> str:
 
 def _details(captures: Captures, id_: Mapping[str, str], row: Mapping[str, Any], search: str) -> list[Any]:
     """Return the tables below a selected row."""
-    at = parse_aggregated(dict(parse_qsl(id_.get("at", ""))), len(captures))
-    table = id_.get("table", "")
-    names = dataset(table).select
-    arguments = dict(parse_qsl(id_.get("arguments", ""), keep_blank_values=True))
-    arguments |= {name: _plain(row.get(column)) for name, column in names.items()}
-    page = next((p.name for p in pages.PAGES.values() if table in p.details), "")
-    state = parse_url(f"/{page}", search, len(captures))
-    return pages.details(captures, type(state)(page, at, state.parameters), table, arguments)
-
-
-def _plain(value: Any) -> str:
-    """Return the value of a cell as text."""
-    return "" if value is None else str(value)
+    query = grid.query_of(id_, len(captures))
+    page = next((p.name for p in pages.PAGES.values() if query.table in p.details), "")
+    state = replace(parse_url(f"/{page}", search, len(captures)), at=query.at)
+    arguments = pages.selected_arguments(query.table, dict(query.arguments), row)
+    return pages.details(pages.Context(captures, state, dark=False), query.table, arguments)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import dash_mantine_components as dmc
 from dash import dcc, html
 
 from tracekit.errors import TracekitError
-from tracekit.view import grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,9 +66,21 @@ def duration(nanoseconds: int) -> str:
     return f"{nanoseconds:,} ns"
 
 
+def navigation_select(name: str, choices: Sequence[tuple[str, str]], current: str, **attributes: Any) -> Any:
+    """Return a drop-down list whose choices, labels and URLs, open other pages."""
+    data = [{"label": label, "value": url} for label, url in choices]
+    id_ = {"part": "navigate", "name": name}
+    options = {"allowDeselect": False, "size": "xs", "searchable": True, "data-initial": current, **attributes}
+    return dmc.Select(id=id_, data=data, value=current, **options)
+
+
+def navigation_control(name: str, choices: Sequence[tuple[str, str]], current: str) -> Any:
+    """Return a row of choices, labels and URLs, which open other pages."""
+    data = [{"label": label, "value": url} for label, url in choices]
+    id_ = {"part": "navigate", "name": name}
+    return dmc.SegmentedControl(id=id_, data=data, value=current, size="xs", **{"data-initial": current})
+
+
 def link(text: str, href: str, **attributes: Any) -> Any:
     """Return a link to another page of the viewer."""
     return dcc.Link(text, href=href, **attributes)
-
-
-__all__ = ["duration", "figure", "grid", "link", "number", "panel"]

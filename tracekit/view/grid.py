@@ -17,7 +17,7 @@ from tracekit.view.datasets import dataset
 from tracekit.view.state import parse_aggregated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tracekit.view.captures import Captures, Rows
     from tracekit.view.datasets import Dataset
@@ -41,6 +41,7 @@ def table(
     *,
     heading: str = "h2",
     condition: bool = False,
+    below: Callable[[Mapping[str, str]], Sequence[Any]] = lambda _: (),
 ) -> Any:
     """Return the component of a table. If its rows cannot be computed, return the reason.
 
@@ -51,6 +52,7 @@ def table(
         arguments: Values of the row that is selected in the table above.
         heading: Element of the heading, ``h2`` or ``h3``.
         condition: Whether the field for a condition in SQL is open at first.
+        below: Function that returns the tables below a selected row, given the values of the row.
     """
     source = queries.Query(name, state.at, tuple(sorted((arguments or {}).items())))
     try:
@@ -70,9 +72,20 @@ def table(
         _grid(ids("grid"), described, rows, state),
         html.P(id=ids("status"), className="dimmed table-status", role="status"),
         dcc.Store(id=ids("copied")),
-        html.Div(id=ids("details")),
+        html.Div(_selected_details(described, rows, state, below), id=ids("details")),
     ]
     return html.Section([c for c in content if c is not None], className="panel", **{"aria-label": described.title})
+
+
+def _selected_details(
+    described: Dataset, rows: Rows, state: PageState, below: Callable[[Mapping[str, str]], Sequence[Any]]
+) -> list[Any]:
+    """Return the tables below the row that the URL selects."""
+    selected = state.get(f"{described.name}.select")
+    if not selected or described.key is None:
+        return []
+    row = rows.frame.filter(pl.col(described.key).cast(pl.String) == selected).head(1)
+    return list(below(queries.printable(row).row(0, named=True))) if row.height else []
 
 
 def problem(error: TracekitError) -> Any:
@@ -190,6 +203,7 @@ def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
         "tooltipShowDelay": 400,
         "multiSortKey": "ctrl",
         "animateRows": False,
+        "context": {"selected": selected},
         "theme": {"function": "tracekitTheme(theme, agGrid)"},
     }
     height = min(max(rows.frame.height, 3), VISIBLE_ROWS) * ROW_HEIGHT + 38 + 34 + 48 + 2
@@ -201,9 +215,11 @@ def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
         defaultColDef={"resizable": True, "sortable": True, "minWidth": 70, "suppressHeaderMenuButton": True},
         dashGridOptions=options,
         filterModel=model,
-        selectedRows={"ids": [selected]} if selected else [],
         getRowId="params.data._id",
-        eventListeners={"cellKeyDown": ["tracekitCopyCell(params)"]},
+        eventListeners={
+            "cellKeyDown": ["tracekitCopyCell(params)"],
+            "firstDataRendered": ["tracekitSelectRow(params)"],
+        },
         style={"height": height + (2 * ROW_HEIGHT if has_sums else 0), "width": "100%"},
     )
 

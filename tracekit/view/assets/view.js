@@ -45,6 +45,13 @@ window.dash_clientside = window.dash_clientside || {};
     navigator.clipboard.writeText(String(params.value));
   };
 
+  /* The row that the URL selects is marked when its page of rows arrives. */
+  functions.tracekitSelectRow = (params) => {
+    const { selected } = params.api.getGridOption("context") || {};
+    const node = selected ? params.api.getRowNode(selected) : null;
+    if (node) node.setSelected(true);
+  };
+
   const addParameters = (url, parameters) => {
     const target = new URL(url, window.location.origin);
     Object.entries(parameters).forEach(([name, value]) => target.searchParams.set(name, value));
@@ -208,11 +215,10 @@ window.dash_clientside = window.dash_clientside || {};
       return "zooming";
     },
 
-    navigate: (hrefs) => {
-      const triggered = window.dash_clientside.callback_context.triggered;
-      const href = triggered.length ? triggered[0].value : null;
-      if (!href || href === window.location.pathname + window.location.search) return window.dash_clientside.no_update;
-      return href;
+    /* The values of these controls are URLs. A control whose value is no longer its first one was changed. */
+    navigate: (hrefs, initials) => {
+      const changed = hrefs.findIndex((href, index) => href && href !== initials[index]);
+      return changed < 0 ? window.dash_clientside.no_update : hrefs[changed];
     },
   };
 

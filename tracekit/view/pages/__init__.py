@@ -12,6 +12,7 @@ from dash import html
 
 from tracekit.errors import TracekitError
 from tracekit.view import components, grid
+from tracekit.view.datasets import dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,8 +45,13 @@ class Context:
         return components.figure(self.capture.at(self.state.at), name, title, dark=self.dark, **options)
 
     def table(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
-        """Return a table."""
-        return grid.table(self.captures, name, self.state, arguments, **options)
+        """Return a table, with the tables below the row that the URL selects."""
+
+        def below(row: Mapping[str, Any]) -> list[Any]:
+            """Return the tables below a selected row."""
+            return details(self, name, selected_arguments(name, arguments or {}, row))
+
+        return grid.table(self.captures, name, self.state, arguments, below=below, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +140,18 @@ PAGES: Mapping[str, Page] = {
         Page("op_types", "Op types", ("ops",), tables=("op_types",)),
         Page("groups", "Groups", ("group_nodes",), build=_groups),
         Page("ops", "Ops and kernels", ("ops",), tables=("ops",), details={"ops": ("op_kernels", "op_instances")}),
-        Page("iterations", "Iterations", ("iterations",), build=_iterations),
+        Page("iterations", "Iterations", ("kernels", "ops"), build=_iterations),
         Page(
             "kernels_by_iteration",
             "Kernels by iteration",
-            ("iterations",),
+            ("kernels",),
             tables=("kernel_iterations",),
             details={"kernel_iterations": ("iteration_kernels",)},
         ),
         Page(
             "kernels_by_op",
             "Kernels by op",
-            ("iterations",),
+            ("kernels",),
             tables=("op_iterations",),
             details={"op_iterations": ("iteration_ops",), "iteration_ops": ("iteration_kernels",)},
         ),
@@ -235,8 +241,14 @@ _RECORD = {
 }
 
 
-def details(captures: Captures, state: State, table: str, arguments: Mapping[str, str]) -> list[Any]:
+def selected_arguments(table: str, arguments: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the arguments of the tables below a selected row: those of its table, and values of the row."""
+    values = {name: row.get(column) for name, column in dataset(table).select.items()}
+    return {**arguments, **{name: "" if value is None else str(value) for name, value in values.items()}}
+
+
+def details(context: Context, table: str, arguments: Mapping[str, str]) -> list[Any]:
     """Return the tables below a selected row of a table."""
-    page = PAGES.get(state.page)
+    page = PAGES.get(context.state.page)
     names = page.details.get(table, ()) if page else ()
-    return [grid.table(captures, name, state, arguments, heading="h3") for name in names]
+    return [context.table(name, arguments, heading="h3") for name in names]

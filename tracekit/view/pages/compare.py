@@ -9,7 +9,6 @@ from dash import html
 
 from tracekit.errors import TracekitError
 from tracekit.view import comparison, components, grid
-from tracekit.view.state import parse_aggregated
 
 if TYPE_CHECKING:
     from tracekit.view.pages import Context
@@ -22,15 +21,8 @@ def build(context: Context) -> list[Any]:
     by = by if by in comparison.KINDS else "kernels"
     other = comparison.other_of(context.captures, context.state)
     parameters = {name: context.state.get(name) for name in comparison.OTHER if context.state.get(name)}
-    kinds = dmc.SegmentedControl(
-        id={"part": "navigate", "name": "by"},
-        data=[
-            {"label": kind.title, "value": context.state.url(by=name, **parameters)}
-            for name, kind in comparison.KINDS.items()
-        ],
-        value=context.state.url(by=by, **parameters),
-        size="xs",
-    )
+    choices = [(kind.title, context.state.url(by=name, **parameters)) for name, kind in comparison.KINDS.items()]
+    kinds = components.navigation_control("by", choices, context.state.url(by=by, **parameters))
     form = dmc.Group(
         [_captures(context, other), *_iterations(other), dmc.Button("Compare", id="compare", size="xs")],
         align="end",
@@ -98,6 +90,3 @@ def _label(context: Context, at: Aggregated) -> str:
 def _text(bound: int | None) -> str:
     """Return a bound of iterations as text."""
     return "…" if bound is None else str(bound)
-
-
-__all__ = ["build", "parse_aggregated"]

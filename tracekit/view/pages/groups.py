@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
+import polars as pl
+
+from tracekit.view import components
 
 if TYPE_CHECKING:
     from tracekit.view.pages import Context
@@ -17,25 +20,13 @@ def build(context: Context) -> list[Any]:
     metric = context.state.get("metric", "gpu_time_ns")
     direction = context.state.get("direction")
     metric = metric if metric in METRICS else "gpu_time_ns"
-    directions = sorted(str(d) for d in _directions(context))
-    controls = [
-        dmc.SegmentedControl(
-            data=[{"label": label, "value": _url(context, name, direction)} for name, label in METRICS.items()],
-            value=_url(context, metric, direction),
-            id={"part": "navigate", "name": "metric"},
-            size="xs",
-        )
-    ]
+    directions = sorted(_directions(context))
+    metrics = [(label, _url(context, name, direction)) for name, label in METRICS.items()]
+    controls = [components.navigation_control("metric", metrics, _url(context, metric, direction))]
     if directions:
-        choices = [("Both directions", ""), *((d.capitalize(), d) for d in directions)]
-        controls.append(
-            dmc.SegmentedControl(
-                data=[{"label": label, "value": _url(context, metric, value)} for label, value in choices],
-                value=_url(context, metric, direction),
-                id={"part": "navigate", "name": "direction"},
-                size="xs",
-            )
-        )
+        names = [("Both directions", ""), *((d.capitalize(), d) for d in directions)]
+        choices = [(label, _url(context, metric, value)) for label, value in names]
+        controls.append(components.navigation_control("direction", choices, _url(context, metric, direction)))
     options: dict[str, Any] = {"metric": metric}
     if direction in directions:
         options["direction"] = direction
@@ -44,8 +35,10 @@ def build(context: Context) -> list[Any]:
 
 def _directions(context: Context) -> list[str]:
     """Return the directions of the ops of the capture."""
-    ops = context.capture.at(context.state.at).frame("group_nodes").select("direction").unique().collect()
-    return [d for d in ops["direction"].cast(str).to_list() if d]
+    groups = (
+        context.capture.at(context.state.at).frame("group_nodes").select(pl.col("direction").cast(pl.String).unique())
+    )
+    return [direction for direction in groups.collect()["direction"].to_list() if direction]
 
 
 def _url(context: Context, metric: str, direction: str) -> str:

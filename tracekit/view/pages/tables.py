@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import dash_mantine_components as dmc
 from dash import html
+
+from tracekit.view import components
 
 if TYPE_CHECKING:
     from tracekit.view.pages import Context
@@ -19,14 +20,6 @@ def build(context: Context) -> list[Any]:
         return [html.P("No table of this capture has rows.", className="dimmed")]
     chosen = context.state.get("table")
     chosen = chosen if chosen in names else names[0]
-    select = dmc.Select(
-        id={"part": "navigate", "name": "table"},
-        label="Table",
-        data=[{"value": context.state.url(table=name), "label": name} for name in names],
-        value=context.state.url(table=chosen),
-        searchable=True,
-        allowDeselect=False,
-        size="xs",
-        w=320,
-    )
+    choices = [(name, context.state.url(table=name)) for name in names]
+    select = components.navigation_select("table", choices, context.state.url(table=chosen), label="Table", w=320)
     return [select, context.table(f"table:{chosen}", condition=True)]
