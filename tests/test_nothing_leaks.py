@@ -109,7 +109,7 @@ def shown(path: Path, folder: Path) -> dict[str, dict[str, int]]:
     with warnings.catch_warnings(), tk.load(path) as trace:
         warnings.simplefilter("ignore", TracekitWarning)
         secrets = hidden(path, trace)
-        info = json.dumps({**trace.info, **trace.undecoded}).encode()
+        info = json.dumps([trace.info, list(trace.undecoded)]).encode()
         written = [*exported(trace, folder), *reported(trace), ("info", info)]
     for name, data in written:
         if hits := left(secrets, data):

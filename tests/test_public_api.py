@@ -28,6 +28,7 @@ NAMES = [
     "Trace",
     "TracekitError",
     "TracekitWarning",
+    "Undecoded",
     "analyze",
     "convert",
     "errors",

@@ -7,7 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracekit import errors
     from tracekit.errors import TracekitError, TracekitWarning
-    from tracekit.interface import Capture, Exporter, Reader
+    from tracekit.interface import Capture, Exporter, Reader, Undecoded
     from tracekit.redacting import redact, unredacted
     from tracekit.registry import formats
     from tracekit.trace import Trace, analyze, convert, load, stats
@@ -20,6 +20,7 @@ __all__ = [
     "Trace",
     "TracekitError",
     "TracekitWarning",
+    "Undecoded",
     "analyze",
     "convert",
     "errors",
@@ -33,7 +34,7 @@ __getattr__, __dir__ = lazy_attributes(
     globals(),
     errors=("TracekitError", "TracekitWarning"),
     redacting=("redact", "unredacted"),
-    interface=("Capture", "Exporter", "Reader"),
+    interface=("Capture", "Exporter", "Reader", "Undecoded"),
     registry=("formats",),
     trace=("Trace", "analyze", "convert", "load", "stats"),
 )

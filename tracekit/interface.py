@@ -29,6 +29,19 @@ class Progress(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """The size of the events of one class that are in no table.
+
+    Attributes:
+        count: Number of events, or of rows of a source table.
+        bytes: Size of the events in the file in bytes, before compression. None if it is unknown.
+    """
+
+    count: int
+    bytes: int | None = None
+
+
 class Capture(ABC):
     """An open file whose tables can be read, as returned by ``Reader.open``.
 
@@ -68,8 +81,8 @@ class Capture(ABC):
         """
         return {name: self.read(name, names) for name, names in columns.items()}
 
-    def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events in the file that are in no table, by event name.
+    def count_undecoded(self) -> Mapping[str, int | Undecoded]:
+        """Return the number of events in the file that are in no table, by class, or their number and their bytes.
 
         The mapping is empty if the reader does not count these events.
         """

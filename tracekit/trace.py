@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
-    from tracekit.interface import Progress
+    from tracekit.interface import Progress, Undecoded
     from tracekit.plan.figures import Plots
     from tracekit.targets import Input
 
@@ -144,12 +144,12 @@ class Trace:
         return self._view.info
 
     @functools.cached_property
-    def undecoded(self) -> dict[str, int]:
-        """Number of events in the file that are in no table, keyed by event name, most frequent first.
+    def undecoded(self) -> dict[str, Undecoded]:
+        """Number and bytes of the events in the file that are in no table, keyed by class, most frequent first.
 
-        For exports of nsys, these are the numbers of rows of source tables, keyed by table name. Selections do not
-        change the numbers. The mapping is empty if all events are decoded, or if the reader of the format does not
-        count events. The first use reads the whole file.
+        For exports of nsys, these are the numbers of rows of source tables, keyed by table name, without bytes.
+        Selections do not change the numbers. The mapping is empty if all events are decoded, or if the reader of the
+        format does not count events. The first use reads the whole file.
 
         Raises:
             CorruptTraceError: The file is damaged.
@@ -157,10 +157,10 @@ class Trace:
         Examples:
             >>> import tracekit as tk
             >>> tk.load("fixtures/osrt_libs.nsys-rep").undecoded["memory map"]
-            89
+            Undecoded(count=89, bytes=4726)
         """
-        counts = self._plan.source.undecoded()
-        return {name: counts[name] for name in sorted(counts, key=lambda n: (-counts[n], n))}
+        found = self._plan.source.undecoded()
+        return dict(sorted(found.items(), key=lambda item: (-item[1].count, item[0])))
 
     @property
     def devices(self) -> pl.DataFrame:

@@ -55,16 +55,17 @@ class TestInfo:
 
     def test_counts_what_is_not_decoded(self, run: Run) -> None:
         text = run("info", "fixtures/graph_node.nsys-rep").text
-        assert text.endswith("  recorded, but not decoded:\n    start or finish mark  2\n")
+        assert text.endswith("  recorded, but not decoded:\n    start or finish mark  2  52 bytes\n")
         export = run("info", "fixtures/graph_node.sqlite").text.partition("  recorded, but not decoded:\n")[2]
         assert "META_DATA_CAPTURE" in export
 
     def test_json_counts_what_is_not_decoded(self, run: Run) -> None:
         printed = run("info", "fixtures/graph_node.nsys-rep", TRAIN, "--json").text.splitlines()
         counts = [json.loads(line)["undecoded"] for line in printed]
-        assert counts[0] == {"start or finish mark": 2}
-        assert counts[1]["META_DATA_CAPTURE"] > counts[1]["TARGET_INFO_CUDA_DEVICE"] > 0
-        assert list(counts[1].values()) == sorted(counts[1].values(), reverse=True)
+        assert counts[0] == {"start or finish mark": {"count": 2, "bytes": 52}}
+        rows = {table: size["count"] for table, size in counts[1].items()}
+        assert rows["META_DATA_CAPTURE"] > rows["TARGET_INFO_CUDA_DEVICE"] > 0
+        assert list(rows.values()) == sorted(rows.values(), reverse=True)
 
     @pytest.mark.parametrize("verb", [("info",), ("tables",), ("rows", "nvtx_ranges")])
     def test_a_newer_build_is_warned_of_and_read(self, run: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:

@@ -167,7 +167,7 @@ def read_all(path: Path, format: str | None, tables: list[str] | None = None) ->
             except tk.TracekitError as e:
                 errors.append(named(e, path))
         try:
-            assert all(n > 0 for n in trace.undecoded.values())
+            assert all(u.count > 0 for u in trace.undecoded.values())
         except tk.TracekitError as e:
             errors.append(named(e, path))
     return errors

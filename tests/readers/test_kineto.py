@@ -18,6 +18,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.counted import counted
 from tests.readers import kineto_files as files
 from tests.readers.kineto_files import op, trace
 from tracekit import registry
@@ -77,7 +78,7 @@ def test_facts_and_machine() -> None:
             (2799, "pt_autograd_0"),
         ]
         assert loaded["streams"].to_pylist()[0]["stream_id"] == 7
-        assert loaded.undecoded == {
+        assert counted(loaded.undecoded) == {
             "flow fwdbwd": 184,
             "gpu_user_annotation": 16,
             "without category": 2,

@@ -115,7 +115,7 @@ def outcome(path: Path) -> str:
         capture = RepCapture(Source(path))
         for name, schema in schemas.tables().items():
             capture.read(name, schema.names)
-        assert all(n > 0 for n in capture.undecoded.values())
+        assert all(u.count > 0 for u in capture.undecoded.values())
     except TracekitError:
         return "error"
     return "trace"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.counted import counted
 from tests.readers.nsys_rep_files import SHARED, Parts, Value, event, message, strings
 from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys_rep import events
@@ -69,7 +70,7 @@ def test_calls_that_are_not_known_are_warned_of_once(tmp_path: Path) -> None:
         expected = [left_out(2, "call without a class"), left_out(4, "call of class 120")]
         assert sorted(said(trace, "api_calls")) == expected
         assert said(trace, "osrt_calls", "api_calls") == []
-        assert trace.undecoded == {
+        assert counted(trace.undecoded) == {
             "call of class 120": 4,
             "call without a class": 2,
             "start or finish mark": 2,
@@ -93,6 +94,28 @@ def test_activities_without_a_known_part_are_warned_of(tmp_path: Path) -> None:
         assert {t: trace.count(t) for t in ("kernels", "memcpys", "memsets")} == {
             "kernels": 2, "memcpys": 1, "memsets": 1,
         }  # fmt: skip
+        empty = len(block + later) - len(activity(79, KERNEL) * 2 + activity(80, COPY) + activity(80, SET))
+        assert counted(trace.undecoded) == {f"GPU activity of type {t}": 1 for t in (170, 171, 79, 80)}
+        assert 0 < sum(u.bytes or 0 for u in trace.undecoded.values()) < empty
+
+
+def test_the_bytes_of_events_are_those_of_their_messages(tmp_path: Path) -> None:
+    """Without the number of the field and the length, which precede every message."""
+    sizes = {"call of class 120": 4, "system call": 9, "OpenMP": 2, "CUDA graph": 5, "memory map": 7}
+    calls = {"call of class 120": (48, 120), "system call": (147, 121), "OpenMP": (48, 78), "CUDA graph": (131, 0)}
+    blocks = b"".join(event(k, 108, (6, c), (99, b"." * sizes[name])) for name, (k, c) in calls.items())
+    blocks += event(28, 109, (99, b"." * sizes["memory map"])) + event(27, 113, (1, 5), (2, 7 << 24))
+    with report(tmp_path, blocks, blocks) as trace:
+        found = trace.undecoded
+    around = len(message((6, 0), (99, b"")))
+    assert found == {
+        "OpenMP": tk.Undecoded(2, 2 * (around + 2)),
+        "call of class 120": tk.Undecoded(2, 2 * (around + 4)),
+        "call of class 121": tk.Undecoded(2, 2 * (around + 9)),
+        "event of type 131": tk.Undecoded(2, 2 * (around + 5)),
+        "memory map": tk.Undecoded(2, 2 * (len(message((99, b""))) + 7)),
+        "process without a name": tk.Undecoded(2, 2 * len(message((1, 5), (2, 7 << 24)))),
+    }
 
 
 def test_halves_of_ranges_and_unknown_types_are_warned_of(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import tracekit as tk
+from tests.counted import counted
 from tests.readers.nsys_rep_files import CAPTURES, SHARED
 from tracekit.errors import TracekitWarning
 from tracekit.readers.nsys.export import decoded_tables
@@ -33,7 +34,7 @@ OF_TRAIN = {
 @pytest.mark.parametrize("name", ["train_amp.sqlite", "train_amp_parquetdir", "train_amp_arrowdir"])
 def test_every_form_lists_the_same(name: str) -> None:
     with tk.load(CAPTURES / name) as trace:
-        assert list(trace.undecoded.items()) == list(OF_TRAIN.items())
+        assert list(counted(trace.undecoded).items()) == list(OF_TRAIN.items())
 
 
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda p: p.stem)
@@ -49,7 +50,7 @@ def test_a_table_with_rows_is_read_or_listed(export: Path, monkeypatch: pytest.M
     with tk.load(export) as trace:
         for name in trace.tables:
             trace.table(name)
-        listed = trace.undecoded
+        listed = counted(trace.undecoded)
     with sqlite3.connect(f"file:{export}?mode=ro&immutable=1", uri=True) as db:
         names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         rows = {n: db.execute(f'SELECT count(*) FROM "{n}"').fetchone()[0] for n in names}

@@ -17,6 +17,7 @@ import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.counted import counted
 from tests.readers import tfevents_files as files
 from tests.readers.tfevents_files import (
     CORPUS,
@@ -149,7 +150,7 @@ def test_which_tensors_are_points(tmp_path: Path) -> None:
     assert one(tmp_path, made, plugin="mine", data_class=1) == 2
     assert one(tmp_path, made, plugin="hparams") is None
     with tk.load(tmp_path) as trace:
-        assert trace.undecoded == {"hparams": 1}
+        assert counted(trace.undecoded) == {"hparams": 1}
 
 
 def test_metadata_of_the_first_value_hold_for_a_tag_of_the_run(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_metadata_of_the_first_value_hold_for_a_tag_of_the_run(tmp_path: Path) -
     found = [(r["run"], r["tag"]) for r in scalars(tmp_path, "run", "tag")]
     assert found == [("x", "b"), ("x", "b"), ("y", "a"), ("y", "b")]
     with tk.load(tmp_path) as trace:
-        assert trace.undecoded == {"curves": 2}
+        assert counted(trace.undecoded) == {"curves": 2}
         assert set(trace["scalars"]["kind"].to_pylist()) == {"tensor"}
 
 
@@ -184,7 +185,7 @@ def test_texts(tmp_path: Path) -> None:
             (3, ".", "note", 4, WALL_NS, 0, "\ufffd"),
         ]
         assert trace["texts"].to_pylist() == [dict(zip(columns, r, strict=True)) for r in rows]
-        assert trace.undecoded == {"keras": 1}
+        assert counted(trace.undecoded) == {"keras": 1}
 
 
 def test_what_no_table_holds_is_counted(tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_what_no_table_holds_is_counted(tmp_path: Path) -> None:
         event(log_message=message("LogMessage", message=b"secret")),
     )
     with tk.load(tmp_path) as trace:
-        assert trace.undecoded == {
+        assert counted(trace.undecoded) == {
             "histogram": 2,
             "image": 2,
             "audio": 1,
@@ -215,7 +216,7 @@ def test_names_of_plug_ins_are_printable_short_and_few(tmp_path: Path) -> None:
     written(tmp_path, *(summary(value(f"t{i}", plugin=f"{i:03}\x1b[31m" + "x" * 99)) for i in range(150)))
     with tk.load(tmp_path) as trace:
         assert len(trace.undecoded) == 101
-        assert trace.undecoded["other"] == 50
+        assert trace.undecoded["other"] == tk.Undecoded(50)
         assert all(len(n) <= 60 and n.isprintable() for n in trace.undecoded)
 
 
@@ -517,7 +518,7 @@ def test_what_traced_runs_hold_beside_step_stats_is_counted(tmp_path: Path) -> N
     tagged = message("TaggedRunMetadata", run_metadata=run.SerializeToString())
     path = written(tmp_path, event(tagged_run_metadata=tagged), event(tagged_run_metadata=tagged))
     with tk.load(path) as trace:
-        assert trace.undecoded == {"partition graph": 4, "cost graph": 2, "function graph": 2}
+        assert counted(trace.undecoded) == {"partition graph": 4, "cost graph": 2, "function graph": 2}
         assert trace.count("step_stats") == 0
 
 

@@ -61,7 +61,7 @@ def collect_facts(trace: Trace) -> dict[str, Any]:
         **_ncu_facts(trace),
         "devices": devices.sort("device_id").to_dicts(),
         "rows": counts,
-        "undecoded": trace.undecoded,
+        "undecoded": {name: {"count": u.count, "bytes": u.bytes} for name, u in trace.undecoded.items()},
     }
 
 
@@ -125,12 +125,14 @@ def _ncu_results_text(facts: dict[str, Any]) -> str:
     return ", ".join(part for part in [*parts, time] if part)
 
 
-def _undecoded_lines(counts: dict[str, int]) -> Iterator[str]:
-    """Yield lines with the numbers of recorded events that are in no table, by event name."""
+def _undecoded_lines(sizes: dict[str, dict[str, int | None]]) -> Iterator[str]:
+    """Yield lines with the numbers and bytes of recorded events that are in no table, by class."""
     yield "  recorded, but not decoded:"
-    width = max(map(len, counts))
-    digits = max(len(f"{n:,}") for n in counts.values())
-    yield from (f"    {name:<{width}}  {n:>{digits},}" for name, n in counts.items())
+    counts = {name: f"{size['count']:,}" for name, size in sizes.items()}
+    totals = {name: "" if size["bytes"] is None else f"{size['bytes']:,} bytes" for name, size in sizes.items()}
+    widths = [max(map(len, column)) for column in (counts, counts.values(), totals.values())]
+    for name, count in counts.items():
+        yield f"    {name:<{widths[0]}}  {count:>{widths[1]}}  {totals[name]:>{widths[2]}}".rstrip()
 
 
 def _utc_text(ns: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
 from tracekit.errors import SchemaError, TracekitError, warn
+from tracekit.interface import Undecoded
 from tracekit.plan.base import Tables
 
 if TYPE_CHECKING:
@@ -91,13 +92,14 @@ class RecordedTables(Tables):
                 self._opened = self.origin.open()
             return self._opened
 
-    def undecoded(self) -> dict[str, int]:
-        """Return how many events of the file are in no table, by event name.
+    def undecoded(self) -> dict[str, Undecoded]:
+        """Return how many events of the file are in no table, and their bytes, by class.
 
         The mapping is empty if the reader does not count these events.
         """
         with self._lock:
-            return dict(self.capture.count_undecoded())
+            listed = self.capture.count_undecoded().items()
+            return {name: Undecoded(size) if isinstance(size, int) else size for name, size in listed}
 
     def schema(self, name: str) -> TableSchema:
         """Return the declared schema of a table."""

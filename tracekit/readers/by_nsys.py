@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tracekit.interface import Undecoded
 
 TOOL = "nsys"
 POLL_S = 1.0
@@ -53,7 +54,7 @@ class TemporaryExport(Capture):
         """Return the requested columns of several tables."""
         return self._capture.read_many(columns)
 
-    def count_undecoded(self) -> Mapping[str, int]:
+    def count_undecoded(self) -> Mapping[str, int | Undecoded]:
         """Return the number of events in the export that belong to no declared table, by source table."""
         return self._capture.count_undecoded()
 

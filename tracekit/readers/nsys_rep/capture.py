@@ -10,6 +10,7 @@ from tracekit.readers.nsys_rep.report import Report
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracekit.interface import Undecoded
     from tracekit.source import Source
 
 
@@ -20,11 +21,11 @@ class RepCapture(NsysCapture):
         self.report = Report(source)
         super().__init__(self.report)
 
-    def count_undecoded(self) -> Mapping[str, int]:
-        """Return the number of events in the report that no declared table contains, by event name."""
+    def count_undecoded(self) -> Mapping[str, Undecoded]:
+        """Return the number and the bytes of the events in the report that no declared table contains, by class."""
         return self.undecoded
 
     @property
-    def undecoded(self) -> dict[str, int]:
-        """Number of events in the report that no declared table contains, by event name."""
+    def undecoded(self) -> dict[str, Undecoded]:
+        """Number and bytes of the events in the report that no declared table contains, by class."""
         return self.report.undecoded

@@ -78,6 +78,12 @@ class Entries:
         selected[self._selected_kinds(selection)] = True
         return selected[self.kinds]
 
+    def bytes_by_kind(self) -> dict[int, int]:
+        """Return the bytes of the payloads of each kind."""
+        totals = np.zeros(1 << 16, np.int64)
+        np.add.at(totals, self.kinds, self.sizes)
+        return {kind: int(totals[kind]) for kind in self.counts}
+
     def count_by_block(self, mask: Mask) -> Int64Array:
         """Return the number of entries of each block that a mask contains."""
         return np.diff(np.searchsorted(np.flatnonzero(mask), self.bounds))

@@ -109,6 +109,14 @@ class Events:
             total.update(counted)
         return total
 
+    def sizes(self) -> dict[int, tuple[int, int]]:
+        """Return the number of events of each kind, and the bytes of their payloads."""
+        totals: Counter[int] = Counter()
+        counts = self.counts()
+        for batch in self._entries:
+            totals.update({} if batch is None else batch.bytes_by_kind())
+        return {kind: (number, totals[kind]) for kind, number in counts.items()}
+
     def _count_batch(self, nth: int) -> dict[int, int]:
         entries_of_batch = self._entries[nth]
         if entries_of_batch is None:

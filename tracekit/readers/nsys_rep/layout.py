@@ -470,6 +470,6 @@ CLASSES_BY_TYPE: Mapping[int, frozenset[int]] = {
         if table.payload == API and event_type in table.event_types
         for event_class in table.event_classes
     )
-    for event_type in (CALL, CALL_MARK)
+    for event_type in (CALL, CALL_MARK, SYSTEM_CALL)
 }
 """Classes of the function calls that are rows of a table, by event type."""

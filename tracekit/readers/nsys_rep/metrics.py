@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _EVENT = fields_of("GenericEvent")
 SOURCE = b"GpuMetrics"
+SOURCES = (SOURCE, b"SocMetrics", b"FTrace", b"ETW", b"GenericCounters", b"QnxKernelTrace")
+"""Names that nsys gives to sources of generic events. Other names may be those of programs."""
 INCOMPLETE = "sample of GPU metrics without its time or its values"
 SOURCE_MASK = ~0xFFFFFFFF
 SAMPLE_MASK = 0xFF00
@@ -75,10 +77,7 @@ def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
         Damage: Metrics overlap, or a metric has an invalid offset or size.
     """
     stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
-    source_id = fields_of("GenericSource").source_id
-    sources = {
-        m.int_value(source_id) for m in raw.stream.messages(stream.generic_sources) if _source_name(raw, m) == SOURCE
-    }
+    sources = {number for number, name in _names_by_source(raw) if name == SOURCE}
     metrics_by_id = {}
     for listed in raw.stream.messages(stream.generic_types):
         number = listed.int_value(generic_type.type_id) or 0
@@ -88,6 +87,17 @@ def metrics_by_type(raw: RawData) -> dict[int, list[Metric]]:
             )
             _check_no_overlap(metrics_by_id[number])
     return metrics_by_id
+
+
+def source_names(raw: RawData) -> dict[int, str]:
+    """Return the names of the sources of generic events that nsys defines, by source id."""
+    return {number: name.decode() for number, name in _names_by_source(raw) if name in SOURCES and number is not None}
+
+
+def _names_by_source(raw: RawData) -> list[tuple[int | None, bytes]]:
+    """Return the id and the name of each source of generic events."""
+    source_id, sources = fields_of("GenericSource").source_id, fields_of("StreamHeader").generic_sources
+    return [(m.int_value(source_id), _source_name(raw, m)) for m in raw.stream.messages(sources)]
 
 
 def decode_samples(

@@ -92,16 +92,17 @@ KNOWN_TYPES = DECODED_TYPES | {(layout.API, t) for t in _CALL_TYPES}
 def kind_name(kind: int) -> str | None:
     """Return the name of a kind of events that no declared table contains.
 
-    The result is None for decoded events. It is also None for function calls and generic events, because their kind
-    does not determine whether they are decoded.
+    The result is None for decoded events. It is also None for function calls, GPU activities and generic events,
+    because their kind does not determine whether they are decoded.
     """
     if kind == entries.GENERIC:
         return None
     if kind == entries.UNKNOWN:
         return "event of unknown kind"
     payload, event_type = entries.payload_and_type(kind)
-    is_call = payload == layout.API and event_type in (layout.CALL, layout.CALL_MARK)
-    return None if is_call or (payload, event_type) in DECODED_TYPES else type_name(payload, event_type)
+    is_call = payload == layout.API and event_type in layout.CLASSES_BY_TYPE
+    is_decoded = is_call or payload == layout.GPU or (payload, event_type) in DECODED_TYPES
+    return None if is_decoded else type_name(payload, event_type)
 
 
 def type_name(payload: int, event_type: int) -> str:
@@ -109,6 +110,16 @@ def type_name(payload: int, event_type: int) -> str:
     if payload == layout.NVTX:
         return f"NVTX {NVTX_RANGE_ENDS.get(event_type, f'event of type {event_type}')}"
     return EVENT_TYPES.get(event_type, f"event of type {event_type}")
+
+
+def incomplete_name(payload: int, event_type: int) -> str:
+    """Return the name of the events with a payload field and event type that lack all fields of their table."""
+    return "process without a name" if payload == layout.PROCESS else type_name(payload, event_type)
+
+
+def generic_name(source: str | None) -> str:
+    """Return the name of the generic events of a source."""
+    return "generic event" if source is None else f"generic event of {source}"
 
 
 def class_name(event_class: int) -> str:

@@ -16,7 +16,6 @@ from tracekit.errors import warn
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import BYTES_PER_BYTE, Ledger
 from tracekit.readers.common.damage import COPY_AGAIN, damage_as_error
-from tracekit.readers.common.protobuf.decoding import decode
 from tracekit.readers.nsys.tables import ROWID, Request
 from tracekit.readers.nsys_rep import (
     arrays,
@@ -26,7 +25,6 @@ from tracekit.readers.nsys_rep import (
     metrics,
     mpi,
     mpi_calls,
-    names,
     payloads,
     unknown_events,
 )
@@ -35,13 +33,14 @@ from tracekit.readers.nsys_rep.container import Container
 from tracekit.readers.nsys_rep.entries import Selection
 from tracekit.readers.nsys_rep.event_fields import EventFields, NeededFields
 from tracekit.readers.nsys_rep.events import Events
-from tracekit.readers.nsys_rep.fields import fields_of
 from tracekit.readers.nsys_rep.payload_schemas import Schemas
+from tracekit.readers.nsys_rep.undecoded import find_undecoded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from tracekit.interface import Undecoded
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.nsys.tables import Result, Where
     from tracekit.readers.nsys_rep.arrays import EventFilter
@@ -192,15 +191,10 @@ class Report:
         return None
 
     @functools.cached_property
-    def undecoded(self) -> dict[str, int]:
-        """Number of events in the report that no declared table contains, by event name, most frequent first."""
+    def undecoded(self) -> dict[str, Undecoded]:
+        """Number and bytes of the events in the report that no declared table contains, by class."""
         with damage_as_error(self.path, file=self.container.file):
-            found: Counter[str] = Counter()
-            for kind, number in self.events.counts().items():
-                name = names.kind_name(kind)
-                found.update({} if name is None else {name: number})
-            found.update(self._count_undecoded())
-            return dict(found.most_common())
+            return find_undecoded(self)
 
     @functools.cached_property
     def events(self) -> Events:
@@ -347,38 +341,6 @@ class Report:
             return machine.TABLES[table][1](self)
         ranks = mpi_calls.rank_rows(self.mpi, self.events, self.raw.strings, budget)
         return ranks if table == mpi_calls.RANKS else mpi_calls.communicator_rows(self.payload_schemas, ranks)
-
-    def _count_undecoded(self) -> Counter[str]:
-        """Return the number of calls and generic events that no declared table contains, by name."""
-        found: Counter[str] = Counter()
-        with_parts: Counter[int] = Counter()
-        calls = (layout.CALL, layout.CALL_MARK)
-        wanted = [Selection(entries.GENERIC), *(Selection(layout.API, (event_type,)) for event_type in calls)]
-        fields = (fields_of("GenericEvent").type_id, *(layout.CLASS for _ in calls))
-        for counted in self.events.map_batches(
-            wanted, lambda batch: [_value_counts(*x) for x in zip(batch, fields, strict=True)]
-        ):
-            generic, *classes = counted
-            found["generic event"] += sum(n for number, n in generic.items() if number not in self.metrics)
-            with_parts.update({c: n for c, n in classes[0].items() if c is not None and c in layout.PARTS})
-            for event_type, numbers in zip(calls, classes, strict=True):
-                for event_class, number in numbers.items():
-                    name = names.call_name(event_type, event_class)
-                    found.update({} if name is None else {name: number})
-        for event_class, number in with_parts.items():
-            rows = sum(self.counts([(table, None) for table in layout.PARTS[event_class]]))
-            found[names.class_name(event_class)] += number - rows
-        return +found
-
-
-def _value_counts(chosen: SelectedEvents, field: int) -> dict[int | None, int]:
-    """Return the number of messages with each value of a field. The key None counts messages without the field."""
-    found = decode(chosen.buffer, chosen.starts, chosen.stops, (field,)).get(field)
-    if found is None:
-        return {None: len(chosen.starts)}
-    values = found.values if found.valid is None else found.values[found.valid]
-    numbers, counts = np.unique_counts(values)
-    return {None: len(chosen.starts) - len(values), **dict(zip(numbers.tolist(), counts.tolist(), strict=True))}
 
 
 def _shared_selections(selections: Sequence[Selection]) -> list[Selection]:

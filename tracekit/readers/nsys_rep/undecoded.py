@@ -1,0 +1,181 @@
+"""Count the events of a report that no declared table contains, and their bytes, by class."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from tracekit.interface import Undecoded
+from tracekit.readers.common.protobuf.decoding import decode
+from tracekit.readers.nsys_rep import entries, layout, names
+from tracekit.readers.nsys_rep.arrays import nested_fields
+from tracekit.readers.nsys_rep.entries import Selection
+from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.metrics import SOURCE_MASK, source_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
+    from tracekit.readers.nsys_rep.blocks import RawData
+    from tracekit.readers.nsys_rep.events import Events, SelectedEvents
+    from tracekit.readers.nsys_rep.metrics import Metric
+
+    Size = tuple[str | None, int, int]
+    """The class of some events, their number and their bytes. The class is None if they are decoded."""
+
+_GENERIC_TYPE = fields_of("GenericEvent").type_id
+
+
+class EventsReport(Protocol):
+    """The parts of a report that this module uses."""
+
+    @property
+    def events(self) -> Events:
+        """The events of the report."""
+        ...
+
+    @property
+    def metrics(self) -> Mapping[int, Sequence[Metric]]:
+        """The GPU metrics in the samples of each event type."""
+        ...
+
+    @property
+    def raw(self) -> RawData:
+        """The parts of the report that describe the events."""
+        ...
+
+
+class _Check(NamedTuple):
+    """Events that are decoded only if they have one of several fields.
+
+    Attributes:
+        selection: Selection of the events.
+        fields: Numbers of the fields.
+        name: Function that returns the class of the events without any of the fields, given their event type.
+    """
+
+    selection: Selection
+    fields: Collection[int]
+    name: Callable[[int], str]
+
+
+def _table_check(table: str) -> _Check:
+    """Return the check of the events of a table that has identifying fields."""
+    declared = layout.TABLES[table]
+    return _Check(
+        Selection(declared.payload, declared.event_types),
+        declared.identifying_fields,
+        lambda event_type: names.incomplete_name(declared.payload, event_type),
+    )
+
+
+_CHECKS = (
+    _Check(Selection(layout.GPU), layout.ACTIVITIES, names.activity_name),
+    *map(_table_check, ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS", "PROCESSES")),
+)
+
+
+def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
+    """Return the number and the bytes of the events that no declared table contains, by class, most frequent first.
+
+    Raises:
+        Damage: An event is invalid.
+    """
+    sources = source_names(report.raw)
+    counts: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
+    call_types = tuple(layout.CLASSES_BY_TYPE)
+    selections = [Selection(entries.GENERIC), *(Selection(layout.API, (t,)) for t in call_types)]
+    selections += [check.selection for check in _CHECKS]
+
+    def sizes_of_batch(batch: list[SelectedEvents]) -> list[Size]:
+        generic, calls, checked = batch[0], batch[1 : len(call_types) + 1], batch[len(call_types) + 1 :]
+        found = list(_generic_sizes(generic, report.metrics, sources))
+        for event_type, chosen in zip(call_types, calls, strict=True):
+            found += _call_sizes(chosen, event_type)
+        for check, chosen in zip(_CHECKS, checked, strict=True):
+            found += _sizes_without_fields(chosen, check)
+        return found
+
+    listed = [(names.kind_name(kind), *size) for kind, size in report.events.sizes().items()]
+    for batch in report.events.map_batches(selections, sizes_of_batch):
+        listed += batch
+    for name, number, size in listed:
+        if name is not None:
+            counts[name] += number
+            totals[name] += size
+    return {name: Undecoded(number, totals[name]) for name, number in counts.most_common() if number}
+
+
+def _generic_sizes(chosen: SelectedEvents, metrics: Collection[int], sources: Mapping[int, str]) -> Iterator[Size]:
+    """Yield the sizes of generic events by source. Those that hold GPU metrics are decoded."""
+    for number, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), _GENERIC_TYPE):
+        source = sources.get(-1 if number is None else number & SOURCE_MASK)
+        yield None if number in metrics else names.generic_name(source), count, size
+
+
+def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:
+    """Yield the sizes of the function calls of an event type by class."""
+    for event_class, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), layout.CLASS):
+        yield names.call_name(event_type, event_class), count, size
+        if event_class in layout.PARTS and event_type == layout.CALL:
+            rows = _rows_of_class(chosen, event_class)
+            decoded = np.zeros(len(rows), np.bool_)
+            for field in _part_fields(chosen, rows):
+                decoded |= _has_field(field, len(rows))
+            rest = rows[~decoded]
+            yield names.class_name(event_class), len(rest), int(_bytes(chosen, rest).sum())
+
+
+def _sizes_without_fields(chosen: SelectedEvents, check: _Check) -> Iterator[Size]:
+    """Yield the sizes of the events that have none of the fields of a check, by event type."""
+    decoded = np.zeros(len(chosen.starts), np.bool_)
+    for field in decode(chosen.buffer, chosen.starts, chosen.stops, check.fields).values():
+        decoded |= _has_field(field, len(decoded))
+    rest = np.flatnonzero(~decoded)
+    types = chosen.types(rest)
+    for event_type in np.unique(types).tolist():
+        rows = rest[types == event_type]
+        yield check.name(event_type), len(rows), int(_bytes(chosen, rows).sum())
+
+
+def _sizes_by_value(chosen: SelectedEvents, rows: Int64Array, number: int) -> Iterator[tuple[int | None, int, int]]:
+    """Yield the number and the bytes of the events at some indices for each value of a field, or None without it."""
+    field = decode(chosen.buffer, chosen.starts[rows], chosen.stops[rows], (number,)).get(number)
+    present = _has_field(field, len(rows))
+    missing = rows[~present]
+    if len(missing):
+        yield None, len(missing), int(_bytes(chosen, missing).sum())
+    if field is not None:
+        values, inverse, counts = np.unique(field.values[present], return_inverse=True, return_counts=True)
+        totals = np.zeros(len(values), np.int64)
+        np.add.at(totals, inverse, _bytes(chosen, rows[present]))
+        yield from zip(values.tolist(), counts.tolist(), totals.tolist(), strict=True)
+
+
+def _rows_of_class(chosen: SelectedEvents, event_class: int) -> Int64Array:
+    """Return the indices of the function calls of a class."""
+    classes = decode(chosen.buffer, chosen.starts, chosen.stops, (layout.CLASS,))[layout.CLASS]
+    return np.flatnonzero((classes.values == event_class) & _has_field(classes, len(chosen.starts)))
+
+
+def _part_fields(chosen: SelectedEvents, rows: Int64Array) -> list[Field | None]:
+    """Return the messages that identify the rows of tables, in the events at some indices."""
+    parts = {t.part for t in layout.TABLES.values() if t.part}
+    outer = decode(chosen.buffer, chosen.starts[rows], chosen.stops[rows], {part[0] for part in parts})
+    return [nested_fields(chosen.buffer, outer.get(part[0]), {part[1:]})[part[1:]] for part in parts]
+
+
+def _has_field(field: Field | None, events: int) -> Mask:
+    """Return a mask of the events that have a field, given the number of events."""
+    if field is None:
+        return np.zeros(events, np.bool_)
+    return np.ones(events, np.bool_) if field.valid is None else field.valid
+
+
+def _bytes(chosen: SelectedEvents, rows: Int64Array) -> Int64Array:
+    """Return the size of the events at some indices."""
+    return chosen.stops[rows] - chosen.starts[rows]
