@@ -26,8 +26,8 @@ ALL = os.environ.get("TRACEKIT_TESTS") == "all"
 """Whether every example, fuzz case, parameter and capture is tested: ``make test-all``."""
 PUBLIC_CAPTURES = 3
 """Number of public captures that each test reads in ``make test``."""
-CAPTURES_PER_TEST = 6
-"""Minimum number of other captures that each test reads in ``make test``, if it has that many. It reads a third."""
+CAPTURES_PER_TEST = 4
+"""Minimum number of other captures that each test reads in ``make test``, if it has that many. It reads a quarter."""
 NOT_MEASURED = {
     *("cli/test_convert", "cli/test_correlate", "cli/test_main", "cli/test_outputs", "cli/test_printing"),
     *("cli/test_redact", "core/test_advise_figures", "core/test_containment", "core/test_groups"),
@@ -121,13 +121,15 @@ def _selected(items: list[pytest.Item]) -> set[pytest.Item]:
     selected: set[pytest.Item] = set()
     for name, same in by_test.items():
         many = same[0].get_closest_marker("many")
-        if same[0].get_closest_marker("corpus"):
+        if same[0].get_closest_marker("every"):
+            selected.update(same)
+        elif same[0].get_closest_marker("corpus"):
             selected.update(_sample(name, same, PUBLIC_CAPTURES))
         elif many is not None:
             selected.update(_sample(name, same, *many.args))
         elif "core" not in same[0].path.parts and all(map(_capture, same)):
             captures = sorted(set(map(_capture, same)), key=lambda c: random.Random(_module(same[0]) + c).random())
-            kept = captures[: max(CAPTURES_PER_TEST, len(captures) // 3)]
+            kept = captures[: max(CAPTURES_PER_TEST, len(captures) // 4)]
             selected.update(item for item in same if _capture(item) in kept)
         else:
             selected.update(same)

@@ -107,6 +107,7 @@ def test_tables_are_as_declared(trace: tk.Trace) -> None:
         assert trace.frame(name).collect().height == table.num_rows
 
 
+@pytest.mark.every
 def test_tables_are_golden(capture: Path, description: dict[str, list[object]], request: pytest.FixtureRequest) -> None:
     path = GOLDEN / f"{capture.name if capture in [*REPORTS, *TRACES] else export_of(capture).stem}.json"
     if request.config.getoption("--golden") and capture not in FOLDERS:

@@ -130,6 +130,7 @@ print("ended with", os.waitpid(child, 0)[1])
 
 
 @needs_fork
+@pytest.mark.many(1)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_the_remedy_works(method: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"

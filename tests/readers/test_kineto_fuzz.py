@@ -179,6 +179,7 @@ def bomb(path: Path, inside: bytes, times: int, ends: bytes = b"") -> Path:
     return path
 
 
+@pytest.mark.many(2)
 @pytest.mark.parametrize(
     "inside",
     [b" " * (1 << 20), (op() + ",").encode() * 10_000, b"[" * (1 << 20), b'{"a":"' + b"x" * (1 << 20)],
