@@ -32,7 +32,7 @@ NOT_MEASURED = {
     *("cli/test_convert", "cli/test_correlate", "cli/test_main", "cli/test_outputs", "cli/test_printing"),
     *("cli/test_redact", "core/test_advise_figures", "core/test_containment", "core/test_groups"),
     *("core/test_report_reads", "exporters/test_tables", "readers/test_kineto_fuzz", "readers/test_ncu_pairs"),
-    *("readers/test_nsys_folders_bad", "test_join_ncu"),
+    "readers/test_nsys_folders_bad",
     *("core/test_trees", "exporters/test_chrome_trace", "exporters/test_perfetto", "exporters/test_tfevents"),
     *("readers/test_changing_files", "readers/test_costs", "readers/test_dlprof_db"),
     *("readers/test_kineto_round_trip", "readers/test_ncu_csv", "readers/test_ncu_parts"),

@@ -15,6 +15,7 @@ from tests.conftest import FIXTURES
 from tests.core.scenes import declared
 from tracekit.core.advise import advise
 from tracekit.core.advise.iteration_activity import format_duration
+from tracekit.core.reports import run
 from tracekit.core.rollup import Rollup
 
 if TYPE_CHECKING:
@@ -424,6 +425,11 @@ def test_findings_of_real_captures_lie_within_them(path: Path) -> None:
     assert (rows["start_ns"] >= 0).all()
     assert rows.filter(pl.col("end_ns") > iterations["end_ns"].max()).height == 0
     assert all((rows[c].str.len_chars() > 0).all() for c in ("problem", "evidence", "advice"))
+
+
+def test_the_report_rolls_up_by_itself() -> None:
+    with tk.load(FIXTURES / "train_amp.nsys-rep") as trace:
+        assert run(trace.frame, "advise").data.equals(trace.report("advise").data)
 
 
 def test_the_iterations_that_were_asked_for() -> None:
