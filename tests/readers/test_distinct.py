@@ -44,6 +44,15 @@ def test_more_texts_than_the_table_takes(texts: list[bytes], places: int) -> Non
     assert set(made.dictionary.to_pylist()) == set(texts)
 
 
+@pytest.mark.parametrize("size", [7, 31, 32, 33, 63, 64, 65, 95, 96, 100, 128, 136, 300])
+def test_long_texts_that_differ_in_one_byte(size: int) -> None:
+    text = bytes(n * 7 % 256 for n in range(size))
+    texts = [text, *(text[:n] + bytes([text[n] ^ 1]) + text[n + 1 :] for n in range(size)), text[:-1]]
+    made = dictionary_encode(*placed(texts * 2, b"-"))
+    assert made.dictionary.to_pylist() == texts
+    assert made.to_pylist() == texts * 2
+
+
 def test_many_different_texts() -> None:
     texts = [b"%d" % (n % 50_000) for n in range(120_000)]
     made = dictionary_encode(*placed(texts))

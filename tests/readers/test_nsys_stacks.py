@@ -10,6 +10,8 @@ from tests.readers.databases import edited, stacks_of
 from tests.readers.nsys_rep_files import SHARED, Parts, event, message, strings
 from tests.readers.test_nsys_rep import rows, written
 from tracekit.errors import CorruptTraceError
+from tracekit.readers.nsys import stacks as nsys_stacks
+from tracekit.readers.nsys_rep import events
 
 OSRT = Path(__file__).parents[2] / "fixtures" / "osrt_libs.sqlite"
 WITH_STACKS = [
@@ -81,6 +83,20 @@ def test_frames_differ_by_address_and_by_flags(tmp_path: Path) -> None:
     made, of_samples = stacks(tmp_path, *(sample(n, v) for n, v in enumerate(variants)), sample(99, variants[3]))
     assert of_samples == [*((n,) for n in range(1, 11)), (4,)]
     assert [row[-1] for row in made] == [16, -(1 << 63), *[16] * 7, None]
+
+
+@pytest.mark.parametrize("kept", [0, 30, 1 << 20])
+def test_stacks_of_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
+    monkeypatch.setattr(events, "BATCH_BYTES", 1)
+    monkeypatch.setattr(nsys_stacks, "MAX_KNOWN_BYTES", kept)
+    main, work, wait = frame(0, 16), frame(1, 32), frame(3, 48)
+    some = [[work, main], [], [main], [wait, work, main], [work, main], [wait, main]]
+    blocks = [b"".join(sample(10 * n + i, *some[(n + i) % len(some)]) for i in range(3)) for n in range(8)]
+    capture = written(tmp_path, Parts(blocks, [strings("main", "work", "app", "wait")]).pack())
+    numbers = [2, None, 1, 3, 2, 4]
+    expected = [(numbers[(n + i) % len(some)],) for n in range(8) for i in range(3)]
+    assert rows(capture, "cpu_samples", "stack_id") == expected
+    assert rows(capture, "stacks", "parent_id", "symbol") == [(None, "main"), (1, "work"), (2, "wait"), (1, "wait")]
 
 
 def test_fields_between_frames_do_not_matter(tmp_path: Path) -> None:

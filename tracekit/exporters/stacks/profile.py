@@ -140,8 +140,6 @@ def _events(view: View, name: str) -> pl.LazyFrame:
 
 
 def _has_stacks(view: View, name: str) -> bool:
-    if not view.count("python_samples" if name in _PYTHON else name):
-        return False
     return bool(_events(view, name).select(pl.col("stack_id").count()).collect().item())
 
 

@@ -189,7 +189,7 @@ def convert_column(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, int]:
             ``integer`` or ``number``.
     """
     if pa.types.is_dictionary(column.type):
-        return (column, 0) if pa.types.is_list(column.type.value_type) else _convert_dictionary(column)
+        return (column, 0) if column.type == kind else _convert_dictionary(column)
     if kind in (pa.string(), DICTIONARY):
         strings, broken = to_valid_utf8(column)
         return (strings.dictionary_encode() if kind == DICTIONARY else strings), broken

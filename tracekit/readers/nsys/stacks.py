@@ -9,7 +9,7 @@ numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tracekit.readers.common.budget import Budget
     from tracekit.readers.common.tries import Int64Array, UInt32Array
     from tracekit.readers.nsys.lookups import Lookups, Resolver
+    from tracekit.readers.nsys.tables import StackTables
 
     Batch = dict[str, pa.Array]
 
@@ -52,6 +53,8 @@ _OF_COLUMN = {
     python_stacks.TABLE: nvtx.SOURCE_TABLE,
 }
 """Source table of the call chains of each declared table."""
+MAX_KNOWN_BYTES = 32 << 20
+"""Size of the encoded stacks that are kept to find equal stacks in later batches."""
 _MISSING, _UNKNOWN = np.uint32(0xFFFFFFFF), 1 << 16
 _WORDS = 5
 _LINE_BIT = 31
@@ -113,6 +116,8 @@ class Stacks:
         if known is None or not len(known.ids):
             return pa.nulls(len(numbers), pa.int64())
         values = np.asarray(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), np.int64)
+        if np.array_equal(values, known.ids):
+            return col.numbers(known.stacks.astype(np.int64))
         if known.ids[-1] - known.ids[0] == len(known.ids) - 1:
             rows = values - known.ids[0]
         else:
@@ -253,28 +258,47 @@ class _StackCollector:
         self.frames = frames
         self.trie = trie
         self._path = capture.path
+        self._tables = cast("StackTables", capture.tables)
+        self._known = pa.array([], pa.binary())
+        self._known_nodes = np.zeros(1, np.uint32)
         self._ids: list[Int64Array] = [np.zeros(0, np.int64)]
         self._stacks: list[UInt32Array] = [np.zeros(0, np.uint32)]
 
     @property
     def request(self) -> Request[Batch]:
         """The request whose results are added to the collector."""
-        columns = {"id": pa.int64(), FRAMES: pa.dictionary(pa.int32(), pa.null())}
+        columns = {"id": pa.int64(), FRAMES: pa.dictionary(pa.int32(), pa.binary())}
         return Request(self.table, columns, None, lambda raw: dict(zip(raw.column_names, raw.columns, strict=True)))
 
     def append(self, batch: Batch) -> None:
         """Add the call chains of a batch."""
         ids, column = (col.single_array(batch[c]) for c in ("id", FRAMES))
-        stacks, rows = column.dictionary, column.is_valid().to_numpy(zero_copy_only=False)
+        rows = column.is_valid().to_numpy(zero_copy_only=False)
         if not rows.any():
             return
-        frames = stacks.values
-        with damage_as_error(self._path, self.table):
-            numbers = self.frames.add({c: frames.dictionary.field(c) for c in CHAIN_TABLES[self.table]})
-            edges = stacks.offsets.to_numpy().astype(np.int64)
-            nodes = self.trie.add(edges, numbers[frames.indices.to_numpy()])
+        known = pc.index_in(column.dictionary, self._known)
+        nodes = self._known_nodes[known.fill_null(0).to_numpy()]
+        new = np.flatnonzero(known.is_null().to_numpy(zero_copy_only=False))
+        if len(new):
+            added = column.dictionary.take(pa.array(new))
+            nodes[new] = self._add(added)
+            self._remember(added, nodes[new])
         self._stacks.append(nodes[column.indices.drop_null().to_numpy()])
         self._ids.append(ids.to_numpy(zero_copy_only=False)[rows].astype(np.int64))
+
+    def _add(self, encoded: pa.BinaryArray) -> UInt32Array:
+        """Add encoded stacks. Return the node of each stack."""
+        with damage_as_error(self._path, self.table):
+            stacks = self._tables.decode_stacks(self.table, encoded)
+            frames = stacks.values
+            numbers = self.frames.add({c: frames.dictionary.field(c) for c in CHAIN_TABLES[self.table]})
+            return self.trie.add(stacks.offsets.to_numpy().astype(np.int64), numbers[frames.indices.to_numpy()])
+
+    def _remember(self, encoded: pa.BinaryArray, nodes: UInt32Array) -> None:
+        """Keep encoded stacks and their nodes, so that equal stacks of later batches are not decoded."""
+        if self._known.nbytes + encoded.nbytes <= MAX_KNOWN_BYTES:
+            self._known = pa.concat_arrays([self._known, encoded])
+            self._known_nodes = np.concatenate((self._known_nodes[: len(self._known) - len(encoded)], nodes))
 
     def chains(self) -> Chains:
         """Return the call chains of all batches."""

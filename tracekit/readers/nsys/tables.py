@@ -20,10 +20,9 @@ ROWID = "rowid"
 FRAMES = "frames"
 """Name of the column of call stacks, which the tables of call chains of a report have instead of one row per frame.
 
-A stack is a list of frames, from the innermost one to the outermost one. Equal stacks of a batch, and equal frames, are
-dictionary-encoded. A frame is a struct of 64-bit integers with the names of the columns of exports.
+A stack is a string of bytes in an encoding of the file, which ``StackTables`` decodes. Equal stacks have equal bytes.
+The stacks of a batch are dictionary-encoded in the order in which they first occur.
 """
-
 Result = TypeVar("Result")
 
 
@@ -100,4 +99,20 @@ class Tables(Protocol):
 
     def close(self) -> None:
         """Close the file."""
+        ...
+
+
+class StackTables(Tables, Protocol):
+    """The source tables of a file whose tables of call chains have the column ``FRAMES``."""
+
+    def decode_stacks(self, table: str, stacks: pa.BinaryArray) -> pa.ListArray:
+        """Decode stacks from the column ``FRAMES`` of a source table.
+
+        Returns:
+            The frames of each stack, from the innermost one to the outermost one, dictionary-encoded. A frame is a
+            struct of 64-bit integers with the names of the columns of exports.
+
+        Raises:
+            Damage: A stack is invalid, or the frames take more memory than a file of this size may.
+        """
         ...

@@ -88,7 +88,7 @@ def decode_columns(
     arrays = {name: _column_array(fields, column) for name, column in needed.items()}
     for name in stacks:
         field = fields.top_field(table.columns[name].path[0])
-        arrays[name] = frames.decode_stacks(chosen.buffer, field, fields.rows, table.columns[name].path[0], budget)
+        arrays[name] = frames.encode_stacks(chosen.buffer, field, fields.rows)
     chains = {name: c for name, c in needed.items() if c.kind is ValueKind.CHAIN}
     totals = {name: len(arrays[name]) - arrays[name].null_count for name in chains}
     if row_numbers:

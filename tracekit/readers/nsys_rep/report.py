@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 
 from tracekit.errors import warn
 from tracekit.readers.common import columns as col
-from tracekit.readers.common.budget import BYTES_PER_BYTE, Ledger
+from tracekit.readers.common.budget import BYTES_PER_BYTE, Budget, Ledger
 from tracekit.readers.common.damage import COPY_AGAIN, damage_as_error
-from tracekit.readers.nsys.tables import ROWID, Request
+from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys_rep import (
     arrays,
     entries,
+    frames,
     layout,
     machine,
     metrics,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tracekit.interface import Undecoded
-    from tracekit.readers.common.budget import Budget
     from tracekit.readers.nsys.tables import Result, Where
     from tracekit.readers.nsys_rep.arrays import EventFilter
     from tracekit.readers.nsys_rep.events import SelectedEvents
@@ -189,6 +189,15 @@ class Report:
                 return int(rows[index].as_py())
             index -= len(rows)
         return None
+
+    def decode_stacks(self, table: str, stacks: pa.BinaryArray) -> pa.ListArray:
+        """Decode stacks from the column ``FRAMES`` of a table.
+
+        Raises:
+            Damage: A stack is invalid, or the frames take more memory than a report of this size may.
+        """
+        number = layout.TABLES[table].columns[FRAMES].path[0]
+        return frames.decode_stacks(stacks, number, Budget(self.raw.file_bytes))
 
     @functools.cached_property
     def undecoded(self) -> dict[str, Undecoded]:

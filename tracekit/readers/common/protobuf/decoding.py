@@ -38,7 +38,7 @@ MAX_ROWS = (1 << 14) - 8
 
 The number is not a power of two, so that the columns do not compete for the same cache sets.
 """
-FAR_APART = 8
+FAR_APART = 32
 """Strings are far apart if the range from the first to the last is more than this many times their total size."""
 MAX_LENGTH = np.uint64(1 << 40)
 _ABSENT = np.uint64(0)
