@@ -32,7 +32,7 @@ NOT_MEASURED = {
     *("cli/test_convert", "cli/test_correlate", "cli/test_main", "cli/test_outputs", "cli/test_printing"),
     *("cli/test_redact", "core/test_advise_figures", "core/test_containment", "core/test_groups"),
     *("core/test_report_reads", "exporters/test_tables", "readers/test_kineto_fuzz", "readers/test_ncu_pairs"),
-    "readers/test_nsys_folders_bad",
+    *("readers/test_nsys_folders_bad", "readers/test_nsys_sqlite_redact"),
     *("core/test_trees", "exporters/test_chrome_trace", "exporters/test_perfetto", "exporters/test_tfevents"),
     *("readers/test_changing_files", "readers/test_costs", "readers/test_dlprof_db"),
     *("readers/test_kineto_round_trip", "readers/test_ncu_csv", "readers/test_ncu_parts"),
@@ -123,10 +123,10 @@ def _selected(items: list[pytest.Item]) -> set[pytest.Item]:
         many = same[0].get_closest_marker("many")
         if same[0].get_closest_marker("every"):
             selected.update(same)
-        elif same[0].get_closest_marker("corpus"):
-            selected.update(_sample(name, same, PUBLIC_CAPTURES))
         elif many is not None:
             selected.update(_sample(name, same, *many.args))
+        elif same[0].get_closest_marker("corpus"):
+            selected.update(_sample(name, same, PUBLIC_CAPTURES))
         elif "core" not in same[0].path.parts and all(map(_capture, same)):
             captures = sorted(set(map(_capture, same)), key=lambda c: random.Random(_module(same[0]) + c).random())
             kept = captures[: max(CAPTURES_PER_TEST, len(captures) // 4)]

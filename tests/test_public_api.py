@@ -144,7 +144,12 @@ def modules() -> list[str]:
     return ["tracekit", *(m.name for m in pkgutil.walk_packages(tk.__path__, "tracekit.") if "__main__" not in m.name)]
 
 
-@pytest.mark.parametrize("name", modules())
+def source_of(name: str) -> str:
+    path = ROOT / name.replace(".", "/")
+    return (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", [name for name in modules() if ">>> " in source_of(name)])
 def test_examples_in_docstrings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS).failed == 0
@@ -157,8 +162,7 @@ def test_the_verbs_of_the_interface_have_an_example() -> None:
 
 @pytest.mark.parametrize("name", modules())
 def test_every_module_says_what_it_is(name: str) -> None:
-    path = Path(importlib.import_module(name).__file__ or "")
-    assert (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0].strip().endswith((".", ":"))
+    assert (ast.get_docstring(ast.parse(source_of(name))) or "").partition("\n")[0].strip().endswith((".", ":"))
 
 
 @pytest.mark.parametrize("old", ["pieces", "prefetch", "model"])

@@ -152,7 +152,7 @@ class TestRows:
     @pytest.mark.parametrize("table", schemas.tables())
     def test_rows_keep_the_json_schema(self, run: Run, table: str) -> None:
         schema = json.loads(run("schema", table, "--format", "json").text)
-        for path in _filled()[table] or (CAPTURES if ALL else CAPTURES[:3]):
+        for path in (_filled()[table] or CAPTURES)[: None if ALL else 3]:
             lines = run("rows", path, table, "--format", "jsonl", "-n", "50", "-q").text.splitlines()
             assert lines or path not in _filled()[table]
             for line in lines:

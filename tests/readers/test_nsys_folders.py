@@ -88,7 +88,7 @@ def test_every_report_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace]) -> 
     assert as_csv(both[1], "cuda_gpu_kern_sum") == printed
 
 
-@pytest.mark.many(4)
+@pytest.mark.many(3)
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_every_selection_is_that_of_the_export(both: tuple[tk.Trace, tk.Trace], selection: str) -> None:
     export, folder = (t.select(**SELECTIONS[selection]).correlate() for t in both)
