@@ -22,7 +22,14 @@ demo: setup
 	$(BIN)/tracekit correlate fixtures/train_amp.nsys-rep -o out/train_amp.parquet --force
 	$(BIN)/tracekit rows fixtures/train_amp.nsys-rep kernels --correlated --columns kernel_id,short_name,range_path -n 5
 	$(BIN)/tracekit convert fixtures/train_amp.nsys-rep out/train_amp.json.gz --to chrome-trace --force
+	$(BIN)/tracekit convert fixtures/train_amp.nsys-rep out/train_amp.html --force
 	@echo "Open out/train_amp.json.gz in https://ui.perfetto.dev or chrome://tracing."
+	@if [ -t 1 ]; then \
+		echo "Open this address in a browser. Ctrl-C ends the viewer."; \
+		$(BIN)/tracekit view fixtures/train_amp.nsys-rep; \
+	else \
+		echo "Open out/train_amp.html in a browser, or run: .venv/bin/tracekit view fixtures/train_amp.nsys-rep"; \
+	fi
 
 # Bytecode is cached for the processes that tests start.
 test: export PYTHONDONTWRITEBYTECODE =

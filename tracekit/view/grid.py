@@ -30,6 +30,28 @@ BLOCK = 100
 """Rows that the browser requests at once."""
 SAMPLE = 200
 """Number of rows from which the width of a column is computed."""
+GRID_THEME = {
+    "accentColor": "var(--accent)",
+    "backgroundColor": "var(--panel)",
+    "foregroundColor": "var(--text)",
+    "borderColor": "var(--border)",
+    "headerBackgroundColor": "var(--head)",
+    "headerTextColor": "var(--text)",
+    "textColor": "var(--text)",
+    "cellTextColor": "var(--text)",
+    "chromeBackgroundColor": "var(--head)",
+    "menuBackgroundColor": "var(--panel)",
+    "tooltipBackgroundColor": "var(--panel)",
+    "tooltipTextColor": "var(--text)",
+    "inputBackgroundColor": "var(--panel)",
+    "inputTextColor": "var(--text)",
+    "rowHoverColor": "var(--head)",
+    "selectedRowBackgroundColor": "var(--current)",
+    "fontSize": 13,
+    "fontFamily": "inherit",
+    "cellHorizontalPadding": 10,
+}
+"""Colours of the grid, which view.css defines for both schemes."""
 FORMATS = {"csv": "CSV", "json": "JSON", "xlsx": "Excel", "parquet": "Parquet"}
 
 
@@ -204,7 +226,7 @@ def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
         "multiSortKey": "ctrl",
         "animateRows": False,
         "context": {"selected": selected},
-        "theme": {"function": "tracekitTheme(theme, agGrid)"},
+        "theme": {"function": f"themeQuartz.withParams({json.dumps(GRID_THEME)})"},
     }
     height = min(max(rows.frame.height, 3), VISIBLE_ROWS) * ROW_HEIGHT + 38 + 34 + 48 + 2
     has_sums = described.has_sums and bool(queries.sums(rows.frame.head(1), rows.frame.head(1)))
@@ -253,8 +275,8 @@ def _width(name: str, rows: Rows) -> int:
     """Return the width of a column in pixels, from its title and its first values."""
     values = queries.printable(rows.frame.select(name).head(SAMPLE))[name]
     longest = values.cast(pl.String).str.len_chars().max() if values.len() else 0
-    separators = 3 if rows.frame.schema[name].is_numeric() else 0
-    characters = (longest if isinstance(longest, int) else 0) + separators
+    kind = rows.frame.schema[name]
+    characters = 10 if kind.is_float() else (longest if isinstance(longest, int) else 0) + 3 * kind.is_integer()
     return min(max(len(rows.titles[name]) * 8 + 40, characters * 8 + 26, 80), 360)
 
 

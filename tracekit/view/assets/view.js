@@ -23,20 +23,6 @@ window.dash_clientside = window.dash_clientside || {};
     if (params.node && params.node.rowPinned) return params.data._label;
     return typeof params.value === "number" ? integer.format(params.value) : params.value;
   };
-  functions.tracekitTheme = (theme, agGrid) =>
-    theme.withParams({
-      accentColor: "var(--accent)",
-      backgroundColor: "var(--panel)",
-      foregroundColor: "var(--text)",
-      borderColor: "var(--border)",
-      headerBackgroundColor: "var(--head)",
-      headerTextColor: "var(--text)",
-      fontSize: 13,
-      fontFamily: "inherit",
-      cellHorizontalPadding: 10,
-      wrapperBorderRadius: 6,
-    });
-
   /* Ctrl-C or Cmd-C copies the complete value of the focused cell, unless text is selected. */
   functions.tracekitCopyCell = (params) => {
     const event = params.event;

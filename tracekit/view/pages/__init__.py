@@ -140,7 +140,7 @@ PAGES: Mapping[str, Page] = {
         Page("op_types", "Op types", ("ops",), tables=("op_types",)),
         Page("groups", "Groups", ("group_nodes",), build=_groups),
         Page("ops", "Ops and kernels", ("ops",), tables=("ops",), details={"ops": ("op_kernels", "op_instances")}),
-        Page("iterations", "Iterations", ("kernels", "ops"), build=_iterations),
+        Page("iterations", "Iterations", ("kernels", "graph_launches", "ops"), build=_iterations),
         Page(
             "kernels_by_iteration",
             "Kernels by iteration",
@@ -155,7 +155,7 @@ PAGES: Mapping[str, Page] = {
             tables=("op_iterations",),
             details={"op_iterations": ("iteration_ops",), "iteration_ops": ("iteration_kernels",)},
         ),
-        Page("gpus", "GPUs", ("kernels",), {"gpu_utilization": "Utilization"}, ("gpus",)),
+        Page("gpus", "GPUs", ("kernels", "graph_launches"), {"gpu_utilization": "Utilization"}, ("gpus",)),
         Page(
             "kernels",
             "Kernels",
@@ -178,7 +178,7 @@ PAGES: Mapping[str, Page] = {
         Page(
             "idle",
             "Idle time by cause",
-            ("kernels", "memcpys"),
+            ("kernels", "memcpys", "graph_launches"),
             {"idle_causes": "Idle time of each GPU by cause"},
             ("idle_causes", "idle_gaps"),
             about="What the CPU did while a GPU was idle. The causes of a GPU add up to its idle time.",

@@ -54,16 +54,17 @@ def _numbers(context: Context, trace: Trace) -> Any:
     span = trace.span()
     if span:
         cards.append(components.number("Time span", components.duration(span[1] - span[0])))
-    if context.capture.has("kernels"):
+    if context.capture.has("kernels", "graph_launches"):
         busy = trace.plot.utilization().filter(pl.col("busy_ns") > 0)["percent"]
         note = f"mean of {busy.len()} used GPUs" if busy.len() > 1 else ""
         cards.append(components.number("GPU utilization", f"{sum(busy) / max(busy.len(), 1):.2f} %", note))
+    if context.capture.has("kernels"):
         kernels = trace.frame("kernels").select((pl.col("end_ns") - pl.col("start_ns")).sum(), n=pl.len()).collect()
         cards.append(
             components.number("Kernel time", components.duration(int(kernels.item(0, 0))), "sum of all kernels")
         )
         cards.append(components.number("Kernels", f"{kernels.item(0, 1):,}"))
-    if context.capture.has("iterations"):
+    if context.capture.has("kernels", "graph_launches", "ops"):
         iterations = trace.frame("iterations").collect()
         used = iterations.filter("is_aggregated")
         mean = (used["end_ns"] - used["start_ns"]).mean() if used.height else None
