@@ -20,7 +20,7 @@ CONFIG = {
     "showSendToCloud": False,
     "modeBarButtonsToRemove": ["lasso2d", "select2d"],
 }
-HEIGHT, COMPACT_HEIGHT = 380, 260
+HEIGHT, COMPACT_HEIGHT = 380, 290
 """Heights of figures in pixels."""
 UNITS = ((86_400 * 10**9, "d"), (3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 

@@ -194,7 +194,7 @@ window.dash_clientside = window.dash_clientside || {};
           return;
         }
         frame.contentWindow.postMessage(
-          { perfetto: { timeStart: Number(start) / 1e9, timeEnd: Number(end) / 1e9 } }, window.location.origin);
+          { perfetto: { timeStart: Number(start) / 1e9, timeEnd: Number(end) / 1e9, viewPercentage: 1 } }, window.location.origin);
         frame.dataset.zoomed = "yes";
       };
       window.setTimeout(ask, 250);

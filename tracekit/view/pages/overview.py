@@ -30,7 +30,7 @@ def build(context: Context) -> list[Any]:
     trace = context.capture.at(context.state.at)
     small = [
         context.figure("gpu_utilization", "GPU utilization", compact=True),
-        context.figure("time_breakdown", "Where the time of the iterations goes", compact=True),
+        context.figure("time_breakdown", "Time of the iterations", compact=True),
         context.figure("kernel_time", "Kernel time", compact=True),
     ]
     wide = [
