@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,23 @@ def make_app(captures: Captures) -> dash.Dash:
         serve_locally=True,
         suppress_callback_exceptions=True,
         assets_folder="assets",
+        on_error=_show_failure,
     )
     app.logger.setLevel(logging.WARNING)
     app.layout = _layout()
     _register(app, captures)
     grid.register(app, captures, lambda id_, row, search: _details(captures, id_, row, search))
     return app
+
+
+def _show_failure(error: Exception) -> None:
+    """Show that a request failed. The details are printed by the server, because they may contain names of captures."""
+    if isinstance(error, TracekitError):
+        reason = error
+    else:
+        reason = TracekitError("the viewer failed to answer", hint="the terminal of tracekit view shows the reason")
+        traceback.print_exception(error)
+    dash.set_props("failure", {"children": grid.problem(reason)})
 
 
 def _layout() -> Any:
@@ -62,6 +74,7 @@ def _layout() -> Any:
                 ],
                 className="frame",
             ),
+            html.Div(id="failure", role="alert"),
             html.Div(id="announcement", className="visually-hidden", role="status", **{"aria-live": "polite"}),
         ],
         theme=THEME,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tracekit.errors import TracekitError
 from tracekit.trace import load
@@ -23,6 +23,8 @@ MAX_TRACES = 8
 """Number of aggregations of each capture whose results stay in memory."""
 MAX_ROW_ORDERS = 64
 """Number of filtered and sorted row orders that stay in memory."""
+MAX_FIGURES = 64
+"""Number of figures that stay in memory."""
 MAX_CACHED_BYTES = 512 * 1024 * 1024
 """Size of the cached rows in bytes. The rows that are being used are cached even if they are larger."""
 
@@ -131,6 +133,7 @@ class Captures:
         self.all = list(captures)
         self._rows: Cache[Hashable, Rows] = Cache(1000, lambda rows: int(rows.frame.estimated_size()), MAX_CACHED_BYTES)
         self._orders: Cache[Hashable, pl.Series] = Cache(MAX_ROW_ORDERS)
+        self._figures: Cache[Hashable, Any] = Cache(MAX_FIGURES)
 
     def __getitem__(self, at: Aggregated) -> Capture:
         return self.all[at.capture]
@@ -145,6 +148,10 @@ class Captures:
     def order(self, key: Hashable, compute: Callable[[], pl.Series]) -> pl.Series:
         """Return the row numbers that match a filter, in the order of a sort, computing them if they are not cached."""
         return self._orders.get(key, compute)
+
+    def figure(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """Return a figure, or None if there is no data for it, computing it if it is not cached."""
+        return self._figures.get(key, compute)
 
     def close(self) -> None:
         """Close all files."""

@@ -6,16 +6,20 @@ Most pages are a list of figures and tables, which are declared here. Pages with
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dash import html
 
 from tracekit.errors import TracekitError
 from tracekit.view import components, grid
+from tracekit.view.captures import Rows
 from tracekit.view.datasets import dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    import polars as pl
 
     from tracekit.view.captures import Capture, Captures
     from tracekit.view.state import State
@@ -42,7 +46,19 @@ class Context:
 
     def figure(self, name: str, title: str, **options: Any) -> Any:
         """Return a figure of ``trace.plot``, or the reason why there is none."""
-        return components.figure(self.capture.at(self.state.at), name, title, dark=self.dark, **options)
+        key = (name, self.state.at, self.dark, tuple(sorted(options.items())))
+        trace = self.capture.at(self.state.at)
+        compute = partial(components.figure, trace, name, title, dark=self.dark, **options)
+        return self.captures.figure(key, compute)
+
+    def report(self, name: str) -> pl.DataFrame:
+        """Return the rows of a report with the titles of its columns as names.
+
+        Raises:
+            TracekitError: The report cannot be computed.
+        """
+        trace = self.capture.at(self.state.at)
+        return self.captures.rows(("report", name, self.state.at), lambda: Rows(trace.stats(name), {}, {})).frame
 
     def table(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
         """Return a table, with the tables below the row that the URL selects."""

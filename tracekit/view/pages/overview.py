@@ -40,9 +40,9 @@ def build(context: Context) -> list[Any]:
     parts = [
         _numbers(context, trace),
         html.Div([each for each in small if each is not None], className="columns"),
-        _advice(context, trace),
+        _advice(context),
         *wide,
-        html.Div([each for each in (_top_ops(context, trace), _top_kernels(context, trace)) if each], className="pair"),
+        html.Div([each for each in (_top_ops(context, trace), _top_kernels(context)) if each], className="pair"),
         _system(trace),
     ]
     return [part for part in parts if part is not None]
@@ -106,11 +106,11 @@ def _top_ops(context: Context, trace: Trace) -> Any:
     return components.panel("Top ops", [grid.plain_table(ops, titles, "Ops with the longest GPU time", links)])
 
 
-def _top_kernels(context: Context, trace: Trace) -> Any:
+def _top_kernels(context: Context) -> Any:
     """Return the kernels with the longest total time, each with a link to its launches."""
     if not context.capture.has("kernels"):
         return None
-    rows = datasets.report_rows(trace.stats("cuda_gpu_kern_sum")).frame.head(TOP)
+    rows = datasets.report_rows(context.report("cuda_gpu_kern_sum")).frame.head(TOP)
     titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}
     equal = [json.dumps({"name": {"filterType": "text", "type": "equals", "filter": name}}) for name in rows["name"]]
     links = [components.link("Open", context.state.url("kernels", **{"kernels.filter": each})) for each in equal]
@@ -119,10 +119,10 @@ def _top_kernels(context: Context, trace: Trace) -> Any:
     )
 
 
-def _advice(context: Context, trace: Trace) -> Any:
+def _advice(context: Context) -> Any:
     """Return the findings of the report ``advise``, each with its evidence and a link."""
     try:
-        findings = trace.stats("advise")
+        findings = context.report("advise")
     except TracekitError:
         return None
     if not findings.height:
