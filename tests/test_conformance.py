@@ -44,8 +44,21 @@ def capture(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trace(capture: Path) -> Iterator[tk.Trace]:
+def before(capture: Path) -> tuple[list[tuple[Path, bytes, int]], list[Path]]:
+    """What reading must not change, before the capture is read."""
+    return state(capture), sorted(capture.parent.iterdir())
+
+
+@pytest.fixture(scope="module")
+def trace(capture: Path, before: object) -> Iterator[tk.Trace]:
     """The capture, loaded once for all tests."""
+    with tk.load(capture) as trace:
+        yield trace
+
+
+@pytest.fixture(scope="module")
+def again(capture: Path) -> Iterator[tk.Trace]:
+    """The capture, loaded a second time."""
     with tk.load(capture) as trace:
         yield trace
 
@@ -148,10 +161,9 @@ def test_csv_holds_every_value(trace: tk.Trace, exported: Callable[[str], Path])
 
 @pytest.mark.parametrize("format", [*WHOLE, *BY_TABLE])
 def test_exported_twice_it_is_the_same_bytes(
-    capture: Path, exported: Callable[[str], Path], tmp_path: Path, format: str
+    again: tk.Trace, exported: Callable[[str], Path], tmp_path: Path, format: str
 ) -> None:
-    with tk.load(capture) as again:
-        second = again.export(tmp_path / f"out{suffix(format)}", format=format)
+    second = again.export(tmp_path / f"out{suffix(format)}", format=format)
     contents = [{f.name: f.read_bytes() for f in files(path)} for path in (exported(format), second)]
     assert contents[0] == contents[1]
 
@@ -171,10 +183,8 @@ def test_cut_short_it_is_our_error(capture: Path, tmp_path: Path, keep: float) -
         tk.load(cut)
 
 
-def test_the_input_is_not_touched(capture: Path, tmp_path: Path) -> None:
-    before = (state(capture), sorted(capture.parent.iterdir()))
-    with tk.load(capture) as trace:
-        trace.export(tmp_path / "out.json")
+def test_the_input_is_not_touched(capture: Path, before: object, exported: Callable[[str], Path]) -> None:
+    exported("chrome-trace")
     assert (state(capture), sorted(capture.parent.iterdir())) == before
 
 

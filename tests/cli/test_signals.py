@@ -50,6 +50,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+@pytest.mark.many(3)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -81,6 +82,7 @@ def test_interrupted_or_finished(tmp_path: Path, arguments: list[str]) -> None:
     assert {0, 130, 143} & ended >= {130, 143}
 
 
+@pytest.mark.many(1)
 @pytest.mark.parametrize("arguments", [["info", TRAIN], ["stats", TRAIN, "-r", "cuda_gpu_kern_sum", "--format", "csv"]])
 def test_printed_or_interrupted(arguments: list[str]) -> None:
     whole = run(0, signal.SIGINT, *arguments)
