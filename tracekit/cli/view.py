@@ -22,8 +22,13 @@ from tracekit.cli.output import print_message
     help="Port to listen on; 0 chooses a free one. By default 8000, or the next free port.",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the URL.")
+@click.option(
+    "--token", is_flag=True, help="Require the token of the URL on 127.0.0.1, too, because others use this machine."
+)
 @from_option
-def command(*, captures: tuple[Path, ...], host: str, port: int | None, no_browser: bool, from_: str | None) -> None:
+def command(
+    *, captures: tuple[Path, ...], host: str, port: int | None, no_browser: bool, token: bool, from_: str | None
+) -> None:
     """Show captures in the browser: overview, ops, kernels, timeline and all tables.
 
     The page works without network. It ends with Ctrl-C. On an address other than 127.0.0.1, the URL contains a token,
@@ -31,7 +36,7 @@ def command(*, captures: tuple[Path, ...], host: str, port: int | None, no_brows
     """
     from tracekit.view import open_viewer
 
-    viewer = open_viewer(captures, host=host, port=port, from_=from_)
+    viewer = open_viewer(captures, host=host, port=port, from_=from_, token=token)
     with interrupts.cleaning_up(viewer.close):
         click.echo(viewer.url)
         print_message("Ctrl-C ends the viewer.")

@@ -17,7 +17,12 @@ PACKAGES = ("dash", "dash_ag_grid", "dash_mantine_components", "plotly", "sqlglo
 
 
 def open_viewer(
-    paths: Sequence[Path], *, host: str = "127.0.0.1", port: int | None = None, from_: str | None = None
+    paths: Sequence[Path],
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    from_: str | None = None,
+    token: bool = False,
 ) -> Viewer:
     """Return a server for captures. It answers requests when its method ``serve`` is called.
 
@@ -26,6 +31,7 @@ def open_viewer(
         host: Address to listen on. If it is not a loopback address, the URL contains a token that requests must have.
         port: Port to listen on. None means 8000, or the next free port.
         from_: Format of the captures. None detects it.
+        token: Whether the URL contains a token on a loopback address, too.
 
     Raises:
         TracekitError: A capture cannot be read, a package is missing, or the port is in use.
@@ -40,7 +46,7 @@ def open_viewer(
     ports = range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS) if port is None else [port]
     for each in ports:
         try:
-            return Viewer(captures, host, each)
+            return Viewer(captures, host, each, token=token)
         except OSError as error:
             problem = error
     captures.close()

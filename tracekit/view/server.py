@@ -14,7 +14,7 @@ from importlib import resources
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from flask import Response, abort, redirect, request, send_file, send_from_directory
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -57,10 +57,10 @@ class Viewer:
         url: URL of the first page, with the token if one is required.
     """
 
-    def __init__(self, captures: Captures, host: str, port: int) -> None:
+    def __init__(self, captures: Captures, host: str, port: int, *, token: bool = False) -> None:
         self._captures = captures
         self._traces = _Timelines(captures)
-        self.token = None if is_loopback(host) else secrets.token_urlsafe(24)
+        self.token = secrets.token_urlsafe(24) if token or not is_loopback(host) else None
         self._dash = application.make_app(captures)
         flask: Flask = self._dash.server
         self._policy = PAGE_POLICY.format(scripts=" ".join(self._dash.csp_hashes()))
@@ -109,9 +109,9 @@ class Viewer:
         """Require the token, in a cookie or in the URL. A URL with the token sets the cookie."""
         given = request.args.get("token")
         if given is not None and hmac.compare_digest(given.encode(), str(self.token).encode()):
-            rest = {name: value for name, value in request.args.items() if name != "token"}
-            query = f"?{'&'.join(f'{n}={v}' for n, v in rest.items())}" if rest else ""
-            answer: Any = redirect(f"{request.path}{query}")
+            rest = urlencode([(name, value) for name, value in request.args.items(multi=True) if name != "token"])
+            path = "/" + request.path.lstrip("/\\")
+            answer: Any = redirect(f"{path}?{rest}" if rest else path)
             answer.set_cookie(COOKIE, str(self.token), httponly=True, samesite="Strict")
             return answer  # type: ignore[no-any-return]
         if not hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), str(self.token).encode()):
