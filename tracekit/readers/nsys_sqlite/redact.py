@@ -53,6 +53,18 @@ _NIC_PROPERTY = 910
 _GUID = re.compile(rb'("GUID"\s*:\s*)("[^"]+"|-?\d+)')
 _DEVICE_COLUMNS = {"TARGET_INFO_SYSTEM_ENV": "devStateName", "TARGET_INFO_NIC_INFO": "stateName"}
 _PATH_COLUMNS = {"OSRT_FILE_ACCESS_DESCRIPTORS": "filePath", "ANALYSIS_FILE": "filename"}
+_NETWORK_NAMES = ("name", "des")
+"""Columns of the table of InfiniBand devices that usually hold the name of a host."""
+_SWITCH_IDS = (
+    ("NET_IB_DEVICE_INFO", "guid"),
+    ("NET_IB_DEVICE_PORT_INFO", "guid"),
+    ("NET_IB_DEVICE_TYPE_MAP", "guid"),
+    ("NET_IB_SWITCH_METRIC", "globalId"),
+    ("NET_IB_SWITCH_CONGESTION_EVENT", "globalId"),
+)
+"""Columns with the globally unique ids of InfiniBand devices, which join these tables."""
+_FIRST_GUID = 1 << 32
+"""Smallest id that is a globally unique one. Smaller ids are numbers that redaction assigned."""
 MAX_VALUE = 64 << 20
 """Maximum size of a value in bytes. Real exports have no larger values, and SQLite needs many times their size."""
 _CACHE_KIB = 16 << 10
@@ -172,6 +184,7 @@ class _RedactedExport:
             self._redact_settings(table)
         self._redact_properties()
         self._redact_devices()
+        self._redact_switches()
         self._redact_environments()
         self._redact_outputs()
         self._redact_processes()
@@ -247,6 +260,27 @@ class _RedactedExport:
         for table, column in _DEVICE_COLUMNS.items():
             if self._has_columns(table, column):
                 self._update(table, column, "TRUE", self._redact_device)
+
+    def _redact_switches(self) -> None:
+        """Replace the names of InfiniBand devices, and number their globally unique ids, equal ids alike."""
+        for column in _NETWORK_NAMES:
+            if self._has_columns("NET_IB_DEVICE_INFO", column):
+                self._redact(HOST, "NET_IB_DEVICE_INFO", column, "TRUE")
+        listed = [(table, column) for table, column in _SWITCH_IDS if self._has_columns(table, column)]
+        numbers: dict[int, int] = {}
+        last = 0
+        for table, column in listed:
+            query = f"SELECT DISTINCT {column} FROM {table} WHERE typeof({column}) = 'integer'"  # noqa: S608 - constants
+            for (number,) in self.db.execute(query):
+                if 0 <= number < _FIRST_GUID:
+                    last = max(last, number)
+                else:
+                    numbers.setdefault(number, len(numbers) + 1)
+        self.db.create_function("numbered", 1, lambda number: last + numbers[number])
+        for table, column in listed:
+            is_guid = f"typeof({column}) = 'integer' AND ({column} < 0 OR {column} >= {_FIRST_GUID})"
+            done = self.db.execute(f"UPDATE {table} SET {column} = numbered({column}) WHERE {is_guid}")  # noqa: S608 - constants
+            self.redaction.counts[ADDRESS] += done.rowcount
 
     def _redact_device(self, name: bytes) -> bytes:
         return name if is_local_device(name) else self.redaction.replace(HOST, name)
