@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tracekit.view.captures import Captures
     from tracekit.view.state import State as PageState
 
+MAX_BOUND = 2**53
+"""Numbers of iterations are smaller than this."""
 THEME = {"primaryColor": "green", "primaryShade": {"light": 9, "dark": 4}, "fontFamily": "system-ui, sans-serif"}
 
 
@@ -191,7 +193,7 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
 
 def _bound(value: Any) -> str:
     """Return a bound of iterations as text, or "" if the field is empty."""
-    return str(int(value)) if isinstance(value, int | float) else ""
+    return str(int(value)) if isinstance(value, int | float) and abs(value) < MAX_BOUND else ""
 
 
 def _navigation(captures: Captures, state: PageState) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -63,8 +64,8 @@ def export(captures: Captures, values: Mapping[str, str]) -> Download:
     wanted = [c for c in values.get("columns", "").split(",") if c in frame.columns]
     frame = frame.select(wanted or frame.columns)
     write, media_type, suffix = written
-    name = query.table.replace(":", "_")
-    return Download(write(frame), media_type, f"{captures[at].name.partition('.')[0]}_{name}{suffix}")
+    name = re.sub(r"[^\w.-]+", "_", f"{captures[at].name.partition('.')[0]}_{query.table}")
+    return Download(write(frame), media_type, f"{name}{suffix}")
 
 
 def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
@@ -109,13 +110,18 @@ def _parquet(frame: pl.DataFrame) -> bytes:
 
 
 def _excel(frame: pl.DataFrame) -> bytes:
-    """Return rows as an Excel workbook. Text is never a formula, and integers that Excel would round are text."""
+    """Return rows as an Excel workbook. Text is never a formula.
+
+    Integers that Excel would round and infinite numbers make a column of text. NaN becomes an empty cell.
+    """
     if frame.height > MAX_SHEET_ROWS:
         raise TracekitError(f"an Excel sheet holds at most {MAX_SHEET_ROWS:,} rows", hint="export CSV or Parquet")
     from xlsxwriter import Workbook
 
     flat = _flat(frame)
     exact = [c for c in flat.columns if flat.schema[c].is_integer() and flat.height and _exceeds(flat[c], 10**15)]
+    exact += [c for c in flat.columns if flat.schema[c].is_float() and flat[c].is_infinite().any()]
+    flat = flat.with_columns(pl.selectors.float().fill_nan(None))
     flat = flat.with_columns(pl.col(exact).cast(pl.String), pl.col(pl.Categorical).cast(pl.String))
     sink = io.BytesIO()
     options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}

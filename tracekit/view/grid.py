@@ -28,6 +28,8 @@ ROW_HEIGHT = 34
 VISIBLE_ROWS = 15
 BLOCK = 100
 """Rows that the browser requests at once."""
+MAX_ROWS = 2**40
+"""Largest row number that a request may contain."""
 SAMPLE = 200
 """Number of rows from which the width of a column is computed."""
 GRID_THEME = {
@@ -351,6 +353,8 @@ def query_of(id_: Mapping[str, str], captures: int, **values: str) -> queries.Qu
     Raises:
         TracekitError: The id is not valid.
     """
+    if not isinstance(id_, dict) or not all(isinstance(each, str) for each in (*id_.values(), *values.values())):
+        raise TracekitError("the request of the table is not valid")
     at = parse_aggregated(dict(parse_qsl(id_.get("at", ""))), captures)
     arguments = tuple(sorted(parse_qsl(id_.get("arguments", ""), keep_blank_values=True)))
     return queries.Query(id_.get("table", ""), at, arguments, **values)
@@ -457,14 +461,17 @@ def register(app: Dash, captures: Captures, details: Any) -> None:
 def _bounds(request: Mapping[str, Any]) -> tuple[int, int]:
     """Return the first requested row and the row after the last one."""
     start, stop = request.get("startRow"), request.get("endRow")
-    if not isinstance(start, int) or not isinstance(stop, int):
+    if not isinstance(start, int) or not isinstance(stop, int) or max(abs(start), abs(stop)) > MAX_ROWS:
         raise TracekitError("the request for rows is not valid")
     return start, stop
 
 
 def _compact(value: Any) -> str:
     """Return a value as JSON with sorted keys, so that equal filters are equal texts."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    except RecursionError as error:
+        raise TracekitError("the filter or the order of the table is nested too deeply") from error
 
 
 def _status(page: queries.Page) -> str:

@@ -188,8 +188,9 @@ def sums(frame: pl.DataFrame, selected: pl.DataFrame) -> list[dict[str, Any]]:
     columns = [c for c in frame.columns if frame.schema[c].is_numeric() and ADDITIVE.fullmatch(c)]
     if not columns or not frame.height:
         return []
-    totals = frame.select(pl.col(columns).sum()).row(0, named=True)
-    parts = selected.select(pl.col(columns).sum()).row(0, named=True)
+    # polars sums 32-bit integers in 32 bits
+    total = [(pl.col(c).cast(pl.Int64) if frame.schema[c].is_integer() else pl.col(c)).sum() for c in columns]
+    totals, parts = (each.select(total).row(0, named=True) for each in (frame, selected))
     shares = {c: f"{parts[c] * 100 / totals[c]:.1f} %" if totals[c] else "" for c in columns}
     exact: Mapping[str, Any] = {c: str(v) if isinstance(v, int) and abs(v) > MAX_EXACT else v for c, v in parts.items()}
     return [

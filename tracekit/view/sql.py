@@ -49,6 +49,8 @@ def where(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     others = {name for name, value in tree.args.items() if value and name not in ("expressions", "where", "kind")}
     if clause is None or others or type(tree).__name__ != "Select":
         raise TracekitError("the condition is not a single SQL expression", hint=HINT)
+    if any(node.comments for node in tree.walk()):
+        raise TracekitError("the condition has a comment", hint=HINT)
     if sum(1 for _ in clause.walk()) > MAX_NODES:
         raise TracekitError(f"the condition has more than {MAX_NODES} parts")
     expression = _translate(clause.this, schema)
@@ -64,6 +66,9 @@ def where(condition: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return the polars expression of a node of the syntax tree."""
     name = type(node).__name__
+    others = {argument for argument, value in node.args.items() if value} - _ARGUMENTS.get(name, {"this", "expression"})
+    if others:
+        raise TracekitError(f"the condition uses {name.upper()} with {', '.join(sorted(others))}", hint=HINT)
     if name in _BINARY:
         return _BINARY[name](_translate(node.this, schema), _translate(node.expression, schema))
     if name in _UNARY:
@@ -74,13 +79,16 @@ def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
 
 
 def _column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return a column. Dictionary-encoded strings are compared as strings."""
+    """Return a column. Dictionary-encoded strings become strings, and integers 64 bits, so that products are exact."""
     names = {column.lower(): column for column in schema}
     column = names.get(node.name.lower())
     if column is None or node.table:
         raise TracekitError(f"the table has no column {node.sql()!r}", hint=choices_hint("columns", schema, node.name))
-    is_text = schema[column] in (pl.Categorical, pl.Enum)
-    return pl.col(column).cast(pl.String) if is_text else pl.col(column)
+    kind = schema[column]
+    if kind in (pl.Categorical, pl.Enum):
+        return pl.col(column).cast(pl.String)
+    is_short = kind in (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
+    return pl.col(column).cast(pl.Int64) if is_short else pl.col(column)
 
 
 def _literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
@@ -102,7 +110,7 @@ def _boolean(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
 
 def _in(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return whether a value is one of a list."""
-    if not node.expressions or set(node.args) - {"this", "expressions"} - {n for n, v in node.args.items() if not v}:
+    if not node.expressions:
         raise TracekitError("the condition uses IN without a list of values", hint=HINT)
     value = _translate(node.this, schema)
     return reduce(operator.or_, (value == _translate(item, schema) for item in node.expressions))
@@ -120,7 +128,8 @@ def _like(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
         raise TracekitError("the condition uses LIKE without a pattern in quotes", hint=HINT)
     pattern = "".join({"%": ".*", "_": "."}.get(c) or _quote(c) for c in str(node.expression.this))
     flags = "(?is)" if type(node).__name__ == "ILike" else "(?s)"
-    return _translate(node.this, schema).cast(pl.String).str.contains(f"{flags}^{pattern}$")
+    matches = _translate(node.this, schema).cast(pl.String).str.contains(f"{flags}^{pattern}$")
+    return ~matches if node.args.get("negate") else matches
 
 
 def _quote(character: str) -> str:
@@ -139,11 +148,27 @@ def _is(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     raise TracekitError("the condition uses IS with something other than NULL, TRUE or FALSE", hint=HINT)
 
 
+def _remainder(value: pl.Expr, divisor: pl.Expr) -> pl.Expr:
+    """Return the remainder of a division, which has the sign of the value as in SQL."""
+    remainder = value % divisor
+    return pl.when((remainder != 0) & ((value < 0) != (divisor < 0))).then(remainder - divisor).otherwise(remainder)
+
+
 def _paren(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return the expression in parentheses."""
     return _translate(node.this, schema)
 
 
+_ARGUMENTS: Mapping[str, set[str]] = {
+    "Between": {"this", "low", "high"},
+    "Column": {"this", "table", "db", "catalog"},
+    "Div": {"this", "expression", "typed", "safe"},
+    "ILike": {"this", "expression", "negate"},
+    "In": {"this", "expressions"},
+    "Like": {"this", "expression", "negate"},
+    "Literal": {"this", "is_string"},
+}
+"""Arguments of nodes that are translated, if they are others than \"this\" and \"expression\"."""
 _BINARY: Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "And": operator.and_,
     "Or": operator.or_,
@@ -158,7 +183,7 @@ _BINARY: Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "Mul": operator.mul,
     "Div": operator.truediv,
     "IntDiv": operator.floordiv,
-    "Mod": operator.mod,
+    "Mod": _remainder,
 }
 _UNARY: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
     "Not": operator.invert,

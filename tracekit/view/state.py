@@ -88,6 +88,8 @@ def parse_url(path: str, query: str, captures: int) -> State:
     Raises:
         TracekitError: A parameter has an invalid value.
     """
+    if not isinstance(path, str) or not isinstance(query, str):
+        raise TracekitError("the URL is not text")
     if len(query) > MAX_QUERY:
         raise TracekitError(f"the query string of the URL has more than {MAX_QUERY:,} characters")
     values = dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True))

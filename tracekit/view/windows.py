@@ -94,6 +94,7 @@ def _starts(trace: Trace) -> np.ndarray:
 
 def _time(text: str) -> int:
     """Return a time in ns, or raise an error."""
-    if not text.removeprefix("-").isdigit() or len(text) > len(str(2**62)):
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(text) > len(str(2**62)):
         raise TracekitError("the time in the URL is not a number of ns")
     return int(text)

@@ -1,0 +1,502 @@
+"""The web server: who may ask, what a page may load, requests that are not valid, and how the program ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tracekit as tk
+from tests.conftest import ALL
+from tests.view.support import (
+    BASE,
+    CALLS,
+    FIXTURES,
+    NAMES,
+    call,
+    captures_of,
+    flask_client,
+    hostile_tables,
+    payload,
+    running,
+    texts,
+)
+from tracekit import cli
+from tracekit.errors import TracekitError
+from tracekit.view import PACKAGES, open_viewer, server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.view.server import Viewer
+    from werkzeug.test import TestResponse
+
+ROOT = Path(__file__).parents[2]
+EMPTY = FIXTURES / "empty.sqlite"
+GRID = {"table": "table:kernels", "at": "", "arguments": ""}
+REQUEST = {"startRow": 0, "endRow": 5, "filterModel": {}, "sortModel": []}
+NOT_LOOPBACK = "0.0.0.0"
+
+
+def get(viewer: Viewer, path: str, **headers: str) -> TestResponse:
+    return flask_client(viewer).get(path, base_url=BASE, headers=headers)
+
+
+def shown(answer: TestResponse) -> dict[str, Any]:
+    """Return the properties that a callback changes, by component."""
+    assert answer.status_code in (200, 204)
+    return (answer.json or {}).get("response", {}) if answer.data else {}
+
+
+def refused(answer: TestResponse) -> None:
+    """A request that is not valid is refused with a short text and without a traceback."""
+    assert 400 <= answer.status_code < 500, (answer.status_code, answer.text[:300])
+    assert "Traceback" not in answer.text
+    assert "File " not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8000", 200),
+        ("localhost", 200),
+        ("LOCALHOST:1", 200),
+        ("[::1]:8000", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost.evil.example:8000", 403),
+        ("evil.example@127.0.0.1", 403),
+        ("[::1", 403),
+        ("a b", 403),
+        ("", 403),
+    ],
+)
+def test_only_requests_for_this_machine_are_answered(amp: Viewer, host: str, status: int) -> None:
+    """A name that an attacker lets point to 127.0.0.1 is not one of this server."""
+    for path in ("/", "/_dash-layout", "/download?format=csv&table=kernels", "/perfetto/index.html", "/assets/view.js"):
+        answer = flask_client(amp).get(path, headers={"Host": host})
+        assert answer.status_code == status, path
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:8001"},
+        {"Origin": "http://127.0.0.1:8000@evil.example"},
+        {"Origin": "http://["},
+        {"Origin": ""},
+    ],
+)
+def test_other_sites_are_refused(amp: Viewer, headers: dict[str, str]) -> None:
+    assert get(amp, "/trace.json", **headers).status_code == 403
+    body = payload(amp, "getRowsResponse", [REQUEST, "", "", {"part": "grid", **GRID}], GRID)
+    assert flask_client(amp).post(CALLS, json=body, base_url=BASE, headers=headers).status_code == 403
+
+
+def test_requests_of_the_page_itself_are_answered(amp: Viewer) -> None:
+    assert get(amp, "/", **{"Sec-Fetch-Site": "same-origin", "Origin": BASE}).status_code == 200
+    assert get(amp, "/", **{"Sec-Fetch-Site": "none"}).status_code == 200
+
+
+def test_headers_of_pages_and_of_perfetto(amp: Viewer) -> None:
+    for path in ("/", "/kernels", "/_dash-dependencies", "/download", "/perfetto/index.html", "/trace.json", "/nope"):
+        headers = get(amp, path).headers
+        policy = headers["Content-Security-Policy"]
+        directives = {d.split()[0]: d.split()[1:] for d in policy.split(";")}
+        assert directives["default-src"] == ["'none'"]
+        assert directives["frame-ancestors"] == ["'self'"]
+        assert set(directives["connect-src"]) <= {"'self'", "data:", "blob:"}
+        assert not [source for d in directives.values() for source in d if source == "*" or "//" in source]
+        if not path.startswith("/perfetto"):
+            assert "unsafe-eval" not in policy
+            assert "'unsafe-inline'" not in directives["script-src"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert not [name for name, _ in headers if name.lower().startswith("access-control-")]
+    page = get(amp, "/").text
+    assert 'src="http' not in page
+    assert 'href="http' not in page
+
+
+def test_the_token_of_another_address() -> None:
+    with running(EMPTY, host=NOT_LOOPBACK) as viewer:
+        assert viewer.token
+        assert len(viewer.token) >= 32
+        assert viewer.url.endswith(f"/?token={viewer.token}")
+        for path in (
+            "/",
+            "/_dash-layout",
+            "/download?format=csv&table=kernels",
+            "/perfetto/index.html",
+            "/assets/view.js",
+        ):
+            for cookie in (None, "wrong", "", "ü", viewer.token[:-1]):
+                client = flask_client(viewer)
+                if cookie is not None:
+                    client.set_cookie(server.COOKIE, cookie)
+                assert client.get(path).status_code == 403, (path, cookie)
+        for wrong in ("wrong", "", viewer.token[:-1], "%C3%BC", viewer.token + "x"):
+            assert flask_client(viewer).get(f"/?token={wrong}").status_code == 403
+        client = flask_client(viewer)
+        first = client.get(
+            "/",
+            query_string=f"token={viewer.token}&ops.search=a%26b%0A",
+            environ_overrides={"PATH_INFO": "//evil.example/ops"},
+        )
+        assert first.status_code == 302
+        assert first.headers["Location"] == "/evil.example/ops?ops.search=a%26b%0A"
+        cookie = first.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert client.get(f"/?token={viewer.token}").headers["Location"] == "/"
+        assert client.get("/").status_code == 200
+        assert client.get("/", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/perfetto/../__init__.py",
+        "/perfetto/..%2f__init__.py",
+        "/perfetto/%2e%2e/__init__.py",
+        "/perfetto/..%5c__init__.py",
+        "/perfetto/..%2f..%2f..%2f..%2f..%2f..%2fetc%2fpasswd",
+        "/perfetto/index.html%00",
+        "/perfetto/nope",
+        "/assets/..%2fapp.py",
+        "/assets/%2e%2e/app.py",
+        "/static/../app.py",
+        "/_dash-component-suites/os/path.js",
+        "/_dash-component-suites/dash/../../x",
+        "/_dash-component-suites/tracekit/view.py",
+    ],
+)
+def test_no_path_leads_out_of_the_folders(amp: Viewer, path: str) -> None:
+    answer = get(amp, path)
+    assert answer.status_code == 404
+    assert "import" not in answer.text
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "TRACE"])
+def test_other_methods(amp: Viewer, method: str) -> None:
+    for path in ("/", "/download", "/trace.json", CALLS):
+        assert flask_client(amp).open(path, method=method, base_url=BASE).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "format=csv",
+        "format=csv&table=nope",
+        "format=html&table=kernels",
+        "format=csv&table=table:nope",
+        "format=csv&table=kernels&at=capture%3D9",
+        "format=csv&table=ops&at=iterations%3D5:2",
+        "format=csv&table=ops&at=iterations%3D77:99",
+        "format=csv&table=ops&at=key_op%3Dnope",
+        "format=csv&table=kernels&filter=[]",
+        "format=csv&table=kernels&filter=%7B%22launches%22:5%7D",
+        "format=csv&table=kernels&filter=" + "[" * 20_000,
+        "format=csv&table=kernels&sort=nope:asc",
+        "format=csv&table=kernels&sort=launches:up",
+        "format=csv&table=kernels&condition=read_csv('x')",
+        "format=csv&table=kernels&search=" + "x" * 5000,
+        "format=csv&table=iteration_kernels&arguments=iteration%3Dx",
+        "format=csv&table=ncu_rules&arguments=launch_id%3D-",
+        "format=csv&table=comparison",
+        "format=csv&table=comparison&arguments=by%3Dkernels%26other_capture%3D9",
+    ],
+)
+def test_downloads_that_are_not_valid(amp: Viewer, query: str) -> None:
+    refused(get(amp, f"/download?{query}"))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("start=x", "start=%C2%B2", "end=%C2%B2", "start=5&end=2", "start=9999999999999999999", "start=" + "9" * 50),
+        *("start=-9999999999999999999", "capture=7", "capture=%C2%B2", "start=1.5", "iterations=x"),
+    ],
+)
+def test_windows_that_are_not_valid(amp: Viewer, query: str) -> None:
+    refused(get(amp, f"/trace.json?{query}"))
+
+
+def test_a_window_is_a_chrome_trace_and_old_ones_are_removed() -> None:
+    with running(FIXTURES / "train_amp.sqlite") as viewer:
+        low, high = tk.load(FIXTURES / "train_amp.sqlite").span() or (0, 0)
+        folder = Path(viewer._traces._folder.name)
+        for start in range(low, low + 6):
+            answer = get(viewer, f"/trace.json?start={start}&end={high}")
+            assert answer.mimetype == "application/json"
+            assert any(event["ph"] == "X" for event in json.loads(answer.data)["traceEvents"])
+        assert len(list(folder.iterdir())) == server.MAX_TRACES
+        same = get(viewer, f"/trace.json?start={start}&end={high}")
+        assert same.data == answer.data
+        assert len(list(folder.iterdir())) == server.MAX_TRACES
+    assert not folder.exists()
+
+
+def malformed(viewer: Viewer) -> Iterator[Any]:
+    """Return bodies of requests for callbacks that the page never sends."""
+    yield from ([], {}, "x", 5, {"output": "x"}, {"output": 5}, {"output": None, "inputs": []})
+    page = payload(viewer, "navigation.children", ["/", "", "light"])
+    rows = payload(viewer, "getRowsResponse", [REQUEST, "", "", {"part": "grid", **GRID}], GRID)
+    for body in (page, rows):
+        for name in ("inputs", "outputs", "state"):
+            for wrong in (None, 5, "x", [5], [[5]], [{}], [{"id": 5, "property": "x"}], {"a": 1}):
+                if not (name == "state" and not body["state"] and wrong is None):
+                    yield body | {name: wrong}
+        yield body | {"inputs": body["inputs"] * 2}
+        yield body | {"changedPropIds": 5}
+        yield body | {"changedPropIds": [{}]}
+        yield {k: v for k, v in body.items() if k != "inputs"}
+
+
+def test_calls_that_are_not_valid(amp: Viewer) -> None:
+    for body in malformed(amp):
+        refused(flask_client(amp).post(CALLS, json=body, base_url=BASE))
+    for text in (b"", b"{", b"\xff", b"[" * 100_000, b'{"a":' * 5000):
+        refused(flask_client(amp).post(CALLS, data=text, content_type="application/json", base_url=BASE))
+    refused(flask_client(amp).post(CALLS, data=b"{}", content_type="text/plain", base_url=BASE))
+
+
+def test_values_that_are_not_valid(amp: Viewer) -> None:
+    """Values of a wrong type are answered with a message on the page."""
+    for values in ([5, "", "light"], ["/", ["x"], "dark"], ["/nope", "", "light"], ["/", "?capture=9", "light"]):
+        answer = call(amp, "navigation.children", values)
+        assert answer.status_code == 200
+        assert any(word in answer.text for word in ("not text", "no page", "capture 9"))
+    nested: Any = []
+    for _ in range(400):
+        nested = [nested]
+    for request in (
+        {},
+        {"startRow": "0", "endRow": 5},
+        {"startRow": 0, "endRow": 10**30},
+        {"startRow": -(10**30), "endRow": 5},
+        {"startRow": 0, "endRow": 5000},
+        REQUEST | {"filterModel": [5]},
+        REQUEST | {"filterModel": {"name": {"type": "nope"}}},
+        REQUEST | {"filterModel": {"name": nested}},
+        REQUEST | {"sortModel": {"a": 5}},
+        REQUEST | {"sortModel": [{"colId": "nope", "sort": "asc"}]},
+    ):
+        answer = call(amp, "getRowsResponse", [request, "", "", {"part": "grid", **GRID}], GRID)
+        assert answer.status_code == 200, request
+        assert '"rowData":[]' in answer.text.replace(" ", ""), request
+    for search, condition in ((["x"], ""), ("", 5), ("x" * 5000, ""), ("", "nope = 1"), ("", "x" * 5000)):
+        answer = call(amp, "getRowsResponse", [REQUEST, search, condition, {"part": "grid", **GRID}], GRID)
+        assert '"rowData":[]' in answer.text.replace(" ", "")
+    for id_ in ({}, {"table": 5}, {"table": "kernels", "at": "capture=9"}, [], "x", {"table": "nope"}):
+        answer = call(amp, "getRowsResponse", [REQUEST, "", "", id_], GRID)
+        assert '"rowData":[]' in answer.text.replace(" ", ""), id_
+    for selected in (None, 5, [], [5]):
+        assert not shown(call(amp, "details", [selected, {"part": "grid", **GRID}, ""], GRID))
+    for row in ({}, {"op_id": ["x"]}, {"op_id": None}):
+        for id_ in ({"table": "ops"}, {"table": 5}, {"table": "nope"}, []):
+            assert call(amp, "details", [[row], id_, ""], GRID | {"table": "ops"}).status_code == 200
+    assert call(amp, "details", [[{}], {"table": "ops"}, "?capture=9"], GRID).status_code == 200
+
+
+def test_rows_and_details_as_the_page_asks_for_them(amp: Viewer) -> None:
+    at = {"table": "table:nvtx_ranges", "at": "capture=2", "arguments": ""}
+    answer = call(amp, "getRowsResponse", [REQUEST, "", "", {"part": "grid", **at}], at)
+    (rows,) = [p["getRowsResponse"] for p in answer.json["response"].values() if "getRowsResponse" in p]
+    assert [row["name"] for row in rows["rowData"]] == list(NAMES[:5])
+    assert rows["rowCount"] == len(NAMES)
+    ops = {"table": "ops", "at": "", "arguments": ""}
+    answer = call(amp, "getRowsResponse", [REQUEST, "", "", {"part": "grid", **ops}], ops)
+    (rows,) = [p["getRowsResponse"] for p in answer.json["response"].values() if "getRowsResponse" in p]
+    below = call(amp, "details", [rows["rowData"][:1], {"part": "grid", **ops}, "?x=1"], ops)
+    (details,) = below.json["response"].values()
+    assert {"Kernels of the op", "Calls of the op"} <= set(texts(details["children"]))
+
+
+def test_pages_of_every_capture(amp: Viewer) -> None:
+    from tracekit.view.pages import PAGES
+
+    for capture in ("0", "1", "2"):
+        for page in PAGES if ALL or capture == "0" else ("", "kernels", "iterations"):
+            answer = call(amp, "navigation.children", [f"/{page}", f"?capture={capture}", "dark"])
+            now = answer.json["response"]
+            assert PAGES[page].title in texts(now["page"]["children"])[0], page
+            assert PAGES[page].title in now["document-title"]["data"]
+            links = texts(now["navigation"]["children"])
+            assert {"Overview", "Kernels", "Compare", "Tables"} <= set(links)
+    assert not shown(call(amp, "navigation.children", ["/", "", None]))
+
+
+def test_forms(amp: Viewer) -> None:
+    def href(part: str, values: list[Any]) -> Any:
+        return call(amp, part, values).json["response"].get("url", {}).get("href")
+
+    aggregation = "aggregation-problem"
+    assert href(aggregation, [1, 1, 2, "", ""]) == "/iterations?iterations=1%3A2"
+    assert href(aggregation, [1, 1, "", "", "?capture=1"]) == "/iterations?capture=1&iterations=1%3A"
+    for values in (
+        [1, 9, 99, "", ""],
+        [1, 2, 1, "", ""],
+        [1, -5, 2, "", ""],
+        [1, 1, 2, "nope", ""],
+        [1, 1, 2, "", "?capture=7"],
+    ):
+        answer = call(amp, aggregation, values)
+        assert "url" not in answer.json["response"]
+        assert answer.json["response"][aggregation]["children"]
+    assert href(aggregation, [1, float("inf"), ["x"], "", ""]) == "/iterations"
+    compare = [key for key in amp._dash.callback_map if amp._dash.callback_map[key]["inputs"][0]["id"] == "compare"]
+    assert href(compare[0], [1, "1", "", "", "?by=ops"]) == "/compare?other_capture=1&by=ops"
+    assert "other_iterations=0%3A2" in href(compare[0], [1, "0", 0, 2, ""])
+    assert not shown(call(amp, compare[0], [1, "0", 0, 2, "?capture=7"]))
+
+
+def test_names_of_files_are_safe() -> None:
+    captures = captures_of(tk.Trace.from_tables(hostile_tables()))
+    captures.all[0].name = 'a"b\r\nSet-Cookie: x=1;é.parquet'
+    viewer = server.Viewer(captures, "127.0.0.1", 0)
+    try:
+        for name in ("csv", "json", "xlsx", "parquet", "tsv"):
+            answer = get(viewer, f"/download?format={name}&table=table:kernels")
+            assert answer.status_code == 200
+            assert "Set-Cookie" not in answer.headers
+            assert ("Content-Disposition" in answer.headers) == (name != "tsv")
+            assert answer.mimetype != "text/html"
+    finally:
+        viewer.close()
+
+
+def test_the_next_free_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("tracekit.view.DEFAULT_PORT", port)
+        viewer = open_viewer([EMPTY])
+        assert port < viewer.port < port + 100
+        viewer.close()
+        with pytest.raises(TracekitError, match=f"cannot listen on port {port}") as error:
+            open_viewer([EMPTY], port=port)
+        assert "--port" in str(error.value.hint)
+        monkeypatch.setattr("tracekit.view.TRIED_PORTS", 1)
+        with pytest.raises(TracekitError, match="no port from"):
+            open_viewer([EMPTY])
+
+
+def test_addresses() -> None:
+    for host in ("127.0.0.1", "localhost", "::1", "[::1]", "127.9.9.9"):
+        assert server.is_loopback(host)
+    for host in (NOT_LOOPBACK, "::", "example.org", "10.0.0.1"):
+        assert not server.is_loopback(host)
+    with pytest.raises(TracekitError, match="cannot listen"):
+        open_viewer([EMPTY], host="203.0.113.1", port=0)
+
+
+def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "dash" else find(name))
+    assert "dash" in PACKAGES
+    with pytest.raises(TracekitError, match="the viewer needs dash") as error:
+        open_viewer([EMPTY])
+    assert "tracekit[view]" in str(error.value.hint)
+
+
+def test_files_are_opened_before_the_server_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wrong.txt").write_text("nothing\n")
+    for name in ("missing.sqlite", "wrong.txt"):
+        monkeypatch.setattr(sys, "argv", ["tracekit", "view", str(tmp_path / name), "--no-browser"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code in (1, 2)
+        printed = capsys.readouterr()
+        assert "http://" not in printed.out
+        assert name in printed.err
+        assert "Traceback" not in printed.err
+
+
+@pytest.mark.filterwarnings("ignore:.*unclosed file|.*_io.FileIO:pytest.PytestUnraisableExceptionWarning")
+def test_twenty_clients_at_once_and_one_that_leaves(hostile_path: Path) -> None:
+    """Each client asks for pages, rows, downloads and the timeline over its own connection."""
+    with running(FIXTURES / "ddp2.sqlite", hostile_path) as viewer:
+        base = f"http://127.0.0.1:{viewer.port}"
+        rows = json.dumps(
+            payload(viewer, "getRowsResponse", [REQUEST, "e", "", {"part": "grid", **GRID}], GRID)
+        ).encode()
+        low, high = tk.load(FIXTURES / "ddp2.sqlite").span() or (0, 0)
+        failures: list[str] = []
+
+        def client(number: int) -> None:
+            try:
+                for path in (
+                    "/",
+                    f"/download?format=csv&table=kernels&search={number}",
+                    f"/trace.json?start={low + number % 3}&end={high}",
+                ):
+                    with urllib.request.urlopen(base + path, timeout=60) as answer:
+                        answer.read()
+                asked = urllib.request.Request(base + CALLS, rows, {"Content-Type": "application/json"})
+                with urllib.request.urlopen(asked, timeout=60) as answer:
+                    assert json.load(answer)["response"]
+            except Exception as error:  # noqa: BLE001
+                failures.append(repr(error))
+
+        def leave() -> None:
+            for path in ("/download?format=json&table=table:kernels", "/trace.json", "/"):
+                with socket.create_connection(("127.0.0.1", viewer.port)) as connection:
+                    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+                    connection.recv(100)
+            with socket.create_connection(("127.0.0.1", viewer.port)) as connection:
+                connection.sendall(b"GET / HTT")
+
+        threads = [threading.Thread(target=client, args=(n,)) for n in range(20)] + [threading.Thread(target=leave)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert failures == []
+        assert get(viewer, "/").status_code == 200
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_the_program(number: int, status: int, tmp_path: Path) -> None:
+    """The real program ends at once, prints no traceback and removes its folder, also with a converted timeline."""
+    unwatched = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE")} | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "tracekit", "view", str(FIXTURES / "ddp2.sqlite"), "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=unwatched, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    ) as program:  # fmt: skip
+        assert program.stdout is not None
+        assert program.stderr is not None
+        url = program.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:")
+        if number == signal.SIGINT:
+            with urllib.request.urlopen(f"{url}trace.json", timeout=60) as answer:
+                assert answer.read(1) == b"{"
+        (folder,) = tmp_path.glob("tracekit-view-*")
+        assert len(list(folder.iterdir())) == (number == signal.SIGINT)
+        before = time.monotonic()
+        program.send_signal(number)
+        _, errors = program.communicate(timeout=60)
+        assert program.returncode == status
+        assert time.monotonic() - before < 20
+        assert errors.removeprefix("Ctrl-C ends the viewer.\n") == "tracekit: interrupted\n"
+        assert list(tmp_path.iterdir()) == []
