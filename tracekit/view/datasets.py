@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.errors import TracekitError
+from tracekit.view import recorded
 from tracekit.view.captures import Rows
 from tracekit.view.state import parse_aggregated
 
@@ -263,7 +264,7 @@ def _iterations(scope: Scope) -> Rows:
 
 def _iteration_kernels(scope: Scope) -> Rows:
     """Return each kernel of an iteration, optionally of one op, with its op, GPU time and API time."""
-    rows = report_rows(scope.trace.stats("iteration"))
+    rows = _kernels_with_ops(scope.trace)
     frame = rows.frame
     if "iteration" in scope.arguments:
         frame = frame.filter(pl.col("iteration") == _number(scope.arguments["iteration"]))
@@ -279,6 +280,18 @@ def _iteration_kernels(scope: Scope) -> Rows:
     return Rows(frame.select(*order, *rest), titles, {**rows.descriptions, "grid": "", "block": ""})
 
 
+def _kernels_with_ops(trace: Trace) -> Rows:
+    """Return each kernel with its iteration and op, from the roll-up or from that of the capture."""
+    if recorded.has_recorded_rollup(trace):
+        return _titled(recorded.iteration_kernels(trace))
+    return report_rows(trace.stats("iteration"))
+
+
+def _titled(frame: pl.DataFrame) -> Rows:
+    """Return rows with titles made from the names of their columns."""
+    return Rows(frame, {c: title_of(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
+
+
 def _triple(prefix: str) -> pl.Expr:
     """Return the text ``(x, y, z)`` of three columns."""
     return pl.format("({}, {}, {})", *(pl.col(f"{prefix}_{axis}") for axis in "xyz"))
@@ -286,7 +299,7 @@ def _triple(prefix: str) -> pl.Expr:
 
 def _iteration_ops(scope: Scope) -> Rows:
     """Return the ops that launched kernels in an iteration, with the sums of their kernels."""
-    frame = report_rows(scope.trace.stats("iteration")).frame
+    frame = _kernels_with_ops(scope.trace).frame
     frame = frame.filter(pl.col("iteration") == _number(scope.arguments.get("iteration", "0")))
     time = pl.col("gpu_duration_ns")
     uses = pl.col("uses_tc").fill_null(value=False)
@@ -298,12 +311,15 @@ def _iteration_ops(scope: Scope) -> Rows:
         tensor_core_gpu_time_ns=time.filter(uses).sum(),
         data_type=pl.col("data_types").first(),
     )
-    return with_share(Rows(ops, {c: title_of(c) for c in ops.columns}, dict.fromkeys(ops.columns, "")), "gpu_time_ns")
+    return with_share(_titled(ops), "gpu_time_ns")
 
 
 def _op_kernels(scope: Scope) -> Rows:
     """Return the kernels of an op by name."""
-    rows = report_rows(scope.trace.stats("kernel"))
+    if recorded.has_recorded_rollup(scope.trace):
+        rows = _titled(recorded.op_kernels(scope.trace))
+    else:
+        rows = report_rows(scope.trace.stats("kernel"))
     frame = rows.frame.filter(pl.col("op_id") == scope.arguments.get("op_id", ""))
     return Rows(frame.drop("op_id", "op_name", "direction"), rows.titles, rows.descriptions)
 
@@ -431,7 +447,7 @@ def _metric_summary(scope: Scope) -> Rows:
         .sort("device_id", "metric")
         .collect()
     )
-    return Rows(frame, {c: title_of(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
+    return _titled(frame)
 
 
 def _ncu_launches(scope: Scope) -> Rows:

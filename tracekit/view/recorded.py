@@ -1,0 +1,76 @@
+"""Kernels of captures that contain a roll-up, as DLProf's databases do, with the ops that this roll-up states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from tracekit.trace import Trace
+
+_THREAD = ("process_id", "thread_id")
+
+
+def has_recorded_rollup(trace: Trace) -> bool:
+    """Return whether ``ops`` of a trace were read from the capture instead of computed."""
+    return "op_id" not in trace.frame("kernels").collect_schema() and trace.count("ops") > 0
+
+
+def iteration_kernels(trace: Trace) -> pl.DataFrame:
+    """Return each kernel with the op whose call contains its API call, named as in the report ``iteration``.
+
+    Returns:
+        One row per kernel: the iteration, op, kernel, device, times in ns, grid and block. The op is null if no call of
+        an op contains the API call of the kernel. Whether a kernel uses Tensor Cores is that of its op.
+    """
+    own = ("op_id", "iteration", "input_shapes", "output_shapes", "parameters")
+    calls = trace.frame("op_instances").select(*_THREAD, *own, call="start_ns", call_end="end_ns")
+    ops = trace.frame("ops").select("op_id", "op_name", "direction", "op_type", "data_type", "uses_tensor_cores")
+    shape = [f"{prefix}_{axis}" for prefix in ("grid", "block") for axis in "xyz"]
+    kernels = trace.frame("kernels").select(
+        *_THREAD,
+        pl.col("short_name").alias("kernel_name"),
+        "device_id",
+        pl.col("start_ns").alias("gpu_start_time_ns"),
+        (pl.col("end_ns") - pl.col("start_ns")).alias("gpu_duration_ns"),
+        pl.col("api_start_ns").alias("api_call_start_ns"),
+        (pl.col("api_end_ns") - pl.col("api_start_ns")).alias("api_call_time_ns"),
+        *shape,
+        pl.col("name").alias("long_kernel_name"),
+    )
+    joined = kernels.sort("api_call_start_ns", nulls_last=True).join_asof(
+        calls.sort("call"),
+        left_on="api_call_start_ns",
+        right_on="call",
+        by=_THREAD,
+        strategy="backward",
+        check_sortedness=False,
+    )
+    inside = pl.col("call_end") >= pl.col("api_call_start_ns") + pl.col("api_call_time_ns")
+    joined = joined.with_columns(pl.when(inside).then(pl.col(c)).alias(c) for c in own)
+    joined = joined.with_columns(pl.col("op_id").cast(pl.String))
+    rows = joined.join(ops.with_columns(pl.col("op_id").cast(pl.String)), on="op_id", how="left")
+    return (
+        rows.rename({"data_type": "data_types", "uses_tensor_cores": "uses_tc"})
+        .drop(*_THREAD, "call", "call_end", strict=False)
+        .sort("gpu_start_time_ns")
+        .collect()
+    )
+
+
+def op_kernels(trace: Trace) -> pl.DataFrame:
+    """Return the kernels of each op by name, with the columns of the report ``kernel``."""
+    time, api = pl.col("gpu_duration_ns"), pl.col("api_call_time_ns")
+    return (
+        iteration_kernels(trace)
+        .group_by("kernel_name", "op_id", "op_name", "direction", "uses_tc", maintain_order=True)
+        .agg(
+            calls=pl.len().cast(pl.Int64),
+            total_gpu_time_ns=time.sum(),
+            avg_gpu_time_ns=time.mean(),
+            min_gpu_time_ns=time.min(),
+            max_gpu_time_ns=time.max(),
+            total_api_time_ns=api.sum(),
+        )
+    )
