@@ -1,11 +1,11 @@
 """Explain why GPUs are idle: what the CPU did in each idle interval.
 
-An idle interval of a GPU ends when the next activity starts on it. The thread that launched this activity is the one
-that kept the GPU waiting, so its events explain the interval. If the call that launched the activity was not recorded,
-the thread of the next launch on the same GPU is examined, or that of the previous launch if there is no next one.
+An idle interval of a GPU ends when the next activity starts on it. The thread that launched this activity kept the GPU
+waiting, so the events of this thread explain the interval. If the call that launched the activity was not recorded, the
+thread of the next launch on the same GPU is examined, or that of the previous launch if there is no next one.
 
-Each moment of an idle interval has exactly one cause, the first one in ``CAUSES`` that applies. The times of all causes
-therefore add up to the idle time.
+Each moment of an idle interval has exactly one cause: the first cause in ``CAUSES`` that applies. The times of all
+causes therefore add up to the idle time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MEMORY_FUNCTIONS = (
 )
 MEMORY_PATTERN = f"^cu(?:da)?(?:{'|'.join(_MEMORY_FUNCTIONS)})"
 MAX_SAMPLE_PERIODS = 2
-"""A sample represents the time until the next sample of its thread, but at most this many median sample distances."""
+"""Maximum time that a sample represents, in median sampling intervals. It represents the time until the next sample."""
 
 TRACED_CALL = 27  # event class of traced calls; other rows are samples and blocked states
 _THREAD = ["process_id", "thread_id"]
@@ -70,7 +70,7 @@ PIECES: dict[str, pl.DataType | type[pl.DataType]] = {
     "cause": pl.Enum(list(CAUSES)),
     "name": pl.Categorical,
 }
-"""Columns of explained idle times."""
+"""Columns of the intervals that ``explain`` returns."""
 
 
 def idle_times(frames: Frames) -> pl.DataFrame:
@@ -115,7 +115,7 @@ def explain(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
 
 
 def _typed(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return pieces with the columns and types of ``PIECES``. A missing name is null."""
+    """Cast intervals to the columns and types of ``PIECES``. If there is no column ``name``, it is null."""
     named = pieces if "name" in pieces.columns else pieces.with_columns(name=pl.lit(None))
     return named.select(pl.col(column).cast(dtype) for column, dtype in PIECES.items())
 
@@ -129,7 +129,7 @@ def _is_not_empty() -> pl.Expr:
 
 
 def _activities(frames: Frames) -> pl.DataFrame:
-    """Return all GPU activities that are not empty: ``device_id``, the key of the API call, start and end."""
+    """Return all GPU activities with a positive duration: ``device_id``, the key of the API call, start and end."""
     rows = [frames(table).select("device_id", *_CALL_KEY, *_TIMES) for table in ACTIVITIES]
     return pl.concat(rows).filter(_is_not_empty()).collect()
 
@@ -153,11 +153,11 @@ def _launches(frames: Frames) -> pl.DataFrame:
 
 
 def _with_launching_threads(idle: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Add the thread that launched the next activity, and when this activity had been launched.
+    """Add the thread that launched the activity after each idle interval, and the end of the launch.
 
     Returns:
-        The rows of ``idle`` with ``process_id``, ``thread_id`` and ``launched_ns``: the end of the call, limited to the
-        interval. It is the end of the interval if the call is unknown.
+        The rows of ``idle`` with ``process_id``, ``thread_id`` and ``launched_ns``, the end of the call, clipped to the
+        interval. If the call is unknown, ``launched_ns`` is the end of the interval.
     """
     first = launches.unique(["device_id", "start_ns"], keep="first", maintain_order=True).sort("start_ns")
     last = launches.group_by("device_id").agg(pl.col(_THREAD).last().name.suffix("_last"))
@@ -202,13 +202,13 @@ def _events(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
 def matches(pattern: str) -> pl.Expr:
     """Return an expression for whether the Categorical column ``name`` matches a regular expression.
 
-    Each distinct name is matched once. Null does not match.
+    Each distinct name is matched only once. A null does not match.
     """
     return map_categories(pl.col("name"), lambda n: pl.when(n.str.contains(pattern)).then(n)).is_not_null()
 
 
 def _scheduled_out(frames: Frames) -> pl.DataFrame:
-    """Return the times in which threads did not run on any CPU: from each switch away to the next switch back."""
+    """Return the times in which threads did not run on any CPU: from each switch out to the next switch in."""
     columns = (*_THREAD, "timestamp_ns", "is_scheduled_in", "thread_state")
     switches = frames("cpu_scheduling").select(columns).collect().sort(*_THREAD, "timestamp_ns", maintain_order=True)
     back = pl.col("timestamp_ns").shift(-1).over(_THREAD)
@@ -217,7 +217,7 @@ def _scheduled_out(frames: Frames) -> pl.DataFrame:
 
 
 def _sampled(frames: Frames) -> pl.DataFrame:
-    """Return the times that CPU samples represent, which is until the next sample, but not much longer than usual."""
+    """Return the time that each CPU sample represents, which is limited by ``MAX_SAMPLE_PERIODS``."""
     samples = frames("cpu_samples").select(*_THREAD, "timestamp_ns").collect()
     samples = samples.sort(*_THREAD, "timestamp_ns")
     distance = (pl.col("timestamp_ns").shift(-1) - pl.col("timestamp_ns")).over(_THREAD)
@@ -229,14 +229,14 @@ def _sampled(frames: Frames) -> pl.DataFrame:
 
 
 def _split(times: pl.DataFrame, layer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Divide disjoint intervals into the times in which intervals of a layer are open, and all other times.
+    """Divide disjoint intervals into the times in which an interval of another table is open, and all other times.
 
     Args:
         times: Disjoint intervals: the columns of the track, ``start_ns`` and ``end_ns``.
-        layer: Intervals with the same columns, which may overlap. An interval without an end never ends.
+        layer: Intervals of the other table, with the same columns. They may overlap, and a null end is infinite.
 
     Returns:
-        Both parts, as disjoint intervals. They are also divided at the start and end of each interval of the layer.
+        Both parts, as disjoint intervals. They are also divided at the start and end of each interval of ``layer``.
     """
     axis = Axis.from_intervals(times, layer, by=_TRACK)
     edges = [

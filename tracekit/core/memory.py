@@ -7,18 +7,18 @@ import polars as pl
 _ORDER = ("timestamp_ns", "memory_event_id")
 _ADDRESS = ("process_id", "device_id", "address")
 GROUP = ("device_id", "memory_kind")
-"""Columns by which memory is counted."""
+"""Memory in use is computed separately for each device and each kind of memory."""
 
 
 READ = (
     *("memory_event_id", "timestamp_ns", "process_id", "device_id", "operation", "memory_kind", "address", "bytes"),
 )
 ADDED = ("used_bytes", "freed_ns")
-"""Columns of the table ``memory_events`` from which columns are computed, and the computed columns."""
+"""Columns of the table ``memory_events`` that ``columns`` reads (``READ``) and computes (``ADDED``)."""
 
 
 def columns(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the memory in use after each event, and the time at which each allocation ended.
+    """Return the memory in use after each event, and the time at which each allocation was freed.
 
     Args:
         events: The columns ``READ`` of the table ``memory_events``.

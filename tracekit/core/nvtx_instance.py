@@ -22,12 +22,12 @@ COLUMNS = ("start_ns", "end_ns", "kind", "process_id", "thread_id", "domain", "n
 
 
 class RangeName(NamedTuple):
-    """The name of a range, as ``RANGE[@DOMAIN][/INDEX]`` states it.
+    """A parsed name of a range: ``RANGE[@DOMAIN][/INDEX]``.
 
     Attributes:
         name: Name of the range.
         domain: Name of the domain. "" is the default domain.
-        number: Which of the ranges with this name, in order of start, counted from 0.
+        number: Index of the range among the ranges with this name, in order of start.
     """
 
     name: str
@@ -36,14 +36,14 @@ class RangeName(NamedTuple):
 
 
 class Instance(NamedTuple):
-    """One instance of a range: its time, and the process and thread that it belongs to.
+    """The time of one instance of a range, and the process and thread to which it belongs.
 
     Attributes:
         start_ns: Start of the range.
         end_ns: End of the range. None if it never ended.
         process_id: Process of the range.
-        thread_id: Thread of a push/pop range. None for a start/end range and for a range of the main thread, which
-            belong to the process.
+        thread_id: Thread of a push/pop range. None for start/end ranges and for ranges of the main thread, because
+            these belong to the whole process.
     """
 
     start_ns: int
@@ -55,8 +55,8 @@ class Instance(NamedTuple):
 def parse_range_name(text: str) -> RangeName:
     """Parse ``RANGE[@DOMAIN][/INDEX]``.
 
-    A backslash before ``@``, ``/`` or a backslash makes this character part of a name. A slash is only special if
-    digits follow it up to the end.
+    The characters ``@``, ``/`` and backslash are part of a name if a backslash precedes them. A slash separates an
+    index only if nothing but digits follows it.
     """
     parts = _PARTS.fullmatch(text)
     if parts is None:
@@ -75,7 +75,7 @@ def find_instance(ranges: pl.LazyFrame, text: str, path: Path | None = None) -> 
         path: Path of the file, for error messages.
 
     Raises:
-        TracekitError: There is no such range. The hint lists what exists.
+        TracekitError: There is no such range. The hint lists existing domains or ranges.
     """
     target = parse_range_name(text)
     rows = ranges.select(COLUMNS).collect()
@@ -99,7 +99,7 @@ def _domain_text(domain: str) -> str:
 
 
 def _hint(target: RangeName, domains: pl.Series, names: pl.Series) -> str:
-    """Return a hint that lists domains with a range of this name, or else ranges of the domain, or else domains."""
+    """Return a hint with the domains that have such a range, else the ranges of the domain, else all domains."""
     elsewhere = domains.filter(names == target.name).unique().sort().to_list()
     if elsewhere:
         return f"the capture has {', '.join(f'{target.name}@{d}' if d else target.name for d in elsewhere[:_SHOWN])}"

@@ -1,4 +1,4 @@
-"""Apply rules that find problems: those of ``nsys analyze``, with equal rows, and further rules of tracekit.
+"""Apply rules that find problems: the rules of ``nsys analyze``, which list the same rows, and rules of tracekit.
 
 To add a rule, write a function decorated with ``@rule`` in the module of its subject, and add its name to ``RULES``
 below, or to ``EXTRA_RULES`` if nsys does not have the rule.
@@ -32,20 +32,20 @@ RULES = {
     "gpu_time_util": "gpu",
     "dx12_mem_ops": "dx12",
 }
-"""The rules that nsys also has: maps each name to the module that declares the rule."""
+"""The rules that nsys also has: a mapping from the name of each rule to the module that declares it."""
 
 EXTRA_RULES = {"gpu_idle_causes": "idle", "gpu_idle_gaps": "idle"}
-"""The rules that nsys does not have: maps each name to the module that declares the rule."""
+"""The rules that nsys does not have: a mapping from the name of each rule to the module that declares it."""
 
 ALL_RULES = {**RULES, **EXTRA_RULES}
 TIME_OPTIONS = ("start", "end")
-"""Options of every rule: only events that overlap the time from ``start`` to ``end``, in ns, are examined."""
+"""Options that every rule has: the rule examines only events that overlap the time from ``start`` to ``end``, in ns."""
 
 _MAX_TIME = (1 << 63) - 1
 
 
 def find_rule(name: str) -> Rule:
-    """Return the rule with a name, without options.
+    """Return the rule with the given name, which must not contain options.
 
     Raises:
         UnknownFormatError: There is no such rule.
@@ -70,7 +70,7 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
             computation needs in one pass over the file.
 
     Returns:
-        The rows that the rule found, the most important ones first. There are no rows if nothing was found.
+        The rows that the rule found, the most important ones first. The table is empty if the rule found nothing.
 
     Raises:
         UnknownFormatError: The rule or one of the options is unknown, or the value of an option is not allowed.
@@ -105,7 +105,7 @@ def _is_allowed(option: Option, value: int) -> bool:
 
 
 def _within(frames: Frames, window: tuple[int | None, int | None]) -> Frames:
-    """Return tables that contain only rows that overlap a time window."""
+    """Return a function like ``frames`` whose tables contain only the rows that overlap a time window."""
     if window == (None, None):
         return frames
 

@@ -1,4 +1,4 @@
-"""Declare rules on CUDA API calls that block the CPU: synchronous memory operations and synchronizations."""
+"""Declare the rules for CUDA API calls that block the CPU: synchronous memory operations and synchronizations."""
 
 from __future__ import annotations
 
@@ -82,20 +82,20 @@ def cuda_api_sync(request: Request) -> pl.DataFrame:
 def is_named(pattern: str) -> pl.Expr:
     """Return an expression for whether the Categorical column ``name`` matches a regular expression.
 
-    Upper and lower case are not distinguished. Each distinct name is matched once. Null does not match.
+    The match is case-insensitive. Each distinct name is matched only once. A null does not match.
     """
     matching = map_categories(pl.col("name"), lambda n: pl.when(n.str.contains(f"(?i){pattern}")).then(n))
     return matching.is_not_null()
 
 
 def _launched(request: Request, table: str, columns: tuple[str, ...], is_call: pl.Expr) -> pl.LazyFrame:
-    """Return the memory operations that matching API calls launched, with the name of the call as ``api_name``.
+    """Return the memory operations whose call meets a condition, with the name of the call as ``api_name``.
 
     Args:
         request: The input of the rule.
         table: Table of the memory operations.
         columns: Further columns of the operations.
-        is_call: Condition for API calls.
+        is_call: Condition that the API calls meet.
     """
     calls = request.frames("api_calls").select(*CALL_KEY, "name").filter(is_call).rename({"name": "api_name"})
     rows = request.frames(table).select("start_ns", DURATION, "bytes", *_PLACE, "correlation_id", *columns)

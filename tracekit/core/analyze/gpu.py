@@ -1,9 +1,9 @@
-"""Declare rules on the utilization of GPUs: long gaps, and times in which a GPU is busy for less than half the time.
+"""Declare the rules for GPU utilization: long gaps, and periods in which a GPU is busy less than half of the time.
 
 As in nsys, the activities are kernels, memory copies and memory sets, and each pair of a process and a device is
 examined from the start of its first activity to the end of its last one. CUDA graphs that are traced as a whole are not
-activities. The context of a row is that of an activity: for gaps the one after which the gap begins, for utilization
-the one that ends last on the device.
+activities. Each row contains the context of one activity: for a gap, the activity after which the gap begins; for
+utilization, the activity that ends last on the device.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def gpu_gaps(request: Request) -> pl.DataFrame:
 def gpu_time_util(request: Request) -> pl.DataFrame:
     """Times in which a GPU is busy for less than half of the time.
 
-    The time of each device is divided into equal chunks, and consecutive chunks below the threshold are one row. The
+    The time of each device is divided into equal chunks. Consecutive chunks below the threshold form one row. The
     utilization is the sum of the durations of all activities, so activities that run at the same time count twice.
     """
     chunks = _chunk_utilization(_operations(request), request.values["chunks"])
@@ -80,13 +80,13 @@ def gpu_time_util(request: Request) -> pl.DataFrame:
 
 
 def _operations(request: Request) -> pl.DataFrame:
-    """Return all activities: the columns of the process and device, ``context_id``, ``start_ns`` and ``end_ns``."""
+    """Return all activities with the columns of the process and device, ``context_id``, ``start_ns`` and ``end_ns``."""
     columns = (*_DEVICE, "context_id", "start_ns", "end_ns")
     return pl.concat([request.frames(table).select(columns) for table in OPERATIONS]).collect()
 
 
 def _chunk_utilization(operations: pl.DataFrame, count: int) -> pl.DataFrame:
-    """Divide the time of each device into chunks, and compute how long activities run in each of them.
+    """Divide the time of each device into chunks, and compute how long activities run in each chunk.
 
     Args:
         operations: The activities.
@@ -94,7 +94,7 @@ def _chunk_utilization(operations: pl.DataFrame, count: int) -> pl.DataFrame:
 
     Returns:
         The columns of the process and device, ``context_id``, ``start_ns``, ``duration_ns`` and ``busy_ns``, in order
-        of start. Devices on which all activities are empty have no rows.
+        of start. A device has no rows if all of its activities have a duration of zero.
     """
     ends = pl.col("end_ns")
     spans = operations.group_by(_DEVICE, maintain_order=True).agg(

@@ -72,7 +72,7 @@ def gpu_idle_gaps(request: Request) -> pl.DataFrame:
 
 
 def _pieces(request: Request) -> pl.DataFrame:
-    """Return all idle times by cause, with the start of the gap that each of them is part of."""
+    """Return all idle times by cause, with the start of the gap that contains each of them."""
     gaps = idle.idle_times(request.frames)
     starts = gaps.select("device_id", "start_ns", interval_start_ns="start_ns").sort("start_ns")
     pieces = idle.explain(request.frames, gaps).sort("start_ns")
@@ -80,7 +80,7 @@ def _pieces(request: Request) -> pl.DataFrame:
 
 
 def _main_names(pieces: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Return the name with the longest time in each group: the columns ``by``, ``name`` and ``name_ns``."""
+    """Return the name with the longest total time in each group. The columns are ``by``, ``name`` and ``name_ns``."""
     names = pieces.drop_nulls("name").group_by(*by, "name").agg(name_ns=DURATION.sum())
     names = names.with_columns(pl.col("name").cast(pl.String))
     return names.sort("name_ns", "name", descending=[True, False]).unique(by, keep="first", maintain_order=True)

@@ -1,4 +1,4 @@
-"""Declare rules. A rule has a function that finds problems in the tables of a trace, and the printed columns."""
+"""Define what a rule is: a function that finds problems in the tables of a trace, and the columns that are printed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_ROWS = 50
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a rule, whose value is an integer.
+    """An option of a rule. Its value is an integer.
 
     Attributes:
         default: Value if the option is not set.
@@ -75,7 +75,7 @@ class Rule:
     find_rows: RowsFunction
 
     def __call__(self, request: Request) -> ReportTable:
-        """Compute the rule. The rows are numbered in the column ``row``, from 1."""
+        """Apply the rule. The column ``row`` of the result numbers the rows from 1."""
         rows = self.find_rows(request)
         limit = request.values["rows"]
         listed = rows if limit == ALL_ROWS else rows.head(limit)
@@ -83,10 +83,10 @@ class Rule:
 
 
 def rule(*columns: ReportColumn, options: Mapping[str, Option] | None = None) -> Callable[[RowsFunction], Rule]:
-    """Return a decorator that declares a rule.
+    """Return a decorator that turns a function into a rule.
 
-    The decorated function finds the rows. Its name is the name of the rule, and the first line of its docstring is the
-    description. Every rule has the option ``rows``.
+    The function finds the rows. Its name becomes the name of the rule, and the first line of its docstring becomes the
+    description. Every rule also has the option ``rows``.
     """
 
     def declare(find_rows: RowsFunction) -> Rule:
