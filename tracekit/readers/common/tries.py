@@ -1,7 +1,8 @@
-"""Number equal sequences of integers once, by the prefixes that they share, in a hash table inside a sandbox.
+"""Number sequences of integers, such that equal sequences get the same number, with a hash table inside a sandbox.
 
-Call stacks are such sequences: they are read from the outermost frame to the innermost one, and stacks with the same
-callers share nodes. Nodes are numbered in the order in which they are first used, whatever the hashes are.
+The sequences form a tree in which sequences with a common prefix share nodes. For example, a call stack is a sequence
+of frames from the outermost to the innermost one, and stacks with the same callers share the nodes of these callers.
+Nodes are numbered in the order in which they are first used, whatever the hashes are.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Trie:
         return self._nodes("DEPTHS")
 
     def add(self, edges: Int64Array, labels: UInt32Array) -> UInt32Array:
-        """Add n sequences.
+        """Add sequences.
 
         Args:
             edges: Indices of the first label of each sequence, followed by the number of labels.

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 GLOBAL_IDS = frozenset({"globalPid", "globalTid", "endGlobalTid"})
 EVERY, LABEL = "*", "*"
-"""The source table of a declared column that comes from every source table of a union, and the source of its labels."""
+"""Markers in declarations: ``EVERY`` stands for all source tables of a union, ``LABEL`` for the label of a source
+table."""
 _WHOLE_TABLES = frozenset({*machine.TABLES, stacks.TABLE, python_stacks.TABLE})
 """Declared tables that are not read by column from the rows of a source table."""
 
@@ -233,9 +234,9 @@ class NsysCapture(Lookups, Capture):
 
 
 def join(name: str, columns: Sequence[str], parts: list[pa.Table]) -> pa.Table:
-    """Return the rows of all source tables of a declared table. In a union, they are numbered from 1.
+    """Return the rows of all source tables of a declared table. In a union, the rows are numbered from 1.
 
-    The list is emptied, so that each column of the source tables is freed once it is joined.
+    The list ``parts`` is emptied, so that each column of the source tables is freed once it is joined.
     """
     schema = schemas.table(name)
     if not parts:
@@ -257,7 +258,7 @@ def join(name: str, columns: Sequence[str], parts: list[pa.Table]) -> pa.Table:
 def source_types(schema: schemas.TableSchema, table: str, columns: Sequence[str]) -> dict[str, pa.DataType]:
     """Return the types of the columns of a source table from which declared columns are computed, by source column.
 
-    At least one column is needed, because a batch without columns has no number of rows.
+    The result has at least one column, because a batch without columns has no number of rows.
     """
     resolvers = resolvers_of(schema.name)
     names = {c: column_in(table, schema, c) for c in columns if c not in resolvers}

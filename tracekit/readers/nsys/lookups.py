@@ -39,7 +39,7 @@ INLINE_NAMES = frozenset(
         *("CUDA_GPU_MEMORY_USAGE_EVENTS.name", "DIAGNOSTIC_EVENT.text", "CUPTI_ACTIVITY_KIND_JIT.cachePath"),
     }
 )
-"""Columns that hold names themselves instead of ids of strings, which are read as dictionaries."""
+"""Columns that hold names instead of string ids. They are read as dictionaries."""
 FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue"})
 
 
@@ -48,7 +48,7 @@ class Collector(Protocol):
 
     @property
     def request(self) -> Request[dict[str, pa.Array]]:
-        """The request."""
+        """The request whose batches are collected."""
         ...
 
     def append(self, batch: dict[str, pa.Array]) -> None:
@@ -150,7 +150,7 @@ class Lookups:
         return col.StringTable(ids, values)
 
     def labels(self, enum: str) -> col.StringTable:
-        """Return the labels of an enum: those in the file, and those of nsys 2025.3 for other values."""
+        """Return the labels of an enum. Values without a label in the file have the label that nsys 2025.3 uses."""
         if enum not in self._labels:
             labels: dict[int, str | None] = dict(LABELS[enum])
             if enum in self.tables.columns:

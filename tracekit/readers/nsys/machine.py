@@ -43,7 +43,8 @@ _STREAM = {"processId": "process_id", "contextId": "context_id", "streamId": "st
 
 _ENVIRONMENT = "TARGET_INFO_SYSTEM_ENV"
 _PROPERTIES = {13: "cpu_model", 205: "driver_version", 605: "os", 611: "cuda_version"}
-"""Properties of a machine that are read, by number, and the names of their facts. Others may hold private values."""
+"""Names of facts by the number of the machine property that holds them. Other properties may be private, so they are
+not read."""
 
 _LONGEST_PROPERTY = 256
 
@@ -142,7 +143,7 @@ def stream_columns(capture: Lookups) -> Columns:
 
 
 def process_ids(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return the process id of each process: the one in its global id, or the column ``pid`` if that is null."""
+    """Return the process id of each process, from its global id or, if that is null, from the column ``pid``."""
     return pc.coalesce(ids.process_ids(raw["globalPid"]).cast(pa.int64()), raw["pid"])
 
 

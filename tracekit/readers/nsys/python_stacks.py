@@ -35,7 +35,8 @@ PAYLOAD, KIND = "binaryData", "kind"
 KINDS = {"Python Periodic Sampling": "periodic", "Python Backtrace on CUDA": "cuda"}
 """Kind of the samples in each NVTX domain."""
 _STATES = col.StringTable.of({0xFFFFA500: "Running", 0xFFBBD6CF: "Blocking Wait", 0xFFC60D1B: "Uninterruptible"})
-"""State of the thread by colour of the mark. The payload contains it as well, but most exports lack payloads."""
+"""State of the thread by the colour of the mark. The payload also contains the state, but most exports lack
+payloads."""
 _SAMPLE = {
     **dict.fromkeys(("python_sample_id", "timestamp_ns", "process_id", "thread_id"), pa.int64()),
     **dict.fromkeys(("kind", "thread_state"), col.DICTIONARY),
@@ -46,10 +47,10 @@ _WORD_DIGITS, _HEAD_WORDS, _FRAME_WORDS = 16, 2, 3
 
 
 class PythonFrames(NamedTuple):
-    """The frames of n call stacks.
+    """The frames of several call stacks.
 
     Attributes:
-        edges: Index of the first frame of each stack, followed by the number of frames.
+        edges: Index of the first frame of each stack, followed by the total number of frames.
         columns: String ids of the functions (``symbol``) and files (``module``), and the lines (``line``).
     """
 

@@ -1,4 +1,4 @@
-"""Resolve the columns of CPU scheduling that do not follow from their declaration."""
+"""Resolve the columns of CPU scheduling whose declarations do not suffice to resolve them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def scheduled_in(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
-    """Return whether each switch starts a thread, for which nsys exports a number other than 0."""
+    """Return whether each context switch starts a thread. nsys exports a nonzero number for such a switch."""
     return pc.not_equal(raw["isSchedIn"], 0)
 
 

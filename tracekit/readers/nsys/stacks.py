@@ -61,7 +61,7 @@ _LINE_BIT = 31
 
 
 def chain_ids(column: str) -> Resolver:
-    """Return the resolver of ``stack_id``: the number of the call chain, which ``resolve_stacks`` replaces."""
+    """Return the resolver of ``stack_id``. It returns numbers of call chains, which ``resolve_stacks`` replaces."""
     return (column,), lambda _, __, raw: raw[column]
 
 
@@ -195,10 +195,10 @@ class _FrameBuilder:
         self.count = 0
 
     def add(self, columns: Mapping[str, pa.Array]) -> UInt32Array:
-        """Add n frames. Return the number of each frame.
+        """Add frames, and return the number of each frame.
 
         Args:
-            columns: Columns of integers. A column that is missing is null.
+            columns: Columns of integers. Missing columns are null.
         """
         rows = len(next(iter(columns.values())))
         nodes = self._trie.add(np.arange(0, _WORDS * rows + 1, _WORDS), _frame_words(columns, rows)).astype(np.int64)
@@ -378,7 +378,7 @@ def _symbols(stacks: Stacks, capture: Lookups) -> pa.Array:
 
 
 def _unescaped(names: pa.Array) -> pa.Array:
-    """Return names with angle brackets, which nsys escapes in those of Python: ``&lt;module&gt;``."""
+    """Restore the angle brackets in names. nsys escapes them in the names of Python functions: ``&lt;module&gt;``."""
     return pc.replace_substring(pc.replace_substring(names, "&lt;", "<"), "&gt;", ">")
 
 

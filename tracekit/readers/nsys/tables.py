@@ -18,7 +18,7 @@ ROWID = "rowid"
 """Name of the column of row numbers, which can be requested from every source table."""
 
 FRAMES = "frames"
-"""Name of the column of call stacks, which the tables of call chains of a report have instead of one row per frame.
+"""Name of the column of call stacks. The tables of call chains of a report have it instead of one row per frame.
 
 A stack is a string of bytes in an encoding of the file, which ``StackTables`` decodes. Equal stacks have equal bytes.
 The stacks of a batch are dictionary-encoded in the order in which they first occur.

@@ -1,6 +1,6 @@
 """Tables, columns and labels of Nsight Systems exports, and the differences between their versions.
 
-Readers do not depend on the version of a file: they use those of the tables and columns listed here that the file has.
+Readers do not check the version of a file. They use the tables and columns listed here that exist in the file.
 Exports have had a schema version since nsys 2021.5, which wrote 2.7.0. The newest supported schema version is that of
 nsys 2026.2.
 """

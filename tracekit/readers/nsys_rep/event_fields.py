@@ -40,8 +40,8 @@ class NeededFields:
 
     Attributes:
         numbers: Numbers of the fields.
-        frames: Number of the field of which all values together are decoded as one byte range, or None. It is one of
-            the numbers.
+        frames: Number of the field whose values are decoded together as one byte range, or None. It is also in
+            ``numbers``.
     """
 
     numbers: frozenset[int] = frozenset()
@@ -91,13 +91,13 @@ class EventFields:
         return self._fields
 
     def mask_of_types(self, types: Sequence[int]) -> Mask:
-        """Return a mask of the events that have one of some event types."""
+        """Return a mask of the events that have one of the given event types."""
         if self._types is None:
             self._types = (self.chosen.types(np.arange(len(self.chosen.starts))) % _CODES).astype(np.uint8)
         return _lookup_table(types)[self._types]
 
     def mask_of_classes(self, classes: Sequence[int], budget: Budget) -> Mask:
-        """Return a mask of the events that have one of some classes, which are less than 255."""
+        """Return a mask of the events that have one of the given classes, which must be less than 255."""
         if self._classes is None:
             field = self.decode(budget).get(layout.CLASS)
             if field is None:
@@ -165,7 +165,7 @@ class EventFields:
 
 
 def _lookup_table(codes: Sequence[int]) -> Mask:
-    """Return a table of booleans that is true at some codes."""
+    """Return an array of booleans that are true at the given codes."""
     table = np.zeros(_CODES, np.bool_)
     table[list(codes)] = True
     return table

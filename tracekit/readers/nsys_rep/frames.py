@@ -1,4 +1,4 @@
-"""Decode the call stacks of events: repeated messages, of which equal ones are decoded once.
+"""Decode the call stacks of events. Equal stacks and equal frames are decoded only once.
 
 Most events have the call stack of another event. Therefore the bytes of all frames of an event are dictionary-encoded
 first. Stacks that no earlier event has are decoded later, and the bytes of each of their frames are
@@ -32,7 +32,7 @@ TYPE = pa.dictionary(pa.int32(), pa.binary())
 
 
 def encode_stacks(buffer: Buffer, field: Field | None, total: int) -> pa.DictionaryArray:
-    """Return the encoded call stack of each of n messages, as ``tables.FRAMES`` describes.
+    """Return the encoded call stack of each message, as ``tables.FRAMES`` describes.
 
     Args:
         buffer: Buffer that holds the messages.
@@ -58,7 +58,7 @@ def decode_stacks(stacks: pa.BinaryArray, number: int, budget: Budget) -> pa.Lis
     Args:
         stacks: Encoded stacks, none of which is null.
         number: Number of the repeated field that contains the frames.
-        budget: Memory budget, of which nothing is reserved.
+        budget: Memory budget that limits the frames. No memory of it is reserved.
 
     Returns:
         The frames of each stack, as ``StackTables.decode_stacks`` describes.

@@ -65,8 +65,8 @@ class EventTable:
             it is empty, the payload fields do not matter.
         event_classes: Values of the field ``CLASS`` that identify rows: an event is a row only if it has one of them.
             If it is empty, the class does not matter.
-        part: Path of a message inside the payload: an event is a row only if it has this message. If it is empty, it
-            does not matter. A table with a part also has event classes.
+        part: Path of a message inside the payload: an event is a row only if it has this message. If the path is empty,
+            no message is needed. A table with a part also has event classes.
         event_type_column: Name of the column that contains the event type, or None.
         expected_types: Event types whose events should all have an identifying field or a sibling field. Those that
             have neither are reported as unknown.
@@ -138,7 +138,7 @@ _OPENMP_COLUMNS = {
 
 
 def _openmp_table(part: str, *columns: str) -> EventTable:
-    """Return the definition of the OpenMP events that have a message, given its name and the columns inside it."""
+    """Return the definition of a table of OpenMP events, whose rows have the given message inside the payload."""
     inner = _columns("ApiCall", *columns, inside=f"openmp.{part}.")
     return EventTable(
         API,

@@ -206,7 +206,7 @@ class _Samples:
 
 
 def _check_no_overlap(metrics: Sequence[Metric]) -> None:
-    """Check that metrics do not overlap. If they did, a small sample could become any number of rows."""
+    """Check that metrics do not overlap. If they could, a small sample could have any number of rows."""
     for one, other in itertools.pairwise(metrics):
         if one.at + one.size > other.at:
             raise Damage(f"two GPU metrics overlap at byte {other.at} of their samples")

@@ -1,4 +1,4 @@
-"""Find the NVTX ranges that are MPI calls. They are not NVTX events in an export, which stores them in other tables.
+"""Find the NVTX ranges that are MPI calls. Exports store MPI calls in tables of their own instead of the NVTX events.
 
 The MPI wrapper of nsys opens a range in the domain ``MPI`` for each MPI call. It also registers payload schemas with
 reserved ids. A domain with the same name that a program creates has no such schemas, and its ranges stay in the table

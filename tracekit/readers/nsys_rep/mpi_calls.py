@@ -1,8 +1,8 @@
 """Decode MPI calls, communicators and ranks into the source tables that nsys exports.
 
-The MPI wrapper of nsys records a call as an NVTX range. The payload of the range has the arguments of the call: its
-schema, whose id determines the kind of call, names them. A communicator is a payload that belongs to no event, and the
-rank of a process is in the name of a thread.
+The MPI wrapper of nsys records a call as an NVTX range. The payload of the range contains the arguments of the call.
+The schema of the payload names the arguments, and its id determines the kind of call. A communicator is a payload that
+belongs to no event, and the rank of a process is in the name of a thread.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _OtherEvents(NamedTuple):
 
 @dataclass
 class _Arguments:
-    """The integer arguments of n calls by column, each with a mask of the calls that have it."""
+    """The integer arguments of several calls by column, each with a mask of the calls that have the argument."""
 
     total: int
     values: dict[str, tuple[Int64Array, Mask]]
@@ -159,10 +159,10 @@ def decode_calls(
 
 @dataclass(frozen=True)
 class _Payloads:
-    """The first extended payload of each of n events. Events without payload have the schema id 0.
+    """The first extended payload of each event. Events without a payload have the schema id 0.
 
     Attributes:
-        words: The eight bytes from each offset of the buffer of the payloads on, as a number.
+        words: The 64-bit integer at each offset of the buffer of the payloads.
         keys: Process, domain and schema id of each payload, as rows.
         starts: Start offset of each payload in the buffer.
         stops: End offset of each payload in the buffer.
@@ -204,7 +204,7 @@ class _Payloads:
         return kinds
 
     def integers(self, rows: Int64Array, at: int, size: int, *, signed: bool) -> tuple[Int64Array, Mask]:
-        """Return an integer of the payloads at some rows that are long enough to have it, and a mask of these rows."""
+        """Return an integer of each of the given payloads that is long enough, and a mask of these payloads."""
         long: Mask = self.stops[rows] - self.starts[rows] >= at + size
         unused = 64 - 8 * size
         shifted = self.words[self.starts[rows[long]] + at] << np.uint64(unused)
@@ -228,7 +228,7 @@ class _Decoder:
     budget: Budget
 
     def table(self, name: str, rows: Int64Array) -> dict[str, pa.Array]:
-        """Return all columns of the table of the calls at some rows."""
+        """Return all columns of a table of calls, given the rows of these calls."""
         requests = None
         if name == START_WAIT:
             rows, requests = _repeat_by_request(rows, self.calls, self.schemas, self.budget)
@@ -242,7 +242,7 @@ class _Decoder:
         }
 
     def _arguments(self, name: str, rows: Int64Array) -> _Arguments:
-        """Decode the arguments of the calls at some rows."""
+        """Decode the arguments of the calls at the given rows."""
         arguments = _Arguments(len(rows), {})
         for group, schema in _groups(self.calls.keys[rows], self.schemas):
             for entry in schema.entries:
@@ -257,7 +257,7 @@ class _Decoder:
 def _repeat_by_request(
     rows: Int64Array, calls: _Payloads, schemas: Schemas, budget: Budget
 ) -> tuple[Int64Array, pa.Array]:
-    """Return the row of a call once for each request that it waits for, and the requests.
+    """Repeat the row of each call for each request that it waits for. Return the rows and the requests.
 
     A call without requests has one row, whose request is null.
     """

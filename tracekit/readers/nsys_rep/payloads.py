@@ -109,7 +109,7 @@ class PayloadItems:
 
     Attributes:
         octets: Bytes of the buffer that holds the payloads.
-        words: The eight bytes from each offset of the buffer on, as a number.
+        words: The 64-bit integer at each offset of the buffer.
         rows: Index of the event of each payload.
         schemas: Id of the schema of each payload.
         starts: Start offset of each payload in the buffer.

@@ -38,7 +38,7 @@ GENERIC, UNKNOWN = 0xFFFF, 0xFFFE
 FIRST_PAYLOAD, PAYLOADS, TYPES = 96, 64, 256
 """Lowest field number of a payload, number of payload fields, and number of event types.
 
-A field and a type are a kind.
+Each pair of a payload field and an event type is one kind.
 """
 
 _MESSAGES = {

@@ -50,7 +50,7 @@ class Buffer(DecoderSandbox):
     """A sandbox that holds messages.
 
     Attributes:
-        words: The eight bytes from each offset on, as a number. The elements overlap.
+        words: The 64-bit integer at each offset. The elements overlap.
     """
 
     def __init__(self, size: int) -> None:
@@ -82,7 +82,8 @@ class Field:
         return (starts, stops) if self.valid is None else (starts[self.valid], stops[self.valid])
 
     def byte_ranges(self) -> tuple[Int64Array, Int64Array]:
-        """Return the start and end offsets of the bytes for all messages. They are undefined without the field."""
+        """Return the start and end offsets of the bytes for all messages. They are undefined for messages that lack the
+        field."""
         if self.stops is None:
             raise Damage("a field holds a number instead of bytes")
         return self.values.view(np.int64), self.stops
