@@ -82,8 +82,7 @@ class Field:
         return (starts, stops) if self.valid is None else (starts[self.valid], stops[self.valid])
 
     def byte_ranges(self) -> tuple[Int64Array, Int64Array]:
-        """Return the start and end offsets of the bytes for all messages. They are undefined for messages that lack the
-        field."""
+        """Return the start and end offsets of the bytes. They are undefined for messages that lack the field."""
         if self.stops is None:
             raise Damage("a field holds a number instead of bytes")
         return self.values.view(np.int64), self.stops
