@@ -70,7 +70,7 @@ PIECES: dict[str, pl.DataType | type[pl.DataType]] = {
     "cause": pl.Enum(list(CAUSES)),
     "name": pl.Categorical,
 }
-"""Columns of the intervals that ``explain`` returns."""
+"""Columns of the intervals that ``divide_by_cause`` returns."""
 
 
 def idle_times(frames: Frames) -> pl.DataFrame:
@@ -82,7 +82,7 @@ def idle_times(frames: Frames) -> pl.DataFrame:
     return intervals.gaps(_activities(frames).select("device_id", *_TIMES), by=["device_id"])
 
 
-def explain(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
+def divide_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
     """Divide idle intervals of GPUs by cause.
 
     Args:
@@ -110,11 +110,11 @@ def explain(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
         names = layer["name"].gather(NestingIndex.from_intervals(layer, _TRACK).innermost(covered, "start_ns"))
         pieces.append(covered.with_columns(_cause(cause), names.alias("name")))
     pieces.append(rest.with_columns(_cause("other")))
-    typed = [_typed(p) for p in pieces]
+    typed = [_cast_pieces(p) for p in pieces]
     return pl.concat(typed).filter(_is_not_empty()).sort("device_id", "start_ns")
 
 
-def _typed(pieces: pl.DataFrame) -> pl.DataFrame:
+def _cast_pieces(pieces: pl.DataFrame) -> pl.DataFrame:
     """Cast intervals to the columns and types of ``PIECES``. If there is no column ``name``, it is null."""
     named = pieces if "name" in pieces.columns else pieces.with_columns(name=pl.lit(None))
     return named.select(pl.col(column).cast(dtype) for column, dtype in PIECES.items())

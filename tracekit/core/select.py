@@ -67,7 +67,7 @@ def launch_condition(launches: pa.ChunkedArray, other: pl.Expr | None) -> pl.Exp
 
 
 def _time_conditions(columns: Collection[str], time: tuple[int | None, int | None] | None) -> Iterator[pl.Expr]:
-    """Yield the conditions for rows to overlap a time window."""
+    """Yield the conditions under which a row overlaps a time window."""
     start = _start_column(columns)
     if time is None or start is None:
         return
@@ -81,7 +81,7 @@ def _time_conditions(columns: Collection[str], time: tuple[int | None, int | Non
 
 
 def _duration_conditions(columns: Collection[str], shortest: int | None) -> Iterator[pl.Expr]:
-    """Yield the conditions for rows to have a minimum duration."""
+    """Yield the conditions under which a row has a minimum duration."""
     if shortest is not None and "end_ns" in columns:
         yield (pl.col("end_ns") - pl.col("start_ns")).fill_null(shortest) >= shortest
     elif shortest is not None and LAUNCH in columns and "duration_ns" in columns:

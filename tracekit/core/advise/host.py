@@ -113,7 +113,9 @@ def _idle_by_cpu_activity(activity: IterationActivity, device: int, gaps: pl.Dat
 
     The rows are sorted by descending time.
     """
-    pieces = idle.explain(activity.rollup.measures.ops.frames, gaps.with_columns(device_id=pl.lit(device, pl.Int32)))
+    pieces = idle.divide_by_cause(
+        activity.rollup.measures.ops.frames, gaps.with_columns(device_id=pl.lit(device, pl.Int32))
+    )
     named = pieces.group_by("cause", "name").agg(time_ns=DURATION.sum()).with_columns(pl.col("name").cast(pl.String))
     named = named.sort("time_ns", "name", descending=[True, False])
     causes = named.group_by("cause").agg(pl.col("time_ns").sum(), pl.col("name").drop_nulls().first())

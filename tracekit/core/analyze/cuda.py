@@ -60,7 +60,7 @@ def cuda_memcpy_sync(request: Request) -> pl.DataFrame:
     *_PLACE_COLUMNS,
 )
 def cuda_memset_sync(request: Request) -> pl.DataFrame:
-    """Synchronous sets of pinned or managed memory."""
+    """Synchronous memory sets of pinned or managed memory."""
     sets = _launched(request, "memsets", ("memory_kind",), is_named(_SYNC_SET) & ~is_named(_ASYNC))
     return sort_longest_first(sets.filter(pl.col("memory_kind").cast(pl.String).is_in(_BLOCKING_KINDS)).collect())
 
@@ -73,7 +73,7 @@ def cuda_memset_sync(request: Request) -> pl.DataFrame:
     text_column("API Name", "name"),
 )
 def cuda_api_sync(request: Request) -> pl.DataFrame:
-    """Calls of cudaDeviceSynchronize and cudaStreamSynchronize, in which the CPU waits for all activities."""
+    """Calls of cudaDeviceSynchronize and cudaStreamSynchronize, in which the CPU waits until all activities have ended."""
     calls = request.frames("api_calls").select("start_ns", "end_ns", "process_id", "thread_id", "name")
     waits = calls.filter(is_named(_WAITS)).select("start_ns", "process_id", "thread_id", "name", DURATION)
     return sort_longest_first(waits.collect())

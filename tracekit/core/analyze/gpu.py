@@ -26,7 +26,7 @@ _PLACE_COLUMNS = (
     integer_column("Context ID", "context_id"),
 )
 _GAP = Option(500, "Gaps that are longer than this time in ms are listed.", maximum=1 << 40)
-_THRESHOLD = Option(50, "Times with a utilization below this percentage are listed.", maximum=100)
+_THRESHOLD = Option(50, "Periods with a utilization below this percentage are listed.", maximum=100)
 _CHUNKS = Option(
     30, "Number of equal chunks of time for which the utilization is computed.", minimum=1, maximum=_MAX_CHUNKS
 )
@@ -40,7 +40,7 @@ _CHUNKS = Option(
     options={"gap": _GAP},
 )
 def gpu_gaps(request: Request) -> pl.DataFrame:
-    """Times of more than 500 ms in which a GPU is idle, between its first and its last activity."""
+    """Periods of more than 500 ms in which a GPU is idle, between its first and last activity."""
     ordered = _operations(request).sort(*_DEVICE, "start_ns", maintain_order=True)
     previous_end, before = latest_end_before(_DEVICE).alias("previous_end"), pl.col("context_id").shift(1)
     ordered = ordered.with_columns(previous_end)
@@ -62,7 +62,7 @@ def gpu_gaps(request: Request) -> pl.DataFrame:
     options={"threshold": _THRESHOLD, "chunks": _CHUNKS},
 )
 def gpu_time_util(request: Request) -> pl.DataFrame:
-    """Times in which a GPU is busy for less than half of the time.
+    """Periods in which a GPU is busy less than half of the time.
 
     The time of each device is divided into equal chunks. Consecutive chunks below the threshold form one row. The
     utilization is the sum of the durations of all activities, so activities that run at the same time count twice.

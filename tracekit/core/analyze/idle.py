@@ -75,7 +75,7 @@ def _pieces(request: Request) -> pl.DataFrame:
     """Return all idle times by cause, with the start of the gap that contains each of them."""
     gaps = idle.idle_times(request.frames)
     starts = gaps.select("device_id", "start_ns", interval_start_ns="start_ns").sort("start_ns")
-    pieces = idle.explain(request.frames, gaps).sort("start_ns")
+    pieces = idle.divide_by_cause(request.frames, gaps).sort("start_ns")
     return pieces.join_asof(starts, on="start_ns", by="device_id", strategy="backward", check_sortedness=False)
 
 

@@ -27,7 +27,7 @@ _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
 
 @report(*summary_columns("Num Calls"), text_column("Name", "name"))
 def cuda_api_sum(request: Request) -> pl.LazyFrame:
-    """CUDA API calls by function; versions of a function are separate rows with equal names."""
+    """CUDA API calls by function. Versions of a function are separate rows with the same name."""
     grouped = _sum_by_function(request.frames("api_calls"))
     return grouped.with_columns(strip_api_version(pl.col("name").cast(pl.String)))
 
@@ -59,7 +59,7 @@ def syscall_sum(request: Request) -> pl.LazyFrame:
     text_column("Thread Name", "thread_name"),
 )
 def cuda_api_trace(request: Request) -> pl.LazyFrame:
-    """Every CUDA API call in order of start; repeated for each name of its thread."""
+    """Every CUDA API call in order of start. A call is repeated for each name of its thread."""
     threads = request.frames("threads").select(*THREAD, "priority", thread_name="name")
     rows = read_api_calls(request.frames, "name", "return_value").sort("start_ns", maintain_order=True)
     rows = rows.join(threads, on=THREAD, how="left", maintain_order="left_right")

@@ -1,7 +1,8 @@
 """Declare reports on OpenACC and on graphics and video APIs: calls, and debug ranges on the CPU and on the GPU.
 
-Only exports contain these events. No capture with such events was compared, so that the order of rows with equal totals
-may differ from nsys. The reports on OpenGL were compared with nsys on made exports.
+Only exports contain these events. Most of these reports were not compared with nsys, because no capture with such
+events was available. The order of rows with equal totals may therefore differ. The reports on OpenGL were compared with
+nsys on exports with artificial rows.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def vulkan_api_sum(request: Request) -> pl.LazyFrame:
     text_column("Thread Name", "thread_name"),
 )
 def vulkan_api_trace(request: Request) -> pl.LazyFrame:
-    """Every Vulkan API call in order of start; repeated for each name of its thread."""
+    """Every Vulkan API call in order of start. A call is repeated for each name of its thread."""
     threads = request.frames("threads").select(*THREAD, "priority", thread_name="name")
     rows = _calls(request, "vulkan").sort("start_ns", maintain_order=True)
     return rows.join(threads, on=THREAD, how="left", maintain_order="left_right").with_columns(DURATION)

@@ -191,7 +191,7 @@ def _unified_memory(frames: Frames) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.Lazy
 
 
 def _migrated_bytes() -> list[pl.Expr]:
-    """Return the bytes that migrated in each direction, which are null without a migration."""
+    """Return the number of bytes that migrated in each direction. It is null if nothing migrated."""
     names = {"to_device_bytes": _TO_DEVICE, "to_host_bytes": _TO_HOST}
     sizes = {name: pl.col("bytes").filter(pl.col("copy_kind") == kind) for name, kind in names.items()}
     return [pl.when(s.len() > 0).then(s.sum()).alias(name) for name, s in sizes.items()]

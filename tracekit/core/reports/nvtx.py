@@ -120,7 +120,7 @@ def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
 def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     """Kernels by name, launching thread and containing range, including kernels in no range.
 
-    Times are sums over pairs of range and kernel: a kernel in two nested ranges of the same name counts twice.
+    Times are summed over pairs of a range and a kernel, so a kernel in two nested ranges of the same name counts twice.
     """
     owners = read_owning_ranges(request.frames).collect()
     grouped = pl.concat(_kernel_sums(owners, _kernel_launches(request)), how="diagonal").lazy()

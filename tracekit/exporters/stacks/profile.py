@@ -104,7 +104,7 @@ def read_profile(view: View, options: Options) -> Profile:
     name = options.events or next((n for n in EVENTS if _has_stacks(view, n)), None)
     if name is None or not _has_stacks(view, name):
         raise MissingTableError(
-            f"has no call stacks{'' if name is None else f' of {name}'}",
+            f"the trace has no call stacks{'' if name is None else f' of {name}'}",
             hint=_hint(view, name),
         )
     events = _selected(view, name, options)

@@ -93,7 +93,7 @@ def _clock_kinds(conversions: Message) -> dict[bytes, int]:
 
 
 def _last_points(conversions: Message) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
-    """Yield for each conversion the UUIDs of its two clocks, and the time on both at the start of its last segment."""
+    """Yield the UUIDs of the two clocks of each conversion, and their times at the start of its last segment."""
     field, point = fields_of("Conversion"), fields_of("ConversionPoint")
     listed = conversions.message(fields_of("TimeConversions").conversions)
     for conversion in listed.messages(fields_of("Conversions").conversions):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.readers.nsys_rep.layout import EventTable
 
 KNOWN_CLASSES = tuple(sorted(names.KNOWN_CLASSES))
-"""Classes of the calls that are rows of a table, or known to be rows of none."""
+"""Classes of calls for which it is known whether they are rows of a table."""
 TABLES = {
     layout.API: "api_calls and osrt_calls",
     layout.GPU: "the tables of GPU activities",
