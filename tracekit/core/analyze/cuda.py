@@ -73,7 +73,7 @@ def cuda_memset_sync(request: Request) -> pl.DataFrame:
     text_column("API Name", "name"),
 )
 def cuda_api_sync(request: Request) -> pl.DataFrame:
-    """Calls of cudaDeviceSynchronize and cudaStreamSynchronize, in which the CPU waits until all activities have ended."""
+    """Calls of cudaDeviceSynchronize and cudaStreamSynchronize, in which the CPU waits for GPU activities."""
     calls = request.frames("api_calls").select("start_ns", "end_ns", "process_id", "thread_id", "name")
     waits = calls.filter(is_named(_WAITS)).select("start_ns", "process_id", "thread_id", "name", DURATION)
     return sort_longest_first(waits.collect())

@@ -117,7 +117,7 @@ def cuda_gpu_mem_size_sum(request: Request) -> pl.LazyFrame:
     options=KERNEL_OPTIONS,
 )
 def cuda_gpu_trace(request: Request) -> pl.LazyFrame:
-    """Every kernel and memory operation in order of start. At equal starts, kernels precede copies, and copies precede sets."""
+    """Every kernel and memory operation in order of start. At equal starts, kernels precede copies and sets."""
     rows = pl.concat([_kernel_rows(request), _memcpy_rows(request), _memset_rows(request)], how="diagonal")
     rows = rows.sort("start_ns", maintain_order=True)
     devices = request.frames("devices").select("device_id", device_name="name")
