@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,37 @@ def column_builder(kind: pa.DataType, capacity: int) -> NumberBuilder | Dictiona
     if pa.types.is_dictionary(kind):
         return DictionaryBuilder(kind, capacity)
     return NumberBuilder(kind, capacity) if columns.is_number(kind) else StringBuilder(kind)
+
+
+class Builder(Protocol):
+    """A builder that joins batches of several columns."""
+
+    def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+        """Add a batch, which must have the same columns as all other batches."""
+        ...
+
+    def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
+        """Return the complete columns by name."""
+        ...
+
+
+class RowCounter:
+    """A builder that counts rows, and returns no columns.
+
+    Attributes:
+        rows: Number of rows of all batches so far.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def append(self, batch: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+        """Count the rows of a batch."""
+        self.rows += len(next(iter(batch.values())))
+
+    def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
+        """Return no columns."""
+        return {}
 
 
 class TableBuilder:
@@ -81,7 +112,7 @@ class ChunkBuilder:
         if not self._batches or len(next(iter(batch.values()))):
             self._batches.append(batch)
 
-    def finish(self) -> dict[str, pa.ChunkedArray]:
+    def finish(self) -> dict[str, pa.Array | pa.ChunkedArray]:
         """Return the complete columns by name, with one chunk or more per batch."""
         batches, self._batches = self._batches, []
         return {name: _chunked([batch[name] for batch in batches]) for name in batches[0]}

@@ -19,10 +19,10 @@ from tracekit import schemas
 from tracekit.errors import CorruptTraceError, SchemaError, first_line
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
-from tracekit.readers.common.builders import ChunkBuilder, concatenate
+from tracekit.readers.common.builders import Builder, ChunkBuilder, RowCounter, concatenate
 from tracekit.readers.nsys import ids, machine, metrics, nvtx, overheads, python_stacks, sampling, stacks
-from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type
-from tracekit.readers.nsys.tables import ROWID, Request
+from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type, source_request
+from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
 
 if TYPE_CHECKING:
@@ -69,13 +69,27 @@ class NsysCapture(Lookups, Capture):
             (name, table) for name in names if name not in _WHOLE_TABLES for table in schemas.table(name).source_tables
         ]
         counts = dict.fromkeys(names, 0)
-        rows = self.tables.counts([(table, self._condition(name, table)) for name, table in sources])
+        conditions = [(table, self._condition(name, table)) for name, table in sources]
+        rows = self._count_with_stacks(conditions) if stacks.TABLE in names else self.tables.counts(conditions)
         for (name, _), number in zip(sources, rows, strict=True):
             counts[name] += number
         counts |= {name: int(self.machine_table(name).num_rows) for name in names if name in machine.TABLES}
         if python_stacks.TABLE in names:
             counts[python_stacks.TABLE] = len(self.python_samples()["python_sample_id"])
         return counts | {name: len(self._read_stacks([])[0]) for name in names if name == stacks.TABLE}
+
+    def _count_with_stacks(self, conditions: Sequence[tuple[str, Where | None]]) -> list[int]:
+        """Return the number of matching rows for each pair of source table and filter, and cache the call stacks.
+
+        If the call chains of the file are rows of frames, the stacks are not read, because counting needs no rows.
+        """
+        if self._stacks is not None or not any(FRAMES in columns for columns in self.tables.columns.values()):
+            return self.tables.counts(conditions)
+        counters = [RowCounter() for _ in conditions]
+        known = [nth for nth, (table, _) in enumerate(conditions) if table in self.tables.columns]
+        requests = [source_request(conditions[nth][0], [ROWID], conditions[nth][1]) for nth in known]
+        self._read_stacks(requests, [counters[nth] for nth in known])
+        return [counter.rows for counter in counters]
 
     def read(self, name: str, columns: Sequence[str]) -> pa.Table:
         """Read some columns of a table, with the rows in file order.
@@ -118,7 +132,7 @@ class NsysCapture(Lookups, Capture):
         return {n: tables[n] if n in tables else join(n, names, parts[n]) for n, names in columns.items()}
 
     def _read_stacks(
-        self, requests: Sequence[Request[dict[str, pa.Array]]], builders: Sequence[ChunkBuilder | None] = ()
+        self, requests: Sequence[Request[dict[str, pa.Array]]], builders: Sequence[Builder | None] = ()
     ) -> tuple[stacks.Stacks, list[dict[str, pa.Array]]]:
         """Return all call stacks, and the resulting columns of each request. Stacks are read once."""
         if self._stacks is not None:

@@ -14,7 +14,7 @@ from tracekit.errors import warn
 from tracekit.files import file_state
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import Budget
-from tracekit.readers.common.builders import ChunkBuilder, TableBuilder
+from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.damage import damage_as_error
 from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
+    from tracekit.readers.common.builders import Builder
     from tracekit.readers.nsys.tables import Tables, Where
 
     Resolver = tuple[tuple[str, ...], Callable[["Lookups", str, pa.Table], pa.Array]]
@@ -96,7 +97,7 @@ class Lookups:
     def read_requests(
         self,
         requests: Sequence[Request[dict[str, pa.Array]]],
-        builders: Sequence[ChunkBuilder | None] = (),
+        builders: Sequence[Builder | None] = (),
         collectors: Sequence[Collector] = (),
     ) -> list[dict[str, pa.Array]]:
         """Return the resulting columns of each request. The results for all batches of a request are joined.
@@ -110,7 +111,7 @@ class Lookups:
         """
         chosen = [*builders, *(None for _ in requests[len(builders) :])]
         used = [b or TableBuilder(self.tables.max_rows(r.table)) for b, r in zip(chosen, requests, strict=True)]
-        targets: list[TableBuilder | ChunkBuilder | Collector] = [*used, *collectors]
+        targets: list[Builder | Collector] = [*used, *collectors]
         for index, batch in self.tables.batches([*requests, *(c.request for c in collectors)]):
             targets[index].append(batch)
         return [builder.finish() for builder in used]
