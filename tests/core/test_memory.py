@@ -120,6 +120,62 @@ def test_peaks_by_simulation(events: list[dict[str, Any]]) -> None:
         assert total == sum(size for (d, _), (kind, size, _) in live.items() if (d, kind) == group)
 
 
+@given(EVENTS, st.tuples(st.none() | st.integers(0, 8), st.none() | st.integers(0, 9)))
+def test_memory_in_a_window_by_simulation(events: list[dict[str, Any]], window: tuple[int | None, int | None]) -> None:
+    low, high = (0 if window[0] is None else window[0]), (99 if window[1] is None else window[1])
+    changes = memory.usage(memory.allocations(table(events)))
+    whole = changes.to_dicts()
+    inside = [row for row in whole if low <= row["timestamp_ns"] < high]
+    groups = {(row["device_id"], row["memory_kind"]) for row in whole}
+
+    def group_of(rows: list[dict[str, Any]], group: tuple[int, str]) -> list[int]:
+        return [r["used_bytes"] for r in rows if (r["device_id"], r["memory_kind"]) == group]
+
+    before = {g: (group_of([r for r in whole if r["timestamp_ns"] < low], g) or [0])[-1] for g in groups}
+    made = memory.changes_in_window(changes, window)
+    kept = made.filter(pl.col("timestamp_ns") >= low).to_dicts()
+    assert [{**r, "peak_bytes": 0} for r in kept] == [{**r, "peak_bytes": 0} for r in inside]
+    for group in groups if low < high else ():
+        levels = [before[group], *group_of(inside, group)]
+        mine = made.filter(device_id=group[0], memory_kind=group[1])
+        assert (mine["used_bytes"].max() or 0) == max(levels)
+        assert (mine["used_bytes"].to_list() or [0])[-1] == levels[-1]
+        seen = group_of(inside, group)
+        peaks = [max(levels[: n + 2]) for n in range(len(seen))]
+        assert mine.filter(pl.col("timestamp_ns") >= low)["peak_bytes"].to_list() == peaks
+
+
+def test_memory_that_was_allocated_before_the_selected_time_counts(tmp_path: Path) -> None:
+    events = [event(1, ALLOCATE, 1, 8), event(2, ALLOCATE, 2, 4), event(3, FREE, 2, 4), event(6, ALLOCATE, 3, 2)]
+    whole = frames(memory_events=[*events, event(7, FREE, 1, 8), event(9, ALLOCATE, 4, 1)])
+    some = frames(memory_events=[event(6, ALLOCATE, 3, 2)])
+
+    def rows(report: str, window: tuple[int | None, int | None]) -> list[tuple[Any, ...]]:
+        return run(some, report, window=window, unlimited=whole).frame().rows()
+
+    assert rows("gpu_memory_usage", (4, 7)) == [(6, 0, "Device", 2, 10, 10)]
+    assert rows("gpu_memory_usage", (2, 4)) == [(2, 0, "Device", 4, 12, 12), (3, 0, "Device", -4, 8, 12)]
+    assert [row[3:6] for row in rows("gpu_memory_peak", (4, 7))] == [(6, 2, 0.0)]
+    assert [row[3:5] for row in rows("gpu_memory_peak", (4, 6))] == [(4, 1)]
+    alive = run(some, "gpu_memory_alive", window=(4, 6), unlimited=whole).frame()
+    assert alive.select("Bytes", "Address").rows() == [(8, "0x1")]
+    assert rows("gpu_memory_usage", (4, 6)) == []
+
+
+@pytest.mark.parametrize("form", ["nsys-rep", "sqlite"])
+def test_selected_times_of_a_real_capture(form: str) -> None:
+    with tk.load(FIXTURES / f"um.{form}") as trace:
+        whole = trace.stats("gpu_memory_usage")
+        middle = whole["Time (ns)"][len(whole) // 2]
+        rest = trace.select(time=(middle, None)).stats("gpu_memory_usage")
+        columns = ["Time (ns)", "Device", "Kind", "Change (bytes)", "Used (bytes)"]
+        assert rest.select(columns).equals(whole.filter(pl.col("Time (ns)") >= middle).select(columns))
+        assert rest["Used (bytes)"][0] > rest["Change (bytes)"][0]
+        selected = trace.select(time=(middle, None)).select(time=(None, middle + 1)).stats("gpu_memory_peak")
+        before = whole.filter(pl.col("Time (ns)") <= middle).group_by("Kind").agg(pl.col("Used (bytes)").last())
+        assert set(selected["Kind"]) <= set(before["Kind"])
+
+
 def test_allocations_have_the_call_and_the_range_that_made_them() -> None:
     thread = {"process_id": 7, "thread_id": 1}
     made = frames(

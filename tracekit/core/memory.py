@@ -86,6 +86,28 @@ def usage(rows: pl.DataFrame) -> pl.DataFrame:
     return ordered.select("timestamp_ns", "memory_event_id", *GROUP, "bytes", "used_bytes", peak)
 
 
+def changes_in_window(changes: pl.DataFrame, window: tuple[int | None, int | None]) -> pl.DataFrame:
+    """Return the changes in a window, after the last earlier change of each kind of memory on each device.
+
+    The earlier change states the memory in use at the start of the window. It is left out if no memory is in use.
+
+    Args:
+        changes: Memory in use, as ``usage`` returns it.
+        window: Start and end ``[a, b)`` in ns. Either may be None.
+
+    Returns:
+        The selected rows in order. ``peak_bytes`` is the maximum since the start of the window.
+    """
+    low, high = window
+    time = pl.col("timestamp_ns")
+    conditions = [] if high is None else [time < high]
+    if low is not None:
+        is_last = (time < low) & (time.shift(-1).over(GROUP) >= low).fill_null(value=True) & (pl.col("used_bytes") > 0)
+        conditions.append((time >= low) | is_last)
+    chosen = changes.filter(pl.all_horizontal(pl.lit(value=True), *conditions))
+    return chosen.with_columns(pl.col("used_bytes").cum_max().over(GROUP).alias("peak_bytes"))
+
+
 def peaks(changes: pl.DataFrame) -> pl.DataFrame:
     """Return the first peak of each kind of memory on each device.
 
@@ -94,7 +116,7 @@ def peaks(changes: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         One row per device and kind, in this order: ``peak_ns``, ``peak_event_id`` and ``peak_bytes`` of the first
-        maximum, and ``last_bytes``, the memory in use at the end of the capture.
+        maximum, and ``last_bytes``, the memory in use after the last change.
     """
     first = pl.col("used_bytes").arg_max()
     grouped = changes.group_by(GROUP).agg(

@@ -152,6 +152,19 @@ class Plan:
         joined = [*([] if self.ncu is None else [self.ncu.results]), *([] if self.graph is None else [self.graph])]
         return (self.source, *(source for plan in joined for source in plan.sources))
 
+    @property
+    def window(self) -> tuple[int | None, int | None]:
+        """The selected time ``[a, b)`` in ns. A bound is None if no filter has it."""
+        times = [s.time for s in self.rows if s.time is not None]
+        lows = [low for low, _ in times if low is not None]
+        highs = [high for _, high in times if high is not None]
+        return max(lows, default=None), min(highs, default=None)
+
+    def without_time(self) -> Plan:
+        """Return the same plan with filters that select events of all times."""
+        rows = frozenset(replace(s, time=None) for s in self.rows)
+        return replace(self, rows=rows - {Selection()})
+
     def reopened(self) -> Plan:
         """Return the same plan with separate sources, which open their files again when they are first used."""
         ncu = self.ncu and replace(self.ncu, results=self.ncu.results.reopened())

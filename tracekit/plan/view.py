@@ -125,7 +125,9 @@ class TraceView:
             if name not in REPORTS:
                 raise reports.unknown_report_error(name, REPORTS)
             return run(rollup_of(self.plan), name)
-        return reports.run(self.frame, name, self._prefetch_for)
+        window = self.plan.window
+        unlimited = None if window == (None, None) else functools.partial(to_frame, tables_of(self.plan.without_time()))
+        return reports.run(self.frame, name, self._prefetch_for, window=window, unlimited=unlimited)
 
     def analyze(self, rule: str) -> ReportTable:
         """Apply a rule of ``nsys analyze`` or of tracekit.

@@ -15,7 +15,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracekit.core.reports.report import Frames, Prefetch, Report, Request, has_legacy_rounding
+from tracekit.core.reports.report import Frames, Prefetch, Report, Request, Window, has_legacy_rounding
 from tracekit.core.reports.table import ReportTable
 from tracekit.errors import UnknownFormatError, choices_hint
 
@@ -155,7 +155,14 @@ ALIASES = {
 """Maps the name of a report in nsys before 2023 to its current name."""
 
 
-def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTable:
+def run(
+    frames: Frames,
+    name: str,
+    prefetch: Prefetch | None = None,
+    *,
+    window: Window = (None, None),
+    unlimited: Frames | None = None,
+) -> ReportTable:
     """Compute one report.
 
     Args:
@@ -164,6 +171,9 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
             ``cuda_gpu_kern_sum:base``.
         prefetch: Function that is called with the computation before it runs. It may read everything that the
             computation needs in one pass over the file.
+        window: Selected time ``[a, b)`` in ns, of which ``frames`` returns the events. Either may be None.
+        unlimited: Function that returns the declared tables with the events of all times, for reports on a state that
+            earlier events cause. If it is None, ``frames`` returns the events of all times.
 
     Returns:
         The computed report. It has no rows if the capture has no data for it.
@@ -185,9 +195,9 @@ def run(frames: Frames, name: str, prefetch: Prefetch | None = None) -> ReportTa
         raise UnknownFormatError(
             f"report {report.name!r}: options 'base' and 'mangled' are mutually exclusive", hint="choose one of them"
         )
-    request = Request(frames, frozenset(options), has_legacy_rounding(frames), parameters)
+    request = Request(frames, frozenset(options), has_legacy_rounding(frames), parameters, window, unlimited)
     if prefetch is not None:
-        prefetch(lambda tables: report(replace(request, frames=tables)))
+        prefetch(lambda tables: report(replace(request, frames=tables, unlimited=tables)))
     return report(request)
 
 

@@ -36,17 +36,25 @@ _KIND = (integer_column("Device", "device_id"), text_column("Kind", "memory_kind
     megabytes_column("Never Freed", "never_freed_bytes"),
 )
 def gpu_memory_peak(request: Request) -> pl.LazyFrame:
-    """Peak of each kind of memory on each device, allocations at the peak, and memory that was never freed."""
-    rows, peaks = _peaks(request.frames)
+    """Peak of each kind of memory on each device, allocations at the peak, and memory that was never freed.
+
+    In a selected time, memory that was allocated before it counts as well. A peak that was reached before is printed
+    with the start of the selected time.
+    """
+    rows, peaks = _peaks(request)
     at_peak = memory.alive_at_peak(rows, peaks).group_by(memory.GROUP).agg(pl.len().alias("allocations"))
+    low, high = request.window
     never_freed = (
         rows.filter(~pl.col("is_freed"))
+        .filter(pl.lit(low).is_null() | pl.col("end_ns").is_null() | (pl.col("end_ns") > pl.lit(low)))
+        .filter(pl.lit(high).is_null() | (pl.col("start_ns") < pl.lit(high)))
         .group_by(memory.GROUP)
         .agg(pl.len().alias("never_freed"), pl.col("bytes").sum().alias("never_freed_bytes"))
     )
     for counts in (at_peak, never_freed):
         peaks = peaks.join(counts, on=memory.GROUP, how="left", nulls_equal=True, maintain_order="left")
-    return peaks.with_columns(pl.col("never_freed", "never_freed_bytes").fill_null(0)).lazy()
+    counted = peaks.with_columns(pl.col("never_freed", "never_freed_bytes").fill_null(0))
+    return counted.with_columns(pl.max_horizontal("peak_ns", pl.lit(low, pl.Int64)).alias("peak_ns")).lazy()
 
 
 @report(
@@ -63,8 +71,10 @@ def gpu_memory_peak(request: Request) -> pl.LazyFrame:
 )
 def gpu_memory_alive(request: Request) -> pl.LazyFrame:
     """Allocations at the peak of each kind of memory, largest first, with the call and NVTX range of each."""
-    rows = memory.alive_at_peak(*_peaks(request.frames))
-    named = _with_origins(rows, request.frames).with_columns(hexadecimal(pl.col("address")).alias("address_text"))
+    rows = memory.alive_at_peak(*_peaks(request))
+    named = _with_origins(rows, request.unlimited or request.frames).with_columns(
+        hexadecimal(pl.col("address")).alias("address_text")
+    )
     order = [*memory.GROUP, "bytes", "start_ns", "memory_event_id"]
     return named.sort(order, descending=[False, False, True, False, False]).lazy()
 
@@ -77,8 +87,13 @@ def gpu_memory_alive(request: Request) -> pl.LazyFrame:
     integer_column("Peak (bytes)", "peak_bytes"),
 )
 def gpu_memory_usage(request: Request) -> pl.LazyFrame:
-    """Memory in use on each device by kind, after each allocation and deallocation."""
-    return memory.usage(_allocations(request.frames)).lazy()
+    """Memory in use on each device by kind, after each allocation and deallocation.
+
+    In a selected time, memory that was allocated before it counts as well.
+    """
+    low, _ = request.window
+    rows = _changes(request, _allocations(request))
+    return (rows if low is None else rows.filter(pl.col("timestamp_ns") >= low)).lazy()
 
 
 @report(
@@ -149,16 +164,23 @@ def um_cpu_page_faults_sum(request: Request) -> pl.LazyFrame:
     return grouped.sort("count", "function_id", "source_file_id", "source_line", descending=order)
 
 
-def _allocations(frames: Frames) -> pl.DataFrame:
+def _allocations(request: Request) -> pl.DataFrame:
+    """Return the allocations of the whole capture, because those before a selected time may still exist in it."""
     columns = ("memory_event_id", "timestamp_ns", "process_id", "device_id", "correlation_id", "operation")
     more = ("memory_kind", "address", "bytes", "name")
+    frames = request.unlimited or request.frames
     return memory.allocations(frames("memory_events").select(*columns, *more).collect())
 
 
-def _peaks(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the allocations of a capture, and the peak of each kind of memory on each device."""
-    rows = _allocations(frames)
-    return rows, memory.peaks(memory.usage(rows))
+def _changes(request: Request, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the changes of the memory in use in the selected time, and the last change before it."""
+    return memory.changes_in_window(memory.usage(rows), request.window)
+
+
+def _peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the allocations of a capture, and the peak of each kind of memory on each device in the selected time."""
+    rows = _allocations(request)
+    return rows, memory.peaks(_changes(request, rows))
 
 
 def _with_origins(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Frames = Callable[[str], pl.LazyFrame]
 Computation = Callable[[Frames], object]
+Window = tuple[int | None, int | None]
 Prefetch = Callable[[Computation], None]
 
 KERNEL_NAME_OPTIONS = ("base", "mangled")
@@ -37,12 +38,17 @@ class Request:
         options: Options of nsys, such as ``nvtx-name`` and ``base`` in ``cuda_gpu_kern_sum:nvtx-name:base``.
         legacy_rounding: Whether averages are rounded as in nsys before 2024.5.
         parameters: Values of the options that have a value, such as ``rows`` in ``um_sum:rows=5``.
+        window: Selected time ``[a, b)`` in ns. Either may be None.
+        unlimited: Function that returns the declared tables with the events of all times, or None if no time is
+            selected.
     """
 
     frames: Frames
     options: Collection[str] = ()
     legacy_rounding: bool = False
     parameters: Mapping[str, int] = field(default_factory=dict)
+    window: Window = (None, None)
+    unlimited: Frames | None = None
 
 
 RowsFunction = Callable[[Request], pl.LazyFrame]
