@@ -72,6 +72,7 @@ def main() -> None:
     lines.append(
         "Of the start the baseline is what the imports of pyarrow and polars take; importtime.txt lists all imports."
     )
+    lines += ["", f"The viewer on {KERNELS / 1e6:.1f} M kernels of one process, seconds of one run:", "", *viewer(one)]
     text = "\n".join(lines)
     (OUT / "bench.md").write_text(text + "\n", "utf-8")
     print(text)
@@ -85,6 +86,12 @@ def generate(name: str, *options: str) -> Path:
         program = ROOT / "fixtures" / "programs" / "gen_nsys_sqlite.py"
         subprocess.run([sys.executable, program, path, "--kernels", str(KERNELS), *options], check=True)
     return path
+
+
+def viewer(path: Path) -> list[str]:
+    """The steps of the viewer on a capture."""
+    command = [sys.executable, str(Path(__file__).with_name("view.py")), str(path)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.splitlines()
 
 
 def nested() -> Path:
