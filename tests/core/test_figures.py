@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -220,14 +221,36 @@ def test_range_paths_have_the_gpu_time_of_the_correlated_ranges() -> None:
     with tk.load(FIXTURES / "train_amp.sqlite") as trace:
         ranges = trace.correlate().frame("nvtx_ranges")
         metric, nodes = trees.range_tree(ranges, 10_000)
-        grouped = ranges.drop_nulls("path").group_by(pl.col("path").cast(pl.String)).agg(pl.col("gpu_time_ns").sum())
-        expected = dict(grouped.filter(pl.col("gpu_time_ns") > 0).collect().iter_rows())
+        rows = ranges.select("range_id", "parent_id", pl.col("name").cast(pl.String), "gpu_time_ns").collect().rows()
+        paths: dict[int | None, str] = {None: ""}
+        expected: Counter[str] = Counter()
+        for number, parent, name, time in sorted(rows, key=lambda r: r[0]):
+            paths[number] = f"{paths[parent]}/{name.partition(', seq = ')[0].partition(', op_id = ')[0]}"
+            expected[paths[number][1:]] += time
         assert metric == "gpu_time_ns"
-        assert dict(nodes.filter(pl.col("path") != "").select("path", "value").iter_rows()) == expected
+        found = dict(nodes.filter(pl.col("path") != "").select("path", "value").iter_rows())
+        assert found == {path: time for path, time in expected.items() if time}
         root = nodes.row(0, named=True)
         top = ranges.filter(pl.col("parent_id").is_null()).collect()["gpu_time_ns"].sum()
         assert (root["path"], root["value"]) == ("", top)
         assert trees.range_tree(ranges, 20)[1].height == 20
+
+
+def test_very_deep_ranges_are_part_of_those_around_them() -> None:
+    names = [f"r{depth}" for depth in range(1, trees.MAX_DEPTH + 3)]
+    rows = pl.DataFrame({"range_id": range(len(names)), "name": pl.Series(names, dtype=pl.Categorical)}).select(
+        "range_id",
+        "name",
+        parent_id=pl.col("range_id").shift(1),
+        depth=pl.col("range_id").cast(pl.Int32) + 1,
+        gpu_time_ns=pl.lit(5, pl.Int64),
+        start_ns=pl.lit(0, pl.Int64),
+        end_ns=pl.lit(9, pl.Int64),
+    )
+    _, nodes = trees.range_tree(rows.lazy(), 1000)
+    assert nodes.height == trees.MAX_DEPTH + 1
+    assert nodes["own"].to_list() == [0] * trees.MAX_DEPTH + [5]
+    assert nodes["path"][-1].startswith("r1/r2/r3/")
 
 
 def test_ranges_without_activities_have_durations() -> None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -239,6 +240,27 @@ def test_sections_without_data_are_left_out(name: str, titles: str, tmp_path: Pa
     assert set(titles.split(", ")) <= set(sections)
     assert titles.split(", ") == sections or not titles.startswith("Overview")
     assert "This capture contains nothing to draw" not in page.plain() or name == "tensorflow"
+
+
+def test_a_database_of_dlprof_and_a_trace_of_pytorch(amp: tk.Trace, tmp_path: Path) -> None:
+    with tk.load(amp.export(tmp_path / "dlprof_dldb.sqlite", format="dlprof-db")) as trace:
+        page = exported(trace, tmp_path)
+        recorded = trace.rollup(tensor_cores="dlprof").frame("iterations").collect()
+        assert [row[0] for row in page.tables["Iterations"][1:]] == [str(n) for n in recorded["iteration"]]
+    with tk.load(FIXTURES / "kineto" / "train.pt.trace.json.gz") as trace:
+        (tmp_path / "other").mkdir()
+        ops = exported(trace, tmp_path / "other").tables
+        assert next(rows[1][0] for caption, rows in ops.items() if caption.startswith("Ops"))
+
+
+def test_without_plotly_a_hint_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with (
+        tk.load(FIXTURES / "empty.sqlite") as trace,
+        pytest.raises(tk.TracekitError, match=r"pip install 'tracekit\[view\]'$"),
+    ):
+        trace.export(tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_long_names_are_folded_and_times_out_of_range_left_out(tmp_path: Path) -> None:

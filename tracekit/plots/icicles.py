@@ -23,6 +23,7 @@ METRIC_NAMES = {
 
 _DIRECTIONS = {"fprop": "forward (fprop)", "bprop": "backward (bprop)"}
 _LABEL_LENGTH = 60
+_LEVELS = 16
 _PATH_LENGTH = 300
 
 
@@ -83,6 +84,7 @@ def _icicle(
         labels=[label(n, _LABEL_LENGTH) for n in names],
         values=nodes["own"].to_list(),
         branchvalues="remainder",
+        maxdepth=_LEVELS,
         sort=True,
         customdata=hover,
         hovertemplate="%{customdata}<extra></extra>",

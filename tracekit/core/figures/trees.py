@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.core.categorical import map_categories
 from tracekit.core.forests import depths
 from tracekit.core.rollup import tables
 from tracekit.core.rollup.groups import op_groups
+from tracekit.core.trees import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 GROUP_METRICS = ("gpu_time_ns", "cpu_time_ns", "api_time_ns", "cpu_overhead_ns", "gpu_idle_ns")
 DIRECTIONS = ("fprop", "bprop")
 _GROUP = ["node", "parent", "path", "name", "direction", "op_id", "count", "value"]
-_PATH = ["path", "name", "direction", "count", "value"]
+MAX_DEPTH = 64
+"""Largest depth of the ranges in a tree."""
+_APPENDED_PATTERN = r", (?:seq|op_id) = .*$"
 
 
 def group_tree(rollup: Rollup, metric: str, direction: str | None, limit: int) -> pl.DataFrame:
@@ -89,6 +93,10 @@ def _op_leaves(rollup: Rollup, groups: pl.DataFrame, metric: str) -> pl.DataFram
 def range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
     """Return the largest paths of push/pop ranges, as a tree below a root with an empty path.
 
+    What PyTorch appends to the name of an op, such as ``, seq = 42``, is not part of the name, so that the calls of an
+    op are one node. Ranges at a depth of more than ``MAX_DEPTH`` are not returned. Their GPU time is part of that of
+    the ranges around them.
+
     Args:
         ranges: The table ``nvtx_ranges`` of a correlated trace.
         limit: Maximum number of nodes.
@@ -99,27 +107,37 @@ def range_tree(ranges: pl.LazyFrame, limit: int) -> tuple[str, pl.DataFrame]:
         launched inside any range.
     """
     duration = (pl.col("end_ns") - pl.col("start_ns")).fill_null(0).alias("duration_ns")
-    columns = ("range_id", "parent_id", "path", "name", "gpu_time_ns", duration)
-    rows = ranges.select(*columns).filter(pl.col("path").is_not_null()).collect()
+    name = map_categories(pl.col("name"), lambda names: names.str.replace(_APPENDED_PATTERN, ""))
+    columns = ("range_id", "parent_id", "depth", name.cast(pl.String).fill_null("").alias("name"))
+    rows = ranges.select(*columns, "gpu_time_ns", duration).filter(pl.col("depth") <= MAX_DEPTH).collect()
     metric = "gpu_time_ns" if rows.select((pl.col("gpu_time_ns") > 0).any()).item() else "duration_ns"
-    above = rows.select(parent_id="range_id", upper="path")
-    grouped = rows.join(above, on="parent_id", how="left").group_by("path")
-    paths = grouped.agg(
-        pl.col("upper", "name").first(), pl.len().cast(pl.Int64).alias("count"), pl.col(metric).sum().alias("value")
-    )
-    paths = paths.with_columns(pl.col("path", "upper", "name").cast(pl.String)).sort("path")
-    numbered = paths.with_row_index("node", offset=1).with_columns(pl.col("node").cast(pl.Int64))
-    parents = numbered.select(upper="path", parent="node")
-    nodes = numbered.join(parents, on="upper", how="left", maintain_order="left").with_columns(
-        pl.col("parent").fill_null(0), direction=pl.lit(None, pl.String)
-    )
-    root = pl.DataFrame({"node": [0], "parent": [None], "path": [""], "name": [""], "count": [0], "value": [0]})
-    columns_of_node = ["node", "parent", *_PATH]
-    nodes = pl.concat(
-        [root.with_columns(direction=pl.lit(None)).select(columns_of_node), nodes.select(columns_of_node)],
-        how="vertical_relaxed",
-    )
-    return metric, largest_nodes(_with_root_totals(nodes), limit)
+    tree, node = _tree_of_ranges(rows)
+    totals = pl.DataFrame({"node": node, "value": rows[metric]}).group_by("node")
+    values = totals.agg(pl.col("value").sum(), pl.len().cast(pl.Int64).alias("count"))
+    nodes = tree.nodes.select(node=pl.int_range(pl.len(), dtype=pl.Int64), parent="up", name="part")
+    nodes = nodes.join(values, on="node", how="left", maintain_order="left")
+    nodes = nodes.with_columns(pl.col("value", "count").fill_null(0), direction=pl.lit(None, pl.String))
+    largest = largest_nodes(_with_root_totals(nodes), limit)
+    paths = tree.paths(nodes=largest["node"]).gather(largest["node"])
+    return metric, largest.with_columns(paths.alias("path"))
+
+
+def _tree_of_ranges(rows: pl.DataFrame) -> tuple[Tree, pl.Series]:
+    """Return the tree of the names of ranges, and the node of each range.
+
+    Args:
+        rows: The columns ``range_id``, ``parent_id``, ``depth`` and ``name``.
+    """
+    numbers = rows.select(parent_id="range_id", up=pl.int_range(pl.len(), dtype=pl.Int64))
+    parents = rows.join(numbers, on="parent_id", how="left", maintain_order="left")["up"]
+    tree, nodes = Tree.root(), pl.zeros(rows.height, pl.Int64, eager=True)
+    levels = rows.select("depth", row=pl.int_range(pl.len())).partition_by("depth", as_dict=True, include_key=False)
+    for depth in sorted(levels):
+        level = levels[depth]["row"]
+        above = nodes.gather(parents.gather(level)).fill_null(0)
+        tree, found = tree.with_children(pl.DataFrame({"up": above, "part": rows["name"].gather(level)}))
+        nodes = nodes.scatter(level, found)
+    return tree, nodes
 
 
 def _with_root_totals(nodes: pl.DataFrame) -> pl.DataFrame:

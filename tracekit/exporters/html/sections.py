@@ -164,6 +164,8 @@ def _time_facts(builder: _Builder) -> Iterator[tuple[str, str]]:
         time = dict(kinds.select("kind", "time_ns").iter_rows())
         kernels = time["tensor_core"] + time["other_kernel"]
         yield "Kernel time", nanoseconds(kernels)
+        if time["graph"]:
+            yield "CUDA graphs that were recorded as a whole", nanoseconds(time["graph"])
         if kernels:
             share = 100 * time["tensor_core"] / kernels
             yield "Of it on Tensor Cores", f"{nanoseconds(time['tensor_core'])}, {share:.2f}%"
