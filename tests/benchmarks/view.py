@@ -1,4 +1,4 @@
-"""The steps of the viewer on a large capture: ``python view.py CAPTURE``. Prints seconds, and ratios to polars alone."""
+"""The steps of the viewer on a large capture: ``python view.py CAPTURE``, in seconds and as ratios to polars."""
 
 from __future__ import annotations
 
