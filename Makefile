@@ -50,7 +50,7 @@ $(LOWEST)/.ready: pyproject.toml constraints.txt tests/lowest.py
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(LOWEST)/bin/python tests/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
-		--editable . --group test
+		--editable '.[view]' --group test
 	touch $@
 
 # All cases of the fuzzers and all public captures.
