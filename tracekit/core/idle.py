@@ -106,7 +106,7 @@ def divide_by_cause(frames: Frames, idle: pl.DataFrame) -> pl.DataFrame:
         layer = events.join(tracks, on=_THREAD, how="inner")
         if layer.is_empty():
             continue
-        covered, rest = _split(rest, layer)
+        covered, rest = _split_by_layer(rest, layer)
         names = layer["name"].gather(NestingIndex.from_intervals(layer, _TRACK).innermost(covered, "start_ns"))
         pieces.append(covered.with_columns(_cause(cause), names.alias("name")))
     pieces.append(rest.with_columns(_cause("other")))
@@ -186,20 +186,20 @@ def _events(frames: Frames) -> Iterator[tuple[str, pl.DataFrame]]:
     """
     calls = frames("api_calls").select(*_THREAD, *_TIMES, "name").collect()
     for cause, pattern in _CALL_CAUSES:
-        is_cause = calls.select(matches(pattern)).to_series() if pattern else pl.repeat(True, calls.height, eager=True)  # noqa: FBT003
-        yield cause, calls.filter(is_cause)
-        calls = calls.filter(~is_cause)
+        condition = name_matches(pattern) if pattern else pl.lit(value=True)
+        yield cause, calls.filter(condition)
+        calls = calls.filter(~condition)
     ranges = frames("nvtx_ranges").select(*_THREAD, *_TIMES, "name").collect()
-    loads = ranges.select(matches(LOADER_NAME_PATTERN)).to_series()
+    loads = ranges.select(name_matches(LOADER_NAME_PATTERN)).to_series()
     yield "data_loading", ranges.filter(loads)
     os_calls = frames("osrt_calls").filter(event_class=TRACED_CALL)
     yield "os_call", os_calls.select(*_THREAD, *_TIMES, "name").collect()
-    yield "scheduled_out", _scheduled_out(frames)
+    yield "scheduled_out", _scheduled_out_times(frames)
     yield "nvtx_range", ranges.filter(~loads)
-    yield "sampled", _sampled(frames)
+    yield "sampled", _sampled_times(frames)
 
 
-def matches(pattern: str) -> pl.Expr:
+def name_matches(pattern: str) -> pl.Expr:
     """Return an expression for whether the Categorical column ``name`` matches a regular expression.
 
     Each distinct name is matched only once. A null does not match.
@@ -207,7 +207,7 @@ def matches(pattern: str) -> pl.Expr:
     return map_categories(pl.col("name"), lambda n: pl.when(n.str.contains(pattern)).then(n)).is_not_null()
 
 
-def _scheduled_out(frames: Frames) -> pl.DataFrame:
+def _scheduled_out_times(frames: Frames) -> pl.DataFrame:
     """Return the times in which threads did not run on any CPU: from each switch out to the next switch in."""
     columns = (*_THREAD, "timestamp_ns", "is_scheduled_in", "thread_state")
     switches = frames("cpu_scheduling").select(columns).collect().sort(*_THREAD, "timestamp_ns", maintain_order=True)
@@ -216,7 +216,7 @@ def _scheduled_out(frames: Frames) -> pl.DataFrame:
     return away.select(*_THREAD, "end_ns", start_ns="timestamp_ns", name="thread_state")
 
 
-def _sampled(frames: Frames) -> pl.DataFrame:
+def _sampled_times(frames: Frames) -> pl.DataFrame:
     """Return the time that each CPU sample represents, which is limited by ``MAX_SAMPLE_PERIODS``."""
     samples = frames("cpu_samples").select(*_THREAD, "timestamp_ns").collect()
     samples = samples.sort(*_THREAD, "timestamp_ns")
@@ -228,7 +228,7 @@ def _sampled(frames: Frames) -> pl.DataFrame:
     return sampled.drop_nulls("end_ns")
 
 
-def _split(times: pl.DataFrame, layer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _split_by_layer(times: pl.DataFrame, layer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Divide disjoint intervals into the times in which an interval of another table is open, and all other times.
 
     Args:

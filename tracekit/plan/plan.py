@@ -143,7 +143,7 @@ class Plan:
         """Return this plan with additional steps, in canonical form."""
         plan = self
         for step in steps:
-            plan = _after(plan, step)
+            plan = _with_step(plan, step)
         return plan
 
     @property
@@ -172,7 +172,7 @@ class Plan:
         return replace(self, source=self.source.reopened(), ncu=ncu, graph=graph)
 
 
-def _after(plan: Plan, step: Step) -> Plan:
+def _with_step(plan: Plan, step: Step) -> Plan:
     """Return a plan with one additional step, in canonical form."""
     match step:
         case SelectTables(names):

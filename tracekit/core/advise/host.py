@@ -81,10 +81,10 @@ def data_loading(activity: IterationActivity) -> Iterator[Finding]:
 def idle_by_cause(activity: IterationActivity) -> Iterator[Finding]:
     """Report the idle time of each device, divided by what the CPU does during this time."""
     for row in activity.time_by_part.iter_rows(named=True):
-        yield from _idle(activity, row["device_id"], {c: row[c] for c in _CAUSES})
+        yield from _report_idle(activity, row["device_id"], {c: row[c] for c in _CAUSES})
 
 
-def _idle(activity: IterationActivity, device: int, causes: dict[str, int]) -> Iterator[Finding]:
+def _report_idle(activity: IterationActivity, device: int, causes: dict[str, int]) -> Iterator[Finding]:
     """Report the idle time of one device. ``causes`` maps each cause, a key of ``_CAUSES``, to a duration in ns."""
     busy = activity.busy_times.filter(pl.col("device_id") == device)
     gaps = activity.windows_without(busy)

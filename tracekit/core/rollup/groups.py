@@ -66,7 +66,7 @@ def groups(
         eligible_count=(pl.col("eligible") & (pl.col("count") > 0)).cast(pl.Int64),
         uses_tc_count=pl.col("uses_tc").cast(pl.Int64),
     )
-    counts = pl.concat(aggregate_upwards(tree, group.hstack(counts), _summing(_GROUP_KEY, _COUNTED)))
+    counts = pl.concat(aggregate_upwards(tree, group.hstack(counts), _sum_function(_GROUP_KEY, _COUNTED)))
     instance_group = group.select(pl.all().gather(measures.instances["op"]))
     instances = _GroupedInstances(tree, instance_group.with_columns(iteration=iteration))
     metrics = statistics.summarize(instances.metrics(measures, devices), _GROUP_KEY, METRICS)
@@ -126,7 +126,7 @@ def aggregate_upwards(
         below = below.cast({"direction": pl.Int64})
 
 
-def _summing(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _sum_function(keys: list[str], values: tuple[str, ...]) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Return a function that groups a frame by the columns ``keys`` and sums the columns ``values``."""
     return lambda rows: rows.group_by(keys).agg(pl.col(values).sum())
 
@@ -165,7 +165,7 @@ class _GroupedInstances:
     def metrics(self, measures: Measures, devices: pl.Series) -> pl.DataFrame:
         """Return the metrics of each group in each iteration, with the columns of ``_METRIC_KEY`` and ``METRICS``."""
         rows = self.instances.hstack(measures.instances.select(_SUMMED)).drop_nulls("iteration")
-        summing = _summing(_METRIC_KEY, _SUMMED)
+        summing = _sum_function(_METRIC_KEY, _SUMMED)
         sums = pl.concat(aggregate_upwards(self.tree, summing(rows), summing))
         gpu = self.union_durations(measures.gpu_busy, devices, "gpu")
         extent = self.union_durations(measures.gpu_extents, devices, "extent")

@@ -31,11 +31,11 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from tracekit.exporters.stacks.profile import one_line, read_profile
+    from tracekit.exporters.stacks.profile import read_profile, replace_separators
 
     profile = read_profile(view, options)
-    texts = one_line(profile.texts)
-    heads = one_line(pa.array(["" if name is None else name for name in profile.groups]))
+    texts = replace_separators(profile.texts)
+    heads = replace_separators(pa.array(["" if name is None else name for name in profile.groups]))
     if options.by != "none":
         heads = pc.binary_join_element_wise(heads, "", ";")
     groups, nodes, weights = (profile.weights[c].to_numpy() for c in ("group", "node", "weight"))

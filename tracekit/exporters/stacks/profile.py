@@ -107,7 +107,7 @@ def read_profile(view: View, options: Options) -> Profile:
             f"the trace has no call stacks{'' if name is None else f' of {name}'}",
             hint=_hint(view, name),
         )
-    events = _selected(view, name, options)
+    events = _selected_events(view, name, options)
     keys = _KEYS[options.by]
     weight = pl.len()
     if options.weight == "time":
@@ -116,10 +116,10 @@ def read_profile(view: View, options: Options) -> Profile:
     groups = sums.select(keys).unique().sort(keys) if keys else pl.DataFrame({"group": [0]})
     numbered = groups.with_row_index("group") if keys else groups
     sums = sums.join(numbered, on=keys, nulls_equal=True) if keys else sums.with_columns(group=pl.lit(0))
-    texts, label_of_stack = _texts(view, modules=options.modules)
+    texts, label_of_stack = _frame_texts(view, modules=options.modules)
     text, functions, module = (texts[c].to_arrow().cast(pa.string()) for c in ("text", "symbol", "module"))
     stacks = view.frame("stacks").select(pl.col("parent_id").fill_null(0), "depth").collect()
-    tree = _merged(stacks["parent_id"].to_numpy(), stacks["depth"].to_numpy().astype(np.int64), label_of_stack)
+    tree = _merge_stacks(stacks["parent_id"].to_numpy(), stacks["depth"].to_numpy().astype(np.int64), label_of_stack)
     nodes, parents, labels, depths = tree
     weights = (
         sums.select("group", "weight", node=pl.Series(nodes[sums["stack_id"].to_numpy()]))
@@ -150,7 +150,7 @@ def _hint(view: View, name: str | None) -> str:
     return _EXPORT_HINT if _events(view, name).select(pl.len()).collect().item() else _PYTHON_HINT
 
 
-def _selected(view: View, name: str, options: Options) -> pl.LazyFrame:
+def _selected_events(view: View, name: str, options: Options) -> pl.LazyFrame:
     """Return the events with a call stack that the options select."""
     events = _events(view, name).filter(pl.col("stack_id").is_not_null())
     if options.thread is not None:
@@ -201,7 +201,7 @@ def _with_time(view: View, name: str, events: pl.LazyFrame) -> tuple[pl.LazyFram
     return events, pl.len().cast(pl.Int64) * period
 
 
-def _texts(view: View, *, modules: bool) -> tuple[pl.DataFrame, Int64Array]:
+def _frame_texts(view: View, *, modules: bool) -> tuple[pl.DataFrame, Int64Array]:
     """Return the distinct texts of frames with their functions and modules, and the index of the text of each stack."""
     names = view.frame("stacks").select("symbol", *(["module"] if modules else [])).collect()
     keys = [pl.col(c).to_physical().fill_null(-1).cast(pl.Int64) for c in names.columns]
@@ -217,7 +217,7 @@ def _texts(view: View, *, modules: bool) -> tuple[pl.DataFrame, Int64Array]:
     return texts, of_stacks.to_numpy().astype(np.int64)
 
 
-def _merged(
+def _merge_stacks(
     parents: Int64Array, depths: Int64Array, labels: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
     """Merge the stacks of one caller whose frames have the same text.
@@ -265,6 +265,6 @@ def _group_names(view: View, groups: pl.DataFrame, keys: list[str]) -> list[str 
     return [f"{name or kind} ({number if number is not None else 'unknown'})" for *_, number, name in named.iter_rows()]
 
 
-def one_line(texts: pa.Array) -> pa.Array:
+def replace_separators(texts: pa.Array) -> pa.Array:
     """Return texts without the characters that separate frames and stacks in collapsed stacks."""
     return pc.replace_substring_regex(pc.replace_substring(texts, ";", ":"), r"[\r\n]", " ")

@@ -374,10 +374,10 @@ def _of_stacks(stacks: Stacks, frames: pa.DictionaryArray) -> pa.DictionaryArray
 
 def _symbols(stacks: Stacks, capture: Lookups) -> pa.Array:
     names = capture.look_up(TABLE, "symbol", stacks.frame_columns["symbol"], capture.strings)
-    return _of_stacks(stacks, pa.DictionaryArray.from_arrays(names.indices, _unescaped(names.dictionary)))
+    return _of_stacks(stacks, pa.DictionaryArray.from_arrays(names.indices, _unescape_names(names.dictionary)))
 
 
-def _unescaped(names: pa.Array) -> pa.Array:
+def _unescape_names(names: pa.Array) -> pa.Array:
     """Restore the angle brackets in names. nsys escapes them in the names of Python functions: ``&lt;module&gt;``."""
     return pc.replace_substring(pc.replace_substring(names, "&lt;", "<"), "&gt;", ">")
 
@@ -385,7 +385,7 @@ def _unescaped(names: pa.Array) -> pa.Array:
 def _modules(stacks: Stacks, capture: Lookups) -> pa.Array:
     """Return the name of the module of each stack without the folder, which may be private."""
     paths = capture.look_up(TABLE, "module", stacks.frame_columns["module"], capture.strings)
-    names = _unescaped(machine.without_folders(paths.dictionary))
+    names = _unescape_names(machine.without_folders(paths.dictionary))
     return _of_stacks(stacks, pa.DictionaryArray.from_arrays(paths.indices, names))
 
 

@@ -97,7 +97,7 @@ def read_values(buffer: Buffer, starts: Int64Array, stops: Int64Array) -> Summar
     summary_tags, node_names = (texts.dictionary_column(buffer, fields.get(f), n) for f in (TAG, NODE_NAME))
     tags = _without_nulls(coalesce_dictionaries(summary_tags, node_names))
     kinds, numbers = np.full(n, ValueKind.NOTHING, np.uint8), np.zeros(n)
-    strings = _no_strings()
+    strings = _empty_string_columns()
     for field, kind in _BYTES_KINDS.items():
         kinds[_rows_with_field(fields.get(field), n)] = kind
     rows = _rows_with_field(fields.get(TENSOR), n)
@@ -129,7 +129,7 @@ def _without_nulls(tags: pa.DictionaryArray) -> pa.DictionaryArray:
     return tags.cast(pa.string()).fill_null("").dictionary_encode() if tags.null_count else tags
 
 
-def _no_strings() -> StringColumns:
+def _empty_string_columns() -> StringColumns:
     empty = np.zeros(0, np.int64)
     return empty, empty, pa.array([], pa.binary()), empty
 
@@ -137,7 +137,7 @@ def _no_strings() -> StringColumns:
 def _read_strings(buffer: Buffer, rows: Int64Array, starts: Int64Array, stops: Int64Array) -> StringColumns:
     """Return the strings in tensors: the row of each string, its position in the tensor, its bytes and its offset."""
     if not len(rows):
-        return _no_strings()
+        return _empty_string_columns()
     (strings,) = find_occurrences(buffer, starts, stops, (tensors.STRINGS,))
     first = np.searchsorted(strings.rows, strings.rows)
     data = extract_strings(buffer.data, np.stack((strings.starts, strings.stops), axis=1).reshape(-1))
