@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import MissingTableError
 from tracekit.exporters.html.markup import Section, Table
+from tracekit.plots import bars
 from tracekit.plots.labels import nanoseconds, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import polars as pl
+    from plotly.graph_objects import Figure
 
     from tracekit.interface import Progress, View
 
+_DRAWN_FROM_ROWS: Mapping[str, Callable[[pl.DataFrame], Figure]] = {
+    "gpu_utilization": bars.gpu_utilization,
+    "time_breakdown": bars.time_breakdown,
+    "kernel_time": bars.kernel_time,
+    "copies": bars.copies,
+    "idle_causes": bars.idle_causes,
+}
+"""The functions that draw figures whose rows are also shown in tables, so that the rows are computed once."""
 ROWS = 20
 """Maximum number of rows of a table."""
 _FACTS = {
@@ -70,19 +80,26 @@ class _Builder:
     def __init__(self, view: View) -> None:
         self.view = view
         self.missing: list[MissingTableError] = []
+        self._rows: dict[str, pl.DataFrame | None] = {}
 
     def figure(self, name: str, **options: Any) -> dict[str, Any]:
         """Return a figure by its name, or nothing if the capture has no data for it."""
-        drawn = self._or_none(lambda: json.loads(self.view.figure(name, **options).to_json()))
+        if name in _DRAWN_FROM_ROWS:
+            rows = self.rows(name)
+            drawn = None if rows is None else _DRAWN_FROM_ROWS[name](rows)
+        else:
+            drawn = self._or_none(lambda: self.view.figure(name, **options))
         if drawn is None:
             return {}
-        del drawn["layout"]["template"]
-        return {name: drawn}
+        content = json.loads(drawn.to_json())
+        del content["layout"]["template"]
+        return {name: content}
 
     def rows(self, name: str) -> pl.DataFrame | None:
-        """Return the rows of a figure, or None if the capture has no data for it."""
-        rows: pl.DataFrame | None = self._or_none(lambda: self.view.figure_rows(name))
-        return rows
+        """Return the rows of a figure, or None if the capture has no data for it. They are computed once."""
+        if name not in self._rows:
+            self._rows[name] = self._or_none(lambda: self.view.figure_rows(name))
+        return self._rows[name]
 
     def tables(
         self, report: str, caption: str, columns: Sequence[str], header: str, *, needs: str | None = None
