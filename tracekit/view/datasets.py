@@ -360,8 +360,19 @@ def _groups(scope: Scope) -> Rows:
     # each direction is a tree of its own below the root
     frame = frame.sort(pl.col("level") > 0, pl.col("direction").cast(pl.String), "_parts", "group_node_id")
     frame = frame.select("group", pl.exclude("group", "_parts", "_parent"))
+    if "depth" in scope.arguments:
+        frame = frame.filter(pl.col("level") <= _number(scope.arguments["depth"]))
     titles = {**rows.titles, "group": "Group"}
     return Rows(frame, titles, {**rows.descriptions, "group": "Last part of the path, indented by its level."})
+
+
+def _group_ops(scope: Scope) -> Rows:
+    """Return the ops in a group and in the groups in it, of the direction of the group."""
+    rows = table_rows(scope.trace, "ops")
+    inside = pl.col("op_name").cast(pl.String).str.starts_with(scope.arguments.get("path", ""))
+    if scope.arguments.get("direction"):
+        inside &= pl.col("direction").cast(pl.String) == scope.arguments["direction"]
+    return with_share(rows._replace(frame=rows.frame.filter(inside)), "gpu_time_ns", title="Share of the group (%)")
 
 
 def _comparison(scope: Scope) -> Rows:
@@ -676,7 +687,17 @@ DATASETS: Mapping[str, Dataset] = {
             has_sums=False,
             first=("group", "direction", "gpu_time_ns", "cpu_time_ns", "instance_count", "op_count"),
             hidden=("group_node_id", "parent_id", "api_time_ns"),
-            note="In the order of the tree. Sort by a column to rank all groups; filter Level to fold the tree.",
+            key="group_node_id",
+            select={"path": "path", "direction": "direction"},
+            note="In the order of the tree. Sort by a column to rank all groups; select a group to see its ops below.",
+        ),
+        Dataset(
+            "group_ops",
+            "Ops in the group",
+            _group_ops,
+            "gpu_time_ns:desc",
+            first=("op_name", "direction", "op_type", "gpu_time_ns", "share_percent", "cpu_time_ns", "instance_count"),
+            hidden=("is_associated", "stack_trace", "api_time_ns"),
         ),
         Dataset("comparison", "By name", _comparison, note="Sorted by the size of the change."),
         Dataset("advise", "Advice", _report("advise")),

@@ -154,7 +154,7 @@ PAGES: Mapping[str, Page] = {
         Page("", "Overview", build=_overview),
         Page("timeline", "Timeline", DRAWN, build=_timeline),
         Page("op_types", "Op types", ("ops",), tables=("op_types",)),
-        Page("groups", "Groups", ("group_nodes",), build=_groups),
+        Page("groups", "Groups", ("group_nodes",), build=_groups, details={"groups": ("group_ops",)}),
         Page("ops", "Ops and kernels", ("ops",), tables=("ops",), details={"ops": ("op_kernels", "op_instances")}),
         Page("iterations", "Iterations", ("kernels", "graph_launches", "ops"), build=_iterations),
         Page(

@@ -31,10 +31,15 @@ def build(context: Context) -> list[Any]:
     try:
         totals = _totals(context, other, by)
     except TracekitError as error:
-        return [components.panel("Compare with", [form]), kinds, grid.problem(error)]
+        return [components.panel("Compare with", [form]), dmc.Group([kinds], className="controls"), grid.problem(error)]
     arguments = {"by": by, **{f"other_{name}": value for name, value in other.parameters().items()}}
     arguments["other_capture"] = str(other.capture)
-    return [components.panel("Compare with", [form]), kinds, totals, context.table("comparison", arguments)]
+    return [
+        components.panel("Compare with", [form]),
+        dmc.Group([kinds], className="controls"),
+        totals,
+        context.table("comparison", arguments),
+    ]
 
 
 def _captures(context: Context, other: Aggregated) -> Any:

@@ -1,4 +1,4 @@
-"""The page of groups: the tree of scopes as a table and as an icicle."""
+"""The page of groups: the tree of scopes as an icicle and as a table, by metric, direction and depth."""
 
 from __future__ import annotations
 
@@ -13,34 +13,40 @@ if TYPE_CHECKING:
     from tracekit.view.pages import Context
 
 METRICS = {"gpu_time_ns": "GPU time", "cpu_time_ns": "CPU time", "api_time_ns": "API time", "gpu_idle_ns": "GPU idle"}
+DIRECTIONS = {"fprop": "Forward", "bprop": "Backward"}
+MAX_DEPTH = 8
+"""Largest depth that can be chosen. A deeper tree can still be shown completely."""
 
 
 def build(context: Context) -> list[Any]:
     """Return the components of the page."""
-    metric = context.state.get("metric", "gpu_time_ns")
-    direction = context.state.get("direction")
-    metric = metric if metric in METRICS else "gpu_time_ns"
-    directions = sorted(_directions(context))
-    metrics = [(label, _url(context, name, direction)) for name, label in METRICS.items()]
-    controls = [components.navigation_control("metric", metrics, _url(context, metric, direction))]
-    if directions:
-        names = [("Both directions", ""), *((d.capitalize(), d) for d in directions)]
-        choices = [(label, _url(context, metric, value)) for label, value in names]
-        controls.append(components.navigation_control("direction", choices, _url(context, metric, direction)))
-    options: dict[str, Any] = {"metric": metric}
-    if direction in directions:
-        options["direction"] = direction
-    return [dmc.Group(controls), context.figure("groups", METRICS[metric], **options), context.table("groups")]
+    groups = context.capture.at(context.state.at).frame("group_nodes")
+    nodes = groups.select(pl.col("direction").cast(pl.String), "level").unique().collect()
+    directions = sorted(nodes["direction"].drop_nulls().unique())
+    deepest = min(max(nodes["level"].to_list(), default=0), MAX_DEPTH)
+    depths = [str(level) for level in range(1, deepest + 1)]
+    choices = {
+        "metric": METRICS,
+        "direction": {"": "Both directions", **{d: DIRECTIONS.get(d, d) for d in directions}},
+        "depth": {"": "All levels", **{depth: f"Level {depth}" for depth in depths}},
+    }
+    chosen = {name: context.state.get(name, next(iter(labels))) for name, labels in choices.items()}
+    chosen = {name: value if value in choices[name] else next(iter(choices[name])) for name, value in chosen.items()}
+    controls = [
+        components.navigation_control(
+            name,
+            [(label, _url(context, {**chosen, name: value})) for value, label in labels.items()],
+            _url(context, chosen),
+        )
+        for name, labels in choices.items()
+        if len(labels) > 1
+    ]
+    options = {name: chosen[name] for name in ("metric", "direction") if chosen[name]}
+    arguments = {"depth": chosen["depth"]} if chosen["depth"] else {}
+    figure = context.figure("groups", METRICS[chosen["metric"]], **options)
+    return [dmc.Group(controls, className="controls"), figure, context.table("groups", arguments)]
 
 
-def _directions(context: Context) -> list[str]:
-    """Return the directions of the ops of the capture."""
-    groups = (
-        context.capture.at(context.state.at).frame("group_nodes").select(pl.col("direction").cast(pl.String).unique())
-    )
-    return [direction for direction in groups.collect()["direction"].to_list() if direction]
-
-
-def _url(context: Context, metric: str, direction: str) -> str:
-    """Return the URL of the page for a metric and a direction."""
-    return context.state.url(metric=metric, **({"direction": direction} if direction else {}))
+def _url(context: Context, chosen: dict[str, str]) -> str:
+    """Return the URL of the page for the chosen values, without those that are empty."""
+    return context.state.url(**{name: value for name, value in chosen.items() if value})
