@@ -6,6 +6,7 @@ import functools
 import hashlib
 import random
 import struct
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.fuzz.changes import DELIMITED, edge, fields, of_bytes, of_message, varint
+from tests.readers.every_message import made_report
 from tests.readers.nsys_rep_files import LZ4, MAGIC, RAW_MAGIC, delimited, message, packed, take_apart
 from tracekit import schemas
 from tracekit.readers.nsys_rep.blocks import RawData
@@ -30,6 +32,7 @@ FIXTURES = (
     "nvtx_features",
     "osrt_libs",
     "omp",
+    "um",
     "mpi_rank0",
     "gpu_metrics",
     "payloads/every_type",
@@ -124,7 +127,8 @@ def cut_down(path: Path, name: str) -> Report:
     """Take a real report apart and keep some events of each kind; strings keep their numbers and lose their tails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        parts, raw = take_apart(path), RawData(Container(Source(path)), count_entries)
+        parts, opened = take_apart(path), Container(Source(path))
+        raw = RawData(opened, count_entries)
     seen: Counter[tuple[int, ...]] = Counter()
     blocks = [tuple(kept(block, seen)) for block in parts.blocks]
     strings = [tuple(shortened(block)) for block in parts.strings]
@@ -138,7 +142,7 @@ def cut_down(path: Path, name: str) -> Report:
         parts.stream or b"",
         tuple(b"".join(some(m)) for m in parts.rest),
         schemas,
-        {n: b"".join(some(d)) for n, d in parts.sections.items()},
+        {n: b"".join(some(bytes(d))) for n, d in opened.sections.items() if n not in (RAW, OFFSETS)},
     )
     return replace(made, stream=counted(made))
 
@@ -177,13 +181,22 @@ def counted(report: Report) -> bytes:
 
 
 @functools.cache
+def own_reports() -> list[Report]:
+    """The reports of this repository that are mutated, and one that is made of every declared message."""
+    found = [cut_down(ROOT / "fixtures" / f"{name}.nsys-rep", name) for name in FIXTURES]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "made.nsys-rep"
+        path.write_bytes(made_report())
+        return [*found, cut_down(path, "every message")]
+
+
+@functools.cache
 def reports() -> list[Report]:
     """The reports that are mutated; those beside the checkout too, if they are there."""
-    found = [cut_down(ROOT / "fixtures" / f"{name}.nsys-rep", name) for name in FIXTURES]
     suffixes = (".nsys-rep", ".qdrep")
     public = [p for p in sorted(CORPUS.glob("nsys_*/**/*")) if p.suffix in suffixes] if CORPUS.is_dir() else []
     digests = {hashlib.sha256(p.read_bytes()).hexdigest()[:16]: p for p in public}
-    return found + [cut_down(digests[d], d) for d in PUBLIC if d in digests]
+    return own_reports() + [cut_down(digests[d], d) for d in PUBLIC if d in digests]
 
 
 def rarely_many(dice: random.Random, *numbers: int) -> int:

@@ -11,9 +11,15 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
+import pyarrow as pa
 from tests.fuzz import sqlite_pages
 from tests.fuzz.changes import edge, of_bytes
 from tests.fuzz.sqlite_pages import HEADER, page_size
+from tracekit import schemas
+from tracekit.readers.nsys.capture import column_in
+from tracekit.readers.nsys.export import decoded_tables
+from tracekit.readers.nsys.lookups import arrow_type
+from tracekit.readers.nsys.tables import ROWID
 
 FORMAT, SUFFIX = "nsys-sqlite", ".sqlite"
 ROOT = Path(__file__).parents[2]
@@ -25,24 +31,52 @@ ROWS = 40
 DEEP = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY")
 RARELY = 50
 INTERIOR = (2, 5)
-KEPT = (
-    *("CUPTI_ACTIVITY_KIND_%", "NVTX_EVENTS", "OSRT_API", "GPU_METRICS", "TARGET_INFO_%", "META_DATA_%", "StringIds"),
-    *("ThreadNames", "PROCESSES", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE", "ANALYSIS%"),
-)
+KEPT = decoded_tables() | {"ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE", "ANALYSIS_FILE"}
+RANGE_AND_MARKS = (59, 34, 34)
+"""NVTX event types of the rows of a made export."""
 
 
 def cut_down(path: Path) -> bytes:
     """Keep some rows of the tables that are read; strings keep their numbers."""
     with closing(sqlite3.connect(":memory:")) as db:
         db.deserialize(path.read_bytes())
-        kept = {
-            n for pattern in KEPT for (n,) in db.execute("SELECT name FROM sqlite_schema WHERE name LIKE ?", [pattern])
-        }
         for name, kind in db.execute("SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view')").fetchall():
-            if name not in kept and not name.startswith("sqlite_"):
+            if name not in KEPT and not name.startswith("sqlite_"):
                 db.execute(f'DROP {kind} "{name}"')
             elif kind == "table" and name != "StringIds":
                 db.execute(f'DELETE FROM "{name}" WHERE rowid > {ROWS}')
+        db.commit()
+        db.execute("VACUUM")
+        return db.serialize()
+
+
+def source_columns() -> dict[str, list[str]]:
+    """The columns of every source table from which a declared table of events is read."""
+    found: dict[str, dict[str, None]] = {}
+    for schema in schemas.tables().values():
+        for table in schema.source_tables:
+            columns = (column_in(table, schema, column) for column in schema.names)
+            found.setdefault(table, {}).update(dict.fromkeys(c for c in columns if c and c.isidentifier()))
+    return {table: [c for c in columns if c != ROWID] for table, columns in found.items()}
+
+
+def is_text(table: str, column: str) -> bool:
+    return arrow_type(table, column) == pa.string() or column in ("text", "name", "description", "unit")
+
+
+def made_export() -> bytes:
+    """An export with some rows in every source table that is read, whose numbers are small."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.deserialize((ROOT / "fixtures" / "empty.sqlite").read_bytes())
+        for table, columns in source_columns().items():
+            listed = ", ".join(f'"{c}"' for c in columns)
+            db.execute(f"DROP TABLE IF EXISTS {table}")
+            db.execute(f"CREATE TABLE {table} ({listed})")
+            for row, event_type in enumerate(RANGE_AND_MARKS, 1):
+                values = [
+                    event_type if c == "eventType" else f"text {row}" if is_text(table, c) else row for c in columns
+                ]
+                db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", values)
         db.commit()
         db.execute("VACUUM")
         return db.serialize()
@@ -52,6 +86,7 @@ def cut_down(path: Path) -> bytes:
 def exports() -> list[tuple[str, bytes]]:
     """The exports that are mutated, with their names; those beside the checkout too, if they are there."""
     found = [(name, cut_down(ROOT / "fixtures" / f"{name}.sqlite")) for name in FIXTURES]
+    found.append(("every table", made_export()))
     public = sorted(CORPUS.glob("nsys_*/**/*.sqlite")) if CORPUS.is_dir() else []
     digests = {hashlib.sha256(p.read_bytes()).hexdigest()[:16]: p for p in public}
     return found + [(d, cut_down(digests[d])) for d in PUBLIC if d in digests]

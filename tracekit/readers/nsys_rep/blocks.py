@@ -228,7 +228,8 @@ class RawData:
         size, at = read_varint(self.data, at)
         if not 0 < packed <= len(self.data) - at:
             raise Damage(f"a block at byte {at} declares {packed} bytes, but only {len(self.data) - at} bytes are left")
-        if not 0 < size <= (max_size := min(MAX_BLOCK_BYTES, packed * MAX_RATIO)):
+        max_size = min(MAX_BLOCK_BYTES, packed * MAX_RATIO)
+        if not 0 < size <= max_size:
             raise Damage(
                 f"a block of {packed} bytes declares a decompressed size of {size} bytes; it must be 1 to {max_size}"
             )

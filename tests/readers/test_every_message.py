@@ -1,0 +1,72 @@
+"""The reports that fuzzing starts from contain every declared message, and fill every table and column."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+import tracekit as tk
+from tests.fuzz import nsys_rep, nsys_sqlite
+from tests.readers.every_message import SECTIONS, declared, made_report, messages_in
+from tracekit import schemas
+from tracekit.errors import TracekitWarning
+from tracekit.readers.nsys.capture import column_in
+from tracekit.readers.nsys_rep import layout
+from tracekit.readers.nsys_rep.capture import RepCapture
+from tracekit.source import Source
+
+OF_THE_FILE = {"Contents", "Section", "DataOffsets"}
+"""Messages that say where the others are, which every report has."""
+
+TABLES = {name for name, schema in schemas.tables().items() if {*schema.source_tables} & layout.TABLES.keys()}
+TABLES -= {"python_samples"}  # ranges of a domain that a program defines, as the fixtures have them
+
+
+def messages_of(report: nsys_rep.Report) -> set[str]:
+    """The declared messages that a report contains."""
+    roots = [("EventBlock", b"".join(b)) for b in report.blocks] + [
+        ("StringBlock", b"".join(b)) for b in report.strings
+    ]
+    roots += [("CaptureHeader", report.header), ("StreamHeader", report.stream)]
+    roots += [(SECTIONS[name], data) for name, data in report.sections.items() if name in SECTIONS]
+    roots += [("Trailer" if m is report.rest[-1] else "ThreadNames", m) for m in report.rest]
+    roots += [] if report.schemas is None else [("PayloadSchemas", report.schemas)]
+    return {name for root, data in roots for name in messages_in(root, data)}
+
+
+def test_fuzzing_starts_from_every_declared_message() -> None:
+    found = set[str]().union(*map(messages_of, nsys_rep.own_reports()))
+    assert declared().keys() - found - OF_THE_FILE == set()
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> RepCapture:
+    path: Path = tmp_path_factory.mktemp("made") / "made.nsys-rep"
+    path.write_bytes(made_report())
+    return RepCapture(Source(path))
+
+
+def test_the_made_report_has_events_of_every_kind(capture: RepCapture) -> None:
+    assert [t for t in layout.TABLES if not capture.report.counts([(t, None)])[0]] == []
+    assert capture.undecoded == {}
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_every_column_from_a_report_has_a_value(name: str, capture: RepCapture) -> None:
+    schema = schemas.table(name)
+    data = capture.read(name, schema.names)
+    sources = [t for t in schema.source_tables if t in layout.TABLES]
+    filled = [c for c in schema.names if any(column_in(t, schema, c) in layout.TABLES[t].columns for t in sources)]
+    assert filled
+    assert [c for c in filled if data[c].null_count == len(data) and schema[c].type != "dictionary"] == []
+
+
+def test_fuzzing_of_exports_starts_from_every_source_table(tmp_path: Path) -> None:
+    path = tmp_path / "made.sqlite"
+    path.write_bytes(nsys_sqlite.made_export())
+    recorded = {n for n, schema in schemas.tables().items() if schema.source_tables}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TracekitWarning)
+        with tk.load(path) as trace:
+            assert {n for n in recorded if not trace.table(n).num_rows} == {"python_samples"}
