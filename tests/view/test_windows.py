@@ -76,3 +76,12 @@ def test_times_outside_the_capture() -> None:
         windows.choose(trace_of([0]), "500", "600")
     with pytest.raises(TracekitError, match="no events with times"):
         windows.choose(tk.Trace.from_tables({}), "", "")
+
+
+def test_the_timeline_zooms_to_what_it_converts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "MAX_EVENTS", 100)
+    trace = trace_of([n * 1_000_000 for n in range(500)])
+    for start, end in (("", ""), ("100000000", "400000000")):
+        window = windows.choose(trace, start, end)
+        assert not window.is_whole
+        assert window.converted[0] <= window.shown[0] < window.shown[1] <= window.converted[1]

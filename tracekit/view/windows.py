@@ -71,7 +71,8 @@ def choose(trace: Trace, start: str, end: str) -> Window:
     starts = _starts(trace)
     if starts.size <= MAX_EVENTS:
         return Window(span, span, shown)
-    return Window(span, _around(starts, shown, span), shown)
+    converted = _around(starts, shown, span)
+    return Window(span, converted, (max(shown[0], converted[0]), min(shown[1], converted[1])))
 
 
 def _around(starts: np.ndarray, shown: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
