@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ["start_ns", "end_ns", "device_id", "context_id", "stream_id", "correlation_id", "process_id", "name"]
 EVENTS = ["kernels", "api_calls", "nvtx_ranges", "memcpys"]
+OPENMP, MEMORY = ["openmp_events"], ["memcpys", "cpu_page_faults", "gpu_page_faults", "memory_events"]
 RAW = "start, end, deviceId, contextId, streamId, correlationId"
 
 
@@ -58,10 +59,43 @@ def chrome_kernels(path: str) -> tuple[float, int]:
 
 def event_tables(path: str) -> tuple[float, int]:
     """Four tables of events to Arrow, all their columns; says how large they are."""
+    return _tables(path, EVENTS)
+
+
+def openmp_table(path: str) -> tuple[float, int]:
+    """The table of OpenMP events to Arrow, all its columns."""
+    return _tables(path, OPENMP)
+
+
+def openmp_baseline(path: str) -> tuple[float, int]:
+    """OpenMP events with the standard library: rows of each table of sqlite3, with names, put into Arrow columns."""
+    return _all_rows(path, lambda table: table.startswith("OPENMP_EVENT_KIND_"))
+
+
+def memory_tables(path: str) -> tuple[float, int]:
+    """Migrations and page faults of unified memory and memory events to Arrow, all their columns."""
+    return _tables(path, MEMORY)
+
+
+def memory_baseline(path: str) -> tuple[float, int]:
+    """The same with the standard library: rows of each table of sqlite3 put into Arrow columns."""
+    return _all_rows(path, lambda table: "_UM_" in table or table.endswith(("_MEMCPY", "MEMORY_USAGE_EVENTS")))
+
+
+def collapsed_stacks(path: str) -> tuple[float, int]:
+    """CPU samples with call stacks to collapsed stacks."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        with tk.load(path) as trace:
+            trace.export(Path(folder) / "stacks.txt", format="collapsed")
+            return time.perf_counter() - began, trace.count("cpu_samples")
+
+
+def _tables(path: str, names: list[str]) -> tuple[float, int]:
     began = time.perf_counter()
     with tk.load(path) as trace:
-        trace._view.prefetch(dict.fromkeys(EVENTS))
-        tables = [trace.table(name) for name in EVENTS]
+        trace._view.prefetch(dict.fromkeys(names))
+        tables = [trace.table(name) for name in names]
     seconds = time.perf_counter() - began
     print(f"{sum(table.nbytes for table in tables) / 1e6:.0f} MB of Arrow", file=sys.stderr)
     return seconds, sum(table.num_rows for table in tables)
@@ -84,6 +118,24 @@ def read_columns_baseline(path: str) -> tuple[float, int]:
 def read_numbers_baseline(path: str) -> tuple[float, int]:
     """Less than the same: eight raw columns, names and processes left as numbers."""
     return _rows(path, f"SELECT {RAW}, globalPid, demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL", COLUMNS)
+
+
+def _all_rows(path: str, is_chosen: Callable[[str], bool]) -> tuple[float, int]:
+    """All rows and columns of some tables, with the names of their functions."""
+    with sqlite3.connect(path) as connection:
+        listed = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = {
+            table: [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+            for table in filter(is_chosen, listed)
+        }
+    seconds, rows = 0.0, 0
+    for table, names in columns.items():
+        join = "LEFT JOIN StringIds s ON s.id = t.nameId" if "nameId" in names else ""
+        text = [*names, "text"] if join else names
+        sql = f"SELECT t.*{', s.value' if join else ''} FROM {table} t {join}"
+        spent, count = _rows(path, sql, text)
+        seconds, rows = seconds + spent, rows + count
+    return seconds, rows
 
 
 def _rows(path: str, sql: str, names: list[str]) -> tuple[float, int]:
@@ -111,6 +163,11 @@ JOBS: dict[str, Callable[[str], tuple[float, int]]] = {
         innermost,
         chrome_kernels,
         event_tables,
+        openmp_table,
+        openmp_baseline,
+        memory_tables,
+        memory_baseline,
+        collapsed_stacks,
         read_columns,
         read_columns_baseline,
         read_numbers_baseline,

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COUNTS, STRINGS_AT, AFTER_STRINGS = (1, 15), 2, 3
-TABLES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS")
+TABLES = (
+    *("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS"),
+    *("CUDA_GPU_MEMORY_USAGE_EVENTS", "CUDA_UM_CPU_PAGE_FAULT_EVENTS", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"),
+)
+OPENMP = "OPENMP_EVENT_KIND_"
 
 
 def report(source: Path, target: Path, times: int) -> None:
@@ -67,7 +71,10 @@ def export(source: Path, target: Path, times: int) -> None:
         small.execute("VACUUM INTO ?", (str(target),))
     with contextlib.closing(sqlite3.connect(target)) as large:
         large.execute("PRAGMA journal_mode = OFF")
-        for table in TABLES:
+        listed = [
+            name for (name,) in large.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        ]
+        for table in (name for name in listed if name in TABLES or name.startswith(OPENMP)):
             columns = ", ".join(f'"{name}"' for _, name, *_ in large.execute(f"PRAGMA table_info({table})"))
             large.execute(f"CREATE TEMP TABLE once AS SELECT {columns} FROM {table} ORDER BY rowid")
             copies = "WITH RECURSIVE copy(n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM copy WHERE n < ?)"

@@ -33,6 +33,9 @@ RUNS = int(os.environ.get("RUNS", "5"))
 KERNELS = int(os.environ.get("KERNELS", "2000000"))
 EVENTS = int(os.environ.get("EVENTS", "50000000"))
 EVENTS_OF_TRAIN_AMP = 3065
+NEW_EVENTS = int(os.environ.get("NEW_EVENTS", "2000000"))
+EVENTS_OF_OMP, EVENTS_OF_UM = 846, 1663
+SAMPLES = float(os.environ.get("SAMPLES", "2000000"))
 EVENTS_OF_1_MB = 25_000
 
 
@@ -56,6 +59,17 @@ def main() -> None:
             ours("event_tables", same),
         ),
         row(f"4 tables of events: report of {EVENTS / 1e6:.0f} M events → Arrow", ours("event_tables", many, 3), None),
+        row(
+            "OpenMP events: report → Arrow",
+            ours("openmp_table", repeated("omp.nsys-rep", NEW_EVENTS, EVENTS_OF_OMP)),
+            ours("openmp_baseline", repeated("omp.sqlite", NEW_EVENTS, EVENTS_OF_OMP)),
+        ),
+        row(
+            "unified memory: report → Arrow",
+            ours("memory_tables", repeated("um.nsys-rep", NEW_EVENTS, EVENTS_OF_UM)),
+            ours("memory_baseline", repeated("um.sqlite", NEW_EVENTS, EVENTS_OF_UM)),
+        ),
+        row("CPU samples, 20 frames: report → collapsed stacks", ours("collapsed_stacks", samples()), None),
         *(row(*measured) for measured in ncu.measured(OUT, RUNS)),
         *(row(*measured) for measured in kineto.measured(OUT, RUNS)),
         row("Nsight Compute report: metrics → Arrow", *ncu_rep.measure(RUNS)),
@@ -68,7 +82,9 @@ def main() -> None:
     lines.append("Peer: `nsys-ai warm` 0.3.0, the whole process; of Nsight Compute reports NVIDIA's `ncu_report`,")
     lines.append("of PyTorch traces `HolisticTraceAnalysis` 0.5.0, JSON to its frame;")
     lines.append("of event files `tbparse` 0.0.9 and `tensorboard` 2.21.0, which keeps nothing, one run each.")
-    lines.append("Baseline: rows of sqlite3 put into Arrow columns; of the report its export; of CSV the csv module.")
+    lines.append(
+        "Baseline: rows of sqlite3 put into Arrow columns; of 4 tables of the report its export; of CSV the csv module."
+    )
     lines.append(
         "Of the start the baseline is what the imports of pyarrow and polars take; importtime.txt lists all imports."
     )
@@ -100,7 +116,17 @@ def nested() -> Path:
     return path if path.exists() else deep.write(path)
 
 
-def repeated(name: str, events: int) -> Path:
+def samples() -> Path:
+    """Make a report of CPU samples, once."""
+    path = OUT / f"samples_{SAMPLES:.0f}.nsys-rep"
+    if not path.exists():
+        OUT.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "tests.benchmarks.stacks", str(path), str(SAMPLES / 1e6)]
+        subprocess.run(command, check=True, cwd=ROOT)
+    return path
+
+
+def repeated(name: str, events: int, events_of_capture: int = EVENTS_OF_TRAIN_AMP) -> Path:
     """Repeat the events of a real capture until there are about so many, once."""
     source = ROOT / "fixtures" / name
     path = OUT / f"{source.stem}_{events}{source.suffix}"
@@ -108,7 +134,7 @@ def repeated(name: str, events: int) -> Path:
         made = path.with_name(f"making_{path.name}")
         made.unlink(missing_ok=True)
         program = Path(__file__).with_name("repeat.py")
-        subprocess.run([sys.executable, program, source, made, str(events // EVENTS_OF_TRAIN_AMP + 1)], check=True)
+        subprocess.run([sys.executable, program, source, made, str(events // events_of_capture + 1)], check=True)
         made.rename(path)
     return path
 
