@@ -15,6 +15,7 @@ from tracekit.errors import TracekitError
 from tracekit.view import components, grid
 from tracekit.view.captures import Rows
 from tracekit.view.datasets import dataset
+from tracekit.view.pages import compare, groups, iterations, overview, tables, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,60 +104,18 @@ class Page:
         return [*heading, *figures, *(context.table(name) for name in self.tables)]
 
 
-def _overview(context: Context) -> list[Any]:
-    """Build the overview."""
-    from tracekit.view.pages import overview
-
-    return overview.build(context)
-
-
-def _groups(context: Context) -> list[Any]:
-    """Build the page of groups."""
-    from tracekit.view.pages import groups
-
-    return groups.build(context)
-
-
-def _iterations(context: Context) -> list[Any]:
-    """Build the page of iterations."""
-    from tracekit.view.pages import iterations
-
-    return iterations.build(context)
-
-
-def _compare(context: Context) -> list[Any]:
-    """Build the comparison."""
-    from tracekit.view.pages import compare
-
-    return compare.build(context)
-
-
-def _tables(context: Context) -> list[Any]:
-    """Build the page of declared tables."""
-    from tracekit.view.pages import tables
-
-    return tables.build(context)
-
-
-def _timeline(context: Context) -> list[Any]:
-    """Build the timeline."""
-    from tracekit.view.pages import timeline
-
-    return timeline.build(context)
-
-
 DRAWN = ("kernels", "memcpys", "memsets", "api_calls", "nvtx_ranges", "nvtx_marks", "osrt_calls", "gpu_metrics")
 """Tables with events on the timeline."""
 
 PAGES: Mapping[str, Page] = {
     page.name: page
     for page in (
-        Page("", "Overview", build=_overview),
-        Page("timeline", "Timeline", DRAWN, build=_timeline),
+        Page("", "Overview", build=overview.build),
+        Page("timeline", "Timeline", DRAWN, build=timeline.build),
         Page("op_types", "Op types", ("ops",), tables=("op_types",)),
-        Page("groups", "Groups", ("group_nodes",), build=_groups, details={"groups": ("group_ops",)}),
+        Page("groups", "Groups", ("group_nodes",), build=groups.build, details={"groups": ("group_ops",)}),
         Page("ops", "Ops and kernels", ("ops",), tables=("ops",), details={"ops": ("op_kernels", "op_instances")}),
-        Page("iterations", "Iterations", ("kernels", "graph_launches", "ops"), build=_iterations),
+        Page("iterations", "Iterations", ("kernels", "graph_launches", "ops"), build=iterations.build),
         Page(
             "kernels_by_iteration",
             "Kernels by iteration",
@@ -216,8 +175,8 @@ PAGES: Mapping[str, Page] = {
         ),
         Page("graph", "Graph", ("graph_nodes",), tables=("graph_summary", "graph_nodes")),
         Page("scalars", "Scalars", ("scalars",), tables=("scalars",)),
-        Page("compare", "Compare", build=_compare),
-        Page("tables", "Tables", build=_tables),
+        Page("compare", "Compare", build=compare.build),
+        Page("tables", "Tables", build=tables.build),
     )
 }
 
