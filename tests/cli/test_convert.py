@@ -34,6 +34,18 @@ def test_the_suffix_of_the_output_chooses_the_format(run: Run, tmp_path: Path) -
     assert len(events(gzip.decompress(out.read_bytes()))) > 2000
 
 
+def test_tracks_are_chosen(run: Run, tmp_path: Path) -> None:
+    for args in (["--track", "nvtx,osrt"], ["--track", "nvtx", "--track", "osrt"], ["--option", "tracks=osrt,nvtx"]):
+        run("convert", TRAIN, tmp_path / "few.json", *args, "-f")
+        keys = {key for e in events((tmp_path / "few.json").read_bytes()) if e["ph"] == "X" for key in e["args"]}  # type: ignore[attr-defined]
+        assert "range_id" in keys
+        assert not {"api_call_id", "kernel_id"} & keys
+    result = run("convert", TRAIN, tmp_path / "no.json", "--track", "kernel", status=1)
+    assert "there are no tracks named 'kernel'" in result.stderr
+    result = run("convert", TRAIN, tmp_path / "no.collapsed", "--track", "nvtx", status=1)
+    assert "tracks" in result.stderr
+
+
 def test_an_output_left_out_is_named_as_the_input(run: Run, tmp_path: Path) -> None:
     shutil.copy(ROOT / TRAIN, tmp_path / "my.run.sqlite")
     run("convert", tmp_path / "my.run.sqlite", "--to", "chrome-trace")

@@ -13,8 +13,10 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tracekit import schemas
-from tracekit.exporters.chrome_trace import events, export, kinds, text
+from tracekit.errors import UnknownFormatError
+from tracekit.exporters.chrome_trace import events, export, kinds, options, text
 from tracekit.exporters.chrome_trace.file import TextFile
+from tracekit.exporters.chrome_trace.options import BY_DEFAULT
 from tracekit.plan import ROLLED_UP
 
 Event = dict[str, Any]
@@ -271,7 +273,7 @@ def test_a_view_that_is_not_correlated_has_no_arrows_and_no_projections(tmp_path
         api_calls=[call(0, 4, correlation_id=1)], kernels=[kernel(10, 11, correlation_id=1)], nvtx_ranges=[push(0, 5)]
     )
     path = tmp_path / "bare.json"
-    export.write(made._view, path, lambda *_: None)
+    export.write(made._view, path, lambda *_: None, BY_DEFAULT)
     found = json.loads(path.read_text("utf-8"))["traceEvents"]
     assert [e["ph"] for e in found if e["ph"] != "M"] == ["X", "X", "X"]
 
@@ -355,7 +357,7 @@ def test_gzip_holds_the_same_text_and_is_always_the_same(tmp_path: Path, monkeyp
 def test_progress_comes_to_its_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     view = trace(kernels=[kernel(0, 1)], api_calls=[call(0, 1)])._view
-    export.write(view, tmp_path / "p.json", lambda *n: seen.append(n))
+    export.write(view, tmp_path / "p.json", lambda *n: seen.append(n), BY_DEFAULT)
     assert seen == [(1, 2), (2, 2)]
 
 
@@ -393,3 +395,117 @@ def test_executions_of_nodes_lie_on_their_device_and_thread(tmp_path: Path) -> N
     tracks, groups = names(traced, tmp_path), names(traced, tmp_path, "process_name")
     assert [tracks[e["pid"], e["tid"]] for e in slices] == ["thread 7", "thread 7 · lane 2", "executor"]
     assert sorted(groups.values()) == ["/device:GPU:0 · train", "unknown device · train"]
+
+
+MPI = {"process_id": 7, "thread_id": 8, "kind": "p2p", "tag": 5}
+
+
+def chosen(of: tk.Trace, folder: Path, tracks: str) -> list[Event]:
+    path = of.export(folder / "chosen.json", options={"tracks": tracks}, overwrite=True)
+    whole: dict[str, list[Event]] = json.loads(path.read_text("utf-8"))
+    return [e for e in whole["traceEvents"] if e["ph"] in "Xis"]
+
+
+def test_tracks_are_chosen_by_name(tmp_path: Path) -> None:
+    made = trace(
+        kernels=[kernel(0, 5, correlation_id=1)],
+        api_calls=[call(0, 4, correlation_id=1)],
+        syscalls=[{**THREAD, "start_ns": 1, "end_ns": 2, "name": "read"}],
+        library_calls=[{**THREAD, "start_ns": 1, "end_ns": 2, "name": "cudnnCreate", "library": "cuDNN"}],
+    )
+    names_of = {
+        tracks: [e["name"] for e in chosen(made, tmp_path, tracks)]
+        for tracks in ("default", "all", "gpu", "api, gpu", "syscalls,libraries", "default,syscalls", "threads")
+    }
+    default = ["cudaLaunchKernel", "k", "launch", "cudnnCreate"]
+    assert names_of == {
+        "default": default,
+        "all": [*default, "read"],
+        "gpu": ["k"],
+        "api, gpu": default[:3],
+        "syscalls,libraries": ["cudnnCreate", "read"],
+        "default,syscalls": [*default, "read"],
+        "threads": [],
+    }
+    assert [e["name"] for e in drawn(made, tmp_path)] == ["cudaLaunchKernel", "k", "cudnnCreate"]
+    with pytest.raises(UnknownFormatError, match=r"there are no tracks named 'sample'\nHint: .*samples"):
+        chosen(made, tmp_path, "gpu,sample")
+
+
+def test_every_kind_of_tracks_has_a_name() -> None:
+    every = {*options.BY_DEFAULT, *options.ON_REQUEST}
+    assert len(every) == len(options.BY_DEFAULT) + len(options.ON_REQUEST)
+    assert kinds.stages_of(every) == kinds.STAGES
+    assert all(kinds.stages_of([name]) for name in every)
+
+
+def test_samples_have_their_call_stack(tmp_path: Path) -> None:
+    where = {**THREAD, "timestamp_ns": 5_000, "stack_id": 2}
+    made = trace(
+        stacks=[{"depth": 1, "symbol": "main"}, {"depth": 2, "parent_id": 1, "symbol": 'do "it"'}],
+        cpu_samples=[
+            {**where, "cpu": 3, "thread_state": "Running"},
+            {**where, "stack_id": None, "timestamp_ns": 6_000},
+        ],
+        python_samples=[{**where, "kind": "periodic"}],
+    )
+    found = chosen(made, tmp_path, "samples,python")
+    assert [e["name"] for e in found] == ['do "it"', "sample", 'do "it"']
+    assert [e["args"] for e in found] == [
+        {"cpu_sample_id": 1, "cpu": 3, "thread_state": "Running", "stack": 'main;do "it"'},
+        {"cpu_sample_id": 2},
+        {"python_sample_id": 1, "stack": 'main;do "it"'},
+    ]
+    assert chosen(made, tmp_path, "default") == []
+
+
+def test_states_of_threads_last_until_the_next_switch(tmp_path: Path) -> None:
+    def switch(time: int, is_in: bool, **more: object) -> dict[str, object]:
+        return {**THREAD, "timestamp_ns": 1000 * time, "is_scheduled_in": is_in, "cpu": 2, **more}
+
+    states = [switch(0, True), switch(3, False, thread_state="Blocked"), switch(5, True)]
+    more = [switch(6, False, thread_state="Unknown"), switch(8, True), switch(9, False)]
+    made = trace(cpu_scheduling=[*states, *more, switch(9, True, thread_id=4)])
+    found = [(e["name"], e["ts"], e["dur"], "open" in e["args"]) for e in chosen(made, tmp_path, "threads")]
+    assert found == [
+        ("CPU 2", 0, 3, False), ("Blocked", 3, 2, False), ("CPU 2", 5, 1, False), ("not running", 6, 2, False),
+        ("CPU 2", 8, 1, False), ("CPU 2", 9, 0, True),
+    ]  # fmt: skip
+
+
+def test_arrows_between_mpi_calls(tmp_path: Path) -> None:
+    names_of = {"send": "MPI_Send", "receive": "MPI_Recv"}
+    rows = [
+        {**MPI, "process_id": rank, "start_ns": start, "end_ns": end, "name": names_of[what], "remote_rank": 1 - rank}
+        for rank, what, start, end in [(0, "send", 2000, 3000), (1, "receive", 1000, 4000), (0, "send", 6000, None)]
+    ]
+    rows.append({**rows[1], "start_ns": 7000, "end_ns": None})
+    rows.append(
+        {**MPI, "process_id": 1, "start_ns": 9000, "end_ns": 9500, "kind": "collectives", "name": "MPI_Barrier"}
+    )
+    rows.append({**rows[-1], "process_id": 0, "start_ns": 9200})
+    world = [{"rank": n, "communicator": 100 + n, "local_rank": n, "size": 2} for n in (0, 1)]
+    made = trace(
+        mpi_calls=[{**row, "communicator": 100 + int(str(row["process_id"]))} for row in rows],
+        mpi_ranks=[{"process_id": n, "thread_id": 8, "rank": n} for n in (0, 1)],
+        mpi_communicators=world,
+    )
+    begins, ends = drawn(made, tmp_path, "s"), drawn(made, tmp_path, "f")
+    assert [(e["name"], e["id"], e["ts"], e["pid"]) for e in begins] == [
+        ("message", 1, "2.000", 0), ("message", 2, "6.000", 0), ("collective", 3, "9.000", 1),
+    ]  # fmt: skip
+    assert [(e["id"], e["ts"], e["pid"]) for e in ends] == [(1, "3.999", 1), (2, "7.000", 1), (3, "9.200", 0)]
+
+
+def test_events_without_thread_have_tracks_of_their_own(tmp_path: Path) -> None:
+    at = {"process_id": 7, "timestamp_ns": 1}
+    made = trace(
+        memory_pool_events=[{**at, "device_id": 1, "operation": "Created"}],
+        gpu_context_switches=[{**at, "operation": "Save start"}],
+        diagnostics=[{**at, "text": "hello", "severity": "Info"}],
+    )
+    found = chosen(made, tmp_path, "all")
+    assert [e["name"] for e in found] == ["Created", "Save start", "hello"]
+    listed = json.loads((tmp_path / "chosen.json").read_text("utf-8"))["traceEvents"]
+    labels = {(e["pid"], e["tid"]): e["args"]["name"] for e in listed if e["name"] == "thread_name"}
+    assert [labels[e["pid"], e["tid"]] for e in found] == ["memory pools", "context switches", "diagnostics"]

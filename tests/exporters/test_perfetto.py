@@ -10,8 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 import tracekit as tk
+from tests.core.test_mpi import two_ranks
 
-CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+SHARED = Path(__file__).parents[3] / "shared"
+CORPUS, MORE = SHARED / "corpus", SHARED / "captures" / "h200_more"
 CAPTURES = sorted(CORPUS.rglob("*.sqlite")) if CORPUS.is_dir() else []
 FIRST_GPU_PID = 4_194_305
 
@@ -41,6 +43,20 @@ KEYS = {
     "cuda_events": "cuda_event_id",
     "gpu_page_faults": "gpu_page_fault_id",
     "cpu_page_faults": "cpu_page_fault_id",
+    "memory_pool_events": "memory_pool_event_id",
+    "gpu_context_switches": "gpu_context_switch_id",
+    "diagnostics": "diagnostic_id",
+    "mpi_calls": "mpi_call_id",
+    "openmp_events": "openmp_event_id",
+    "library_calls": "library_call_id",
+    "cuda_graph_events": "cuda_graph_event_id",
+    "cuda_graph_node_events": "cuda_graph_node_event_id",
+    "jit_operations": "jit_operation_id",
+    "overheads": "overhead_id",
+    "cuda_overheads": "cuda_overhead_id",
+    "cpu_scheduling": "cpu_scheduling_id",
+    "cpu_samples": "cpu_sample_id",
+    "python_samples": "python_sample_id",
 }
 TRACKS = """
 select p.pid, p.name as process, t.name as thread, count(*) as n, sum(s.dur) as total
@@ -48,13 +64,35 @@ from slice s
 join thread_track k on s.track_id = k.id join thread t using (utid) join process p using (upid)
 group by utid
 """
-THREAD = re.compile(r"(NVTX(?: \[.*?\])?|CUDA API|OS runtime) · .*?(\d+)?", re.DOTALL)
 STREAM = re.compile(r"(NVTX · |NVTX start/end · )?(?:stream (\d+)|context)\b.*?( · sync| · CUDA events)?", re.DOTALL)
 DEVICE = re.compile(r"GPU (\d+)\b.* · pid (\d+)", re.DOTALL)
 NO_STREAM = (1 << 32) - 1
-PAGE_FAULTS = "page faults"
+WHOLE = {
+    "gpu_page_faults": "page faults",
+    "cpu_page_faults": "page faults",
+    "memory_pool_events": "memory pools",
+    "gpu_context_switches": "context switches",
+    "diagnostics": "diagnostics",
+}
+"""The track of a table whose events have neither a thread nor a stream."""
 ON_STREAMS = {"syncs": " · sync", "cuda_events": " · CUDA events"}
-ON_THREADS = {"api_calls": "CUDA API", "osrt_calls": "OS runtime"}
+ON_THREADS = {
+    "api_calls": "CUDA API",
+    "osrt_calls": "OS runtime",
+    "mpi_calls": "MPI",
+    "openmp_events": "OpenMP",
+    "library_calls": "libraries",
+    "cuda_graph_events": "CUDA graphs",
+    "cuda_graph_node_events": "CUDA graph nodes",
+    "jit_operations": "compilation",
+    "overheads": "profiler overhead",
+    "cuda_overheads": "CUDA overhead",
+    "cpu_scheduling": "thread state",
+    "cpu_samples": "CPU samples",
+    "python_samples": "Python samples",
+}
+THREAD = re.compile(rf"(NVTX(?: \[.*?\])?|{'|'.join(ON_THREADS.values())}) · .*?(\d+)?", re.DOTALL)
+ON_GPUS = ("syncs", "cuda_events", "gpu_page_faults", "memory_pool_events", "gpu_context_switches")
 LAUNCHED = ["kernels", "memcpys", "memsets", "graph_launches"]
 Row = tuple[int | None, ...]
 
@@ -62,6 +100,10 @@ Row = tuple[int | None, ...]
 def drawn(trace: tk.Trace, table: str) -> pl.DataFrame:
     """What is to be seen of a table: id, start, duration; moments last 0 ns."""
     key = KEYS.get(table, "range_id")
+    if table == "cpu_scheduling":
+        rows = trace.frame(table).filter(pl.col("is_scheduled_in") | pl.col("next_switch_ns").is_not_null())
+        end = pl.col("next_switch_ns").fill_null(last_moment(trace))
+        return rows.with_columns(id=key, ts="timestamp_ns", dur=end - pl.col("timestamp_ns")).collect()
     if "timestamp_ns" in trace.schema(table).names:
         rows = trace.frame(table).drop_nulls("timestamp_ns")
         return rows.with_columns(id=key, ts="timestamp_ns", dur=pl.lit(0, pl.Int64)).collect()
@@ -80,7 +122,7 @@ def expected(trace: tk.Trace) -> Counter[Row]:
     """Every slice: what it is, its process if it lies on the CPU side, start, duration."""
     slices: Counter[Row] = Counter()
     for table, key in KEYS.items():
-        gpu = table in LAUNCHED or table in ("syncs", "cuda_events", "gpu_page_faults")
+        gpu = table in LAUNCHED or table in ON_GPUS
         slices.update(
             (f"args.{key}", None if gpu else p or 0, *r)
             for p, *r in drawn(trace, table).select("process_id", "id", "ts", "dur").rows()
@@ -120,10 +162,10 @@ def on_tracks(trace: tk.Trace) -> Counter[tuple[Any, ...]]:
         elif table == "nvtx_marks" or table in ON_THREADS:
             label = pl.lit(ON_THREADS[table]) if table in ON_THREADS else nvtx
             keys = [label, process, pl.col("thread_id").cast(pl.String)]
-        elif table == "gpu_page_faults":
-            keys = [pl.lit(PAGE_FAULTS), "device_id", process, pl.lit(None)]
-        elif table == "cpu_page_faults":
-            keys = [pl.lit(PAGE_FAULTS), process, pl.lit(None)]
+        elif table in WHOLE and table in ON_GPUS:
+            keys = [pl.lit(WHOLE[table]), "device_id", process, pl.lit(None)]
+        elif table in WHOLE:
+            keys = [pl.lit(WHOLE[table]), process, pl.lit(None)]
         else:
             device = pl.lit(None) if table == "syncs" else "device_id"
             keys = [pl.lit(ON_STREAMS.get(table)), device, process, stream]
@@ -142,9 +184,9 @@ def shown_tracks(perfetto: Any) -> Counter[tuple[Any, ...]]:
         key: tuple[Any, ...]
         if row["pid"] >= FIRST_GPU_PID:
             device, process = map(int, DEVICE.fullmatch(row["process"]).groups())
-            before, stream, after = (name, None, None) if name == PAGE_FAULTS else STREAM.fullmatch(name).groups()
+            before, stream, after = (name, None, None) if name in WHOLE.values() else STREAM.fullmatch(name).groups()
             key = (before or after, None if after == " · sync" else device, process, stream and int(stream))
-        elif name == PAGE_FAULTS:
+        elif name in WHOLE.values():
             key = (name, row["pid"], None)
         elif name.endswith(" start/end"):
             key = (name.removesuffix(" start/end"), row["pid"], "start/end")
@@ -172,10 +214,10 @@ def shown_flows(perfetto: Any) -> Counter[Row]:
 
 
 def check(path: Path, target: Path, perfetto: Any) -> None:
-    """Export a capture and compare what Perfetto holds; says of a difference only how large it is."""
+    """Export all tracks of a capture and compare what Perfetto holds; says of a difference only how large it is."""
     with tk.load(path) as raw:
         trace = raw.correlate()
-        perfetto.load(trace.export(target))
+        perfetto.load(trace.export(target, options={"tracks": "all"}))
         assert perfetto.problems() == {}
         wanted, got = expected(trace), shown(perfetto)
         first = min((row[3] for row in wanted), default=0)
@@ -206,3 +248,33 @@ def test_perfetto_shows_every_slice_of_public_captures(nth: int, tmp_path: Path,
         check(CAPTURES[nth], tmp_path / "trace.json", perfetto)
     except tk.TracekitError as e:
         pytest.skip(f"cannot be read: {type(e).__name__}")
+
+
+@pytest.mark.perfetto
+@pytest.mark.skipif(not MORE.is_dir(), reason="no captures beside the checkout")
+@pytest.mark.parametrize("name", ["pystacks", "omp", "memory"])
+def test_perfetto_shows_every_slice_of_more_captures(name: str, tmp_path: Path, perfetto: Any) -> None:
+    check(MORE / f"{name}.nsys-rep", tmp_path / "trace.json", perfetto)
+
+
+MPI_FLOWS = """
+select a.int_value as sender, b.int_value as receiver
+from flow f join slice o on f.slice_out = o.id join slice i on f.slice_in = i.id
+join args a on o.arg_set_id = a.arg_set_id and a.key = 'args.mpi_call_id'
+join args b on i.arg_set_id = b.arg_set_id and b.key = 'args.mpi_call_id'
+"""
+
+
+@pytest.mark.perfetto
+@pytest.mark.skipif(not MORE.is_dir(), reason="no captures beside the checkout")
+def test_perfetto_shows_messages_between_ranks(tmp_path: Path, perfetto: Any) -> None:
+    trace = two_ranks().correlate()
+    perfetto.load(trace.export(tmp_path / "mpi.json"))
+    assert perfetto.problems() == {}
+    # Perfetto lets a flow begin at the slice that starts first, and a receive may start before its send.
+    shown = Counter(tuple(sorted((r["sender"], r["receiver"]))) for r in perfetto.query(MPI_FLOWS))
+    calls = trace.frame("mpi_calls").select("mpi_call_id", "sender_call_id", "collective_id", "start_ns").collect()
+    messages = calls.drop_nulls("sender_call_id").select("sender_call_id", "mpi_call_id").rows()
+    collectives = calls.drop_nulls("collective_id").group_by("collective_id").agg("mpi_call_id")["mpi_call_id"]
+    assert shown == Counter(tuple(sorted(pair)) for pair in (*messages, *collectives))
+    assert len(messages) == 19

@@ -53,6 +53,13 @@ MINIMAL_TABLES = ("capture_info", "devices")
     multiple=True,
     help="Option of the output format, such as profile-name=run7 for dlprof-db. Can be repeated.",
 )
+@click.option(
+    "--track",
+    "tracks",
+    metavar="NAME[,NAME]",
+    multiple=True,
+    help="Tracks to draw in a chrome-trace, such as default,samples. Short for --option tracks=NAME[,NAME].",
+)
 @force_option
 @quiet_option
 def command(
@@ -65,6 +72,7 @@ def command(
     select: Select,
     roll_up: RollUp,
     options: tuple[tuple[str, str], ...],
+    tracks: tuple[str, ...],
     force: bool,
     quiet: bool,
 ) -> None:
@@ -91,7 +99,7 @@ def command(
                 format=exporter.format,
                 tables=tables or None,
                 overwrite=force,
-                options=dict(options),
+                options=dict(options) | ({"tracks": ",".join(tracks)} if tracks else {}),
                 progress=progress,
             )
     print_message(f"wrote {output}", quiet=quiet or output == STDOUT)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import forests, intervals, memory, trees
+from tracekit.core import forests, intervals, memory, mpi, scheduling, stacks, trees
 from tracekit.core.intervals.containment import latest_enclosing, slice_minima
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ ACTIVITIES = ("kernels", "memcpys", "memsets", "graph_launches")
 THREAD = ("process_id", "thread_id")
 CALL = ("process_id", "correlation_id")
 STREAM = ("device_id", "context_id", "stream_id")
+WITH_STACKS = ("cpu_samples", "osrt_calls", "api_calls", "python_samples")
+"""Tables whose rows have a call stack."""
 MAX_PATH_LEVELS = trees.MAX_LEVELS
 _SLOTS_PER_ROW, _BATCH_ROWS = 8, 1 << 16
 _DURATION = pl.col("end_ns") - pl.col("start_ns")
@@ -61,12 +63,22 @@ class Correlation:
         """Compute columns that correlation adds to a table, with one value per row of the table, in the same order.
 
         Args:
-            table: ``nvtx_ranges``, ``memory_events``, or a table of GPU activities.
+            table: One of the tables in ``_correlation.toml``.
             names: The columns to compute. ``_correlation.toml`` declares all of them.
         """
+        if table in WITH_STACKS:
+            return stacks.paths(self._stacks, self.frames(table).select("stack_id").collect()["stack_id"]).to_frame()
+        if table == scheduling.TABLE:
+            return scheduling.ends(self.frames(table).select(scheduling.READ).collect())
+        if table == mpi.CALLS:
+            return mpi.columns(self.frames)
         correlated = self.ranges if table == "nvtx_ranges" else self.activities(table)
-        usage = self._memory_usage if table == "memory_events" and {*memory.ADDED} & {*names} else pl.DataFrame()
-        return pl.DataFrame([usage[n] if n in usage.columns else correlated.column(n).alias(n) for n in names])
+        known: dict[str, pl.Series] = {}
+        if table == "memory_events" and {*memory.ADDED} & {*names}:
+            known |= self._memory_usage.to_dict()
+        if table == "memory_events" and stacks.COLUMN in names:
+            known[stacks.COLUMN] = self._memory_stacks
+        return pl.DataFrame([known[n] if n in known else correlated.column(n).alias(n) for n in names])
 
     def projections(self) -> pl.DataFrame:
         """Project each NVTX range onto each stream on which it launched activities.
@@ -86,6 +98,16 @@ class Correlation:
     def _memory_usage(self) -> pl.DataFrame:
         """The columns ``memory.ADDED`` of the table ``memory_events``."""
         return memory.columns(self.frames("memory_events").select(memory.READ).collect())
+
+    @functools.cached_property
+    def _stacks(self) -> pl.DataFrame:
+        return self.frames("stacks").select(stacks.READ).collect()
+
+    @property
+    def _memory_stacks(self) -> pl.Series:
+        """The call stack of the API call of each row of ``memory_events``, as a path."""
+        calls = self.frames("memory_events").select(CALL).collect()
+        return stacks.paths(self._stacks, stacks.of_calls(calls, self.frames))
 
     @functools.cached_property
     def ranges(self) -> Ranges:

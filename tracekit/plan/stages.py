@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PROJECTIONS = "nvtx_projections"
 KERNELS = "kernels"
+WITH_CALLS = ("kernels", "memcpys", "memsets", "graph_launches")
+"""Tables whose correlated columns are null in a trace without API calls."""
 METRIC_DOC = "Metric of Nsight Compute, in base units."
 GRAPH_NODES = "graph_nodes"
 GRAPH = (GRAPH_NODES, "graph_edges")
@@ -136,7 +138,10 @@ class Stage(Tables):
 
 
 class Correlated(Stage):
-    """Stage that adds API calls and NVTX ranges to activities, and parents, depths and projections to NVTX ranges."""
+    """Stage that adds API calls and NVTX ranges to activities, and parents, depths and projections to NVTX ranges.
+
+    It also adds call stacks as strings to events, their ends to intervals of scheduling, and senders to MPI calls.
+    """
 
     computed = (PROJECTIONS,)
 
@@ -149,7 +154,7 @@ class Correlated(Stage):
         if name == PROJECTIONS:
             has_ranges = self._base.count("nvtx_ranges") > 0
             return self._correlation.projections().to_arrow() if has_ranges else schemas.empty(self.schema(name))
-        if self._base.count(name) and (name in ("nvtx_ranges", "memory_events") or self._base.count("api_calls")):
+        if self._base.count(name) and (name not in WITH_CALLS or self._base.count("api_calls")):
             return self._correlation.columns(name, columns).to_arrow()
         return self._uncorrelated_columns(name, columns)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.core import memory
+from tracekit.core import memory, stacks
 from tracekit.core.reports.names import hexadecimal
 from tracekit.core.reports.report import CALL_KEY, Request, has_rows, report
 from tracekit.core.reports.sources import last_started_ranges, read_api_calls, read_owning_ranges
@@ -68,9 +68,10 @@ def gpu_memory_peak(request: Request) -> pl.LazyFrame:
     text_column("Function", "function"),
     text_column("NVTX Range", "range_name"),
     text_column("Variable", "name"),
+    text_column("Call Stack", "stack"),
 )
 def gpu_memory_alive(request: Request) -> pl.LazyFrame:
-    """Allocations at the peak of each kind of memory, largest first, with the call and NVTX range of each."""
+    """Allocations at the peak of each kind of memory, largest first, with their calls, NVTX ranges and call stacks."""
     rows = memory.alive_at_peak(*_peaks(request))
     named = _with_origins(rows, request.unlimited or request.frames).with_columns(
         hexadecimal(pl.col("address")).alias("address_text")
@@ -184,7 +185,7 @@ def _peaks(request: Request) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _with_origins(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
-    """Add the API call that made each allocation, and the innermost NVTX range of the call, as names."""
+    """Add the API call that made each allocation, its innermost NVTX range and its call stack, as names."""
     calls = read_api_calls(frames, "name").rename({"name": "function"}).unique(CALL_KEY, keep="first").collect()
     launches = rows.select("memory_event_id", *CALL_KEY).join(calls, on=CALL_KEY, how="inner")
     owners = read_owning_ranges(frames).sort("start_ns", "range_id").collect()
@@ -193,7 +194,9 @@ def _with_origins(rows: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     added = launches.select("memory_event_id", "function").join(
         ranges.with_columns(names).drop("range"), on="memory_event_id", how="left"
     )
-    return rows.join(added, on="memory_event_id", how="left", maintain_order="left")
+    known = frames("stacks").select(stacks.READ).collect()
+    paths = stacks.paths(known, stacks.of_calls(rows.select(CALL_KEY), frames))
+    return rows.join(added, on="memory_event_id", how="left", maintain_order="left").with_columns(paths)
 
 
 def _unified_memory(frames: Frames) -> tuple[pl.LazyFrame, pl.LazyFrame, pl.LazyFrame]:

@@ -1,35 +1,56 @@
 """Export Chrome trace events as JSON for Perfetto, chrome://tracing, speedscope and other viewers.
 
-``kinds`` declares the kinds of events, and ``tracks`` declares their tracks. ``layout`` assigns events to tracks, and
-``lanes`` separates overlapping slices. ``events`` and ``text`` format JSON, ``file`` writes the JSON, and ``export``
-runs all steps.
+``options`` declares the option that chooses tracks, ``kinds`` declares the kinds of events, and ``tracks`` declares
+their tracks. ``layout`` assigns events to tracks, and ``lanes`` separates overlapping slices. ``events`` and ``text``
+format JSON, ``file`` writes the JSON, and ``export`` runs all steps.
 
 Source: "Trace Event Format", the Chromium project. The actual behaviour of viewers is tested in ``tests/exporters``.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
+from tracekit.exporters.chrome_trace.options import OPTIONS, parse_tracks
 from tracekit.interface import Exporter
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from tracekit.interface import Progress, View
 
 
-def write(view: View, path: Path, progress: Progress) -> None:
-    """Write a trace as one JSON file, which is gzipped if its name ends in ``.gz``."""
+def write(view: View, path: Path, progress: Progress, *, tracks: Collection[str]) -> None:
+    """Write a trace as one JSON file, which is gzipped if its name ends in ``.gz``.
+
+    Args:
+        view: The trace.
+        path: The file.
+        progress: Progress callback.
+        tracks: Names of the tracks to draw.
+    """
     from tracekit.exporters.chrome_trace import export
 
-    export.write(view, path, progress)
+    export.write(view, path, progress, tracks)
 
 
-EXPORTER = Exporter(
-    "chrome-trace",
-    "Chrome trace events (JSON) for Perfetto, chrome://tracing and speedscope",
-    (".json", ".json.gz"),
-    write=write,
-    correlated=True,
-)
+def _configure(values: Mapping[str, str]) -> Exporter:
+    """Return the exporter with the given options set.
+
+    Raises:
+        UnknownFormatError: The value of an option is invalid.
+    """
+    return Exporter(
+        "chrome-trace",
+        "Chrome trace events (JSON) for Perfetto, chrome://tracing and speedscope",
+        (".json", ".json.gz"),
+        write=functools.partial(write, tracks=parse_tracks(values)),
+        correlated=True,
+        options=OPTIONS,
+        configure=_configure,
+    )
+
+
+EXPORTER = _configure({})

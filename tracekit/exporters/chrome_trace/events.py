@@ -38,8 +38,8 @@ def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
         return []
     args = available_args(kind.row_args + kind.repeated_args, names)
     arg_columns = [column for arg in args for column in _column_names(arg.value)]
-    link = ["api_call_id"] if kind.launched and "api_call_id" in names else []
-    return list(dict.fromkeys([*required, *arg_columns, *link]))
+    links = [c for c in (*kind.links, *(["api_call_id"] if kind.launched else [])) if c in names]
+    return list(dict.fromkeys([*required, *arg_columns, *links]))
 
 
 def position_columns(kind: EventKind) -> list[str]:
@@ -136,22 +136,22 @@ def _format_repeated(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series)
     return formatted["repeated"]
 
 
-def format_arrows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int) -> pl.Series:
-    """Format the arrow from an API call to each activity that it launched, as two events per arrow.
+def format_arrows(links: pl.DataFrame, lane_texts: pl.Series, clock: Clock, first_id: int, name: str) -> pl.Series:
+    """Format arrows from one event to another, as two events per arrow.
 
     Args:
-        links: One row per arrow with the columns ``call_start_ns``, ``call_lane_id``, ``start_ns`` and ``lane_id``.
+        links: One row per arrow with the columns ``from_ns``, ``from_lane_id``, ``to_ns`` and ``to_lane_id``.
         lane_texts: JSON members that identify each lane, by lane id.
         clock: The conversion of times of the capture to times in the file.
         first_id: Id of the first arrow. The other arrows have the ids after it.
+        name: Name and category of the arrows.
     """
 
-    def arrow_end(phase: str, start: str, lane_id: str) -> list[str | pl.Expr]:
-        times = text.format_thousandths(pl.col(start) + clock.shift_ns)
-        lead = f'{{"ph":"{phase}","cat":"launch","name":"launch","id":'
-        return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(lane_id)]
+    def arrow_end(phase: str, end: str) -> list[str | pl.Expr]:
+        times = text.format_thousandths(pl.col(f"{end}_ns") + clock.shift_ns)
+        lead = f'{{"ph":"{phase}","cat":"{name}","name":"{name}","id":'
+        return [lead, pl.col("id"), ',"ts":', *times, ",", pl.lit(lane_texts).gather(f"{end}_lane_id")]
 
     numbered = links.with_row_index("id", offset=first_id)
-    start = arrow_end("s", "call_start_ns", "call_lane_id")
-    parts = [*start, "},\n", *arrow_end("f", "start_ns", "lane_id"), ',"bp":"e"},\n']
+    parts = [*arrow_end("s", "from"), "},\n", *arrow_end("f", "to"), ',"bp":"e"},\n']
     return numbered.select(text.concat_text(parts)).to_series()

@@ -15,7 +15,7 @@ from tracekit.exporters.chrome_trace.file import TextFile
 from tracekit.exporters.chrome_trace.layout import compute_layout, read_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from tracekit.exporters.chrome_trace.kinds import EventKind
@@ -29,8 +29,8 @@ _TIMELESS = {
 }
 
 
-def write(view: View, path: Path, progress: Progress) -> None:
-    """Write all events of a trace to a Chrome trace file.
+def write(view: View, path: Path, progress: Progress, tracks: Collection[str]) -> None:
+    """Write the events of a trace on some tracks to a Chrome trace file.
 
     Times are relative to the trace origin. If an event starts before the origin, all times are shifted so that the
     first event starts at 0, because viewers cannot show negative times.
@@ -38,7 +38,7 @@ def write(view: View, path: Path, progress: Progress) -> None:
     Raises:
         ExportError: The trace has no events with timestamps, such as a graph or Nsight Compute results.
     """
-    layout = compute_layout(view)
+    layout = compute_layout(view, kinds.stages_of(tracks))
     reasons = [reason for name, reason in _TIMELESS.items() if not layout.lane_ids and view.count(name)]
     if reasons:
         raise ExportError(f"nothing to draw: {reasons[0]}", hint="export tables: --to csv, parquet or arrow")
@@ -68,9 +68,9 @@ def _event_jobs(kind: EventKind, rows: pl.DataFrame, layout: Layout) -> Iterator
 
 
 class _ArrowFormatter:
-    """Formats the arrows from API calls to the activities that they launched.
+    """Formats the arrows from API calls to the activities that they launched, and between MPI calls.
 
-    Arrows have consecutive ids in the whole file. An activity that starts before its API call has no arrow.
+    Arrows have consecutive ids in the whole file. An event that ends before the arrow begins has no arrow.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -79,23 +79,43 @@ class _ArrowFormatter:
         self._count = 0
 
     def jobs(self, kind: EventKind, rows: pl.DataFrame) -> Iterator[Callable[[], pl.Series]]:
-        """Yield jobs, each of which formats a batch of the arrows from API calls to the events of one kind.
+        """Yield jobs, each of which formats a batch of the arrows to the events of one kind.
 
         Args:
             kind: The kind of the events. ``kinds.API_CALLS`` must be passed before the kinds of launched activities.
             rows: The events, with their lane ids.
         """
         if kind is kinds.API_CALLS:
-            self._calls = rows.select("api_call_id", call_start_ns="start_ns", call_lane_id="lane_id")
-        if self._calls is None or not kind.launched or "api_call_id" not in rows.columns:
-            return
-        lane_texts = self._layout.lanes.json_members()
-        links = rows.select("api_call_id", "start_ns", "lane_id").join(
-            self._calls, "api_call_id", maintain_order="left"
-        )
-        for batch in links.filter(pl.col("call_start_ns") <= pl.col("start_ns")).iter_slices(BATCH_ROWS):
-            yield functools.partial(events.format_arrows, batch, lane_texts, self._layout.clock, self._count + 1)
+            self._calls = rows.select("api_call_id", from_ns="start_ns", from_lane_id="lane_id")
+        if self._calls is not None and kind.launched and "api_call_id" in rows.columns:
+            activities = rows.select("api_call_id", to_ns="start_ns", to_lane_id="lane_id")
+            yield from self._format(activities.join(self._calls, "api_call_id", maintain_order="left"), "launch")
+        if kind is kinds.MPI_CALLS and set(kind.links) <= set(rows.columns):
+            yield from self._format(_messages(rows), "message")
+            yield from self._format(_collectives(rows), "collective")
+
+    def _format(self, links: pl.DataFrame, name: str) -> Iterator[Callable[[], pl.Series]]:
+        lane_texts, clock = self._layout.lanes.json_members(), self._layout.clock
+        for batch in links.filter(pl.col("from_ns") <= pl.col("to_ns")).iter_slices(BATCH_ROWS):
+            yield functools.partial(events.format_arrows, batch, lane_texts, clock, self._count + 1, name)
             self._count += batch.height
+
+
+def _messages(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the arrows from the calls that send messages to the ends of the calls that receive them."""
+    sent = rows.select(sender_call_id="mpi_call_id", from_ns="start_ns", from_lane_id="lane_id")
+    last = pl.max_horizontal("start_ns", pl.col("end_ns").fill_null(pl.col("start_ns")) - 1)
+    received = rows.drop_nulls("sender_call_id").select("sender_call_id", to_ns=last, to_lane_id="lane_id")
+    return received.join(sent, "sender_call_id", maintain_order="left")
+
+
+def _collectives(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the arrows from each call of a collective operation to the next one, in another process."""
+    calls = rows.drop_nulls("collective_id").sort("start_ns", "mpi_call_id")
+    before = [pl.col(c).shift(1).over("collective_id") for c in ("start_ns", "lane_id")]
+    from_ns, from_lane_id = before
+    arrows = calls.select(to_ns="start_ns", to_lane_id="lane_id", from_ns=from_ns, from_lane_id=from_lane_id)
+    return arrows.drop_nulls()
 
 
 def _header(view: View, shift_ns: int) -> str:

@@ -1,18 +1,21 @@
 """Declare the kinds of events in a Chrome trace, each with its table, tracks, name and arguments.
 
-To add a kind of event, add an ``EventKind`` to ``STAGES``, and a ``Placement`` to ``tracks`` if it needs new tracks.
+To add a kind of event, add an ``EventKind`` to ``_STAGES_BY_TRACK``, and a ``Placement`` to ``tracks`` if it needs new
+tracks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from tracekit.exporters.chrome_trace import text, tracks
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tracekit.exporters.chrome_trace.tracks import Placement
 
 SLICE, INSTANT, COUNTER = "X", "i", "C"
@@ -41,6 +44,7 @@ class EventKind:
         end: End of an event in ns, or null if the event was never closed.
         where: Condition for the rows that are drawn. If None, all rows are drawn.
         launched: Whether an API call launched the event. If so, an arrow is drawn from the call to the event.
+        links: Columns that correlation adds and that arrows between events of this kind are drawn from.
     """
 
     table: str
@@ -54,6 +58,7 @@ class EventKind:
     end: pl.Expr = pl.col("end_ns")  # noqa: RUF009
     where: pl.Expr | None = None
     launched: bool = False
+    links: tuple[str, ...] = ()
 
 
 def _number_arg(column: str, key: str | None = None) -> Arg:
@@ -264,40 +269,244 @@ STEP_STATS = EventKind(
     where=pl.col("start_ns").is_not_null(),
 )
 
-STAGES: tuple[tuple[EventKind, ...], ...] = (
-    (API_CALLS,),
-    (KERNELS, MEMCPYS, MEMSETS, GRAPH_LAUNCHES),
-    (SYNCS,),
-    (CUDA_EVENTS,),
-    (_range_kind(tracks.NVTX_TRACKS, _PUSH_POP, _number_arg("depth")),),
-    (_range_kind(tracks.START_END_TRACKS, _START_END, _number_arg("end_thread_id"), _number_arg("thread_id")),),
-    (NVTX_MARKS,),
-    (OSRT_CALLS,),
-    (_projection_kind(tracks.PROJECTED_TRACKS, _PUSH_POP),),
-    (_projection_kind(tracks.PROJECTED_START_END_TRACKS, _START_END),),
-    (GPU_METRICS, MEMORY),
-    (GPU_PAGE_FAULTS,),
-    (CPU_PAGE_FAULTS,),
-    (STEP_STATS,),
-)
-"""All kinds of events by stage, in the order of the file. The kinds of a stage share tracks and are laid out together.
 
-API calls are first, because an arrow can only be written once the lanes of both its ends are known.
+def _call_kind(table: str, placement: Placement, key: str, default: str, *row_args: Arg, **more: Any) -> EventKind:
+    """Return the kind of the slices of threads in a table whose column ``name`` is their label.
+
+    Args:
+        table: The table.
+        placement: The tracks.
+        key: Column of the first argument.
+        default: Label of an event without a name.
+        row_args: Arguments that usually differ from row to row.
+        more: Further attributes of ``EventKind``.
+    """
+    return EventKind(table, placement, key, _first_name("name", default=default), row_args, **more)
+
+
+def _sample_kind(table: str, placement: Placement, key: str, *repeated_args: Arg) -> EventKind:
+    """Return the kind of the samples in a table. The label is the innermost function of the call stack."""
+    path = pl.col("stack").cast(pl.String)
+    return EventKind(
+        table,
+        placement,
+        key,
+        name=path.str.extract("([^;]*)$", 1).fill_null("sample"),
+        repeated_args=(*repeated_args, _string_arg("stack")),
+        phase=INSTANT,
+        start=pl.col("timestamp_ns"),
+    )
+
+
+def _instant_kind(table: str, placement: Placement, key: str, name: pl.Expr, *args: Arg) -> EventKind:
+    """Return the kind of the instantaneous events in a table."""
+    return EventKind(table, placement, key, name, repeated_args=args, phase=INSTANT, start=pl.col("timestamp_ns"))
+
+
+MPI_CALLS = _call_kind(
+    "mpi_calls",
+    tracks.thread_tracks("MPI", tracks.MPI),
+    "mpi_call_id",
+    "MPI call",
+    _number_arg("size_bytes"),
+    _number_arg("receive_size_bytes"),
+    _number_arg("request"),
+    repeated_args=(_number_arg("tag"), _number_arg("remote_rank"), _number_arg("root_rank")),
+    links=("sender_call_id", "collective_id"),
+)
+OPENMP_EVENTS = EventKind(
+    "openmp_events",
+    tracks.thread_tracks("OpenMP", tracks.OPENMP),
+    "openmp_event_id",
+    _first_name("name", "kind", default="OpenMP"),
+    (_number_arg("parallel_id"), _number_arg("task_id")),
+    (_string_arg("detail"),),
+)
+OPENACC_EVENTS = _call_kind(
+    "openacc_events",
+    tracks.thread_tracks("OpenACC", tracks.OPENACC),
+    "openacc_event_id",
+    "OpenACC",
+    _number_arg("bytes"),
+    repeated_args=(_string_arg("function"), _number_arg("line"), _string_arg("variable"), _string_arg("kernel")),
+)
+UCX_CALLS = _call_kind(
+    "ucx_calls",
+    tracks.thread_tracks("UCX", tracks.UCX),
+    "ucx_call_id",
+    "UCX call",
+    _number_arg("packed_bytes"),
+    _number_arg("tag"),
+)
+LIBRARY_CALLS = _call_kind(
+    "library_calls",
+    tracks.thread_tracks("libraries", tracks.LIBRARIES),
+    "library_call_id",
+    "library call",
+    repeated_args=(_string_arg("library"),),
+)
+GRAPHICS_CALLS = EventKind(
+    "graphics_calls",
+    tracks.thread_tracks("graphics", tracks.GRAPHICS),
+    "graphics_call_id",
+    _first_name("name", "text", "kind", default="graphics call"),
+    repeated_args=(_string_arg("text"), _number_arg("frame_id")),
+)
+GRAPHICS_WORKLOADS = EventKind(
+    "graphics_workloads",
+    tracks.thread_tracks("graphics on GPU", tracks.GRAPHICS_GPU),
+    "graphics_workload_id",
+    _first_name("name", "text", "kind", default="workload"),
+    repeated_args=(_string_arg("text"), _number_arg("frame_id"), _number_arg("gpu")),
+)
+GRAPHICS_DEBUG = EventKind(
+    "khr_debug_events",
+    tracks.thread_tracks("graphics debug", tracks.GRAPHICS_DEBUG),
+    "khr_debug_event_id",
+    _first_name("text", "event_class", default="debug event"),
+    repeated_args=(_string_arg("severity"),),
+)
+CUDA_GRAPH_EVENTS = _call_kind(
+    "cuda_graph_events",
+    tracks.thread_tracks("CUDA graphs", tracks.GRAPHS),
+    "cuda_graph_event_id",
+    "graph",
+    *(_number_arg(c) for c in ("graph_id", "original_graph_id", "graph_exec_id")),
+)
+CUDA_GRAPH_NODE_EVENTS = _call_kind(
+    "cuda_graph_node_events",
+    tracks.thread_tracks("CUDA graph nodes", tracks.GRAPH_NODES),
+    "cuda_graph_node_event_id",
+    "node",
+    *(_number_arg(c) for c in ("graph_node_id", "original_graph_node_id")),
+)
+JIT_OPERATIONS = EventKind(
+    "jit_operations",
+    tracks.thread_tracks("compilation", tracks.JIT),
+    "jit_operation_id",
+    _first_name("operation_type", "name", default="compilation"),
+    (_number_arg("correlation_id"), _number_arg("cache_bytes")),
+    (_string_arg("entry_type"),),
+)
+OVERHEADS = EventKind(
+    "overheads",
+    tracks.thread_tracks("profiler overhead", tracks.OVERHEADS),
+    "overhead_id",
+    _first_name("overhead_type", "name", default="overhead"),
+)
+CUDA_OVERHEADS = EventKind(
+    "cuda_overheads",
+    tracks.thread_tracks("CUDA overhead", tracks.CUDA_OVERHEADS),
+    "cuda_overhead_id",
+    _first_name("overhead_type", "name", default="overhead"),
+    (_number_arg("correlation_id"),),
+)
+SYSCALLS = _call_kind(
+    "syscalls",
+    tracks.thread_tracks("system calls", tracks.SYSCALLS),
+    "syscall_id",
+    "system call",
+    _number_arg("return_value"),
+)
+THREAD_STATES = EventKind(
+    "cpu_scheduling",
+    tracks.thread_tracks("thread state", tracks.STATES),
+    "cpu_scheduling_id",
+    pl.when("is_scheduled_in")
+    .then(text.concat_text(["CPU ", pl.col("cpu")]))
+    .otherwise(pl.coalesce(pl.col("thread_state").cast(pl.String).replace("Unknown", None), pl.lit("not running"))),
+    start=pl.col("timestamp_ns"),
+    end=pl.col("next_switch_ns"),
+    where=pl.col("is_scheduled_in") | pl.col("next_switch_ns").is_not_null(),
+)
+CPU_SAMPLES = _sample_kind(
+    "cpu_samples",
+    tracks.thread_tracks("CPU samples", tracks.SAMPLES),
+    "cpu_sample_id",
+    _number_arg("cpu"),
+    _string_arg("thread_state"),
+)
+PYTHON_SAMPLES = _sample_kind(
+    "python_samples",
+    tracks.thread_tracks("Python samples", tracks.PYTHON),
+    "python_sample_id",
+    _string_arg("thread_state"),
+)
+MEMORY_POOL_EVENTS = _instant_kind(
+    "memory_pool_events",
+    tracks.MEMORY_POOL_TRACKS,
+    "memory_pool_event_id",
+    _first_name("operation", default="memory pool"),
+    _number_arg("pool_address"),
+    _number_arg("pool_size_bytes"),
+)
+CONTEXT_SWITCHES = _instant_kind(
+    "gpu_context_switches",
+    tracks.CONTEXT_SWITCH_TRACKS,
+    "gpu_context_switch_id",
+    _first_name("operation", default="context switch"),
+    _number_arg("context_id"),
+)
+DIAGNOSTICS = _instant_kind(
+    "diagnostics",
+    tracks.DIAGNOSTICS_TRACKS,
+    "diagnostic_id",
+    _first_name("text", default="diagnostic message"),
+    _string_arg("severity"),
+    _string_arg("source"),
+)
+
+_STAGES_BY_TRACK: dict[str, tuple[tuple[EventKind, ...], ...]] = {
+    "api": ((API_CALLS,),),
+    "gpu": ((KERNELS, MEMCPYS, MEMSETS, GRAPH_LAUNCHES), (SYNCS,), (CUDA_EVENTS,)),
+    "nvtx": (
+        (_range_kind(tracks.NVTX_TRACKS, _PUSH_POP, _number_arg("depth")),),
+        (_range_kind(tracks.START_END_TRACKS, _START_END, _number_arg("end_thread_id"), _number_arg("thread_id")),),
+        (NVTX_MARKS,),
+    ),
+    "osrt": ((OSRT_CALLS,),),
+    "projections": (
+        (_projection_kind(tracks.PROJECTED_TRACKS, _PUSH_POP),),
+        (_projection_kind(tracks.PROJECTED_START_END_TRACKS, _START_END),),
+    ),
+    "counters": ((GPU_METRICS, MEMORY),),
+    "page-faults": ((GPU_PAGE_FAULTS,), (CPU_PAGE_FAULTS,)),
+    "tensorflow": ((STEP_STATS,),),
+    "mpi": ((MPI_CALLS,),),
+    "openmp": ((OPENMP_EVENTS,),),
+    "openacc": ((OPENACC_EVENTS,),),
+    "ucx": ((UCX_CALLS,),),
+    "libraries": ((LIBRARY_CALLS,),),
+    "graphics": ((GRAPHICS_CALLS,), (GRAPHICS_WORKLOADS,), (GRAPHICS_DEBUG,)),
+    "graphs": ((CUDA_GRAPH_EVENTS,),),
+    "compilation": ((JIT_OPERATIONS,),),
+    "overheads": ((OVERHEADS,), (CUDA_OVERHEADS,)),
+    "samples": ((CPU_SAMPLES,),),
+    "python": ((PYTHON_SAMPLES,),),
+    "threads": ((THREAD_STATES,),),
+    "syscalls": ((SYSCALLS,),),
+    "graph-nodes": ((CUDA_GRAPH_NODE_EVENTS,),),
+    "memory-pools": ((MEMORY_POOL_EVENTS,),),
+    "context-switches": ((CONTEXT_SWITCHES,),),
+    "diagnostics": ((DIAGNOSTICS,),),
+}
+"""Kinds of events by the name of their tracks and then by stage, in the order of the file.
+
+The kinds of a stage share tracks and are laid out together. API calls are first, because an arrow can only be written
+once the lanes of both its ends are known.
 """
+STAGES = tuple(stage for stages in _STAGES_BY_TRACK.values() for stage in stages)
+"""All kinds of events by stage."""
+
+
+def stages_of(names: Collection[str]) -> tuple[tuple[EventKind, ...], ...]:
+    """Return the kinds of events on the tracks with the given names, by stage."""
+    return tuple(stage for name, stages in _STAGES_BY_TRACK.items() if name in names for stage in stages)
+
+
 NOT_DRAWN = frozenset(
     {
-        *(
-            "cpu_samples",
-            "cpu_scheduling",
-            "cuda_graph_events",
-            "cuda_graph_node_events",
-            "cuda_overheads",
-            "diagnostics",
-        ),
-        *("gpu_context_switches", "jit_operations", "library_calls", "memory_pool_events", "mpi_calls"),
-        *("mpi_communicators", "openmp_events", "overheads", "syscalls"),
-        *("graphics_calls", "graphics_workloads", "khr_debug_events", "network_metrics"),
-        *("openacc_events", "ucx_calls", "python_samples"),
+        *("mpi_communicators", "network_metrics"),
         *("wddm_packets", "wddm_paging_packets", "wddm_queue_events"),
     }
 )

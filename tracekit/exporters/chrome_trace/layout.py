@@ -12,9 +12,13 @@ from tracekit.exporters.chrome_trace.events import Clock
 from tracekit.exporters.chrome_trace.tracks import LaneRegistry, TrackNames
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracekit.exporters.chrome_trace.kinds import EventKind
     from tracekit.exporters.chrome_trace.tracks import Placement
     from tracekit.interface import View
+
+    Stages = Sequence[Sequence[EventKind]]
 
 _MAX_INT32_RANGE = 1 << 30
 _MAX_CODE = 1 << 62
@@ -35,18 +39,23 @@ class Layout(NamedTuple):
     clock: Clock
 
 
-def compute_layout(view: View) -> Layout:
-    """Assign every event of a trace to a track and a lane."""
-    view.prefetch(_columns_by_table(view))
+def compute_layout(view: View, stages: Stages) -> Layout:
+    """Assign the events of some kinds to tracks and lanes.
+
+    Args:
+        view: The trace.
+        stages: The kinds of events, by stage.
+    """
+    view.prefetch(_columns_by_table(view, stages))
     registry = LaneRegistry(TrackNames.from_view(view))
     lane_ids: dict[EventKind, pl.Series] = {}
     first, clock = 0, Clock()
-    for stage in kinds.STAGES:
+    for stage in stages:
         tables = {kind: rows for kind in stage if (rows := _read_positions(view, kind)).height}
         for kind, rows in tables.items():
             first = min(first, rows.select(kind.start.min()).item())
             if not clock.end_ns and kind.phase == kinds.SLICE and rows.select(kind.end.is_null().any()).item():
-                clock = Clock(end_ns=_last_time(view))
+                clock = Clock(end_ns=_last_time(view, stages))
         lane_ids |= _assign_lanes_of_stage(tables, registry, clock)
     return Layout(registry, lane_ids, clock._replace(shift_ns=-first))
 
@@ -66,10 +75,10 @@ def _columns(view: View, kind: EventKind) -> list[str]:
     return events.event_columns(kind, schema.names)
 
 
-def _columns_by_table(view: View) -> dict[str, list[str]]:
-    """Return the columns that are used to draw all kinds of events, by table."""
+def _columns_by_table(view: View, stages: Stages) -> dict[str, list[str]]:
+    """Return the columns that are used to draw some kinds of events, by table."""
     columns: dict[str, list[str]] = {}
-    for kind in (kind for stage in kinds.STAGES for kind in stage):
+    for kind in (kind for stage in stages for kind in stage):
         columns.setdefault(kind.table, []).extend(_columns(view, kind))
     return columns
 
@@ -169,10 +178,10 @@ def _intervals(kind: EventKind, rows: pl.DataFrame, clock: Clock) -> pl.DataFram
     return rows.select(*keys, start=kind.start, end=kind.end.fill_null(clock.end_ns))
 
 
-def _last_time(view: View) -> int:
+def _last_time(view: View, stages: Stages) -> int:
     """Return the latest time in all tables that are drawn, in ns."""
     latest: list[int | None] = []
-    for name in sorted({kind.table for stage in kinds.STAGES for kind in stage}):
+    for name in sorted({kind.table for stage in stages for kind in stage}):
         times = [pl.col(c).max() for c in view.schema(name).names if c in _TIMES]
         latest += view.frame(name).select(times).collect().row(0)
     return max(t for t in latest if t is not None)

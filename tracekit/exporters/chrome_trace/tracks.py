@@ -8,8 +8,12 @@ the viewer, and each lane of a track as a thread:
     python · 1234                      CPU side of a process, with the pid of the operating system
       NVTX start/end [domain]          start/end ranges, on lanes
       NVTX [domain] · python 1234      push/pop ranges and marks of each thread
+      MPI · python 1234                MPI calls of each thread; likewise OpenMP, OpenACC, UCX, libraries, graphics
       CUDA API · python 1234           API calls of each thread
-      OS runtime · python 1234         calls of the OS runtime of each thread
+      CUDA graphs · python 1234        creation of graphs; likewise compilation, overhead of the profiler
+      OS runtime · python 1234         calls of the OS runtime of each thread, and likewise system calls
+      thread state · python 1234       when the thread ran on which CPU
+      CPU samples · python 1234        samples of the thread with their call stacks, and likewise Python samples
     GPU 0 NVIDIA H200 · pid 1234       activities of that process on one device
       NVTX · stream 7                  projections of ranges
       stream 7                         kernels, memcpys, memsets and graph launches, on lanes
@@ -206,11 +210,12 @@ def _metadata_event(name: str, pid: int, tid: int, /, **args: str | int) -> str:
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
 
 
-NVTX, API, OSRT = range(1, 4)
+NVTX, MPI, OPENMP, OPENACC, UCX, LIBRARIES, GRAPHICS, GRAPHICS_GPU, GRAPHICS_DEBUG = range(1, 10)
+API, GRAPHS, GRAPH_NODES, JIT, OVERHEADS, CUDA_OVERHEADS, OSRT, SYSCALLS, STATES, SAMPLES, PYTHON = range(10, 21)
 PROJECTED_START_END, PROJECTED, ACTIVITIES, SYNC, EVENTS = range(5)
 """Sort keys of the tracks of a thread and of a stream."""
-PAGE_FAULTS = 1 << 40
-"""Sort key of the page faults of a GPU, which follow all contexts."""
+PAGE_FAULTS, MEMORY_POOLS, CONTEXT_SWITCHES = range(1 << 40, (1 << 40) + 3)
+"""Sort keys of the tracks of a GPU that follow all contexts."""
 PUSH_POP, PROJECTION = "push_pop", "projection"
 
 
@@ -250,23 +255,20 @@ def _start_end_track(names: TrackNames, process: int | None, domain_id: int, dom
     return Track(names.cpu_group(process), f"{_range_label(domain_id, domain)} start/end", (0, domain_id), attributes)
 
 
-def _api_track(names: TrackNames, process: int | None, thread: int | None) -> Track:
-    """Return the track of the API calls of a thread."""
-    attributes = _attributes(_thread_columns(process, thread))
-    return Track(
-        names.cpu_group(process), f"CUDA API · {names.thread_name(process, thread)}", (1, thread or 0, API), attributes
-    )
+def thread_tracks(label: str, order: int) -> Placement:
+    """Return the rule that assigns events to one track per thread, with a label before the name of the thread.
 
+    Args:
+        label: The label.
+        order: Sort key of the track among those of its thread.
+    """
 
-def _osrt_track(names: TrackNames, process: int | None, thread: int | None) -> Track:
-    """Return the track of the OS runtime calls of a thread."""
-    attributes = _attributes(_thread_columns(process, thread))
-    return Track(
-        names.cpu_group(process),
-        f"OS runtime · {names.thread_name(process, thread)}",
-        (1, thread or 0, OSRT),
-        attributes,
-    )
+    def make_track(names: TrackNames, process: int | None, thread: int | None) -> Track:
+        name = f"{label} · {names.thread_name(process, thread)}"
+        attributes = _attributes(_thread_columns(process, thread))
+        return Track(names.cpu_group(process), name, (1, thread or 0, order), attributes)
+
+    return Placement(_THREAD, make_track, nests=True)
 
 
 def _projection_track(names: TrackNames, process: int | None, device: int, context: int, stream: int) -> Track:
@@ -315,6 +317,23 @@ def _page_fault_track(names: TrackNames, process: int | None, device: int) -> Tr
     return Track(names.gpu_group(process, device), "page faults", (PAGE_FAULTS,), attributes)
 
 
+def _memory_pool_track(names: TrackNames, process: int | None, device: int) -> Track:
+    """Return the track of the memory pools of a process on a device."""
+    attributes = _attributes({"process_id": process, "device_id": device})
+    return Track(names.gpu_group(process, device), "memory pools", (MEMORY_POOLS,), attributes)
+
+
+def _context_switch_track(names: TrackNames, process: int | None, device: int | None) -> Track:
+    """Return the track of the switches between contexts of a process on a device."""
+    attributes = _attributes({"process_id": process, "device_id": device})
+    return Track(names.gpu_group(process, device or 0), "context switches", (CONTEXT_SWITCHES,), attributes)
+
+
+def _diagnostics_track(names: TrackNames, process: int | None) -> Track:
+    """Return the track of the messages of the profiler about a process."""
+    return Track(names.cpu_group(process), "diagnostics", (3,), _attributes({"process_id": process}))
+
+
 def _cpu_page_fault_track(names: TrackNames, process: int | None) -> Track:
     """Return the track of the page faults of unified memory of a process on CPUs."""
     return Track(names.cpu_group(process), "page faults", (2,), _attributes({"process_id": process}))
@@ -337,8 +356,8 @@ _STREAM = ("process_id", "device_id", "context_id", "stream_id")
 
 NVTX_TRACKS = Placement((*_THREAD, *_DOMAIN), _nvtx_track, nests=True)
 START_END_TRACKS = Placement(("process_id", *_DOMAIN), _start_end_track)
-API_TRACKS = Placement(_THREAD, _api_track, nests=True)
-OSRT_TRACKS = Placement(_THREAD, _osrt_track, nests=True)
+API_TRACKS = thread_tracks("CUDA API", API)
+OSRT_TRACKS = thread_tracks("OS runtime", OSRT)
 PROJECTED_TRACKS = Placement(_STREAM, _projection_track, nests=True)
 PROJECTED_START_END_TRACKS = Placement(_STREAM, _start_end_projection_track)
 STREAM_TRACKS = Placement(_STREAM, _stream_track)
@@ -346,5 +365,8 @@ SYNC_TRACKS = Placement(_STREAM, _sync_track)
 EVENT_TRACKS = Placement(_STREAM, _event_track)
 PAGE_FAULT_TRACKS = Placement(("process_id", "device_id"), _page_fault_track)
 CPU_PAGE_FAULT_TRACKS = Placement(("process_id",), _cpu_page_fault_track)
+MEMORY_POOL_TRACKS = Placement(("process_id", "device_id"), _memory_pool_track)
+CONTEXT_SWITCH_TRACKS = Placement(("process_id", "device_id"), _context_switch_track)
+DIAGNOSTICS_TRACKS = Placement(("process_id",), _diagnostics_track)
 METRIC_TRACKS = Placement(("device_id",), _metrics_track)
 TENSORFLOW_TRACKS = Placement(("run", "device", "thread_id"), _tensorflow_track)

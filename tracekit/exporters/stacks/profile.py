@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.callstacks import BATCH_FRAMES, batches_of_frames
 from tracekit.errors import MissingTableError
 from tracekit.exporters.stacks.options import EVENTS
 from tracekit.forks import check_polars
@@ -18,14 +18,12 @@ from tracekit.forks import check_polars
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tracekit.callstacks import Int64Array
     from tracekit.exporters.stacks.options import Options
     from tracekit.interface import View
 
-Int64Array: TypeAlias = npt.NDArray[np.int64]
-
 MAX_DEPTH = 4096
 """Maximum number of frames of a stack. A deeper stack counts for its outermost frames."""
-BATCH_FRAMES = 1 << 20
 MAX_TEXT = 1 << 14
 """Maximum number of characters of a frame. The rest of a longer one is left out."""
 UNKNOWN = "[unknown]"
@@ -71,25 +69,8 @@ class Profile:
 
         Frames are indices of texts, from the outermost one to the innermost one.
         """
-        ends = np.cumsum(self.depths[nodes])
-        first = 0
-        while first < len(nodes):
-            before = int(ends[first - 1]) if first else 0
-            last = max(int(np.searchsorted(ends, before + BATCH_FRAMES, "right")), first + 1)
-            part = slice(first, last)
-            edges = np.concatenate(([0], ends[part] - before))
-            yield part, edges, self._frames(nodes[part], edges)
-            first = last
-
-    def _frames(self, nodes: Int64Array, edges: Int64Array) -> Int64Array:
-        frames = np.empty(int(edges[-1]), np.int64)
-        rows, at = nodes, edges[1:] - 1
-        while len(rows):
-            frames[at] = self.labels[rows]
-            rows = self.parents[rows]
-            inside = rows > 0
-            rows, at = rows[inside], at[inside] - 1
-        return frames
+        for rows, edges, frames in batches_of_frames(self.parents, self.depths, nodes, BATCH_FRAMES):
+            yield rows, edges, self.labels[frames]
 
 
 def read_profile(view: View, options: Options) -> Profile:

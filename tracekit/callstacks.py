@@ -1,0 +1,53 @@
+"""Walk call stacks that are stored as a tree, in which each node is a frame and refers to the frame of its caller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+BATCH_FRAMES = 1 << 20
+
+
+def batches_of_frames(
+    parents: Int64Array, depths: Int64Array, nodes: Int64Array, max_frames: int = BATCH_FRAMES
+) -> Iterator[tuple[slice, Int64Array, Int64Array]]:
+    """Yield the frames of call stacks in batches.
+
+    Args:
+        parents: Node of the caller of each node. Node 0 is the root, which is not a frame.
+        depths: Number of frames of the stack of each node.
+        nodes: Innermost frame of each stack.
+        max_frames: Maximum number of frames of a batch that has more than one stack.
+
+    Yields:
+        The rows of ``nodes`` in the batch, the index of the first frame of each stack followed by the number of frames,
+        and the node of each frame, from the outermost one to the innermost one. If a stack has fewer callers than its
+        depth says, the missing frames are node 0.
+    """
+    ends = np.cumsum(depths[nodes])
+    first = 0
+    while first < len(nodes):
+        before = int(ends[first - 1]) if first else 0
+        last = max(int(np.searchsorted(ends, before + max_frames, "right")), first + 1)
+        rows = slice(first, last)
+        edges = np.concatenate(([0], ends[rows] - before))
+        yield rows, edges, _frames(parents, nodes[rows], edges)
+        first = last
+
+
+def _frames(parents: Int64Array, nodes: Int64Array, edges: Int64Array) -> Int64Array:
+    frames = np.zeros(int(edges[-1]), np.int64)
+    starts, at = edges[:-1], edges[1:] - 1
+    while len(nodes):
+        inside = (nodes > 0) & (at >= starts)
+        nodes, at, starts = nodes[inside], at[inside], starts[inside]
+        frames[at] = nodes
+        nodes, at = parents[nodes], at - 1
+    return frames

@@ -1,0 +1,23 @@
+"""Turn context switches of threads into the intervals in which they run or do not run."""
+
+from __future__ import annotations
+
+import polars as pl
+
+TABLE = "cpu_scheduling"
+READ = ("process_id", "thread_id", "timestamp_ns")
+"""Columns of the table ``cpu_scheduling`` from which columns are computed."""
+
+
+def ends(switches: pl.DataFrame) -> pl.DataFrame:
+    """Return the time of the next switch of the thread of each switch.
+
+    Args:
+        switches: The columns ``READ`` of the table ``cpu_scheduling``.
+
+    Returns:
+        The column ``next_switch_ns``, with one row per switch, in the same order. It is null for the last one.
+    """
+    rows = switches.with_row_index("row").sort("timestamp_ns", "row")
+    following = pl.col("timestamp_ns").shift(-1).over("process_id", "thread_id")
+    return rows.with_columns(next_switch_ns=following).sort("row").select("next_switch_ns")

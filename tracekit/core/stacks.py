@@ -1,0 +1,122 @@
+"""Format call stacks as strings: the functions from the outermost one to the innermost one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.callstacks import batches_of_frames
+from tracekit.core.forests import ancestor_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.callstacks import Int64Array
+
+READ = ("parent_id", "depth", "symbol")
+"""Columns of the table ``stacks`` from which paths are computed."""
+COLUMN = "stack"
+SEPARATOR, UNKNOWN, ELLIPSIS = ";", "[unknown]", "…"
+MAX_NAME_CHARS = 1 << 10
+MAX_PATH_BYTES, MAX_TOTAL_BYTES = 1 << 14, 1 << 30
+"""Maximum size of a path, and of all distinct paths together. Outer functions of larger paths are left out."""
+
+
+def paths(stacks: pl.DataFrame, ids: pl.Series) -> pl.Series:
+    """Return the functions of call stacks, from the outermost one to the innermost one, joined by ";".
+
+    A semicolon in the name of a function is replaced by a colon. If a path is too long, "…" replaces its outer
+    functions.
+
+    Args:
+        stacks: The columns ``READ`` of the table ``stacks``.
+        ids: Ids of stacks, which may be null.
+
+    Returns:
+        One path per id, as Categorical. It is null if the id is null or unknown.
+    """
+    frame = ids.cast(pl.Int64).to_frame("id")
+    known = frame.with_columns(pl.when(pl.col("id").is_between(1, stacks.height)).then("id"))
+    distinct = known["id"].drop_nulls().unique().sort()
+    texts = pl.Series("path", _distinct_paths(stacks, distinct.to_numpy()), pl.String).cast(pl.Categorical)
+    numbered = pl.DataFrame({"id": distinct}).with_row_index("row")
+    rows = known.join(numbered, on="id", how="left", maintain_order="left")["row"]
+    return texts.gather(rows).alias(COLUMN)
+
+
+def of_calls(calls: pl.DataFrame, frames: Callable[[str], pl.LazyFrame]) -> pl.Series:
+    """Return the id of the call stack of API calls, or of their Python stack if they have no other.
+
+    Args:
+        calls: The columns ``process_id`` and ``correlation_id`` of each call.
+        frames: Function that returns the table with a given name.
+
+    Returns:
+        One id per call. It is null if the call or its stack was not recorded.
+    """
+    key, moment = ["process_id", "correlation_id"], ["process_id", "thread_id", "timestamp_ns"]
+    columns = [*key, "thread_id", "stack_id", pl.col("start_ns").alias("timestamp_ns")]
+    known = frames("api_calls").select(columns).join(calls.lazy().select(key).unique(), on=key, how="semi")
+    python = frames("python_samples").filter(pl.col("kind").cast(pl.String) == "cuda")
+    python = python.select(*moment, python_id="stack_id").unique(moment, keep="first", maintain_order=True)
+    joined = known.unique(key, keep="first", maintain_order=True).join(python, on=moment, how="left")
+    ids = joined.select(*key, pl.coalesce("stack_id", "python_id").alias("stack_id")).collect()
+    return calls.join(ids, on=key, how="left", maintain_order="left")["stack_id"]
+
+
+def _distinct_paths(stacks: pl.DataFrame, ids: Int64Array) -> pa.ChunkedArray:
+    """Return the path of each id, in batches of a limited number of frames."""
+    names = stacks["symbol"].cast(pl.String).fill_null(UNKNOWN).str.slice(0, MAX_NAME_CHARS)
+    encoded = names.str.replace_all(SEPARATOR, ":", literal=True).to_arrow().dictionary_encode()
+    texts = pa.concat_arrays([pa.array([UNKNOWN, ELLIPSIS]), encoded.dictionary.cast(pa.string())])
+    codes = np.concatenate(([0], encoded.indices.to_numpy().astype(np.int64) + 2))
+    parents = _parents(stacks)
+    sizes = pc.binary_length(texts).to_numpy()[codes] + 1
+    limit = _path_limit(parents, sizes, ids)
+    depths = np.concatenate(([0], stacks["depth"].to_numpy().astype(np.int64)))
+    made = [pa.array([], pa.string())]
+    for _, whole, frames in batches_of_frames(parents, np.maximum(depths, 1), ids):
+        edges, labels = _shortened(whole, codes[frames], sizes[frames], limit)
+        lists = pa.ListArray.from_arrays(pa.array(edges, pa.int32()), texts.take(pa.array(labels)))
+        made.append(pc.binary_join(lists, SEPARATOR))
+    return pa.chunked_array(made)
+
+
+def _parents(stacks: pl.DataFrame) -> Int64Array:
+    """Return the parent of each stack by id, which is 0 without a parent."""
+    parent = stacks["parent_id"].fill_null(0).to_numpy().astype(np.int64)
+    return np.concatenate(([0], np.where((parent < 0) | (parent > len(parent)), 0, parent)))
+
+
+def _path_limit(parents: Int64Array, sizes: Int64Array, ids: Int64Array) -> int:
+    """Return the maximum size of a path, so that all distinct paths do not exceed ``MAX_TOTAL_BYTES``."""
+    rows = pl.Series(np.where(parents[1:] > 0, parents[1:] - 1, -1))
+    up = pl.select(pl.when(rows >= 0).then(rows)).to_series()
+    whole = ancestor_sums(up, pl.Series(sizes[1:])).fill_null(MAX_PATH_BYTES).to_numpy()[ids - 1]
+    limit = MAX_PATH_BYTES
+    while np.minimum(whole, limit).sum() > MAX_TOTAL_BYTES:
+        limit //= 2
+    return limit
+
+
+def _shortened(edges: Int64Array, labels: Int64Array, sizes: Int64Array, limit: int) -> tuple[Int64Array, Int64Array]:
+    """Leave out the outer frames of stacks whose frames are larger than the limit, and put an ellipsis before the rest.
+
+    Return the index of the first frame of each stack followed by the number of frames, and the frames.
+    """
+    total = np.concatenate(([0], np.cumsum(sizes)))
+    counts = np.diff(edges)
+    inner = np.repeat(total[edges[1:]], counts) - total[:-1]
+    keep = inner <= limit
+    if keep.all():
+        return edges, labels
+    keep[edges[1:] - 1] = True
+    first = np.flatnonzero(keep[1:] & ~keep[:-1])
+    labels = labels.copy()
+    labels[first] = 1
+    keep[first] = True
+    return np.concatenate(([0], np.cumsum(np.add.reduceat(keep, edges[:-1], dtype=np.int64)))), labels[keep]

@@ -1,0 +1,40 @@
+"""The option that chooses the tracks of a Chrome trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.errors import UnknownFormatError, choices_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT, ALL = "default", "all"
+BY_DEFAULT = (
+    *("api", "gpu", "nvtx", "osrt", "projections", "counters", "page-faults", "tensorflow", "mpi", "openmp", "openacc"),
+    *("ucx", "libraries", "graphics", "graphs", "compilation", "overheads"),
+)
+"""Names of the tracks that are drawn by default."""
+ON_REQUEST = (
+    *("samples", "python", "threads", "syscalls", "graph-nodes", "memory-pools", "context-switches", "diagnostics"),
+)
+"""Names of the tracks that are drawn on request only, because they may have very many events."""
+OPTIONS = {
+    "tracks": "names of the tracks to draw, separated by commas: default, all, "
+    f"{', '.join(BY_DEFAULT)} (all of these by default), {', '.join(ON_REQUEST)} (on request)",
+}
+
+
+def parse_tracks(values: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of the tracks to draw.
+
+    Raises:
+        UnknownFormatError: There are no tracks of this name.
+    """
+    every = (*BY_DEFAULT, *ON_REQUEST)
+    groups = {DEFAULT: BY_DEFAULT, ALL: every, **{name: (name,) for name in every}}
+    names = [name.strip() for name in values.get("tracks", DEFAULT).split(",")]
+    for name in names:
+        if name not in groups:
+            raise UnknownFormatError(f"there are no tracks named {name!r}", hint=choices_hint("tracks", groups, name))
+    return frozenset(track for name in names for track in groups[name])
