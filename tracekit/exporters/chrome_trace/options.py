@@ -12,13 +12,17 @@ if TYPE_CHECKING:
 DEFAULT, ALL = "default", "all"
 BY_DEFAULT = (
     *("api", "gpu", "nvtx", "osrt", "projections", "counters", "page-faults", "tensorflow", "mpi", "openmp", "openacc"),
-    *("ucx", "libraries", "graphics", "graphs", "compilation", "overheads"),
+    *("ucx", "libraries", "graphics", "graphs", "overheads"),
 )
 """Names of the tracks that are drawn by default."""
 ON_REQUEST = (
-    *("samples", "python", "threads", "syscalls", "graph-nodes", "memory-pools", "context-switches", "diagnostics"),
+    *("samples", "python", "threads", "syscalls", "compilation", "cuda-overheads", "graph-nodes", "memory-pools"),
+    *("context-switches", "diagnostics"),
 )
-"""Names of the tracks that are drawn on request only, because they may have very many events."""
+"""Names of the tracks that are drawn on request only.
+
+They may have very many events, or, like ``compilation`` and ``cuda-overheads``, be in a report and not in its export.
+"""
 OPTIONS = {
     "tracks": "names of the tracks to draw, separated by commas: default, all, "
     f"{', '.join(BY_DEFAULT)} (all of these by default), {', '.join(ON_REQUEST)} (on request)",
