@@ -157,7 +157,7 @@ def test_pages_that_are_not_valid(hostile: Captures, start: int, stop: int) -> N
 
 @pytest.mark.parametrize("text", ["[", "5", "[]", '"x"', "[" * 100_000, "9" * 5000])
 def test_filters_that_are_not_json(hostile: Captures, text: str) -> None:
-    with pytest.raises(TracekitError, match="not valid"):
+    with pytest.raises(TracekitError, match="JSON"):
         queries.page(hostile, Query(KERNELS, AT, filter=text), 0, 1)
 
 
@@ -205,7 +205,7 @@ def test_arguments_select_rows(amp: Captures) -> None:
     assert len(launches) == first["launches"]
     assert sum(each["duration_ns"] for each in launches) == first["total_time_ns"]
     for argument in ("x", "", "9" * 30, "²"):
-        with pytest.raises(TracekitError, match="selected row"):
+        with pytest.raises(TracekitError, match="other than a number"):
             rows(amp, "iteration_kernels", arguments=(("iteration", argument),))
 
 

@@ -382,7 +382,7 @@ def _comparison(scope: Scope) -> Rows:
     captures = scope.captures
     kind = scope.arguments.get("by", "")
     if captures is None or kind not in comparison.KINDS:
-        raise TracekitError("the comparison is not valid")
+        raise TracekitError("the request names no kind of comparison")
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
     other = parse_aggregated(values, len(captures))
     return comparison.compare(scope.trace, captures[other].at(other), kind)
@@ -477,7 +477,7 @@ def _ncu_launch(table: str) -> Callable[[Scope], Rows]:
 def _number(text: str) -> int:
     """Return a number, or raise an error."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise TracekitError("the selected row is not valid")
+        raise TracekitError("the request names a row by something other than a number")
     return int(text)
 
 

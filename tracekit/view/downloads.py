@@ -47,7 +47,8 @@ def export(captures: Captures, values: Mapping[str, str]) -> Download:
     written = FORMATS.get(values.get("format", ""))
     if written is None:
         raise TracekitError(
-            "the format of the download is not valid", hint=choices_hint("formats", FORMATS, values.get("format", ""))
+            "tables cannot be downloaded in this format",
+            hint=choices_hint("formats", FORMATS, values.get("format", "")),
         )
     at = parse_aggregated(dict(parse_qsl(values.get("at", ""))), len(captures))
     sort = [{"colId": n, "sort": d} for n, _, d in (s.partition(":") for s in values.get("sort", "").split(",") if s)]

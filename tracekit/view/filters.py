@@ -31,7 +31,7 @@ def filter_rows(model: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> 
         TracekitError: A filter names an unknown column or an unknown comparison.
     """
     if not isinstance(model, dict) or len(model) > MAX_FILTERS:
-        raise TracekitError("the filter of the table is not valid")
+        raise TracekitError(f"the filter must be an object with at most {MAX_FILTERS} columns")
     conditions = [_column_filter(name, each, schema) for name, each in model.items()]
     return reduce(operator.and_, conditions) if conditions else None
 
@@ -53,11 +53,11 @@ def sort_columns(model: Sequence[Any], schema: Mapping[str, pl.DataType]) -> lis
         TracekitError: The sort model is not valid or names an unknown column.
     """
     if not isinstance(model, list) or len(model) > MAX_FILTERS:
-        raise TracekitError("the sort order of the table is not valid")
+        raise TracekitError(f"the order must be a list of at most {MAX_FILTERS} columns")
     columns = []
     for each in model:
         if not isinstance(each, dict) or each.get("sort") not in ("asc", "desc"):
-            raise TracekitError("the sort order of the table is not valid")
+            raise TracekitError("each column of the order needs a direction, asc or desc")
         columns.append((_known(each.get("colId"), schema), each["sort"] == "desc"))
     return columns
 
@@ -66,12 +66,12 @@ def _column_filter(name: object, model: object, schema: Mapping[str, pl.DataType
     """Return the condition of the filter of one column."""
     column = _known(name, schema)
     if not isinstance(model, dict):
-        raise TracekitError(f"the filter of column {column!r} is not valid")
+        raise TracekitError(f"the filter of column {column!r} must be an object")
     conditions = model.get("conditions")
     if conditions is None:
         return _condition(column, model, schema[column])
     if not isinstance(conditions, list) or not 0 < len(conditions) <= MAX_FILTERS:
-        raise TracekitError(f"the filter of column {column!r} is not valid")
+        raise TracekitError(f"the filter of column {column!r} must have between 1 and {MAX_FILTERS} conditions")
     join = operator.or_ if model.get("operator") == "OR" else operator.and_
     return reduce(join, (_condition(column, each, schema[column]) for each in conditions))
 
@@ -79,7 +79,7 @@ def _column_filter(name: object, model: object, schema: Mapping[str, pl.DataType
 def _condition(column: str, model: object, kind: pl.DataType) -> pl.Expr:
     """Return a single condition on a column."""
     if not isinstance(model, dict):
-        raise TracekitError(f"the filter of column {column!r} is not valid")
+        raise TracekitError(f"each condition on column {column!r} must be an object")
     comparison, value = model.get("type"), model.get("filter")
     col = pl.col(column)
     if comparison in ("blank", "notBlank"):
@@ -93,7 +93,9 @@ def _condition(column: str, model: object, kind: pl.DataType) -> pl.Expr:
         or not isinstance(comparison, str)
         or comparison not in _TEXT
     ):
-        raise TracekitError(f"the filter of column {column!r} is not valid")
+        raise TracekitError(
+            f"the filter of column {column!r} has an unknown comparison, or no text of at most {MAX_TEXT} characters"
+        )
     return _TEXT[comparison](_printed(col, kind), value)
 
 

@@ -354,7 +354,7 @@ def query_of(id_: Mapping[str, str], captures: int, **values: str) -> queries.Qu
         TracekitError: The id is not valid.
     """
     if not isinstance(id_, dict) or not all(isinstance(each, str) for each in (*id_.values(), *values.values())):
-        raise TracekitError("the request of the table is not valid")
+        raise TracekitError("the request does not name a table")
     at = parse_aggregated(dict(parse_qsl(id_.get("at", ""))), captures)
     arguments = tuple(sorted(parse_qsl(id_.get("arguments", ""), keep_blank_values=True)))
     return queries.Query(id_.get("table", ""), at, arguments, **values)
@@ -462,7 +462,7 @@ def _bounds(request: Mapping[str, Any]) -> tuple[int, int]:
     """Return the first requested row and the row after the last one."""
     start, stop = request.get("startRow"), request.get("endRow")
     if not isinstance(start, int) or not isinstance(stop, int) or max(abs(start), abs(stop)) > MAX_ROWS:
-        raise TracekitError("the request for rows is not valid")
+        raise TracekitError("the request does not say which rows it needs")
     return start, stop
 
 

@@ -117,9 +117,11 @@ def parse_json(text: str, kind: type) -> Any:
     try:
         value = json.loads(text or ("{}" if kind is dict else "[]"))
     except (ValueError, RecursionError) as error:
-        raise TracekitError("the filter or the order of the table is not valid JSON") from error
+        raise TracekitError("the filter or the order in the URL is not JSON") from error
     if not isinstance(value, kind):
-        raise TracekitError("the filter or the order of the table is not valid")
+        raise TracekitError(
+            f"the JSON of the filter or the order is a {type(value).__name__} instead of a {kind.__name__}"
+        )
     return value
 
 
