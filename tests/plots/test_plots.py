@@ -122,6 +122,14 @@ def test_groups_of_one_direction(amp: tk.Trace) -> None:
         amp._view.figure("top")
 
 
+def test_icicles_are_as_high_as_they_have_levels(amp: tk.Trace) -> None:
+    assert amp.plot.groups().layout.height == 380
+    assert amp.plot.nvtx().layout.height == 460
+    with tk.load(FIXTURES / "cpu_only.sqlite") as trace:
+        figure = trace.plot.nvtx()
+    assert (figure.layout.height, figure.layout.title.text) == (200, "NVTX ranges by duration")
+
+
 def test_chosen_metrics() -> None:
     with tk.load(FIXTURES / "gpu_metrics.sqlite") as trace:
         assert len(trace.plot.metrics().data) == 8

@@ -17,13 +17,14 @@ METRIC_NAMES = {
     "api_time_ns": "API time",
     "cpu_overhead_ns": "CPU overhead",
     "gpu_idle_ns": "GPU idle time",
-    "duration_ns": "Duration",
+    "duration_ns": "duration",
 }
 """Titles of the metrics of trees."""
 
 _DIRECTIONS = {"fprop": "forward (fprop)", "bprop": "backward (bprop)"}
 _LABEL_LENGTH = 60
 _LEVELS = 16
+_LEVEL_PIXELS, _HIGHEST = 60, 460
 _PATH_LENGTH = 300
 
 
@@ -53,10 +54,7 @@ def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
         dark: Whether to use the dark template.
     """
     names = [name or "All ranges" for name in nodes["name"]]
-    parents = dict(zip(nodes["node"], nodes["parent"], strict=True))
-    levels: dict[int, int] = {}
-    for node, parent in parents.items():  # parents precede their children
-        levels[node] = 0 if parent is None else levels[parent] + 1
+    levels = _levels(nodes)
     colours = [DIRECTION_COLOURS[None] if not levels[n] else COLOURS[levels[n] % 6] for n in nodes["node"]]
     return _icicle(nodes, names, colours, metric, "ranges", dark=dark, title="NVTX ranges")
 
@@ -78,6 +76,7 @@ def _icicle(
         f"{nanoseconds(value)}, {100 * value / total if total else 0:.2f}%<br>{integer(count)} {what}"
         for path, direction, value, count in rows
     ]
+    height = min(_HIGHEST, 80 + _LEVEL_PIXELS * (1 + max(_levels(nodes).values(), default=0)))
     icicle = graph_objects().Icicle(
         ids=[str(n) for n in nodes["node"]],
         parents=["" if p is None else str(p) for p in nodes["parent"]],
@@ -93,4 +92,12 @@ def _icicle(
         textinfo="label",
         pathbar={"thickness": 22},
     )
-    return figure([icicle], dark=dark, title=f"{title} by {METRIC_NAMES[metric]}", height=460)
+    return figure([icicle], dark=dark, title=f"{title} by {METRIC_NAMES[metric]}", height=height)
+
+
+def _levels(nodes: pl.DataFrame) -> dict[int, int]:
+    """Return the level of each node, 0 for a root. Parents precede their children."""
+    levels: dict[int, int] = {}
+    for node, parent in zip(nodes["node"], nodes["parent"], strict=True):
+        levels[node] = 0 if parent is None else levels[parent] + 1
+    return levels
