@@ -67,11 +67,19 @@ COLUMNS = {
     "WDDM_PAGING_QUEUE_PACKET_INFO_EVENTS": PAGING,
     "WDDM_HW_QUEUE_EVENTS": "start end globalTid gpu context hwQueue parentDxgHwQueue",
     "WDDM_EVICT_ALLOCATION_EVENTS": "start end globalTid gpu allocationHandle",
+    "GPU_VIDEO_ENGINE_WORKLOAD": (
+        "start end globalEngineId engineType engineId vmId contextId globalPid apiId codecId"
+    ),
+    "NET_IB_SWITCH_CONGESTION_EVENT": (
+        "start globalId congestionType packetSLID packetDLID packetSL packetOpCode packetSourceQP packetDestinationQP "
+        "switchIngressPort switchEgressPort"
+    ),
     "TARGET_INFO_WDDM_CONTEXTS": "context engineType nodeOrdinal friendlyName",
 }
 BY_SCHEMA = (
     *("openacc_events", "graphics_calls", "graphics_workloads", "khr_debug_events", "ucx_calls", "network_metrics"),
     *("network_metric_names", "network_cards", "network_card_devices", "dx12_memory_operations"),
+    *("video_engine_workloads", "network_congestion_events"),
     *("wddm_packets", "wddm_paging_packets", "wddm_queue_events", "wddm_contexts"),
 )
 TEXTS = ("name", "description", "unit", "friendlyName")
@@ -81,7 +89,7 @@ ROWS = 2
 
 def value(source: str, column: str, row: int) -> int | str:
     """A value that no other column of any of these tables has."""
-    if column == "globalTid":
+    if column in ("globalTid", "globalPid"):
         return THREAD + row
     number = 100_000 * (list(COLUMNS).index(source) + 1) + 100 * COLUMNS[source].split().index(column) + row
     return f"{column} {number}" if column in TEXTS and source.startswith("TARGET") else number
@@ -112,7 +120,7 @@ def expected(name: str, column: str, source: str, row: int) -> object:
     if of is None or of not in COLUMNS[source].split():
         return None
     number = value(source, of, row)
-    if of == "globalTid":
+    if of in ("globalTid", "globalPid"):
         return 7 if column == "process_id" else 9 + row
     if schema[column].type == "dictionary":
         known = number == 100_500 and column == "device_type"

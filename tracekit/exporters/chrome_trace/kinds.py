@@ -509,6 +509,7 @@ NOT_DRAWN = frozenset(
     {
         *("mpi_communicators", "network_metrics"),
         *("wddm_packets", "wddm_paging_packets", "wddm_queue_events"),
+        *("video_engine_workloads", "network_congestion_events"),
     }
 )
 """Tables of events that have times and are not drawn."""
