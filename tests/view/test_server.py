@@ -348,6 +348,7 @@ def test_forms(amp: Viewer) -> None:
         return call(amp, part, values).json["response"].get("url", {}).get("href")
 
     aggregation = "aggregation-problem"
+    assert not shown(call(amp, aggregation, [None, 1, 2, "", ""]))
     assert href(aggregation, [1, 1, 2, "", ""]) == "/iterations?iterations=1%3A2"
     assert href(aggregation, [1, 1, "", "", "?capture=1"]) == "/iterations?capture=1&iterations=1%3A"
     for values in (
@@ -362,6 +363,7 @@ def test_forms(amp: Viewer) -> None:
         assert answer.json["response"][aggregation]["children"]
     assert href(aggregation, [1, float("inf"), ["x"], "", ""]) == "/iterations"
     compare = [key for key in amp._dash.callback_map if amp._dash.callback_map[key]["inputs"][0]["id"] == "compare"]
+    assert not shown(call(amp, compare[0], [None, "1", "", "", ""]))
     assert href(compare[0], [1, "1", "", "", "?by=ops"]) == "/compare?other_capture=1&by=ops"
     assert "other_iterations=0%3A2" in href(compare[0], [1, "0", 0, 2, ""])
     assert not shown(call(amp, compare[0], [1, "0", 0, 2, "?capture=7"]))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_BOUND = 2**53
 """Numbers of iterations are smaller than this."""
-THEME = {"primaryColor": "green", "primaryShade": {"light": 9, "dark": 4}, "fontFamily": "system-ui, sans-serif"}
+THEME = {"primaryColor": "teal", "primaryShade": 9, "fontFamily": "system-ui, sans-serif"}
 
 
 def make_app(captures: Captures) -> dash.Dash:
@@ -38,6 +38,7 @@ def make_app(captures: Captures) -> dash.Dash:
         on_error=_show_failure,
     )
     app.logger.setLevel(logging.WARNING)
+    app.index_string = app.index_string.replace("<html>", '<html lang="en">', 1)
     app.layout = _layout()
     _register(app, captures)
     grid.register(app, captures, lambda id_, row, search: _details(captures, id_, row, search))
@@ -158,8 +159,10 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def aggregate(_: Any, first: Any, last: Any, key_op: Any, search: str | None) -> Any:
+    def aggregate(clicks: Any, first: Any, last: Any, key_op: Any, search: str | None) -> Any:
         """Go to the page of the chosen aggregation, unless the chosen iterations do not exist."""
+        if not clicks:  # Dash also calls this when the button appears
+            return no_update, no_update
         try:
             state = parse_url("/iterations", search or "", len(captures))
             bounds = f"{_bound(first)}:{_bound(last)}"
@@ -179,8 +182,10 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def compare(_: Any, capture: Any, first: Any, last: Any, search: str | None) -> Any:
+    def compare(clicks: Any, capture: Any, first: Any, last: Any, search: str | None) -> Any:
         """Go to the comparison with the chosen capture and iterations."""
+        if not clicks:
+            return no_update
         try:
             state = parse_url("/compare", search or "", len(captures))
         except TracekitError:

@@ -54,6 +54,8 @@ GRID_THEME = {
     "cellHorizontalPadding": 10,
 }
 """Colours of the grid, which view.css defines for both schemes."""
+MENU_BUTTON = {"component": "button", "type": "button", "className": "menu-button"}
+"""The element that opens a menu. It must be a button, as it has the attribute aria-expanded."""
 FORMATS = {"csv": "CSV", "json": "JSON", "xlsx": "Excel", "parquet": "Parquet"}
 
 
@@ -129,7 +131,7 @@ def _toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
     shown = _shown_columns(described, rows, state)
     chooser = dmc.Popover(
         [
-            dmc.PopoverTarget(dmc.Button("Columns", variant="default", size="xs")),
+            dmc.PopoverTarget(html.Span("Columns"), boxWrapperProps=MENU_BUTTON),
             dmc.PopoverDropdown(
                 dmc.CheckboxGroup(
                     dmc.Stack(
@@ -155,7 +157,7 @@ def _toolbar(ids: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
     items = [dmc.MenuItem(title, id={**ids("export"), "format": name}) for name, title in FORMATS.items()]
     items.append(dmc.MenuItem("Clipboard", id={**ids("export"), "format": "tsv"}))
     export = dmc.Menu(
-        [dmc.MenuTarget(dmc.Button("Export", variant="default", size="xs")), dmc.MenuDropdown(items)],
+        [dmc.MenuTarget(html.Span("Export"), boxWrapperProps=MENU_BUTTON), dmc.MenuDropdown(items)],
         position="bottom-end",
     )
     search = dmc.TextInput(

@@ -208,6 +208,13 @@ window.dash_clientside = window.dash_clientside || {};
     },
   };
 
+  /* The link to the content must not change the URL, because the page would be built again. */
+  document.addEventListener("click", (event) => {
+    if (!(event.target instanceof Element) || !event.target.closest("a.skip")) return;
+    event.preventDefault();
+    document.getElementById("page").focus();
+  });
+
   const announce = (text) => {
     const region = document.getElementById("announcement");
     if (region) region.textContent = text;
