@@ -94,7 +94,7 @@ class FileState:
 
     @classmethod
     def read(cls, file: Path | int) -> Self:
-        """Return the state of the file at a path or of an open descriptor.
+        """Return the size, the modification time and the identity of a file, given its path or an open descriptor.
 
         Raises:
             FileNotFoundError: The file does not exist.

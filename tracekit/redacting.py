@@ -86,7 +86,7 @@ def unredacted(path: str | os.PathLike[str]) -> dict[str, int]:
     reader = _redacting_reader(source)
     if reader.unredacted is None:
         message = f"private values of {reader.format} files cannot be counted"
-        raise TracekitError(message, path=source.path, hint="redact the file, which counts the replaced values")
+        raise TracekitError(message, path=source.path, hint="tracekit redact counts the values that it replaces")
     return dict(reader.unredacted(source))
 
 

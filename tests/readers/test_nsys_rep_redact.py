@@ -526,7 +526,7 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     yield (
         "more",
         Parts(strings=[b"\x0a\x00" * (3 << 20)], stream=few),
-        "1 messages have more than 2097152 values of repeated fields\n",
+        "the repeated fields of 1 messages have more than 2097152 values together, the most that tracekit supports\n",
     )
     yield "events", Parts(blocks=[b"\x0a\x00" * (1 << 23)], stream=message((1, 1 << 23), (3, 0))), ""
     marked = [message((1, message((102, b"\x08\x00" * 300_000 + mark))))] * 40
@@ -562,7 +562,7 @@ def bombs() -> Iterator[tuple[str, Parts, str]]:
     nested_names = "".join(f"USER={'a' * n}\0" for n in range(2, 250)) + "PATH=/bin\0"
     run = [message((1, message((102, message((7, "a" * 300_000))))))] * 11
     named = Parts(run, [strings(nested_names)], stream=message((1, 11), (3, 1)))
-    yield "prefixes", named, "a chain of more than 128 private names of which each is a prefix of the next"
+    yield "prefixes", named, "it has more than 128 private names that each begin with the one before"
     alike = "PATH=/bin\0" + "".join(f"V{n}=/opt/acme/{n:08}\0" for n in range(30_000))
     paths = [message((1, message((102, message((7, "/opt/acme/00000001 " * 80_000))))))] * 8
     yield "values", Parts(paths, [strings(alike)], stream=message((1, 8), (3, 1))), ""

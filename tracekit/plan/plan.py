@@ -80,7 +80,7 @@ class SelectRows:
 
 @dataclass(frozen=True, slots=True)
 class Correlate:
-    """A step that adds the columns of correlation."""
+    """A step that adds the columns of ``Trace.correlate``, such as the API call and the NVTX range of each kernel."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -382,7 +382,7 @@ def _comparison(scope: Scope) -> Rows:
     captures = scope.captures
     kind = scope.arguments.get("by", "")
     if captures is None or kind not in comparison.KINDS:
-        raise TracekitError("the request names no kind of comparison")
+        raise TracekitError("tables can be compared by kernels, ops, api or nvtx")
     values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
     other = parse_aggregated(values, len(captures))
     return comparison.compare(scope.trace, captures[other].at(other), kind)

@@ -500,7 +500,7 @@ def plain_table(frame: pl.DataFrame, titles: Mapping[str, str], caption: str, li
 
 
 def _align(frame: pl.DataFrame, column: str) -> str:
-    """Return the class of a cell of a column."""
+    """Return the CSS class that aligns the cells of a column."""
     return "number" if frame.schema[column].is_numeric() else "text"
 
 

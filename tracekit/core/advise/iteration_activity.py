@@ -51,7 +51,7 @@ class IterationActivity:
 
     @functools.cached_property
     def windows(self) -> pl.DataFrame:
-        """The times covered by the aggregated iterations, without the time before the first op.
+        """The times that the aggregated iterations cover. They begin with the first op of the capture at the earliest.
 
         Overlapping iterations are merged into one window. The columns are ``start_ns`` and ``end_ns``.
         """

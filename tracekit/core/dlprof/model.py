@@ -36,9 +36,9 @@ class ModelSummary:
 
     @functools.cached_property
     def part_times(self) -> pl.DataFrame:
-        """Time of each part of each aggregated iteration, averaged over the used GPUs.
+        """Times of the aggregated iterations by what ran, such as Tensor Core kernels, averaged over the used GPUs.
 
-        The columns are ``iteration`` and one column of ns per part.
+        The columns are ``iteration`` and one column of ns per part, named as in ``rollup.breakdown``.
         """
         chosen = self.rollup.iterations.aggregated["iteration"].implode()
         rows = self.rollup.breakdown.filter(pl.col("iteration").is_in(chosen))

@@ -97,7 +97,7 @@ class Ops:
 
     @functools.cached_property
     def _attached(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """All op instances, with unassociated instances last, and the API calls with their instance."""
+        """All op instances, those of single API calls outside of ops last, and each API call with its op instance."""
         rows = calls(self.frames)
         api_calls = rows.unique("call", keep="first", maintain_order=True)
         has_work = api_calls.with_columns(has_work=pl.col("kind") != "call")

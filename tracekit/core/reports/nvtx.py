@@ -147,7 +147,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
     text_column("RangeStack", "stack"),
 )
 def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
-    """Every range that launched GPU activities, with their extent, in order of range id."""
+    """Ranges with the extent of the GPU activities that they launched, in order of range id."""
     return _with_stack(_project_ranges(request.frames)).lazy().sort("range_id")
 
 

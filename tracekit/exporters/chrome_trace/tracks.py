@@ -169,7 +169,10 @@ class TrackNames:
 
 
 class LaneRegistry:
-    """The lanes of all tracks. Lane ids number the lanes as they are created, and ``tid`` as viewers show them."""
+    """The lanes of all tracks.
+
+    A lane has two numbers: its id, in the order of creation, and its ``tid``, in the order in which viewers show lanes.
+    """
 
     def __init__(self, names: TrackNames) -> None:
         self.names = names

@@ -120,8 +120,7 @@ class Ledger:
 
         Args:
             what: Key that identifies the data.
-            per_byte: Bytes of memory allowed per byte of the file. Only data with the same number shares a
-                budget.
+            per_byte: Bytes of memory allowed per byte of the file. Reads with equal values share one budget.
         """
         others = sum(size for key, size in list(self._kept.items()) if key[0] == per_byte and key[1] != what)
         budget = Budget(self._file_bytes, per_byte, others)

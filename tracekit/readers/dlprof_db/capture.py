@@ -1,7 +1,7 @@
-"""Build declared tables from a DLProf database.
+"""Build the tables of tracekit from a DLProf database.
 
-Columns that DLProf does not record are null, or 0 if the declared column is not nullable, as for streams, contexts,
-registers and shared memory.
+Columns that DLProf does not record are null. Streams, contexts, registers and shared memory, whose columns may not be
+null, are 0.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def iter_table_rows(path: Path, messages: NcuMessages) -> Iterator[tuple[Page, b
                 yield page, rows
             if len(header) > MAX_COLUMNS:
                 what = f"{layout} page: its header has more than {MAX_COLUMNS} columns, the most that tracekit supports"
-                raise CorruptTraceError(what, path=path, hint="print it again with fewer metrics")
+                raise CorruptTraceError(what, path=path, hint="run ncu --csv again with fewer metrics")
             is_repeated = page is not None and page.header == header  # pages with equal headers share one list
             columns = page.header if page is not None and is_repeated else header
             page, start = Page(layout, columns, seen[layout]), text.find(b"\n", offset) + 1

@@ -52,7 +52,7 @@ def source_rows(report: ReportFile, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def _launches_by_module(report: ReportFile) -> dict[Module, list[int]]:
-    """Return the indices of the results that refer to each module, by process id and module number."""
+    """Return the indices of the kernel launches that refer to each module, by process id and module number."""
     launches: dict[Module, list[int]] = defaultdict(list)
     for number, result in iter_results(report):
         process = report.process_of(report.results[number])

@@ -35,7 +35,7 @@ class Export(NsysCapture):
 
     @functools.cached_property
     def undecoded(self) -> dict[str, int]:
-        """Number of rows of each source table that no declared table uses.
+        """Number of rows of each table of the export that tracekit does not read into one of its tables.
 
         Tables without rows and the ``ENUM_*`` tables, which hold labels, are not listed. Tables that cannot be counted
         are reported in one warning.

@@ -266,7 +266,7 @@ class _StackCollector:
 
     @property
     def request(self) -> Request[Batch]:
-        """The request whose results are added to the collector."""
+        """What to read from the source table. The results are passed to the collector."""
         columns = {"id": pa.int64(), FRAMES: pa.dictionary(pa.int32(), pa.binary())}
         return Request(self.table, columns, None, lambda raw: dict(zip(raw.column_names, raw.columns, strict=True)))
 
@@ -306,7 +306,7 @@ class _StackCollector:
 
 
 class _RowCollector:
-    """A collector of the call chains of a source table of an export, whose rows are frames."""
+    """Collects call chains from a table of an export in which each row is one frame."""
 
     def __init__(self, table: str, frames: _FrameBuilder, trie: Trie, capture: Lookups) -> None:
         self.table = table

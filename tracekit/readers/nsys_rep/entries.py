@@ -110,7 +110,7 @@ EMPTY = Entries(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.u
 
 
 def kind_of(payload: int, event_type: int) -> int:
-    """Return the kind of events with a given payload field and event type."""
+    """Return the number that stands for a payload field and an event type together."""
     has_kind = FIRST_PAYLOAD <= payload < FIRST_PAYLOAD + PAYLOADS and event_type < TYPES
     return (payload - FIRST_PAYLOAD) * TYPES + event_type if has_kind else UNKNOWN
 

@@ -71,9 +71,9 @@ class MpiDomains:
 
 
 def find_domains(schemas: Schemas, events: Events, strings: pa.Array, budget: Budget) -> MpiDomains:
-    """Return the domains that have both the name and the payload schemas of the MPI wrapper of nsys.
+    """Return the NVTX domains that the MPI wrapper of nsys created, recognized by their name and payload schemas.
 
-    If the report has no such schemas, no events are read.
+    If the report has none of these schemas, the result is empty and no events are read.
 
     Raises:
         Damage: An event that creates a domain is invalid.

@@ -123,7 +123,7 @@ def generic_name(source: str | None) -> str:
 
 
 def class_name(event_class: int) -> str:
-    """Return the name of the function calls with a class."""
+    """Return the name of the function calls that nsys records under an event class."""
     return CALL_CLASSES.get(event_class, f"call of class {event_class}")
 
 

@@ -310,9 +310,9 @@ class _Planner:
         return ["{", *pieces, "}"]
 
     def plan_entry(self, entry: SchemaEntry, at: int, size: int, depth: int) -> Pieces:
-        """Return the constant strings and values that format the name and value of an entry.
+        """Return the pieces of the JSON text of an entry of a payload: constant strings, and decoded values.
 
-        The result is empty for a union, which nsys omits.
+        The pieces are concatenated in order. There are none for a union, which nsys omits.
         """
         inner = self.report.schemas.get((*self.key, entry.type))
         if inner is not None and inner.kind in (UNION, UNION_WITH_SELECTOR):

@@ -146,7 +146,7 @@ def _launch_options_edit(redaction: Redaction) -> Edit:
 
 
 def target_edit(redaction: Redaction) -> Edit:
-    """Return the edit of the message that describes a target machine."""
+    """Return the function that redacts a message that describes a target machine."""
     network = fields_edit("NetworkDevices", devices=lambda data: edit_message(data, _network_device_edit(redaction)))
     field = fields_of("Property")
     edits: dict[int, Edit] = {

@@ -153,12 +153,13 @@ class Names:
         return redacted
 
     def _redact_literals(self, text: bytes, shortest: int) -> bytes:
-        """Overwrite collected names and values.
+        """Overwrite the collected names and values wherever they occur as whole words.
 
         Args:
-            text: The string.
-            shortest: Minimum length of the names and values. 0 means that the string is text, in which all bytes of
-                non-ASCII characters count as letters. Otherwise, only ASCII letters count as letters.
+            text: The bytes to redact.
+            shortest: Minimum length of the names and values to overwrite. 0 stands for decoded text, in which all names
+                and values are overwritten and the bytes of non-ASCII characters count as letters at the ends of words.
+                Otherwise, only ASCII letters do.
         """
         letters = _TEXT_LETTERS if shortest == 0 else _ASCII_LETTERS
         low, out, after = text.lower(), bytearray(text), 0

@@ -1,4 +1,4 @@
-"""Patterns of values in a private format: addresses, ids, secrets and paths.
+"""Patterns of private values that have a recognizable format: addresses, ids, secrets and paths.
 
 Matches are overwritten in place, so that no string changes its length. Searching every string for every pattern would
 be slow. Therefore each pattern has search strings or prefilters, which are found quickly in megabytes of data. A

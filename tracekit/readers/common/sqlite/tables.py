@@ -148,9 +148,9 @@ class SqliteTable:
         return self._matches.get((nth, condition))
 
     def max_rows(self) -> int:
-        """Return an upper limit for the number of rows.
+        """Return an upper limit for the number of rows, from the first and the last leaf page.
 
-        Only the first and the last leaf page are read, unless the table has only one run.
+        If the leaf pages form a single run of consecutive pages, all of them are read and the number is exact.
         """
         if len(self.runs) == 1:
             return self.summary(0).rows
@@ -174,7 +174,10 @@ class SqliteTable:
         return summary, block, cells
 
     def _store(self, nth: int, summary: RunSummary) -> RunSummary:
-        """Store the summary of a run and mark its overflow pages as used. If a summary is stored already, return it."""
+        """Store and return the summary of a run of pages, and mark its overflow pages as used.
+
+        If another thread has already stored a summary of the run, change nothing and return that one.
+        """
         with self._lock:
             stored = self._summaries[nth]
             if stored is not None:
