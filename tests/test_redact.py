@@ -188,7 +188,7 @@ def test_readers_without_keys_and_checks_say_so(tmp_path: Path, monkeypatch: pyt
     path.write_bytes(b"MADE")
     with pytest.raises(TracekitError, match=r"made files cannot be redacted with a key\nHint: leave out the key$"):
         tk.redact(path, tmp_path / "out", key=bytes(16))
-    with pytest.raises(TracekitError, match=r"private values of made files cannot be counted\nHint: redact"):
+    with pytest.raises(TracekitError, match=r"private values of made files cannot be counted\nHint: tracekit redact"):
         tk.unredacted(path)
     assert [p.name for p in tmp_path.iterdir()] == ["a.made"]
 

@@ -194,8 +194,8 @@ class _RedactedReport:
     def _section_names(self) -> list[str]:
         """Return the names of the sections in the order in which they are written.
 
-        The order of the file is kept, because nsys requires the sections in the order of the table of contents. Only the
-        section of offsets is moved behind the raw data if necessary, because its contents depend on the raw data.
+        The order of the file is kept, because nsys requires the sections in the order of the table of contents. The
+        section of offsets is moved behind the raw data if necessary, because its contents depend on them.
         """
         names = sorted(self.container.sections, key=lambda name: self.container.offsets[name])
         if OFFSETS in names[: names.index(RAW)]:

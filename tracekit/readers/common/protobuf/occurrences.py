@@ -78,9 +78,8 @@ def find_occurrences(
         batches.append(batch)
         count += len(batch[0])
         if most is not None and count > most:
-            raise Damage(
-                f"the repeated fields of {len(starts)} messages have more than {most} values together, the most that tracekit supports"
-            )
+            what = f"the repeated fields of {len(starts)} messages have more than {most} values together"
+            raise Damage(f"{what}, the most that tracekit supports")
     rows, begins, ends, slots = (np.concatenate(column) for column in zip(*batches, strict=True))
     by_field = (np.flatnonzero(slots == slot) for slot in range(len(wanted)))
     return [Occurrences(rows[i], begins[i], ends[i]) for i in by_field]
