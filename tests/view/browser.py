@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shutil
 import subprocess
+from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 60_000
 AXE_VERSION = "4.10.3"
 AXE_FOLDER = FIXTURES.parent / "out" / f"axe-{AXE_VERSION}"
 SETTLED = """
@@ -208,6 +209,6 @@ def shown(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        text = f"{value:,.3f}"
-        return text.rstrip("0").rstrip(".")
+        rounded = Decimal(value).quantize(Decimal("0.001"), ROUND_HALF_UP)
+        return f"{rounded:,.3f}".rstrip("0").rstrip(".")
     return str(value)
