@@ -83,7 +83,8 @@ class NsysCapture(Lookups, Capture):
 
         If the call chains of the file are rows of frames, the stacks are not read, because counting needs no rows.
         """
-        if self._stacks is not None or not any(FRAMES in columns for columns in self.tables.columns.values()):
+        chains = [table for table in stacks.CHAIN_TABLES if table in self.tables.columns]
+        if self._stacks is not None or not any(FRAMES in self.tables.columns[table] for table in chains):
             return self.tables.counts(conditions)
         counters = [RowCounter() for _ in conditions]
         known = [nth for nth, (table, _) in enumerate(conditions) if table in self.tables.columns]
