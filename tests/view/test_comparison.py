@@ -13,7 +13,8 @@ from tests.conftest import examples
 from tests.view.support import FIXTURES, captures_of, frame_of, table
 from tracekit.errors import TracekitError
 from tracekit.view import comparison
-from tracekit.view.datasets import Scope, dataset
+from tracekit.view.datasets import dataset
+from tracekit.view.sources import Scope
 from tracekit.view.state import Aggregated, State
 
 EVENTS = st.lists(st.tuples(st.sampled_from(["a", "b", "<b>", None]), st.integers(0, 2**54)), max_size=6)

@@ -5,42 +5,17 @@ To add a table to a page, add a ``Dataset`` to ``DATASETS`` and name it in ``pag
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from tracekit.errors import TracekitError
-from tracekit.view import recorded
-from tracekit.view.captures import Rows
-from tracekit.view.state import parse_aggregated
+from tracekit.view import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from tracekit.trace import Trace
-    from tracekit.view.captures import Captures
-
-INDENT = "\u2007\u2007"
-"""Indentation of a level of the tree: spaces as wide as a digit, which a page does not collapse."""
-MAX_EXACT = 2**53
-"""Largest integer that a browser represents exactly."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What the rows of a table are computed from.
-
-    Attributes:
-        trace: The correlated and rolled-up capture.
-        arguments: Values of the row that is selected in the table above, by argument name.
-        captures: All captures, for tables that compare two of them.
-    """
-
-    trace: Trace
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    captures: Captures | None = None
+    from tracekit.view.captures import Rows
+    from tracekit.view.sources import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,396 +66,6 @@ class Dataset:
     note: str = ""
 
 
-def slug(title: str) -> str:
-    """Return a column name for a title: ``Total GPU Time (ns)`` is ``total_gpu_time_ns``."""
-    name = title.replace("%", "percent").replace("#", "number").lower()
-    return re.sub(r"[^a-z0-9]+", "_", name).strip("_") or "column"
-
-
-def title_of(name: str) -> str:
-    """Return the title of a column: ``gpu_time_ns`` is ``GPU time (ns)``."""
-    base, unit = name, ""
-    for suffix, text in (("_ns", "ns"), ("_bytes", "bytes"), ("_percent", "%")):
-        if name.endswith(suffix) and len(name) > len(suffix):
-            base, unit = name.removesuffix(suffix), f" ({text})"
-    words = [_ABBREVIATIONS.get(word, word) for word in base.split("_")]
-    text = " ".join(words) + unit
-    return text[0].upper() + text[1:]
-
-
-_ABBREVIATIONS = {
-    word.lower(): word
-    for word in (
-        "ID",
-        "GPU",
-        "CPU",
-        "API",
-        "SM",
-        "NVTX",
-        "UTC",
-        "CUDA",
-        "MPI",
-        "DRAM",
-        "L1",
-        "L2",
-        "UUID",
-        "OSRT",
-        "JIT",
-    )
-} | {"cpus": "CPUs", "id": "ID"}
-
-
-def table_rows(trace: Trace, name: str, columns: Sequence[str] | None = None, where: pl.Expr | None = None) -> Rows:
-    """Return rows of a declared table. Columns that are null in every row are omitted unless they are named."""
-    schema = trace.schema(name)
-    frame = trace.frame(name)
-    if where is not None:
-        frame = frame.filter(where)
-    present = frame.collect_schema().names()
-    rows = frame.select([c for c in columns if c in present] if columns else present).collect()
-    if columns is None and rows.height:
-        rows = rows.select([c.name for c in rows if c.null_count() < rows.height or c.name in schema.names[:1]])
-    docs = {column.name: column.doc for column in schema.columns}
-    return Rows(rows, {c: title_of(c) for c in rows.columns}, {c: docs.get(c, "") for c in rows.columns})
-
-
-def report_rows(frame: pl.DataFrame) -> Rows:
-    """Return the rows of a report, text first. Its titles become column names, which are part of URLs."""
-    names: dict[str, str] = {}
-    for title in frame.columns:
-        name = slug(title)
-        names[title] = name if name not in names.values() else f"{name}_{len(names)}"
-    titles = {name: title for title, name in names.items()}
-    frame = frame.rename(names)
-    text = [c for c, kind in frame.schema.items() if kind in (pl.String, pl.Categorical)]
-    return Rows(frame.select(*text, *(c for c in frame.columns if c not in text)), titles, dict.fromkeys(titles, ""))
-
-
-def with_share(rows: Rows, column: str, total: int | None = None, title: str = "Share (%)") -> Rows:
-    """Add a column with the share of each row in the sum of a column, in per cent, after that column."""
-    whole = int(rows.frame[column].sum() or 0) if total is None else total
-    share = pl.col(column) * 100.0 / whole if whole else pl.lit(None, pl.Float64)
-    frame = rows.frame.with_columns(share.alias("share_percent"))
-    place = frame.columns.index(column) + 1
-    order = [c for c in frame.columns if c != "share_percent"]
-    order.insert(place, "share_percent")
-    doc = f"Share in the sum of {rows.titles[column]!r} of all rows."
-    return Rows(
-        frame.select(order), {**rows.titles, "share_percent": title}, {**rows.descriptions, "share_percent": doc}
-    )
-
-
-def _report(name: str) -> Callable[[Scope], Rows]:
-    """Return a function that computes the rows of a report of ``tracekit stats``."""
-    return lambda scope: report_rows(scope.trace.stats(name))
-
-
-def _rule(name: str) -> Callable[[Scope], Rows]:
-    """Return a function that computes the rows of a rule of ``tracekit analyze``."""
-    return lambda scope: report_rows(scope.trace.analyze(name))
-
-
-def _table(name: str, share: str | None = None) -> Callable[[Scope], Rows]:
-    """Return a function that reads a declared table, with the share of one of its columns."""
-
-    def rows(scope: Scope) -> Rows:
-        """Return the rows of the table."""
-        table = table_rows(scope.trace, name)
-        return with_share(table, share) if share else table
-
-    return rows
-
-
-def _timed(name: str) -> Callable[[Scope], Rows]:
-    """Return a function that reads a declared table of intervals and adds their durations."""
-    return lambda scope: with_durations(table_rows(scope.trace, name))
-
-
-def with_durations(rows: Rows) -> Rows:
-    """Add the duration of each interval in front of its start."""
-    frame = rows.frame
-    if not {"start_ns", "end_ns"} <= set(frame.columns):
-        return rows
-    place = frame.columns.index("start_ns")
-    frame = frame.insert_column(place, (frame["end_ns"] - frame["start_ns"]).alias("duration_ns"))
-    return Rows(
-        frame,
-        {**rows.titles, "duration_ns": "Duration (ns)"},
-        {**rows.descriptions, "duration_ns": "End minus start."},
-    )
-
-
-def _op_types(scope: Scope) -> Rows:
-    """Return the op types with the statistics of the calls of their ops."""
-    metrics = {"cpu_time": "CPU time", "gpu_time": "GPU time", "cpu_overhead": "CPU overhead", "gpu_idle": "GPU idle"}
-    ops = (
-        scope.trace.frame("ops")
-        .select("op_id", "op_type", "instance_count")
-        .with_columns(pl.col("op_id").cast(pl.String))
-    )
-    iterations = scope.trace.frame("iterations").filter("is_aggregated").select("iteration")
-    calls = (
-        scope.trace.frame("op_instances")
-        .select(pl.col("op_id").cast(pl.String), "iteration", *(f"{metric}_ns" for metric in metrics))
-        .join(iterations, on="iteration", how="semi")
-        .join(ops.select("op_id", "op_type"), on="op_id")
-        .group_by("op_type")
-        .agg(
-            function(pl.col(f"{metric}_ns")).alias(f"{prefix}_{metric}_ns")
-            for metric in metrics
-            for prefix, function in _STATISTICS.items()
-        )
-    )
-    counts = ops.group_by("op_type").agg(
-        op_count=pl.len().cast(pl.Int64), instance_count=pl.col("instance_count").sum()
-    )
-    frame = counts.join(calls, on="op_type", how="left").sort("op_type").fill_null(0).collect()
-    titles = {"op_type": "Op type", "op_count": "Ops", "instance_count": "Calls"}
-    for metric, title in metrics.items():
-        titles |= {f"{prefix}_{metric}_ns": f"{prefix.capitalize()} {title} (ns)" for prefix in _STATISTICS}
-    return with_share(Rows(frame, titles, dict.fromkeys(titles, "")), "total_gpu_time_ns")
-
-
-_STATISTICS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
-    "total": pl.Expr.sum,
-    "average": pl.Expr.mean,
-    "minimum": pl.Expr.min,
-    "maximum": pl.Expr.max,
-}
-
-
-def _iterations(scope: Scope) -> Rows:
-    """Return the iterations with their durations and the shares of GPU time."""
-    rows = with_durations(table_rows(scope.trace, "iterations"))
-    duration = pl.col("duration_ns").replace(0, None)
-    frame = rows.frame.with_columns(
-        (pl.col("kernel_time_ns") * 100.0 / duration).alias("kernel_time_percent"),
-        (pl.col("tensor_core_kernel_time_ns") * 100.0 / duration).alias("tensor_core_time_percent"),
-    )
-    titles = {"kernel_time_percent": "Kernel time (%)", "tensor_core_time_percent": "Tensor Core kernel time (%)"}
-    doc = dict.fromkeys(titles, "Kernel time divided by the duration of the iteration.")
-    return Rows(frame, {**rows.titles, **titles}, {**rows.descriptions, **doc})
-
-
-def _iteration_kernels(scope: Scope) -> Rows:
-    """Return each kernel of an iteration, optionally of one op, with its op, GPU time and API time."""
-    rows = _kernels_with_ops(scope.trace)
-    frame = rows.frame
-    if "iteration" in scope.arguments:
-        frame = frame.filter(pl.col("iteration") == _number(scope.arguments["iteration"]))
-    if "op_id" in scope.arguments:
-        frame = frame.filter(pl.col("op_id") == scope.arguments["op_id"])
-    frame = frame.with_columns(
-        _triple("grid").alias("grid"), _triple("block").alias("block"), start_ns=pl.col("gpu_start_time_ns")
-    ).with_columns(end_ns=pl.col("start_ns") + pl.col("gpu_duration_ns"))
-    order = ["op_name", "kernel_name", "device_id", "gpu_duration_ns", "gpu_start_time_ns", "api_call_start_ns"]
-    order += ["api_call_time_ns", "uses_tc", "grid", "block"]
-    rest = [c for c in frame.columns if c not in order and not re.fullmatch(r"(grid|block)_[xyz]", c)]
-    titles = {**rows.titles, "grid": "Grid", "block": "Block", "start_ns": "Start (ns)", "end_ns": "End (ns)"}
-    return Rows(frame.select(*order, *rest), titles, {**rows.descriptions, "grid": "", "block": ""})
-
-
-def _kernels_with_ops(trace: Trace) -> Rows:
-    """Return each kernel with its iteration and op, from the roll-up or from that of the capture."""
-    if recorded.has_recorded_rollup(trace):
-        return _titled(recorded.iteration_kernels(trace))
-    return report_rows(trace.stats("iteration"))
-
-
-def _titled(frame: pl.DataFrame) -> Rows:
-    """Return rows with titles made from the names of their columns."""
-    return Rows(frame, {c: title_of(c) for c in frame.columns}, dict.fromkeys(frame.columns, ""))
-
-
-def _triple(prefix: str) -> pl.Expr:
-    """Return the text ``(x, y, z)`` of three columns."""
-    return pl.format("({}, {}, {})", *(pl.col(f"{prefix}_{axis}") for axis in "xyz"))
-
-
-def _iteration_ops(scope: Scope) -> Rows:
-    """Return the ops that launched kernels in an iteration, with the sums of their kernels."""
-    frame = _kernels_with_ops(scope.trace).frame
-    frame = frame.filter(pl.col("iteration") == _number(scope.arguments.get("iteration", "0")))
-    time = pl.col("gpu_duration_ns")
-    uses = pl.col("uses_tc").fill_null(value=False)
-    ops = frame.group_by("op_id", maintain_order=True).agg(
-        pl.col("op_name", "direction", "op_type").first(),
-        kernel_count=pl.len().cast(pl.Int64),
-        tensor_core_kernel_count=uses.sum().cast(pl.Int64),
-        gpu_time_ns=time.sum(),
-        tensor_core_gpu_time_ns=time.filter(uses).sum(),
-        data_type=pl.col("data_types").first(),
-    )
-    return with_share(_titled(ops), "gpu_time_ns")
-
-
-def _op_kernels(scope: Scope) -> Rows:
-    """Return the kernels of an op by name."""
-    if recorded.has_recorded_rollup(scope.trace):
-        rows = _titled(recorded.op_kernels(scope.trace))
-    else:
-        rows = report_rows(scope.trace.stats("kernel"))
-    frame = rows.frame.filter(pl.col("op_id") == scope.arguments.get("op_id", ""))
-    return Rows(frame.drop("op_id", "op_name", "direction"), rows.titles, rows.descriptions)
-
-
-def _op_instances(scope: Scope) -> Rows:
-    """Return the instances of an op, one for each of its calls."""
-    op = pl.col("op_id").cast(pl.String) == scope.arguments.get("op_id", "")
-    return with_durations(table_rows(scope.trace, "op_instances", where=op))
-
-
-def _gpus(scope: Scope) -> Rows:
-    """Return the GPUs with the share of the aggregated iterations in which each ran kernels."""
-    devices = table_rows(scope.trace, "devices")
-    busy = scope.trace.plot.utilization().drop("name", "total_ns")
-    busy = busy.rename({"percent": "utilization_percent", "busy_ns": "kernel_time_ns"})
-    own = [c for c in devices.frame.columns if c not in ("device_id", "name")]
-    frame = busy.join(devices.frame, on="device_id", how="left", maintain_order="left")
-    frame = frame.select("device_id", "name", "utilization_percent", "kernel_time_ns", *own)
-    titles = {"utilization_percent": "Utilization (%)", "kernel_time_ns": "Time with kernels (ns)"}
-    docs = {
-        "utilization_percent": "Share of the aggregated iterations in which the GPU ran kernels.",
-        "kernel_time_ns": "Time in which the GPU ran kernels. Kernels that run at once count once.",
-    }
-    return Rows(frame, {**devices.titles, **titles}, {**devices.descriptions, **docs})
-
-
-def _groups(scope: Scope) -> Rows:
-    """Return the groups in the order of the tree: each is followed by the groups in it."""
-    rows = table_rows(scope.trace, "group_nodes", scope.trace.schema("group_nodes").names)
-    parent = rows.frame.select(pl.col("group_node_id").alias("parent_id"), pl.col("path").alias("_parent"))
-    frame = rows.frame.join(parent, on="parent_id", how="left", maintain_order="left")
-    indent = pl.lit(INDENT).repeat_by(pl.col("level").clip(0, 64)).list.join("")
-    name = pl.col("path").str.slice(pl.col("_parent").fill_null("").str.len_chars()).str.strip_chars("/")
-    name = pl.when(pl.col("parent_id").is_null()).then(pl.lit("all ops")).otherwise(name)
-    frame = frame.with_columns(
-        pl.concat_str(indent, name).alias("group"), pl.col("path").str.split("/").alias("_parts")
-    )
-    # each direction is a tree of its own below the root
-    frame = frame.sort(pl.col("level") > 0, pl.col("direction").cast(pl.String), "_parts", "group_node_id")
-    frame = frame.select("group", pl.exclude("group", "_parts", "_parent"))
-    if "depth" in scope.arguments:
-        frame = frame.filter(pl.col("level") <= _number(scope.arguments["depth"]))
-    titles = {**rows.titles, "group": "Group"}
-    return Rows(frame, titles, {**rows.descriptions, "group": "Last part of the path, indented by its level."})
-
-
-def _group_ops(scope: Scope) -> Rows:
-    """Return the ops in a group and in the groups in it, of the direction of the group."""
-    rows = table_rows(scope.trace, "ops")
-    inside = pl.col("op_name").cast(pl.String).str.starts_with(scope.arguments.get("path", ""))
-    if scope.arguments.get("direction"):
-        inside &= pl.col("direction").cast(pl.String) == scope.arguments["direction"]
-    return with_share(rows._replace(frame=rows.frame.filter(inside)), "gpu_time_ns", title="Share of the group (%)")
-
-
-def _comparison(scope: Scope) -> Rows:
-    """Return the comparison of this trace with another one, which the arguments name."""
-    from tracekit.view import comparison
-
-    captures = scope.captures
-    kind = scope.arguments.get("by", "")
-    if captures is None or kind not in comparison.KINDS:
-        raise TracekitError("tables can be compared by kernels, ops, api or nvtx")
-    values = {name.removeprefix("other_"): value for name, value in scope.arguments.items() if name != "by"}
-    other = parse_aggregated(values, len(captures))
-    return comparison.compare(scope.trace, captures[other].at(other), kind)
-
-
-def _launch_shapes(scope: Scope) -> Rows:
-    """Return the kernels by name, grid and block, with the statistics of their durations."""
-    shape = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-    duration = pl.col("end_ns") - pl.col("start_ns")
-    kernels = (
-        scope.trace.frame("kernels")
-        .group_by("name", "short_name", *shape)
-        .agg(
-            launches=pl.len().cast(pl.Int64),
-            total_time_ns=duration.sum(),
-            average_ns=duration.mean(),
-            median_ns=duration.median(),
-            minimum_ns=duration.min(),
-            maximum_ns=duration.max(),
-            first_start_ns=pl.col("start_ns").min(),
-        )
-        .with_columns(_triple("grid").alias("grid"), _triple("block").alias("block"))
-        .drop(shape)
-        .sort("total_time_ns", "name", "grid", "block", descending=[True, False, False, False])
-        .collect()
-    )
-    order = ("short_name", "grid", "block", "launches", "total_time_ns", "average_ns", "median_ns")
-    kernels = kernels.select(*order, *(c for c in kernels.columns if c not in order))
-    kernels = kernels.with_row_index("shape_id").cast({"shape_id": pl.Int64})
-    titles = {c: title_of(c) for c in kernels.columns} | {"name": "Full name", "short_name": "Kernel"}
-    return with_share(Rows(kernels, titles, dict.fromkeys(titles, "")), "total_time_ns")
-
-
-def _launches(scope: Scope) -> Rows:
-    """Return the launches of the kernels, of one name and launch shape if one is selected."""
-    where = None
-    if "name" in scope.arguments:
-        arguments = scope.arguments
-        shapes = [_triple(each) == arguments.get(each, "") for each in ("grid", "block")]
-        where = (pl.col("name").cast(pl.String) == arguments["name"]) & shapes[0] & shapes[1]
-    return with_durations(table_rows(scope.trace, "kernels", where=where))
-
-
-def _collectives(scope: Scope) -> Rows:
-    """Return the kernels of NCCL by name."""
-    rows = report_rows(scope.trace.stats("cuda_gpu_kern_sum"))
-    frame = rows.frame.filter(pl.col("name").cast(pl.String).str.contains(r"(?i)nccl"))
-    return with_share(Rows(frame, rows.titles, rows.descriptions), "total_time_ns", title="Share of NCCL (%)")
-
-
-def _collective_launches(scope: Scope) -> Rows:
-    """Return each launch of a kernel of NCCL."""
-    return with_durations(table_rows(scope.trace, "kernels", where=is_collective()))
-
-
-def is_collective() -> pl.Expr:
-    """Return whether a kernel belongs to NCCL, by its name."""
-    return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")
-
-
-def _metric_summary(scope: Scope) -> Rows:
-    """Return the GPU metrics of each GPU with the statistics of their samples."""
-    value = pl.col("value")
-    frame = (
-        scope.trace.frame("gpu_metrics")
-        .group_by("device_id", "metric")
-        .agg(
-            samples=pl.len().cast(pl.Int64),
-            average=value.mean(),
-            minimum=value.min(),
-            maximum=value.max(),
-        )
-        .sort("device_id", "metric")
-        .collect()
-    )
-    return _titled(frame)
-
-
-def _ncu_launches(scope: Scope) -> Rows:
-    """Return the launches that Nsight Compute measured, with the sum of their durations as share."""
-    rows = table_rows(scope.trace, "ncu_launches")
-    return with_share(rows, "duration_ns") if "duration_ns" in rows.frame.columns else rows
-
-
-def _ncu_launch(table: str) -> Callable[[Scope], Rows]:
-    """Return a function that reads the rows of a table for one launch of Nsight Compute."""
-    return lambda scope: table_rows(
-        scope.trace, table, where=pl.col("launch_id") == _number(scope.arguments.get("launch_id", "0"))
-    )
-
-
-def _number(text: str) -> int:
-    """Return a number, or raise an error."""
-    if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise TracekitError("the request names a row by something other than a number")
-    return int(text)
-
-
 PARTS = tuple(
     f"in_{part}_ns"
     for part in ("tensor_core_kernels", "other_kernels", "memory_ops", "dataloader", "io", "cpu", "nothing")
@@ -493,14 +78,14 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "op_types",
             "Op types",
-            _op_types,
+            sources.op_types,
             "total_gpu_time_ns:desc",
             link=Link("ops", "Ops", "ops", {"op_type": "op_type"}),
         ),
         Dataset(
             "ops",
             "Ops",
-            _table("ops", "gpu_time_ns"),
+            sources.table("ops", "gpu_time_ns"),
             "gpu_time_ns:desc",
             first=(
                 "op_name",
@@ -517,11 +102,11 @@ DATASETS: Mapping[str, Dataset] = {
             select={"op_id": "op_id"},
             note="Select an op to see its kernels and calls below.",
         ),
-        Dataset("op_kernels", "Kernels of the op", _op_kernels, "total_gpu_time_ns:desc"),
+        Dataset("op_kernels", "Kernels of the op", sources.op_kernels, "total_gpu_time_ns:desc"),
         Dataset(
             "op_instances",
             "Calls of the op",
-            _op_instances,
+            sources.op_instances,
             "gpu_time_ns:desc",
             first=(
                 "op_instance_id",
@@ -537,7 +122,7 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "kernel_iterations",
             "Iterations",
-            _iterations,
+            sources.iterations,
             "iteration:asc",
             key="iteration",
             select={"iteration": "iteration"},
@@ -547,35 +132,35 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "op_iterations",
             "Iterations",
-            _iterations,
+            sources.iterations,
             "iteration:asc",
             key="iteration",
             select={"iteration": "iteration"},
             note="Select an iteration to see its ops below.",
             hidden=PARTS,
         ),
-        Dataset("iterations", "Iterations", _iterations, "iteration:asc"),
+        Dataset("iterations", "Iterations", sources.iterations, "iteration:asc"),
         Dataset(
             "iteration_kernels",
             "Kernels of the iteration",
-            _iteration_kernels,
+            sources.iteration_kernels,
             "gpu_duration_ns:desc",
             hidden=("op_type", "op_id", "direction", "start_ns", "end_ns", "iteration"),
         ),
         Dataset(
             "iteration_ops",
             "Ops of the iteration",
-            _iteration_ops,
+            sources.iteration_ops,
             "gpu_time_ns:desc",
             key="op_id",
             select={"op_id": "op_id"},
             note="Select an op to see its kernels below.",
         ),
-        Dataset("gpus", "GPUs", _gpus, "device_id:asc"),
+        Dataset("gpus", "GPUs", sources.gpus, "device_id:asc"),
         Dataset(
             "kernels",
             "Kernels by name and launch shape",
-            _launch_shapes,
+            sources.launch_shapes,
             "total_time_ns:desc",
             key="shape_id",
             select={"name": "name", "grid": "grid", "block": "block"},
@@ -585,7 +170,7 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "launches",
             "Launches",
-            _launches,
+            sources.launches,
             "start_ns:asc",
             first=(
                 "kernel_id",
@@ -609,36 +194,40 @@ DATASETS: Mapping[str, Dataset] = {
                 "api_call_id",
             ),
         ),
-        Dataset("copies", "Memory operations by kind", _report("cuda_gpu_mem_time_sum"), "total_time_ns:desc"),
-        Dataset("copy_sizes", "Sizes by kind", _report("cuda_gpu_mem_size_sum"), "total_mb:desc"),
+        Dataset("copies", "Memory operations by kind", sources.report("cuda_gpu_mem_time_sum"), "total_time_ns:desc"),
+        Dataset("copy_sizes", "Sizes by kind", sources.report("cuda_gpu_mem_size_sum"), "total_mb:desc"),
         Dataset(
             "memcpys",
             "Memory copies",
-            _timed("memcpys"),
+            sources.timed("memcpys"),
             "start_ns:asc",
             first=("memcpy_id", "copy_kind", "bytes", "duration_ns"),
         ),
         Dataset(
-            "memsets", "Memory sets", _timed("memsets"), "start_ns:asc", first=("memset_id", "bytes", "duration_ns")
+            "memsets",
+            "Memory sets",
+            sources.timed("memsets"),
+            "start_ns:asc",
+            first=("memset_id", "bytes", "duration_ns"),
         ),
-        Dataset("memory_peak", "Peak of GPU memory", _report("gpu_memory_peak")),
-        Dataset("memory_alive", "Allocations at the peak", _report("gpu_memory_alive")),
-        Dataset("api", "API calls by function", _report("cuda_api_sum"), "total_time_ns:desc"),
+        Dataset("memory_peak", "Peak of GPU memory", sources.report("gpu_memory_peak")),
+        Dataset("memory_alive", "Allocations at the peak", sources.report("gpu_memory_alive")),
+        Dataset("api", "API calls by function", sources.report("cuda_api_sum"), "total_time_ns:desc"),
         Dataset(
             "api_calls",
             "API calls",
-            _timed("api_calls"),
+            sources.timed("api_calls"),
             "start_ns:asc",
             first=("api_call_id", "name", "duration_ns", "start_ns"),
             hidden=("name_id", "callchain_id"),
         ),
-        Dataset("osrt", "Operating system calls by function", _report("osrt_sum"), "total_time_ns:desc"),
-        Dataset("nvtx", "NVTX ranges by name", _report("nvtx_sum"), "total_time_ns:desc"),
-        Dataset("nvtx_gpu", "NVTX ranges by GPU activity", _report("nvtx_gpu_proj_sum")),
+        Dataset("osrt", "Operating system calls by function", sources.report("osrt_sum"), "total_time_ns:desc"),
+        Dataset("nvtx", "NVTX ranges by name", sources.report("nvtx_sum"), "total_time_ns:desc"),
+        Dataset("nvtx_gpu", "NVTX ranges by GPU activity", sources.report("nvtx_gpu_proj_sum")),
         Dataset(
             "nvtx_ranges",
             "NVTX ranges",
-            _timed("nvtx_ranges"),
+            sources.timed("nvtx_ranges"),
             "start_ns:asc",
             first=(
                 "range_id",
@@ -652,38 +241,38 @@ DATASETS: Mapping[str, Dataset] = {
                 "path",
             ),
         ),
-        Dataset("idle_causes", "Idle time by cause", _rule("gpu_idle_causes"), "total_time_ns:desc"),
-        Dataset("idle_gaps", "Longest gaps", _rule("gpu_idle_gaps"), "duration_ns:desc"),
-        Dataset("collectives", "NCCL kernels by name", _collectives, "total_time_ns:desc"),
+        Dataset("idle_causes", "Idle time by cause", sources.rule("gpu_idle_causes"), "total_time_ns:desc"),
+        Dataset("idle_gaps", "Longest gaps", sources.rule("gpu_idle_gaps"), "duration_ns:desc"),
+        Dataset("collectives", "NCCL kernels by name", sources.collectives, "total_time_ns:desc"),
         Dataset(
             "collective_launches",
             "NCCL kernels",
-            _collective_launches,
+            sources.collective_launches,
             "start_ns:asc",
             first=("kernel_id", "short_name", "duration_ns", "start_ns", "device_id", "stream_id", "range_path"),
         ),
-        Dataset("mpi", "MPI calls by function", _report("mpi_event_sum")),
-        Dataset("metrics", "GPU metrics", _metric_summary, "device_id:asc"),
-        Dataset("roofline", "Roofline", _report("ncu_roofline")),
-        Dataset("limiters", "What limits each kernel", _report("ncu_limiter")),
+        Dataset("mpi", "MPI calls by function", sources.report("mpi_event_sum")),
+        Dataset("metrics", "GPU metrics", sources.metric_summary, "device_id:asc"),
+        Dataset("roofline", "Roofline", sources.report("ncu_roofline")),
+        Dataset("limiters", "What limits each kernel", sources.report("ncu_limiter")),
         Dataset(
             "ncu_launches",
             "Launches",
-            _ncu_launches,
+            sources.ncu_launches,
             "duration_ns:desc",
             key="launch_id",
             select={"launch_id": "launch_id"},
             note="Select a launch to see its rules and metrics below.",
         ),
-        Dataset("ncu_rules", "Rules of the launch", _ncu_launch("ncu_rules")),
-        Dataset("ncu_metrics", "Metrics of the launch", _ncu_launch("ncu_metrics")),
-        Dataset("graph_nodes", "Graph nodes", _table("graph_nodes")),
-        Dataset("graph_summary", "Scopes of the graph", _report("graph_summary")),
-        Dataset("scalars", "Scalars", _table("scalars")),
+        Dataset("ncu_rules", "Rules of the launch", sources.ncu_launch("ncu_rules")),
+        Dataset("ncu_metrics", "Metrics of the launch", sources.ncu_launch("ncu_metrics")),
+        Dataset("graph_nodes", "Graph nodes", sources.table("graph_nodes")),
+        Dataset("graph_summary", "Scopes of the graph", sources.report("graph_summary")),
+        Dataset("scalars", "Scalars", sources.table("scalars")),
         Dataset(
             "groups",
             "Groups",
-            _groups,
+            sources.groups,
             has_sums=False,
             first=("group", "direction", "gpu_time_ns", "cpu_time_ns", "instance_count", "op_count"),
             hidden=("group_node_id", "parent_id", "api_time_ns"),
@@ -694,14 +283,14 @@ DATASETS: Mapping[str, Dataset] = {
         Dataset(
             "group_ops",
             "Ops in the group",
-            _group_ops,
+            sources.group_ops,
             "gpu_time_ns:desc",
             first=("op_name", "direction", "op_type", "gpu_time_ns", "share_percent", "cpu_time_ns", "instance_count"),
             hidden=("is_associated", "stack_trace", "api_time_ns"),
         ),
-        Dataset("comparison", "By name", _comparison, note="Sorted by the size of the change."),
-        Dataset("advise", "Advice", _report("advise")),
-        Dataset("expert", "Findings of DLProf's rules", _report("expert-systems")),
+        Dataset("comparison", "By name", sources.comparison, note="Sorted by the size of the change."),
+        Dataset("advise", "Advice", sources.report("advise")),
+        Dataset("expert", "Findings of DLProf's rules", sources.report("expert-systems")),
     )
 }
 
@@ -713,18 +302,7 @@ def dataset(name: str) -> Dataset:
         TracekitError: The table does not exist.
     """
     if name.startswith("table:"):
-        return Dataset(name, name.removeprefix("table:"), _declared(name.removeprefix("table:")))
+        return Dataset(name, name.removeprefix("table:"), sources.declared(name.removeprefix("table:")))
     if name not in DATASETS:
         raise TracekitError("there is no table of this name")
     return DATASETS[name]
-
-
-def _declared(name: str) -> Callable[[Scope], Rows]:
-    """Return a function that reads all columns of a declared table, with their names as titles."""
-
-    def rows(scope: Scope) -> Rows:
-        """Return the rows of the table."""
-        table = table_rows(scope.trace, name, scope.trace.schema(name).names)
-        return Rows(table.frame, {c: c for c in table.frame.columns}, table.descriptions)
-
-    return rows

@@ -368,22 +368,31 @@ def register(app: Dash, captures: Captures, details: Any) -> None:
     Args:
         app: The application.
         captures: The captures of the server.
-        details: Function that returns the tables below a selected row, given the table, its query and the row.
+        details: Function that returns the tables below a selected row, given the id of the grid, the row and the query
+            string of the URL.
     """
-    keys = {"table": MATCH, "at": MATCH, "arguments": MATCH}
+    _register_rows(app, captures)
+    _register_details(app, details)
+    _register_browser_callbacks(app)
 
-    def part(name: str) -> dict[str, Any]:
-        return {"part": name, **keys}
+
+def _part_ids(part: str) -> dict[str, Any]:
+    """Return the pattern that matches the ids of one part of every table."""
+    return {"part": part, "table": MATCH, "at": MATCH, "arguments": MATCH}
+
+
+def _register_rows(app: Dash, captures: Captures) -> None:
+    """Register the callback that answers requests for rows."""
 
     @app.callback(
-        Output(part("grid"), "getRowsResponse"),
-        Output(part("grid"), "dashGridOptions"),
-        Output(part("status"), "children"),
-        Output(part("problem"), "children"),
-        Input(part("grid"), "getRowsRequest"),
-        State(part("search"), "value"),
-        State(part("condition"), "value"),
-        State(part("grid"), "id"),
+        Output(_part_ids("grid"), "getRowsResponse"),
+        Output(_part_ids("grid"), "dashGridOptions"),
+        Output(_part_ids("status"), "children"),
+        Output(_part_ids("problem"), "children"),
+        Input(_part_ids("grid"), "getRowsRequest"),
+        State(_part_ids("search"), "value"),
+        State(_part_ids("condition"), "value"),
+        State(_part_ids("grid"), "id"),
         prevent_initial_call=True,
     )
     def send_rows(request: Any, search: str | None, condition: str | None, id_: dict[str, str]) -> Any:
@@ -406,10 +415,14 @@ def register(app: Dash, captures: Captures, details: Any) -> None:
         options["pinnedBottomRowData"] = page.sums
         return {"rowData": page.rows, "rowCount": page.matching}, options, _status(page), None
 
+
+def _register_details(app: Dash, details: Any) -> None:
+    """Register the callback that shows the tables below a selected row."""
+
     @app.callback(
-        Output(part("details"), "children"),
-        Input(part("grid"), "selectedRows"),
-        State(part("grid"), "id"),
+        Output(_part_ids("details"), "children"),
+        Input(_part_ids("grid"), "selectedRows"),
+        State(_part_ids("grid"), "id"),
         State("url", "search"),
         prevent_initial_call=True,
     )
@@ -422,40 +435,37 @@ def register(app: Dash, captures: Captures, details: Any) -> None:
         except TracekitError as error:
             return problem(error)
 
-    for output, name, inputs in (
-        (
-            "copied",
-            "remember",
-            [
-                (part("grid"), "filterModel"),
-                (part("grid"), "columnState"),
-                (part("search"), "value"),
-                (part("condition"), "value"),
-                (part("columns"), "value"),
-                (part("grid"), "selectedRows"),
-            ],
-        ),
-    ):
-        app.clientside_callback(
-            ClientsideFunction("tracekit", name),
-            Output(part(output), "data"),
-            *(Input(*each) for each in inputs),
-            State(part("grid"), "id"),
-            prevent_initial_call=True,
-        )
+
+def _register_browser_callbacks(app: Dash) -> None:
+    """Register the callbacks that run in the browser: the state in the URL, clearing filters, and exports."""
+    remembered = [
+        ("grid", "filterModel"),
+        ("grid", "columnState"),
+        ("search", "value"),
+        ("condition", "value"),
+        ("columns", "value"),
+        ("grid", "selectedRows"),
+    ]
+    app.clientside_callback(
+        ClientsideFunction("tracekit", "remember"),
+        Output(_part_ids("copied"), "data"),
+        *(Input(_part_ids(part), name) for part, name in remembered),
+        State(_part_ids("grid"), "id"),
+        prevent_initial_call=True,
+    )
     app.clientside_callback(
         ClientsideFunction("tracekit", "clear"),
-        Output(part("search"), "value"),
-        Output(part("condition"), "value"),
-        Output(part("grid"), "filterModel"),
-        Input(part("clear"), "n_clicks"),
+        Output(_part_ids("search"), "value"),
+        Output(_part_ids("condition"), "value"),
+        Output(_part_ids("grid"), "filterModel"),
+        Input(_part_ids("clear"), "n_clicks"),
         prevent_initial_call=True,
     )
     app.clientside_callback(
         ClientsideFunction("tracekit", "exportRows"),
-        Output({**part("export"), "format": MATCH}, "data-state"),
-        Input({**part("export"), "format": MATCH}, "n_clicks"),
-        State({**part("export"), "format": MATCH}, "id"),
+        Output({**_part_ids("export"), "format": MATCH}, "data-state"),
+        Input({**_part_ids("export"), "format": MATCH}, "n_clicks"),
+        State({**_part_ids("export"), "format": MATCH}, "id"),
         prevent_initial_call=True,
     )
 

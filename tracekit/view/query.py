@@ -11,7 +11,8 @@ import polars as pl
 
 from tracekit.errors import TracekitError
 from tracekit.view import filters, sql
-from tracekit.view.datasets import MAX_EXACT, Scope, dataset
+from tracekit.view.datasets import dataset
+from tracekit.view.sources import MAX_EXACT, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

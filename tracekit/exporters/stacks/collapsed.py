@@ -8,16 +8,14 @@ Source: the format that ``stackcollapse-perf.pl`` of Brendan Gregg's FlameGraph 
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.stacks.options import OPTIONS, Options
-from tracekit.interface import Exporter
+from tracekit.exporters.stacks.options import stack_exporter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
+    from tracekit.exporters.stacks.options import Options
     from tracekit.interface import Progress, View
 
 
@@ -49,20 +47,9 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
             progress(rows.stop, len(nodes))
 
 
-def _configure(values: Mapping[str, str]) -> Exporter:
-    """Return the exporter with the given options set.
-
-    Raises:
-        UnknownFormatError: The value of an option is invalid.
-    """
-    return Exporter(
-        "collapsed",
-        "Collapsed call stacks, one per line, for flamegraph.pl, inferno and speedscope",
-        (".collapsed", ".folded"),
-        write=functools.partial(write, options=Options.parse(values)),
-        options=OPTIONS,
-        configure=_configure,
-    )
-
-
-EXPORTER = _configure({})
+EXPORTER = stack_exporter(
+    "collapsed",
+    "Collapsed call stacks, one per line, for flamegraph.pl, inferno and speedscope",
+    (".collapsed", ".folded"),
+    write,
+)

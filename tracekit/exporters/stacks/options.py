@@ -1,14 +1,16 @@
-"""The options that all exporters of call stacks have."""
+"""The options that all exporters of call stacks have, and the exporters that take them."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UnknownFormatError
+from tracekit.interface import Exporter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 EVENTS = ("cpu_samples", "osrt_calls", "api_calls", "python_samples", "python_calls")
 """Events with call stacks: tables, and the Python stacks of CUDA API calls."""
@@ -72,6 +74,28 @@ class Options:
             range=values.get("range"),
             modules=values.get("modules", "yes") == "yes",
         )
+
+
+def stack_exporter(
+    format: str,  # noqa: A002 - the name of the attribute
+    description: str,
+    suffixes: tuple[str, ...],
+    write: Callable[..., None],
+    values: Mapping[str, str] | None = None,
+) -> Exporter:
+    """Return an exporter of call stacks with the given options set.
+
+    Raises:
+        UnknownFormatError: The value of an option is invalid.
+    """
+    return Exporter(
+        format,
+        description,
+        suffixes,
+        write=functools.partial(write, options=Options.parse(values or {})),
+        options=OPTIONS,
+        configure=functools.partial(stack_exporter, format, description, suffixes, write),
+    )
 
 
 def _parse_id(name: str, value: str) -> int:

@@ -5,18 +5,16 @@ Source: ``profile.proto`` of https://github.com/google/pprof.
 
 from __future__ import annotations
 
-import functools
 import gzip
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schemas
-from tracekit.exporters.stacks.options import OPTIONS, Options
-from tracekit.interface import Exporter
+from tracekit.exporters.stacks.options import stack_exporter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
+    from tracekit.exporters.stacks.options import Options
     from tracekit.exporters.stacks.profile import Profile
     from tracekit.interface import Progress, View
 
@@ -79,20 +77,9 @@ def _add_functions(made: Any, profile: Profile, strings: _Strings) -> None:
     made.string_table.extend(strings)
 
 
-def _configure(values: Mapping[str, str]) -> Exporter:
-    """Return the exporter with the given options set.
-
-    Raises:
-        UnknownFormatError: The value of an option is invalid.
-    """
-    return Exporter(
-        "pprof",
-        "Call stacks as a gzipped profile for pprof",
-        (".pb.gz", ".pprof"),
-        write=functools.partial(write, options=Options.parse(values)),
-        options=OPTIONS,
-        configure=_configure,
-    )
-
-
-EXPORTER = _configure({})
+EXPORTER = stack_exporter(
+    "pprof",
+    "Call stacks as a gzipped profile for pprof",
+    (".pb.gz", ".pprof"),
+    write,
+)

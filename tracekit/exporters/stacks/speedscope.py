@@ -7,17 +7,15 @@ Source: the file format of speedscope, https://www.speedscope.app/file-format-sc
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import TYPE_CHECKING
 
-from tracekit.exporters.stacks.options import OPTIONS, Options
-from tracekit.interface import Exporter
+from tracekit.exporters.stacks.options import stack_exporter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
+    from tracekit.exporters.stacks.options import Options
     from tracekit.interface import Progress, View
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -58,20 +56,9 @@ def write(view: View, path: Path, progress: Progress, *, options: Options) -> No
         file.write("\n]}\n")
 
 
-def _configure(values: Mapping[str, str]) -> Exporter:
-    """Return the exporter with the given options set.
-
-    Raises:
-        UnknownFormatError: The value of an option is invalid.
-    """
-    return Exporter(
-        "speedscope",
-        "Call stacks (JSON) for speedscope",
-        (".speedscope.json",),
-        write=functools.partial(write, options=Options.parse(values)),
-        options=OPTIONS,
-        configure=_configure,
-    )
-
-
-EXPORTER = _configure({})
+EXPORTER = stack_exporter(
+    "speedscope",
+    "Call stacks (JSON) for speedscope",
+    (".speedscope.json",),
+    write,
+)

@@ -28,27 +28,36 @@ def build(context: Context) -> list[Any]:
         ],
         className="numbers",
     )
+    form = _form(context, first, last)
+    note = html.P(
+        "An iteration ends where the key op starts again. All pages show the aggregated iterations.",
+        className="dimmed",
+    )
+    return [
+        numbers,
+        components.panel("Aggregation", [note, form, html.Div(id="aggregation-problem", role="alert")]),
+        context.figure("iterations", "Duration of each iteration by part"),
+        context.table("iterations"),
+    ]
+
+
+def _form(context: Context, first: Any, last: Any) -> Any:
+    """Return the form that aggregates other iterations. The iterations of the capture are ``first`` to ``last``."""
     at = context.state.at
-    start = dmc.NumberInput(
-        id="first-iteration",
-        label="First iteration",
-        value=_or(at.first, first),
-        min=first,
-        max=last,
-        allowDecimal=False,
-        size="xs",
-        w=140,
-    )
-    stop = dmc.NumberInput(
-        id="last-iteration",
-        label="Last iteration",
-        value=_or(at.last, last),
-        min=first,
-        max=last,
-        allowDecimal=False,
-        size="xs",
-        w=140,
-    )
+    bounds = {"first": (at.first, first), "last": (at.last, last)}
+    fields = [
+        dmc.NumberInput(
+            id=f"{name}-iteration",
+            label=f"{name.capitalize()} iteration",
+            value=default if chosen is None else chosen,
+            min=first,
+            max=last,
+            allowDecimal=False,
+            size="xs",
+            w=140,
+        )
+        for name, (chosen, default) in bounds.items()
+    ]
     key = dmc.Select(
         id="key-op",
         label="Key op",
@@ -63,22 +72,7 @@ def build(context: Context) -> list[Any]:
     )
     apply = dmc.Button("Aggregate", id="aggregate", size="xs")
     reset = [] if at.is_default else [components.link("All iterations", f"/iterations?capture={at.capture}")]
-    form = dmc.Group([start, stop, key, apply, *reset], align="end", gap="sm")
-    note = html.P(
-        "An iteration ends where the key op starts again. All pages show the aggregated iterations.",
-        className="dimmed",
-    )
-    return [
-        numbers,
-        components.panel("Aggregation", [note, form, html.Div(id="aggregation-problem", role="alert")]),
-        context.figure("iterations", "Duration of each iteration by part"),
-        context.table("iterations"),
-    ]
-
-
-def _or(value: int | None, default: Any) -> Any:
-    """Return a value, or a default if it is None."""
-    return default if value is None else value
+    return dmc.Group([*fields, key, apply, *reset], align="end", gap="sm")
 
 
 def _key_ops(context: Context) -> list[dict[str, str]]:

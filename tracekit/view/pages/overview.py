@@ -9,7 +9,7 @@ import polars as pl
 from dash import html
 
 from tracekit.errors import TracekitError
-from tracekit.view import components, datasets, grid
+from tracekit.view import components, grid, sources
 
 if TYPE_CHECKING:
     from tracekit.trace import Trace
@@ -110,7 +110,7 @@ def _top_kernels(context: Context) -> Any:
     """Return the kernels with the longest total time, each with a link to its launches."""
     if not context.capture.has("kernels"):
         return None
-    rows = datasets.report_rows(context.report("cuda_gpu_kern_sum")).frame.head(TOP)
+    rows = sources.report_rows(context.report("cuda_gpu_kern_sum")).frame.head(TOP)
     titles = {"total_time_ns": "Total time (ns)", "time_percent": "Time (%)", "instances": "Launches", "name": "Kernel"}
     equal = [json.dumps({"name": {"filterType": "text", "type": "equals", "filter": name}}) for name in rows["name"]]
     links = [components.link("Open", context.state.url("kernels", **{"kernels.filter": each})) for each in equal]
