@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tracekit import files
 from tracekit.errors import TracekitError
+from tracekit.files import InputFile
+from tracekit.source import Source
 
 
 @pytest.fixture
@@ -121,3 +123,29 @@ def test_an_open_descriptor_outlives_a_replacement(path: Path) -> None:
         replace(path)
         state.check(path, f.fileno())
         assert f.read() == b"0123456789"
+
+
+def test_a_file_that_grows_while_its_first_bytes_are_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its format is detected; a reader that needs a complete file reports that the file has changed."""
+    read, head = files._read_at, path.read_bytes()
+
+    def grow(descriptor: int, start: int, size: int) -> bytes:
+        with path.open("ab") as file:
+            file.write(b"more")
+        return read(descriptor, start, size)
+
+    monkeypatch.setattr(files, "_read_at", grow)
+    source = Source(path)
+    assert source.head == head
+    with pytest.raises(TracekitError, match=f"had {len(head)} bytes, but now it has {len(head) + 4}"):
+        source.open()
+
+
+def test_a_growing_file_is_modified_before_its_size_changes(path: Path) -> None:
+    with InputFile(path, may_grow=True) as file:
+        os.utime(path, ns=(1, 1))
+        assert file.read(0, 1) == path.read_bytes()[:1]
+    with InputFile(path) as file:
+        os.utime(path, ns=(2, 2))
+        with pytest.raises(TracekitError, match="the file changed while it was open"):
+            file.read(0, 1)

@@ -113,7 +113,7 @@ class FileState:
             path: The file, which is named in the error.
             descriptor: Open descriptor of the file, which is checked instead of the path. A new file at the path is
                 then ignored.
-            may_grow: Whether the file may be larger than before.
+            may_grow: Whether the file may be larger than before, or modified without a change of its size.
 
         Raises:
             TracekitError: The file was changed, replaced or removed.
@@ -127,7 +127,8 @@ class FileState:
             raise _not_regular(path, kind)
         state = FileState.from_status(status)
         same_file = (state.device, state.inode) == (self.device, self.inode)
-        if state != self and not (may_grow and same_file and state.size > self.size):
+        # A system may set the modification time of an append before the size.
+        if state != self and not (may_grow and same_file and state.size >= self.size):
             raise TracekitError(self.change_message(state), path=path, hint=CHANGED_HINT)
 
     def change_message(self, now: FileState) -> str:

@@ -40,7 +40,9 @@ class Source:
         with self._reading():
             if not self.path.is_file():
                 return b"", None
-            with InputFile(self.path) as file:
+            # The format of a file that is still being written must be found; a reader that needs it complete opens it
+            # in the state it has now.
+            with InputFile(self.path, may_grow=True) as file:
                 return file.read(0, min(HEAD_BYTES, file.size)), file.state
 
     @functools.cached_property
