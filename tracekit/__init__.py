@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tracekit.interface import Capture, Exporter, Reader, Undecoded
     from tracekit.redacting import redact, unredacted
     from tracekit.registry import formats
+    from tracekit.sets import TraceSet, load_many
     from tracekit.trace import Trace, analyze, convert, load, stats
 
 __version__ = "0.1.0"
@@ -18,6 +19,7 @@ __all__ = [
     "Exporter",
     "Reader",
     "Trace",
+    "TraceSet",
     "TracekitError",
     "TracekitWarning",
     "Undecoded",
@@ -26,6 +28,7 @@ __all__ = [
     "errors",
     "formats",
     "load",
+    "load_many",
     "redact",
     "stats",
     "unredacted",
@@ -36,5 +39,6 @@ __getattr__, __dir__ = lazy_attributes(
     redacting=("redact", "unredacted"),
     interface=("Capture", "Exporter", "Reader", "Undecoded"),
     registry=("formats",),
+    sets=("TraceSet", "load_many"),
     trace=("Trace", "analyze", "convert", "load", "stats"),
 )

@@ -769,6 +769,11 @@ def write_table(
     return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
 
 
+def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:
+    """Read columns of several tables of a trace together, in one pass over the file if its format allows."""
+    trace._view.prefetch(columns)  # noqa: SLF001 - the view is for exporters and functions of this package
+
+
 def _missing_rows_error(what: str, path: Path | None, recorded_by: str | None) -> MissingTableError:
     """Return the error for a join with a trace that lacks the rows to join."""
     hint = None if recorded_by is None else f"record them with {recorded_by}"

@@ -1,0 +1,196 @@
+"""The rank of each capture of a set: what is recorded, what the name states, and what is given."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+import tracekit as tk
+from tests.sets.made import kernel, mpi_rank, nccl_init, write_capture
+from tracekit.errors import TracekitError, TracekitWarning
+from tracekit.sets.member import Evidence, Recorded
+from tracekit.sets.ranks import assign, name_ranks, varying_numbers
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("rank0.nsys-rep", {0}),
+        ("mpi_rank1.sqlite", {1}),
+        ("mpirank12.sqlite", {12}),
+        ("train_rank-3.nsys-rep", {3}),
+        ("run_r12.nsys-rep", {12}),
+        ("r4.nsys-rep", {4}),
+        ("RANK7.json.gz", {7}),
+        ("rank0_of_rank1.nsys-rep", {0, 1}),
+        ("local_rank3.nsys-rep", set()),
+        ("report3.nsys-rep", set()),
+        ("h200_run12.nsys-rep", set()),
+        ("for4.nsys-rep", set()),
+        ("rank2b.nsys-rep", set()),
+        ("frank2.nsys-rep", set()),
+    ],
+)
+def test_ranks_in_names(name: str, ranks: set[int]) -> None:
+    assert name_ranks(name) == ranks
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        (["a.0.nsys-rep", "a.1.nsys-rep"], [0, 1]),
+        (["node1_9.nsys-rep", "node1_10.nsys-rep"], [9, 10]),
+        (["trace.3.nsys-rep"], [3]),
+        (["trace.3.4.nsys-rep"], []),
+        (["trace3.nsys-rep"], []),
+        (["n0_g0.nsys-rep", "n1_g1.nsys-rep"], []),
+        (["a1.nsys-rep", "b2.nsys-rep"], []),
+        (["t20261122.nsys-rep", "t20261123.nsys-rep"], []),
+    ],
+)
+def test_numbers_in_which_names_differ(names: list[str], numbers: list[int]) -> None:
+    assert list(varying_numbers(names).values()) == numbers
+
+
+def recorded(name: str, *evidence: Evidence) -> Recorded:
+    return Recorded(Path("/captures") / name, "nsys-rep", evidence)
+
+
+def ranks_of(*captures: Recorded, **given: int) -> dict[str, tuple[int, str]]:
+    return {m.path.stem: (m.rank, m.source) for m in assign(captures, given)}
+
+
+def mpi(rank: int, size: int | None = 2) -> Evidence:
+    return Evidence("MPI", (rank,), size)
+
+
+def nccl(rank: int, size: int) -> Evidence:
+    return Evidence("NCCL", (rank,), size)
+
+
+def test_recorded_ranks_sort_the_set() -> None:
+    assert ranks_of(recorded("a", mpi(1)), recorded("b", mpi(0))) == {"b": (0, "MPI"), "a": (1, "MPI")}
+
+
+def test_sources_must_agree() -> None:
+    both = recorded("rank1", mpi(1), nccl(1, 2)), recorded("rank0", mpi(0))
+    assert ranks_of(*both) == {"rank0": (0, "MPI"), "rank1": (1, "MPI")}
+    with pytest.raises(TracekitError) as error:
+        ranks_of(recorded("rank0.nsys-rep", mpi(1)), recorded("rank1.nsys-rep", mpi(0)))
+    assert str(error.value) == (
+        "/captures/rank0.nsys-rep: the sources of its rank contradict one another: MPI says 1, the file name says 0\n"
+        "Hint: state the rank: ranks={'rank0.nsys-rep': N}, or --rank rank0.nsys-rep=N"
+    )
+
+
+def test_given_ranks_override_all_other_sources() -> None:
+    captures = recorded("rank0.nsys-rep", mpi(1)), recorded("x/rank1.nsys-rep", mpi(0))
+    given = {"rank0.nsys-rep": 1, "x/rank1.nsys-rep": 0}
+    assert [(m.rank, m.source) for m in assign(captures, given)] == [(0, "given"), (1, "given")]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"c": 0}, "the rank 0 is given for 'c', which names no capture\nHint: captures: a, b"),
+        ({"a": -1}, "-1 is not a rank"),
+    ],
+)
+def test_given_ranks_are_checked(given: dict[str, int], message: str) -> None:
+    with pytest.raises(TracekitError, match=message):
+        assign([recorded("a"), recorded("b")], given)
+
+
+def test_a_communicator_of_some_ranks_says_nothing() -> None:
+    captures = [recorded(f"rank{r}", nccl(r % 2, 2)) for r in range(4)]
+    assert ranks_of(*captures) == {f"rank{r}": (r, "the file name") for r in range(4)}
+    alone = [recorded("a", nccl(1, 2)), recorded("b", nccl(0, 2))]
+    assert ranks_of(*alone) == {"b": (0, "NCCL"), "a": (1, "NCCL")}
+
+
+def test_a_rank_beyond_the_size_of_the_job_is_an_error() -> None:
+    with pytest.raises(TracekitError, match="its rank is 5 by MPI, but MPI states 2 ranks"):
+        ranks_of(recorded("a", mpi(5)))
+
+
+def test_two_captures_of_one_rank_are_an_error() -> None:
+    with pytest.raises(TracekitError, match=r"2 captures have rank 1: a \(by MPI\), rank1 \(by the file name\)\nHint"):
+        ranks_of(recorded("a", mpi(1)), recorded("rank1"))
+
+
+def test_missing_ranks_are_a_warning() -> None:
+    with pytest.warns(TracekitWarning, match="2 of 4 ranks are missing: 0, 2"):
+        ranks_of(recorded("a", mpi(3, 4)), recorded("b", mpi(1, 4)))
+    with pytest.warns(TracekitWarning, match="9 of 10 ranks are missing: 0, 1, 2, 3, 4, 5, 6, 7, …"):
+        ranks_of(recorded("rank9"))
+
+
+def test_jobs_of_different_sizes_are_a_warning() -> None:
+    with pytest.warns(TracekitWarning) as warned:
+        ranks_of(recorded("a", mpi(0, 2)), recorded("b", mpi(1, 3)))
+    assert [str(w.message) for w in warned] == [
+        "the captures state different numbers of ranks: 2, 3",
+        "1 of 3 ranks are missing: 2",
+    ]
+
+
+def test_captures_without_ranks_are_numbered_in_order() -> None:
+    assert ranks_of(recorded("only")) == {"only": (0, "the order of the names")}
+    with pytest.warns(TracekitWarning, match="no capture records its rank: 2 captures are numbered from 0"):
+        assert ranks_of(recorded("b"), recorded("a")) == {
+            "b": (0, "the order of the names"),
+            "a": (1, "the order of the names"),
+        }
+
+
+def test_some_captures_without_a_rank_are_an_error() -> None:
+    with pytest.raises(TracekitError, match="the rank of b is unknown, while others have one"):
+        ranks_of(recorded("a", mpi(0, None)), recorded("b"))
+    assert ranks_of(recorded("a1", mpi(1)), recorded("a0")) == {"a0": (0, "the file name"), "a1": (1, "MPI")}
+
+
+def test_a_capture_of_several_ranks_has_the_rank_of_its_name() -> None:
+    several = Evidence("MPI", (2, 3), 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        members = assign([recorded("rank0", Evidence("MPI", (0, 1), 4)), recorded("rank3", several)])
+    assert [(m.rank, m.recorded_ranks) for m in members] == [(0, (0, 1)), (3, (2, 3))]
+    with pytest.raises(TracekitError, match="MPI says 2 and 3, the file name says 0"):
+        ranks_of(recorded("rank0", several))
+
+
+def test_ranks_are_read_from_captures(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write_capture(
+            tmp_path / f"n{1 - rank}x",
+            nvtx_ranges=[nccl_init(rank, 2), {**nccl_init(0, 1), "range_id": 5}],
+            kernels=[kernel(5, 9, device=rank + 2)],
+        )
+    with tk.load_many([tmp_path / "n0x", tmp_path / "n1x"]) as ranks:
+        assert [(m.name, m.rank, m.source, m.world_size, m.devices) for m in ranks.members] == [
+            ("n1x", 0, "NCCL", 2, (2,)),
+            ("n0x", 1, "NCCL", 2, (3,)),
+        ]
+
+
+@pytest.mark.parametrize(
+    "payload", ["{", "[1]", '{"Rank": 2, "No. of ranks": 2}', '{"Rank": true, "No. of ranks": 2}', '{"Rank": 1}']
+)
+def test_payloads_that_state_no_rank_are_ignored(payload: str, tmp_path: Path) -> None:
+    path = write_capture(tmp_path / "a", nvtx_ranges=[{**nccl_init(1, 2), "payload_text": payload}])
+    assert tk.load_many(path).members[0].source == "the order of the names"
+
+
+def test_ranks_of_the_profiler_and_of_mpi(tmp_path: Path) -> None:
+    facts = [{"name": "distributed_rank", "value": "1"}, {"name": "distributed_world_size", "value": "2"}]
+    one = write_capture(tmp_path / "one", capture_info=facts)
+    zero = write_capture(
+        tmp_path / "zero",
+        mpi_ranks=[mpi_rank(0)],
+        mpi_communicators=[{"mpi_communicator_id": 1, "rank": 0, "size": 2, "parent_communicator": 0}],
+    )
+    assert [(m.rank, m.source, m.world_size) for m in tk.load_many([one, zero]).members] == [
+        (0, "MPI", 2),
+        (1, "the profiler", 2),
+    ]

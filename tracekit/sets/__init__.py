@@ -1,0 +1,11 @@
+"""Many traces as one: the reports of the ranks of a job, opened one at a time.
+
+``paths`` lists the files of a set, ``member`` reads what each file records about its rank, and ``ranks`` decides on one
+rank per file. ``engines`` apply a function to every member, and ``trace_set`` contains the set itself.
+"""
+
+from tracekit.sets.engines import Engine, LocalEngine
+from tracekit.sets.member import Member
+from tracekit.sets.trace_set import TraceSet, load_many
+
+__all__ = ["Engine", "LocalEngine", "Member", "TraceSet", "load_many"]

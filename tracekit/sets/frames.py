@@ -1,0 +1,111 @@
+"""Concatenate the tables of the members of a set, opening one member at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tracekit import schemas
+from tracekit.forks import check_polars
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.schemas import TableSchema
+    from tracekit.sets.member import Member
+    from tracekit.trace import Trace
+
+RANK, RECORDED_RANK = "rank", "recorded_rank"
+"""Name of the column with the rank of each row, and the name of a column ``rank`` that the table itself has."""
+_RANK_COLUMN = schemas.Column(RANK, "int64", "Rank of the capture that contains the row.")
+
+
+def with_rank(schema: TableSchema) -> TableSchema:
+    """Return the schema of a table of a set, in which the column ``rank`` precedes those of one trace."""
+    own = [replace(c, name=RECORDED_RANK) if c.name == RANK else c for c in schema.columns]
+    return replace(schema, columns=(_RANK_COLUMN, *own), key=(RANK, *(k for k in schema.key if k != RANK)))
+
+
+def own_name(column: str) -> str:
+    """Return the name of a column of a set, other than ``rank``, in the table of one trace."""
+    return RANK if column == RECORDED_RANK else column
+
+
+def scan(
+    members: Sequence[Member], open_member: Callable[[Member], Trace], name: str, schema: TableSchema
+) -> pl.LazyFrame:
+    """Return a table of all members as a LazyFrame. Collecting it opens the members one after the other.
+
+    Args:
+        members: The members.
+        open_member: Function that opens the trace of a member.
+        name: Name of the table.
+        schema: Schema of the table, with the column ``rank``.
+    """
+    from polars.io.plugins import register_io_source
+
+    check_polars()
+    columns = schemas.polars_schema(schema)
+
+    def read(
+        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None
+    ) -> Iterator[pl.DataFrame]:
+        check_polars()
+        names = list(columns) if with_columns is None else with_columns or [RANK]
+        left = n_rows
+        for member in _matching(members, predicate):
+            if left is not None and left <= 0:
+                return
+            with open_member(member) as trace:
+                frame = _read(trace, name, names, member.rank)
+            frame = frame if left is None else frame.head(left)
+            left = None if left is None else left - frame.height
+            yield frame if predicate is None else frame.filter(predicate)
+
+    return register_io_source(read, schema=columns)
+
+
+def _matching(members: Sequence[Member], predicate: pl.Expr | None) -> list[Member]:
+    """Return the members that a filter does not exclude, which is known if it uses only the column ``rank``."""
+    import polars as pl
+
+    if predicate is None or set(predicate.meta.root_names()) != {RANK}:
+        return list(members)
+    ranks = pl.DataFrame({RANK: [m.rank for m in members]}, schema={RANK: pl.Int64})
+    chosen = set(ranks.filter(predicate)[RANK])
+    return [m for m in members if m.rank in chosen]
+
+
+def _read(trace: Trace, name: str, columns: Sequence[str], rank: int) -> pl.DataFrame:
+    """Return columns of a table of one member. The column ``rank`` is among them if it is requested."""
+    import polars as pl
+
+    own = [c for c in columns if c != RANK]
+    if not own:
+        return pl.DataFrame({RANK: pl.repeat(rank, trace.count(name), dtype=pl.Int64, eager=True)})
+    frame = trace.frame(name).select(pl.col(own_name(c)).alias(c) for c in own).collect()
+    return frame.select(pl.lit(rank, pl.Int64).alias(RANK) if c == RANK else pl.col(c) for c in columns)
+
+
+def concat_tables(schema: TableSchema, columns: Sequence[str], tables: Iterable[tuple[Member, pa.Table]]) -> pa.Table:
+    """Return the tables of all members as one table with the declared types and one dictionary per string column.
+
+    Args:
+        schema: Schema of the table, with the column ``rank``.
+        columns: Names of the columns of the result, beginning with ``rank``.
+        tables: The members, and a table of each of them with the other columns.
+    """
+    import pyarrow as pa
+
+    arrow = schemas.arrow_schema(schema, columns)
+    ranked = [pa.table([_repeat(member.rank, t.num_rows), *t.columns], schema=arrow) for member, t in tables]
+    return pa.concat_tables([arrow.empty_table(), *ranked]).unify_dictionaries()
+
+
+def _repeat(rank: int, rows: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.repeat(pa.scalar(rank, pa.int64()), rows)

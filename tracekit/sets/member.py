@@ -1,0 +1,187 @@
+"""One capture of a set, and what it records about its rank."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracekit.trace import prefetch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+NCCL = "NCCL"
+MAX_RANK = 10_000_000
+"""Limit of ranks. A larger number is not a rank."""
+_INIT = r"^ncclCommInitRank"
+_RANK_KEYS, _SIZE_KEYS = ("rank",), ("no. of ranks", "nranks", "number of ranks")
+_DEVICE_TABLES = ("kernels", "memcpys")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one source says about the rank of a capture.
+
+    Attributes:
+        source: The source as it is named in messages, such as ``MPI`` or ``the variable RANK``.
+        ranks: The ranks that it names, ascending. A capture of several processes may have several.
+        size: Number of ranks that the source states. None if it states none.
+    """
+
+    source: str
+    ranks: tuple[int, ...]
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a capture records about its rank and its place in the job.
+
+    Attributes:
+        path: Absolute path of the capture.
+        format: Name of its format.
+        evidence: What the sources in the capture say about its rank.
+        devices: Ids of the GPUs with activities, ascending.
+        origin_utc_ns: UTC time of the trace origin in ns since 1970. None if it is not recorded.
+        duration_ns: Duration of the capture in ns. None if it is not recorded.
+    """
+
+    path: Path
+    format: str
+    evidence: tuple[Evidence, ...] = ()
+    devices: tuple[int, ...] = ()
+    origin_utc_ns: int | None = None
+    duration_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One capture of a set.
+
+    Attributes:
+        path: Absolute path of the capture.
+        rank: Rank of the capture in the set.
+        format: Name of its format.
+        source: How the rank was determined, such as ``MPI``, ``the file name`` or ``given``.
+        world_size: Number of ranks of the job. None if it is not recorded.
+        devices: Ids of the GPUs with activities, ascending.
+        origin_utc_ns: UTC time of the trace origin in ns since 1970. None if it is not recorded.
+        duration_ns: Duration of the capture in ns. None if it is not recorded.
+        recorded_ranks: Ranks of the processes, if the capture contains several ranks.
+        via: Name of the program that exports the capture before it is read. None if it is read directly.
+    """
+
+    path: Path
+    rank: int
+    format: str
+    source: str = "given"
+    world_size: int | None = None
+    devices: tuple[int, ...] = ()
+    origin_utc_ns: int | None = None
+    duration_ns: int | None = None
+    recorded_ranks: tuple[int, ...] = ()
+    via: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the file or folder."""
+        return self.path.name
+
+
+def read_recorded(trace: Trace, path: Path) -> Recorded:
+    """Return what a capture records about its rank and its place in the job."""
+    info = trace.info
+    prefetch(
+        trace,
+        {
+            "nvtx_ranges": ["domain", "name", "process_id", "payload_text"],
+            "mpi_ranks": ["rank"],
+            "mpi_communicators": ["size"],
+            **{table: ["device_id"] for table in _DEVICE_TABLES},
+        },
+    )
+    evidence = (*_mpi_evidence(trace), *_nccl_evidence(trace), *_profiler_evidence(info))
+    return Recorded(
+        path.absolute(),
+        trace.format,
+        evidence,
+        _devices(trace),
+        _parse_int(info.get("origin_utc_ns")),
+        _parse_int(info.get("duration_ns")),
+    )
+
+
+def _devices(trace: Trace) -> tuple[int, ...]:
+    """Return the ids of the GPUs on which kernels or copies ran, ascending."""
+    used: set[int] = set()
+    for table in _DEVICE_TABLES:
+        used.update(trace.frame(table).select("device_id").collect().to_series().drop_nulls().unique())
+    return tuple(sorted(used))
+
+
+def _mpi_evidence(trace: Trace) -> Iterator[Evidence]:
+    """Yield the ranks of the processes in MPI, and the size of the largest communicator."""
+    ranks = trace.frame("mpi_ranks").select("rank").collect().to_series()
+    sizes = trace.frame("mpi_communicators").select("size").collect().to_series().drop_nulls()
+    if len(ranks):
+        size: Any = sizes.max()
+        yield Evidence("MPI", _ranks(ranks.to_list()), size)
+
+
+def _nccl_evidence(trace: Trace) -> Iterator[Evidence]:
+    """Yield the ranks of the processes in the largest communicator that NCCL created while it was recorded."""
+    import polars as pl
+
+    is_init = pl.col("name").cast(pl.String).str.contains(_INIT) & (pl.col("domain").cast(pl.String) == NCCL)
+    columns = ("domain", "name", "process_id", "payload_text")
+    rows = trace.frame("nvtx_ranges").select(columns).filter(is_init).drop_nulls("payload_text").collect()
+    by_size: dict[int, set[int]] = defaultdict(set)
+    for payload in rows["payload_text"].unique():
+        rank, size = _rank_of_payload(payload)
+        if rank is not None and size is not None:
+            by_size[size].add(rank)
+    if by_size:
+        size = max(by_size)
+        yield Evidence(NCCL, _ranks(by_size[size]), size)
+
+
+def _rank_of_payload(payload: str) -> tuple[int | None, int | None]:
+    """Return the rank and the number of ranks in the payload of a call that creates a communicator."""
+    try:
+        values = json.loads(payload)
+    except ValueError:
+        return None, None
+    if not isinstance(values, dict):
+        return None, None
+    lowered = {str(key).lower(): value for key, value in values.items()}
+    rank: Any
+    size: Any
+    rank, size = (next((lowered[k] for k in keys if k in lowered), None) for keys in (_RANK_KEYS, _SIZE_KEYS))
+    if not (_is_rank(rank) and _is_rank(size)):
+        return None, None
+    return (rank, size) if rank < size else (None, None)
+
+
+def _profiler_evidence(info: dict[str, str]) -> Iterator[Evidence]:
+    """Yield the rank that the profiler of PyTorch recorded."""
+    rank = _parse_int(info.get("distributed_rank"))
+    if rank is not None:
+        yield Evidence("the profiler", _ranks([rank]), _parse_int(info.get("distributed_world_size")))
+
+
+def _ranks(ranks: list[int] | set[int]) -> tuple[int, ...]:
+    return tuple(sorted({rank for rank in ranks if _is_rank(rank)}))
+
+
+def _is_rank(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_RANK
+
+
+def _parse_int(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,19}", text) else None

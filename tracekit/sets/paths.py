@@ -1,0 +1,105 @@
+"""List the captures that paths, folders and patterns name."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit import detection, registry
+from tracekit.errors import TracekitError, UnknownFormatError, warn
+from tracekit.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    PathLike = str | os.PathLike[str]
+
+MAX_FILES = 1 << 20
+"""Maximum number of files of a folder that are examined."""
+_EXPORTED = ("nsys-sqlite", "nsys-rep")
+"""Formats of which the first is an export of the second if both files have the same name."""
+
+
+def expand(paths: PathLike | Iterable[PathLike]) -> list[Path]:
+    """Return the captures that paths name, in the given order. A folder or pattern is expanded in natural order.
+
+    Args:
+        paths: A file, a folder of captures, a pattern such as ``run/*.nsys-rep``, or several of them. A folder that is
+            itself a capture, such as a folder of tables, is one capture.
+
+    Raises:
+        TracekitError: No capture matches, or a capture is named twice.
+        FileNotFoundError: A path does not exist.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise TracekitError("no capture was given", hint="pass files, a folder or a pattern")
+    captures = [file for path in given for file in _expand_one(path)]
+    seen: set[Path] = set()
+    for file in captures:
+        real = Path(os.path.realpath(file))
+        if real in seen:
+            raise TracekitError("the capture is named twice", path=file, hint="name each capture once")
+        seen.add(real)
+    return captures
+
+
+def is_folder_of_captures(path: Path) -> bool:
+    """Return whether a path is a folder that contains captures and is not itself a capture."""
+    source = Source(path)
+    return path.is_dir() and not _is_capture(source) and bool(detection.captures_in(source))
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Return a key by which names are sorted so that numbers in them ascend: ``rank2`` precedes ``rank10``."""
+    tokens = re.findall(r"[0-9]+|[^0-9]+", name)
+    return [(0, int(t), t) if t.isdecimal() else (1, 0, t) for t in tokens]
+
+
+def _expand_one(given: PathLike) -> list[Path]:
+    text, path = os.fspath(given), Path(given)
+    if path.is_dir():
+        return _captures_of_folder(path)
+    if not path.exists() and glob.has_magic(text):
+        matches = sorted(glob.glob(text, recursive=True), key=natural_key)  # noqa: PTH207 - a pattern may be absolute
+        if not matches:
+            raise TracekitError("no file matches this pattern", path=text, hint="check the pattern")
+        return [Path(match) for match in matches]
+    return [path]
+
+
+def _captures_of_folder(folder: Path) -> list[Path]:
+    """Return the captures in a folder, or the folder itself if it is a capture."""
+    source = Source(folder)
+    if _is_capture(source):
+        return [folder]
+    formats = detection.captures_in(source, MAX_FILES)
+    if not formats:
+        what, hint = detection.describe(source)
+        raise UnknownFormatError(what, path=folder, hint=hint)
+    return [folder / name for name in sorted(_without_exports(folder, formats), key=natural_key)]
+
+
+def _without_exports(folder: Path, formats: dict[str, str]) -> list[str]:
+    """Return the names of captures without the SQLite exports of reports that are in the same folder.
+
+    ``nsys stats`` leaves such an export beside each report.
+    """
+    export, report = _EXPORTED
+    reports = {Path(name).stem for name, kind in formats.items() if kind == report}
+    exports = {name for name, kind in formats.items() if kind == export and Path(name).stem in reports}
+    if exports:
+        message = f"{len(exports)} SQLite exports of reports in this folder are skipped, such as {min(exports)}"
+        warn(message, path=folder)
+    return [name for name in formats if name not in exports]
+
+
+def _is_capture(source: Source) -> bool:
+    """Return whether a built-in reader recognises a folder as one capture."""
+    try:
+        return any(reader.sniff(source) for reader in registry.built_in_readers().values())
+    except (TracekitError, OSError):
+        return False

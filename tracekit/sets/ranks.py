@@ -1,0 +1,207 @@
+"""Decide on one rank per capture of a set, from what the captures record, their names, and ranks that are given."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from tracekit.errors import TracekitError, printable_path, warn
+from tracekit.sets.member import MAX_RANK, NCCL, Evidence, Member
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from tracekit.sets.member import Recorded
+
+FILE_NAME, POSITION, GIVEN = "the file name", "the order of the names", "given"
+_LISTED = 8
+_IN_NAME = re.compile(
+    r"(?:(?<![a-z])(?P<local>local[._-]?)?(?:mpi|world|global)?rank[._-]?|(?:^|[._-])r)(?P<rank>[0-9]{1,7})(?![0-9a-z])",
+    re.IGNORECASE,
+)
+_DOTTED = re.compile(r"\.([0-9]{1,7})(?=\.|$)")
+
+
+def name_ranks(name: str) -> set[int]:
+    """Return the ranks that a file name states, as in ``rank0``, ``rank_0`` or ``run_r12``."""
+    stem = _stem(name)
+    return {int(m["rank"]) for m in _IN_NAME.finditer(stem) if not m["local"]}
+
+
+def varying_numbers(names: Sequence[str]) -> dict[str, int]:
+    """Return the number in which file names differ, by name, if they differ in exactly one number.
+
+    A single name has such a number if it is between dots, as in ``report.3.nsys-rep``.
+    """
+    stems = [_stem(name) for name in names]
+    if len(names) == 1:
+        dotted = _DOTTED.findall(stems[0])
+        return {names[0]: int(dotted[0])} if len(dotted) == 1 else {}
+    split = [re.split(r"([0-9]+)", stem) for stem in stems]
+    if len({(len(s), *s[::2]) for s in split}) != 1:
+        return {}
+    varying = [i for i in range(1, len(split[0]), 2) if len({int(s[i]) for s in split}) > 1]
+    if len(varying) != 1 or any(len(s[varying[0]]) > 7 for s in split):  # noqa: PLR2004 - such as a time
+        return {}
+    return {name: int(s[varying[0]]) for name, s in zip(names, split, strict=True)}
+
+
+def assign(captures: Sequence[Recorded], given: Mapping[str, int] | None = None) -> tuple[Member, ...]:
+    """Return the members of a set, sorted by rank.
+
+    A rank that is given overrides all other sources. Otherwise, what a capture records and what its name states must
+    agree. A number in which the names differ is used for captures without any other source, and the order of the
+    captures if there are no such numbers.
+
+    Args:
+        captures: What each capture records.
+        given: Ranks by file name, stem of a file name, or path.
+
+    Raises:
+        TracekitError: The sources of a rank contradict one another, two captures have the same rank, the rank of some
+            captures is unknown, or a name matches no capture.
+    """
+    chosen = _given_ranks(captures, given or {})
+    size = _world_size(captures, chosen)
+    weak = varying_numbers([c.path.name for c in captures])
+    members, unknown = [], []
+    for capture in captures:
+        rank = (chosen[capture.path], GIVEN) if capture.path in chosen else _agreed_rank(capture, size)
+        if rank is None and capture.path.name in weak:
+            rank = weak[capture.path.name], FILE_NAME
+        if rank is None:
+            unknown.append(capture)
+        else:
+            members.append(_member(capture, *rank))
+    if unknown and members:
+        message = f"the rank of {_names(unknown)} is unknown, while others have one"
+        raise TracekitError(message, hint=_hint(unknown[0].path))
+    if unknown:
+        members = [_member(capture, number, POSITION) for number, capture in enumerate(unknown)]
+        if len(unknown) > 1:
+            warn(
+                f"no capture records its rank: {len(unknown)} captures are numbered from 0 in the order of their names"
+            )
+    _check_unique(members)
+    _check_complete(members)
+    return tuple(sorted(members, key=lambda m: m.rank))
+
+
+def _given_ranks(captures: Sequence[Recorded], given: Mapping[str, int]) -> dict[Path, int]:
+    """Return the given ranks by path of the capture.
+
+    Raises:
+        TracekitError: A name matches no capture or several captures, or a number is not a rank.
+    """
+    ranks: dict[Path, int] = {}
+    for name, rank in given.items():
+        matches = [c.path for c in captures if name in (c.path.name, c.path.stem, str(c.path))]
+        matches = matches or [c.path for c in captures if str(c.path).endswith(f"/{name}")]
+        if len(matches) != 1:
+            how_many = "no capture" if not matches else f"{len(matches)} captures"
+            raise TracekitError(
+                f"the rank {rank} is given for {name!r}, which names {how_many}", hint=f"captures: {_names(captures)}"
+            )
+        if not 0 <= rank < MAX_RANK:
+            raise TracekitError(f"{rank} is not a rank", path=matches[0], hint="ranks are counted from 0")
+        ranks[matches[0]] = rank
+    return ranks
+
+
+def _world_size(captures: Sequence[Recorded], chosen: Mapping[Path, int]) -> int:
+    """Return the smallest possible number of ranks of the job.
+
+    It is at least the size that a source other than NCCL states, and more than any rank that is known without NCCL.
+    """
+    known = [len(captures), *(rank + 1 for rank in chosen.values())]
+    for capture in captures:
+        known += [rank + 1 for rank in name_ranks(capture.path.name)]
+        known += [e.size or 0 for e in capture.evidence]
+        known += [rank + 1 for e in capture.evidence if e.source != NCCL for rank in e.ranks]
+    return max(known)
+
+
+def _agreed_rank(capture: Recorded, size: int) -> tuple[int, str] | None:
+    """Return the rank on which all sources agree, and its first source. Return None if there are no sources.
+
+    The rank in a communicator of NCCL is used only if the communicator contains all ranks of the job.
+
+    Raises:
+        TracekitError: The sources contradict one another.
+    """
+    in_name = name_ranks(capture.path.name)
+    evidence = [*capture.evidence, *([Evidence(FILE_NAME, tuple(in_name))] if len(in_name) == 1 else [])]
+    evidence = [e for e in evidence if e.ranks and (e.source != NCCL or (e.size or 0) >= size)]
+    single = [e for e in evidence if len(e.ranks) == 1]
+    if not single:
+        return None
+    first = single[0]
+    if any(first.ranks[0] not in e.ranks for e in evidence):
+        said = ", ".join(f"{e.source} says {' and '.join(map(str, e.ranks))}" for e in evidence)
+        message = f"the sources of its rank contradict one another: {said}"
+        raise TracekitError(message, path=capture.path, hint=_hint(capture.path))
+    too_small = next((e for e in evidence if e.size is not None and first.ranks[0] >= e.size), None)
+    if too_small is not None:
+        message = (
+            f"its rank is {first.ranks[0]} by {first.source}, but {too_small.source} states {too_small.size} ranks"
+        )
+        raise TracekitError(message, path=capture.path, hint=_hint(capture.path))
+    return first.ranks[0], first.source
+
+
+def _member(capture: Recorded, rank: int, source: str) -> Member:
+    several = [e.ranks for e in capture.evidence if len(e.ranks) > 1]
+    return Member(
+        path=capture.path,
+        rank=rank,
+        format=capture.format,
+        source=source,
+        world_size=max((e.size for e in capture.evidence if e.size), default=None),
+        devices=capture.devices,
+        origin_utc_ns=capture.origin_utc_ns,
+        duration_ns=capture.duration_ns,
+        recorded_ranks=several[0] if several else (),
+    )
+
+
+def _check_unique(members: Iterable[Member]) -> None:
+    by_rank: dict[int, list[Member]] = defaultdict(list)
+    for member in members:
+        by_rank[member.rank].append(member)
+    for rank, same in by_rank.items():
+        if len(same) > 1:
+            sources = ", ".join(f"{printable_path(m.name)} (by {m.source})" for m in same[:_LISTED])
+            message = f"{len(same)} captures have rank {rank}: {sources}"
+            raise TracekitError(message, hint=f"leave one out, or {_hint(same[1].path)}")
+
+
+def _check_complete(members: Sequence[Member]) -> None:
+    """Warn if ranks of the job are missing, or if captures state different numbers of ranks."""
+    sizes = sorted({m.world_size for m in members if m.world_size})
+    if len(sizes) > 1:
+        warn(f"the captures state different numbers of ranks: {', '.join(map(str, sizes))}")
+    ranks = {m.rank for m in members} | {rank for m in members for rank in m.recorded_ranks}
+    size = max([*sizes, max(ranks) + 1])
+    missing = [rank for rank in range(size) if rank not in ranks] if size <= MAX_RANK else []
+    if missing:
+        more = ", …" if len(missing) > _LISTED else ""
+        listed = ", ".join(map(str, missing[:_LISTED])) + more
+        warn(f"{len(missing)} of {size} ranks are missing: {listed}")
+
+
+def _names(captures: Sequence[Recorded]) -> str:
+    more = ", …" if len(captures) > _LISTED else ""
+    return ", ".join(printable_path(c.path.name) for c in captures[:_LISTED]) + more
+
+
+def _hint(path: Path) -> str:
+    name = printable_path(path.name)
+    return f"state the rank: ranks={{{name!r}: N}}, or --rank {name}=N"
+
+
+def _stem(name: str) -> str:
+    """Return a file name without the suffix of its format."""
+    stem, dot, suffix = name.rpartition(".")
+    return stem if dot and not suffix.isdecimal() else name

@@ -1,0 +1,429 @@
+"""The class ``TraceSet``, which represents the captures of many ranks as one, and the function that loads it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from tracekit import schemas
+from tracekit.errors import TracekitError
+from tracekit.sets import frames
+from tracekit.sets import member as members_module
+from tracekit.sets import paths as path_lists
+from tracekit.sets import ranks as rank_sources
+from tracekit.sets.engines import LocalEngine
+from tracekit.sets.frames import RANK, RECORDED_RANK
+from tracekit.trace import Trace, load
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.sets.engines import Engine
+    from tracekit.sets.member import Member, Recorded
+
+    PathLike = str | os.PathLike[str]
+
+Result = TypeVar("Result")
+_LISTED = 8
+
+
+def load_many(
+    paths: PathLike | Iterable[PathLike],
+    format: str | None = None,  # noqa: A002 - the public name of the argument
+    *,
+    ranks: Mapping[str, int] | None = None,
+    via: str | None = None,
+    engine: Engine | None = None,
+) -> TraceSet:
+    """Open the profiles of the ranks of a job as one set. Each profile is opened when it is needed, one at a time.
+
+    The rank of a profile is what it records (MPI, NCCL, the profiler of PyTorch) and what its name states, such as
+    ``rank0`` or ``run_r12``. These sources must agree.
+
+    Args:
+        paths: Files, folders of profiles, patterns such as ``run/*.nsys-rep``, or several of them.
+        format: Name of the format of all files. If None, it is detected for each file.
+        ranks: Ranks by file name. They override all other sources.
+        via: ``nsys`` reads reports through Nsight Systems, as ``tracekit.load`` does.
+        engine: The engine that computes results of members. By default they are computed in this process.
+
+    Returns:
+        The set, whose members are sorted by rank.
+
+    Raises:
+        TracekitError: A rank is unknown, the sources of a rank contradict one another, two profiles have the same rank,
+            or a file cannot be read.
+        UnknownFormatError: The format is unknown, or no reader recognises a file.
+        CorruptTraceError: A file is damaged.
+        FileNotFoundError: A file does not exist.
+
+    Examples:
+        >>> import tracekit as tk
+        >>> ranks = tk.load_many("fixtures/ranks")
+        >>> ranks.frame("kernels").group_by("rank").len().sort("rank").collect().rows()
+        [(0, 15), (1, 15)]
+    """
+    chosen = engine or LocalEngine()
+    files = [_File(path, format, via) for path in path_lists.expand(paths)]
+    recorded = [_read_recorded(file) for file in files]
+    members = rank_sources.assign(recorded, ranks)
+    return TraceSet(tuple(replace(m, via=via) for m in members), engine=chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file whose rank is not known yet."""
+
+    path: Path
+    format: str | None
+    via: str | None
+
+
+def _read_recorded(file: _File) -> Recorded:
+    """Return what a file records about its rank."""
+    with load(file.path, file.format, via=file.via) as trace:
+        return members_module.read_recorded(trace, file.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A method of ``Trace`` that returns a trace, with its arguments by name."""
+
+    method: Literal["correlate", "rollup", "select"]
+    arguments: Mapping[str, Any]
+
+
+class TraceSet:
+    """The profiles of the ranks of a job, with the methods of one trace.
+
+    Tables and reports have the rows of all ranks, in the order of ranks, with a column ``rank`` before all others.
+    ``correlate``, ``rollup`` and ``select`` return another set. They apply to each profile separately: correlation,
+    iterations and times are those of the profile, and times are relative to its origin.
+
+    At most one profile is open at a time, and it is closed before the next one is opened. A set therefore needs the
+    memory of one profile and of the result. It can be pickled.
+
+    Attributes:
+        members: The profiles, sorted by rank.
+        engine: The engine that computes results of members.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], *, operations: Sequence[Operation] = (), engine: Engine | None = None
+    ) -> None:
+        self.members = tuple(members)
+        self.engine = engine or LocalEngine()
+        self._operations = tuple(operations)
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks, ascending."""
+        return [member.rank for member in self.members]
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables."""
+        return list(schemas.table_names())
+
+    @property
+    def devices(self) -> pl.DataFrame:
+        """The GPUs of the machines of all ranks, one row per rank and GPU."""
+        return self.frame("devices").collect()
+
+    def open(self, rank: int) -> Trace:
+        """Open the profile of a rank, with the operations of the set applied to it. Close it after use.
+
+        Raises:
+            TracekitError: There is no such rank, or the file cannot be read.
+        """
+        member = next((m for m in self.members if m.rank == rank), None)
+        if member is None:
+            raise self._no_rank_error(rank)
+        return open_member(member, self._operations)
+
+    def map(self, function: Callable[[Trace], Result]) -> list[Result]:
+        """Apply a function to the trace of each rank, one at a time.
+
+        Args:
+            function: The function. It can be pickled if the engine needs that. Its result must not depend on the trace
+                being open.
+
+        Returns:
+            The results in the order of ranks.
+
+        Raises:
+            TracekitError: The function failed for a rank. The first error is raised.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> ranks = tk.load_many("fixtures/ranks")
+            >>> ranks.map(lambda trace: trace.count("mpi_calls"))
+            [72, 72]
+        """
+        return [_result_or_raise(result) for _, result in self.outcomes(function)]
+
+    def outcomes(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result | Exception]]:
+        """Apply a function to the trace of each rank, and return errors instead of raising them.
+
+        Args:
+            function: The function, as for ``map``.
+
+        Returns:
+            An iterator over the members in the order of ranks, each with the result of the function, or with the
+            ``TracekitError`` or ``OSError`` that it raised.
+        """
+        return self.engine.map(functools.partial(call_with_trace, function, self._operations), self.members)
+
+    def schema(self, name: str) -> schemas.TableSchema:
+        """Return the schema of a table, which begins with the column ``rank``.
+
+        Raises:
+            SchemaError: The table does not exist.
+        """
+        return frames.with_rank(_schema(name, self._operations))
+
+    def frame(self, name: str) -> pl.LazyFrame:
+        """Return a table of all ranks as a polars LazyFrame, whose first column is ``rank``.
+
+        Collecting it opens one profile at a time and reads only the columns that the query uses. Profiles of ranks that
+        a filter on ``rank`` alone excludes are not opened.
+
+        Raises:
+            SchemaError: The table does not exist.
+            CorruptTraceError: A file is damaged. The error is raised when the frame is collected.
+        """
+        return frames.scan(
+            self.members, functools.partial(open_member, operations=self._operations), name, self.schema(name)
+        )
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a table of all ranks as an Arrow table, whose first column is ``rank``.
+
+        Args:
+            name: Name of the table.
+            columns: Names of the columns to read besides ``rank``. If None, all columns are read.
+
+        Raises:
+            SchemaError: The table or a column does not exist.
+            CorruptTraceError: A file is damaged.
+        """
+        schema = self.schema(name)
+        names = schema.names[1:] if columns is None else [schema[c].name for c in columns if c != RANK]
+        columns_to_read = names or schema.names[1:2]
+        read = functools.partial(_read_table, name, [frames.own_name(c) for c in columns_to_read])
+        return frames.concat_tables(schema, [RANK, *columns_to_read], self._results(read)).select([RANK, *names])
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self.table(name)
+
+    def count(self, name: str) -> int:
+        """Return the number of rows of a table in all ranks.
+
+        Raises:
+            SchemaError: The table does not exist.
+        """
+        schemas.table(name)
+        return sum(self.map(functools.partial(_count, name)))
+
+    def count_all(self) -> dict[str, int]:
+        """Return the number of rows of every table in all ranks.
+
+        Raises:
+            CorruptTraceError: A file is damaged.
+        """
+        counts = self.map(Trace.count_all)
+        return {name: sum(c[name] for c in counts) for name in self.tables}
+
+    def stats(self, report: str) -> pl.DataFrame:
+        """Return the rows of a report of every rank, with the column ``rank`` before those of the report.
+
+        Each rank has the rows that ``tracekit.stats`` returns for its profile, so percentages are those of the rank.
+
+        Raises:
+            UnknownFormatError: The report or one of its options does not exist.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> ranks = tk.load_many("fixtures/ranks")
+            >>> ranks.stats("cuda_gpu_kern_sum").columns[:3]
+            ['rank', 'Time (%)', 'Total Time (ns)']
+        """
+        return self._frames_with_rank(functools.partial(_stats, report))
+
+    def analyze(self, rule: str) -> pl.DataFrame:
+        """Return the rows that a rule finds in every rank, with the column ``rank`` before those of the rule.
+
+        Raises:
+            UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
+        """
+        return self._frames_with_rank(functools.partial(_analyze, rule))
+
+    def correlate(self) -> TraceSet:
+        """Join GPU activities with their API calls and NVTX ranges in every rank, as ``Trace.correlate`` does."""
+        return self._then("correlate")
+
+    def rollup(
+        self,
+        *,
+        key_op: str | None = None,
+        iterations: tuple[int | None, int | None] | None = None,
+        dialect: str | None = None,
+        tensor_cores: Literal["extended", "dlprof"] = "extended",
+    ) -> TraceSet:
+        """Aggregate GPU activities by op, iteration and group of ops in every rank, as ``Trace.rollup`` does.
+
+        Args:
+            key_op: Id or name of the op that delimits iterations.
+            iterations: First and last iteration to aggregate, both inclusive. Either may be None.
+            dialect: Name of the conventions by which the ranges are written. If None, it is detected in every rank.
+            tensor_cores: How kernels that use Tensor Cores are detected.
+
+        Returns:
+            The rolled-up set.
+        """
+        return self._then("rollup", key_op=key_op, iterations=iterations, dialect=dialect, tensor_cores=tensor_cores)
+
+    def select(
+        self,
+        *,
+        ranks: Iterable[int] | None = None,
+        time: tuple[int | None, int | None] | None = None,
+        devices: Sequence[int] | None = None,
+        domains: Sequence[str] | None = None,
+        min_duration_ns: int | None = None,
+        tables: Sequence[str] | None = None,
+        nvtx: str | None = None,
+    ) -> TraceSet:
+        """Return a set with only some ranks, and only the matching rows of each rank.
+
+        Args:
+            ranks: Ranks to select. If None, all ranks are selected.
+            time: Select rows that overlap ``[a, b)`` in ns since the origin of the profile. Either end may be None.
+            devices: Select GPU activities of these devices.
+            domains: Select NVTX ranges and marks of these domains.
+            min_duration_ns: Select rows with at least this duration.
+            tables: Names of the tables to select. If None, all tables are selected.
+            nvtx: Select events that overlap an NVTX range, as ``Trace.select`` does in every rank.
+
+        Returns:
+            The set.
+
+        Raises:
+            TracekitError: A rank does not exist. Other errors of ``Trace.select`` are raised when a profile is opened.
+        """
+        chosen = self.ranks if ranks is None else list(ranks)
+        if missing := [rank for rank in chosen if rank not in self.ranks]:
+            raise self._no_rank_error(missing[0])
+        arguments = {
+            "time": time,
+            "devices": devices,
+            "domains": domains,
+            "min_duration_ns": min_duration_ns,
+            "tables": tables,
+            "nvtx": nvtx,
+        }
+        narrowed = [m for m in self.members if m.rank in chosen]
+        selected = TraceSet(narrowed, operations=self._operations, engine=self.engine)
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        return selected._then("select", **arguments) if arguments else selected
+
+    def close(self) -> None:
+        """Do nothing, because no profile stays open. A set has this method as a trace does."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a table with this name is declared. The table may be empty."""
+        return name in schemas.table_names()
+
+    def __len__(self) -> int:
+        """Return the number of ranks."""
+        return len(self.members)
+
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{m.rank}: {m.name}" for m in self.members[:3])
+        return f"<tracekit.TraceSet of {len(self)} ranks ({listed}{', …' if len(self) > 3 else ''})>"  # noqa: PLR2004
+
+    def _then(self, method: Literal["correlate", "rollup", "select"], **arguments: Any) -> TraceSet:
+        operations = (*self._operations, Operation(method, arguments))
+        return TraceSet(self.members, operations=operations, engine=self.engine)
+
+    def _no_rank_error(self, rank: int) -> TracekitError:
+        listed = ", ".join(map(str, self.ranks[:_LISTED])) + (", …" if len(self) > _LISTED else "")
+        return TracekitError(f"there is no rank {rank}", hint=f"ranks: {listed}")
+
+    def _results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
+        """Yield each member with the result of a function. The first error is raised."""
+        return ((member, _result_or_raise(result)) for member, result in self.outcomes(function))
+
+    def _frames_with_rank(self, function: Callable[[Trace], pl.DataFrame]) -> pl.DataFrame:
+        """Return the rows of the frames that a function returns for each rank, with the column ``rank`` first."""
+        import polars as pl
+
+        ranked = [
+            frame.rename({RANK: RECORDED_RANK}, strict=False).select(
+                pl.lit(member.rank, pl.Int64).alias(RANK), pl.all()
+            )
+            for member, frame in self._results(function)
+        ]
+        return pl.concat(ranked, how="diagonal_relaxed")
+
+
+def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
+    """Open the capture of a member, and apply operations to its trace."""
+    trace = load(member.path, member.format, via=member.via)
+    try:
+        for operation in operations:
+            trace = getattr(trace, operation.method)(**operation.arguments)
+    except BaseException:
+        trace.close()
+        raise
+    return trace
+
+
+def call_with_trace(function: Callable[[Trace], Result], operations: Sequence[Operation], member: Member) -> Result:
+    """Return the result of a function for the trace of a member, which is open only while the function runs."""
+    with open_member(member, operations) as trace:
+        return function(trace)
+
+
+def _schema(name: str, operations: Sequence[Operation]) -> schemas.TableSchema:
+    """Return the schema of a table with the columns that operations add, which do not depend on the capture."""
+    trace = Trace.from_tables({})
+    for operation in operations:
+        if operation.method != "select":
+            trace = getattr(trace, operation.method)(**operation.arguments)
+    return trace.schema(name)
+
+
+def _read_table(name: str, columns: Sequence[str], trace: Trace) -> pa.Table:
+    return trace.table(name, columns)
+
+
+def _count(name: str, trace: Trace) -> int:
+    return trace.count(name)
+
+
+def _stats(report: str, trace: Trace) -> pl.DataFrame:
+    return trace.stats(report)
+
+
+def _analyze(rule: str, trace: Trace) -> pl.DataFrame:
+    return trace.analyze(rule)
+
+
+def _result_or_raise(result: Result | Exception) -> Result:
+    if isinstance(result, Exception):
+        raise result
+    return result
