@@ -91,6 +91,24 @@ def test_memory_changes_are_those_of_the_report() -> None:
     assert timeline.memory_changes(declared(), 5).is_empty()
 
 
+def test_memory_of_a_selected_time_begins_with_what_was_allocated_before() -> None:
+    with tk.load(FIXTURES / "memory" / "memory_pools.sqlite") as trace:
+        times = trace.frame("memory_events").select("timestamp_ns").collect()["timestamp_ns"].sort()
+        low, high = times[times.len() // 2] + 1, times[-2]
+        part = trace.select(time=(low, high))
+        report = part.stats("gpu_memory_usage")
+        rows = timeline.memory_changes(trace.frame, 10_000, (low, high))
+        before = report["Used (bytes)"][0] - report["Change (bytes)"][0]
+        assert rows["used_bytes"].to_list() == [before, *report["Used (bytes)"]]
+        assert rows["timestamp_ns"].to_list() == [low, *report["Time (ns)"]]
+        assert before > 0
+        drawn = part.plot.memory_usage()
+        used = [int(text.split("<br>")[1].split(" ")[0].replace(",", "")) for d in drawn.data for text in d.customdata]
+        assert sorted(used) == sorted(rows["used_bytes"])
+        whole = timeline.memory_changes(trace.frame, 10_000, (None, high))
+        assert whole["timestamp_ns"].max() < high
+
+
 def test_metrics_in_percent_come_first() -> None:
     with tk.load(FIXTURES / "gpu_metrics.sqlite") as trace:
         names = timeline.metric_names(trace.frame)

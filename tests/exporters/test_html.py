@@ -17,6 +17,7 @@ import pytest
 import tracekit as tk
 from tests.core.scenes import declared, launches, nvtx
 from tests.exporters import tensorboard_page
+from tracekit.plots import theme
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,7 +172,7 @@ def test_the_policy_allows_only_the_scripts_of_the_page(page: Page) -> None:
     assert policy.count("sha256-") == len(scripts) == 2
     assert "connect-src" not in policy
     assert not [v for _, n, v in page.attributes if n in ("src", "action", "srcset") or n.startswith("on")]
-    assert set(json.loads(data)) == {"figures", "templates"}
+    assert set(json.loads(data)) == {"figures", "templates", "colours"}
 
 
 def test_figures_of_the_page_are_those_of_the_trace(amp: tk.Trace, page: Page) -> None:
@@ -220,6 +221,23 @@ def test_an_empty_capture_says_what_is_missing(tmp_path: Path) -> None:
     assert [data for tag, data in page.texts if tag == "h2"] == ["Overview"]
     assert ("details", "open", "") in page.attributes
     assert page.tables == {}
+
+
+def test_communication_is_that_of_the_reports(tmp_path: Path) -> None:
+    with tk.load(FIXTURES / "ddp2.sqlite") as trace:
+        page = exported(trace, tmp_path)
+        report = trace.stats("cuda_gpu_kern_sum").filter(pl.col("Name").cast(pl.String).str.contains("nccl"))
+        (row,) = page.tables["NCCL kernels by name"][1:]
+        assert row[2:4] == [f"{report['Total Time (ns)'][0]:,}", f"{report['Instances'][0]:,}"]
+        kernels = trace.frame("kernels").filter(pl.col("name").cast(pl.String).str.contains("nccl")).collect()
+        durations = sorted(kernels["end_ns"] - kernels["start_ns"], reverse=True)
+        caption = next(c for c in page.tables if c.startswith("Longest NCCL kernels"))
+        assert [r[1] for r in page.tables[caption][1:]] == [f"{d:,}" for d in durations[:20]]
+    (tmp_path / "mpi").mkdir()
+    with tk.load(FIXTURES / "mpi_rank0.sqlite") as trace:
+        page = exported(trace, tmp_path / "mpi")
+        calls = trace.stats("mpi_event_sum")
+        assert [r[2] for r in page.tables["MPI calls"][1:]] == [f"{t:,}" for t in calls["Total Time (ns)"]]
 
 
 @pytest.mark.parametrize(
@@ -313,6 +331,12 @@ def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path
         background = "document.querySelector('.figure .main-svg').style.background"
         dark = shown.evaluate(background)
         shown.emulate_media(color_scheme="light")
+        shades = {theme.DARK_COLOURS[c] for c in theme.COLOURS}
+        drawn_in = (
+            "[...document.querySelectorAll('#figure-top_kernels path, #figure-copies path')].map(e => e.style.fill)"
+        )
+        fills = [f for f in shown.evaluate(drawn_in) if f.startswith("rgb(")]
+        dark_fills = {"#{:02X}{:02X}{:02X}".format(*map(int, re.findall(r"\d+", f))) for f in fills}
         light = wait_for(lambda: shown.evaluate(background) if shown.evaluate(background) != dark else None)
         labels = shown.evaluate(
             "[...document.querySelectorAll('.slicetext, .ytick')].map(e => e.textContent).join(' ')"
@@ -322,6 +346,8 @@ def test_a_browser_draws_the_page_and_asks_for_nothing(name: str, tmp_path: Path
     assert wrong == []
     assert requests == [path.as_uri()]
     assert drawn == len(figures) >= 8
+    assert dark_fills & shades
+    assert not dark_fills & set(theme.DARK_COLOURS)
     assert (dark, light) == ("rgb(22, 26, 32)", "rgb(255, 255, 255)")
     assert title.startswith("GPU profile")
     if name == "evil":

@@ -46,6 +46,8 @@ def test_every_figure_of_every_kind_of_capture() -> None:
                     assert shown.layout.template.layout.paper_bgcolor == theme.DARK.background
                     points = [len(t.customdata) for t in shown.data if t.customdata is not None]
                     assert 0 < sum(points) <= 8000
+                    written = json.dumps([{**t, "customdata": None} for t in json.loads(shown.to_json())["data"]])
+                    assert not [colour for colour in theme.DARK_COLOURS if colour in written], figure
     assert drawn == set(FIGURES)
 
 
@@ -55,6 +57,26 @@ def test_nothing_to_draw_says_what_to_record() -> None:
             with pytest.raises(tk.errors.MissingTableError, match=r"^.*empty\.sqlite: (the capture has )?no ") as e:
                 getattr(trace.plot, figure)()
             assert (e.value.hint and "nsys profile" in e.value.hint) or "ncu" in str(e.value.hint)
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours as WCAG defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_have_contrast_to_the_dark_background() -> None:
+    css = (Path(theme.__file__).parents[1] / "view" / "assets" / "view.css").read_text()
+    panel = css.partition('scheme="dark"')[2].partition("--panel: ")[2][:7]
+    assert {*theme.COLOURS, *theme.PART_COLOURS.values(), theme.GRAPH_COLOUR} <= set(theme.DARK_COLOURS)
+    assert min(contrast(c, b) for c in theme.DARK_COLOURS.values() for b in (theme.DARK.background, panel)) >= 4.5
+    assert len(set(theme.DARK_COLOURS.values())) == len(theme.DARK_COLOURS)
 
 
 def test_utilization_reaches_from_0_to_100() -> None:

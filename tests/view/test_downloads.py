@@ -38,7 +38,7 @@ def export(captures: Captures, kind: str, **values: str) -> bytes:
 def sheet(content: bytes) -> list[tuple[Any, ...]]:
     """Return the cells of a workbook, none of which may be a formula or a link."""
     book = openpyxl.load_workbook(io.BytesIO(content), data_only=False)
-    (page,) = book.worksheets
+    page = book["rows"]
     for row in page.iter_rows():
         for cell in row:
             assert cell.data_type in "snb", (cell.value, cell.data_type)
@@ -122,10 +122,16 @@ def test_nested_values_are_json() -> None:
     assert sheet(downloads._excel(frame))[1] == ("[1, 2]", '{"a": "=1"}')
 
 
-def test_excel_has_the_first_32767_characters_of_a_text() -> None:
-    frame = pl.DataFrame({"s": ["x" * 40_000, "short"]})
-    cells = [row[0] for row in sheet(downloads._excel(frame))[1:]]
-    assert cells == ["x" * 32_767, "short"]
+def test_excel_says_which_texts_are_truncated() -> None:
+    frame = pl.DataFrame({"s": ["x" * 40_000, "short", None], "t": ["y", "y" * 32_767, ""]})
+    written = downloads._excel(frame)
+    assert [row[0] for row in sheet(written)[1:]] == ["x" * 32_767, "short", None]
+    book = openpyxl.load_workbook(io.BytesIO(written))
+    assert book.sheetnames == ["rows", "truncated"]
+    title, *rows = book["truncated"].iter_rows(values_only=True)
+    assert "32,767 characters" in str(title[1])
+    assert rows == [("s", 1)]
+    assert openpyxl.load_workbook(io.BytesIO(downloads._excel(frame.tail(2)))).sheetnames == ["rows"]
 
 
 def test_filters_order_and_columns_apply(hostile: Captures) -> None:
@@ -169,6 +175,9 @@ def test_requests_that_are_not_valid(hostile: Captures, values: dict[str, str]) 
 
 def test_too_many_rows_for_excel(hostile: Captures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "MAX_SHEET_ROWS", 5)
-    with pytest.raises(TracekitError, match="at most 5 rows") as error:
+    with pytest.raises(TracekitError, match=f"at most 5 rows, and {len(NAMES)} rows match") as error:
         export(hostile, "xlsx")
     assert "Parquet" in str(error.value.hint)
+    with pytest.raises(TracekitError, match="at most 5 rows"):
+        downloads.check(hostile, {**TABLE, "format": "xlsx"})
+    downloads.check(hostile, {**TABLE, "format": "csv"})

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+import tracekit as tk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import examples
+from tests.view.support import captures_of, table
 from tracekit.errors import TracekitError
+from tracekit.view import query as queries
 from tracekit.view.sql import where
+from tracekit.view.state import Aggregated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,6 +111,10 @@ def test_conditions_select_the_rows_that_sqlite_selects(database: sqlite3.Connec
         ("c LIKE 'x_y'", [5]),
         ("n > 5 AND n < 7;", [7]),
         ("i = 3000000000", []),
+        (f"n * n = {BIG} * {BIG}", [2]),
+        (f"n * n > {BIG} * {BIG} AND n * 1024 > 9223372036854775807", [3]),
+        ("n * 9223372036854775807 < 0", [4]),
+        ("- n * 9223372036854775807 > 0", [4]),
         ("i * i * i * i * i * i * i * i * i * i * i * i * i * i * i * i * i = 762939453125", [7]),
     ],
 )
@@ -126,9 +134,24 @@ REFUSED = {
     "other operators": ["n & 1 = 1", "n << 1 = 2", "CAST(n AS INT) = 1", "s[1] = 'a'", "CASE WHEN b THEN b END"],
     "ranges": ["n BETWEEN SYMMETRIC 2 AND 1", "n BETWEEN 1 AND 's'"],
     "types": ["n = s", "n AND b", "n", "s = 1", "NOT n", "-b", "s LIKE s", "s LIKE 1"],
+    "no numbers": ["s + s = s", "ABS(s) = 1", "(n = s) + 1 = 1"],
     "syntax": ["", " ", "n =", "n = 1 AND", "(n = 1", "n = 1)", "'", "n n", "b WHERE b", "n IS 5", "n IN ()", "*"],
     "unknown": ["nope = 1", "kernels = 1", "NULL", "n = NULL", "s LIKE 'a' ESCAPE 'a'", "n = 9223372036854775808"],
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "condition", [f"n * n * n > {BIG}", "n * n - n * n = 0", "ABS(n * n) + 1 > 0", "- (n * n) * 2 < 0"]
+)
+def test_integers_never_overflow_silently(condition: str) -> None:
+    """An operation is exact, or it is an error if its operands have more than 64 bits."""
+    trace = tk.Trace.from_tables({"kernels": table("kernels", [{"kernel_id": 1, "grid_id": BIG}])})
+    query = queries.Query("table:kernels", Aggregated(), condition=condition.replace("n", "grid_id"))
+    with pytest.raises(TracekitError, match="more than 64 bits") as error:
+        queries.page(captures_of(trace), query, 0, 10)
+    assert error.value.hint == "write 1.0 * COLUMN to compute with floats"
+    exact = queries.Query("table:kernels", Aggregated(), condition="1.0 * grid_id * grid_id * grid_id > 1")
+    assert queries.page(captures_of(trace), exact, 0, 10).matching == 1
 
 
 @pytest.mark.parametrize("condition", [c for each in REFUSED.values() for c in each])

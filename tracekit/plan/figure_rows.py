@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -138,7 +139,9 @@ class FigureRows:
         """Return the memory in use over time, as ``core.figures.timeline.memory_changes`` does."""
         from tracekit.core.figures import timeline
 
-        rows = timeline.memory_changes(self.view.frame, limit)
+        plan = self.view.plan
+        frames = functools.partial(to_frame, tables_of(plan.without_time()))
+        rows = timeline.memory_changes(frames, limit, plan.window)
         if rows.is_empty():
             raise self.missing_error("allocations", self.view.schema("memory_events").recorded_by)
         return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.plots.labels import full_name, integer, label, nanoseconds
-from tracekit.plots.theme import COLOURS, DIRECTION_COLOURS, figure, graph_objects
+from tracekit.plots.theme import COLOURS, DIRECTION_COLOURS, dark_colours, figure, graph_objects
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,7 +41,8 @@ def groups(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     colours = [DIRECTION_COLOURS[d] for d in nodes["direction"]]
     drawn = _icicle(nodes, names, colours, metric, "calls", dark=dark, title="Groups")
     known = [d for d in DIRECTION_COLOURS if d and d in nodes["direction"]]
-    legend = [f'<span style="color:{DIRECTION_COLOURS[d]}">■</span> {_DIRECTIONS[d]}' for d in known]
+    shown = {d: dark_colours(DIRECTION_COLOURS[d]) if dark else DIRECTION_COLOURS[d] for d in known}
+    legend = [f'<span style="color:{shown[d]}">■</span> {_DIRECTIONS[d]}' for d in known]
     return drawn.update_layout(title_subtitle_text="   ".join(legend))
 
 

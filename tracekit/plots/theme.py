@@ -39,6 +39,19 @@ GRAPH_COLOUR = "#7B5EA7"
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7B5EA7", "#B3A536", "#8A8F98", "#4C7A34")
 DIRECTION_COLOURS = {"fprop": "#0072B2", "bprop": "#D55E00", None: "#8A8F98"}
 OUTSIDE_COLOUR = "#B4B9C2"
+DARK_COLOURS = {
+    "#0072B2": "#3D8FD6",
+    "#E69F00": "#F0B020",
+    "#009E73": "#00A87B",
+    "#CC79A7": "#DF93BE",
+    "#56B4E9": "#9AD2F7",
+    "#D55E00": "#E8703A",
+    "#7B5EA7": "#AB90D6",
+    "#B3A536": "#C9BC57",
+    "#8A8F98": "#979CA6",
+    "#4C7A34": "#82B366",
+}
+"""The colours of the dark template by those of the light one. Their contrast to the dark background is at least 4.5."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 
@@ -96,12 +109,28 @@ def figure(
         height: Height in pixels. If None, the height of the container.
     """
     drawn = graph_objects().Figure(traces)
+    if dark:
+        drawn.for_each_trace(_darken)
     drawn.update_layout(template=template(dark=dark), title_text=title, height=height)
     if x is not None:
         drawn.update_xaxes(title_text=x)
     if y is not None:
         drawn.update_yaxes(title_text=y)
     return drawn
+
+
+def _darken(trace: Any) -> None:
+    """Replace the colours of a trace by those of the dark template."""
+    for part, name in (("marker", "color"), ("marker", "colors"), ("line", "color")):
+        if part in trace and name in trace[part]:
+            trace[part][name] = dark_colours(trace[part][name])
+
+
+def dark_colours(colours: Any) -> Any:
+    """Return the colour of the dark template, or a list of them. Other values are returned unchanged."""
+    if isinstance(colours, str):
+        return DARK_COLOURS.get(colours, colours)
+    return [DARK_COLOURS.get(each, each) for each in colours] if isinstance(colours, list | tuple) else colours
 
 
 @functools.cache
@@ -123,7 +152,7 @@ def template(*, dark: bool) -> Any:
         "title": {"font": {"size": 15}, "x": 0, "xref": "container", "xanchor": "left", "pad": {"l": 8}},
         "paper_bgcolor": colours.background,
         "plot_bgcolor": colours.background,
-        "colorway": list(COLOURS),
+        "colorway": dark_colours(COLOURS) if dark else list(COLOURS),
         "xaxis": axis,
         "yaxis": axis,
         "separators": ".,",

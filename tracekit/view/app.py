@@ -78,7 +78,7 @@ def _layout() -> Any:
                 className="frame",
             ),
             html.Div(id="failure", role="alert"),
-            html.Div(id="announcement", className="visually-hidden", role="status", **{"aria-live": "polite"}),
+            html.Div(id="announcement", role="status", **{"aria-live": "polite"}),
         ],
         theme=THEME,
         id="mantine",

@@ -23,6 +23,8 @@ FORMULA = r"^[=+\-@\t\r]"
 """First characters that a spreadsheet interprets as the start of a formula."""
 MAX_SHEET_ROWS = 1_048_575
 """Largest number of rows of an Excel sheet, without the heading."""
+MAX_CELL_TEXT = 32_767
+"""Largest number of characters of a cell of an Excel sheet."""
 
 
 class Download(NamedTuple):
@@ -42,10 +44,32 @@ def export(captures: Captures, values: Mapping[str, str]) -> Download:
             ``condition`` and ``columns``.
 
     Raises:
+        TracekitError: A parameter is not valid, or the format cannot hold the rows.
+    """
+    query, frame = _selected(captures, values)
+    write, media_type, suffix = FORMATS[values["format"]]
+    name = re.sub(r"[^\w.-]+", "_", f"{captures[query.at].name.partition('.')[0]}_{query.table}")
+    return Download(write(frame), media_type, f"{name}{suffix}")
+
+
+def check(captures: Captures, values: Mapping[str, str]) -> None:
+    """Check whether rows can be exported, so that a page can say why not before the browser asks for the file.
+
+    Raises:
+        TracekitError: A parameter is not valid, or the format cannot hold the rows.
+    """
+    _, frame = _selected(captures, values)
+    if values["format"] == "xlsx":
+        _check_rows(frame)
+
+
+def _selected(captures: Captures, values: Mapping[str, str]) -> tuple[queries.Query, pl.DataFrame]:
+    """Return the query of a download and its rows.
+
+    Raises:
         TracekitError: A parameter is not valid.
     """
-    written = FORMATS.get(values.get("format", ""))
-    if written is None:
+    if values.get("format", "") not in FORMATS:
         raise TracekitError(
             "tables cannot be downloaded in this format",
             hint=choices_hint("formats", FORMATS, values.get("format", "")),
@@ -63,10 +87,7 @@ def export(captures: Captures, values: Mapping[str, str]) -> Download:
     )
     frame = queries.matching_frame(captures, query)
     wanted = [c for c in values.get("columns", "").split(",") if c in frame.columns]
-    frame = frame.select(wanted or frame.columns)
-    write, media_type, suffix = written
-    name = re.sub(r"[^\w.-]+", "_", f"{captures[at].name.partition('.')[0]}_{query.table}")
-    return Download(write(frame), media_type, f"{name}{suffix}")
+    return query, frame.select(wanted or frame.columns)
 
 
 def neutralise(frame: pl.DataFrame) -> pl.DataFrame:
@@ -113,22 +134,40 @@ def _parquet(frame: pl.DataFrame) -> bytes:
 def _excel(frame: pl.DataFrame) -> bytes:
     """Return rows as an Excel workbook. Text is never a formula.
 
-    Integers that Excel would round and infinite numbers make a column of text. NaN becomes an empty cell.
+    Integers that Excel would round and infinite numbers make a column of text. NaN becomes an empty cell. Text that is
+    too long for a cell is truncated, which a second sheet states.
+
+    Raises:
+        TracekitError: There are more rows than a sheet can have.
     """
-    if frame.height > MAX_SHEET_ROWS:
-        raise TracekitError(f"an Excel sheet holds at most {MAX_SHEET_ROWS:,} rows", hint="export CSV or Parquet")
     from xlsxwriter import Workbook
+
+    _check_rows(frame)
 
     flat = _flat(frame)
     exact = [c for c in flat.columns if flat.schema[c].is_integer() and flat.height and _exceeds(flat[c], 10**15)]
     exact += [c for c in flat.columns if flat.schema[c].is_float() and flat[c].is_infinite().any()]
     flat = flat.with_columns(pl.selectors.float().fill_nan(None))
     flat = flat.with_columns(pl.col(exact).cast(pl.String), pl.col(pl.Categorical).cast(pl.String))
+    long = {c: int((flat[c].str.len_chars() > MAX_CELL_TEXT).sum()) for c, t in flat.schema.items() if t == pl.String}
+    truncated = {c: number for c, number in long.items() if number}
+    flat = flat.with_columns(pl.col(truncated).str.slice(0, MAX_CELL_TEXT))
     sink = io.BytesIO()
     options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
     with Workbook(sink, options) as workbook:
         flat.write_excel(workbook, worksheet="rows", autofit=False)
+        if truncated:
+            text = f"cells truncated to {MAX_CELL_TEXT:,} characters, which is the limit of Excel"
+            notes = pl.DataFrame({"column": list(truncated), text: list(truncated.values())})
+            notes.write_excel(workbook, worksheet="truncated", autofit=True)
     return sink.getvalue()
+
+
+def _check_rows(frame: pl.DataFrame) -> None:
+    """Raise an error if there are more rows than an Excel sheet can have."""
+    if frame.height > MAX_SHEET_ROWS:
+        message = f"an Excel sheet holds at most {MAX_SHEET_ROWS:,} rows, and {frame.height:,} rows match"
+        raise TracekitError(message, hint="filter the table, or export CSV or Parquet")
 
 
 def _exceeds(column: pl.Series, limit: int) -> bool:

@@ -104,6 +104,9 @@ def _order(frame: pl.DataFrame, query: Query) -> pl.Series:
         lazy = lazy.sort([*keys, number], descending=[*descending, False], nulls_last=True)
     try:
         return lazy.select(number).collect()[number]
+    except pl.exceptions.InvalidOperationError as error:
+        message = "the condition computes with an integer of more than 64 bits"
+        raise TracekitError(message, hint="write 1.0 * COLUMN to compute with floats") from error
     except pl.exceptions.PolarsError as error:
         raise TracekitError("the filter cannot be applied to the values of the table") from error
 

@@ -95,6 +95,7 @@ class Viewer:
         flask.register_error_handler(TracekitError, _explain)
         flask.register_error_handler(DependencyException, _not_found)
         flask.add_url_rule("/download", view_func=self._download)
+        flask.add_url_rule("/download/check", view_func=self._check_download)
         flask.add_url_rule("/trace.json", view_func=self._trace)
         flask.add_url_rule("/perfetto/<path:name>", view_func=_perfetto)
 
@@ -150,6 +151,11 @@ class Viewer:
         if not name.endswith(".tsv"):
             answer.headers.set("Content-Disposition", "attachment", filename=name)
         return answer
+
+    def _check_download(self) -> tuple[str, int]:
+        """Answer whether the rows that match the filters of a table can be written as a file."""
+        downloads.check(self._captures, request.args)
+        return "", 204
 
     def _trace(self) -> Response:
         """Return the Chrome trace of a window."""
@@ -260,5 +266,5 @@ def _not_found(_: DependencyException) -> tuple[str, int]:
 
 
 def _explain(error: TracekitError) -> tuple[str, int]:
-    """Return the message of an error as text."""
-    return error.message, 400
+    """Return the message and the hint of an error as text."""
+    return f"{error.message}. Hint: {error.hint}" if error.hint else error.message, 400

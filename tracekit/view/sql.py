@@ -69,6 +69,9 @@ def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
     others = {argument for argument, value in node.args.items() if value} - _ARGUMENTS.get(name, {"this", "expression"})
     if others:
         raise TracekitError(f"the condition uses {name.upper()} with {', '.join(sorted(others))}", hint=HINT)
+    if name in _ARITHMETIC:
+        operands = (_translate(each, schema) for each in (node.this, node.expression) if each is not None)
+        return _ARITHMETIC[name](*(_wide(each, schema) for each in operands))
     if name in _BINARY:
         return _BINARY[name](_translate(node.this, schema), _translate(node.expression, schema))
     if name in _UNARY:
@@ -78,17 +81,31 @@ def _translate(node: exp.Expression, schema: Mapping[str, pl.DataType]) -> pl.Ex
     raise TracekitError(f"the condition uses {name.upper()}, which is not supported", hint=HINT)
 
 
+def _wide(operand: pl.Expr, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return an operand with 128 bits if it is an integer, so that the result of one operation is always exact.
+
+    The result of another operation is only an operand if it has at most 64 bits. Otherwise polars raises an error when
+    it computes the condition.
+    """
+    try:
+        kind = pl.LazyFrame(schema=dict(schema)).select(operand.alias("operand")).collect_schema()["operand"]
+    except pl.exceptions.PolarsError as error:
+        raise TracekitError("the condition compares values of different types", hint=HINT) from error
+    if not kind.is_numeric():
+        raise TracekitError("the condition computes with values that are not numbers", hint=HINT)
+    if not kind.is_integer():
+        return operand
+    return (operand.cast(pl.Int64, strict=True) if kind == pl.Int128 else operand).cast(pl.Int128)
+
+
 def _column(node: Any, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Return a column. Dictionary-encoded strings become strings, and integers 64 bits, so that products are exact."""
+    """Return a column. Dictionary-encoded strings become strings."""
     names = {column.lower(): column for column in schema}
     column = names.get(node.name.lower())
     if column is None or node.table:
         raise TracekitError(f"the table has no column {node.sql()!r}", hint=choices_hint("columns", schema, node.name))
     kind = schema[column]
-    if kind in (pl.Categorical, pl.Enum):
-        return pl.col(column).cast(pl.String)
-    is_short = kind in (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
-    return pl.col(column).cast(pl.Int64) if is_short else pl.col(column)
+    return pl.col(column).cast(pl.String) if kind in (pl.Categorical, pl.Enum) else pl.col(column)
 
 
 def _literal(node: Any, _: Mapping[str, pl.DataType]) -> pl.Expr:
@@ -178,20 +195,23 @@ _BINARY: Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "GTE": operator.ge,
     "LT": operator.lt,
     "LTE": operator.le,
+}
+_ARITHMETIC: Mapping[str, Callable[..., pl.Expr]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mul": operator.mul,
     "Div": operator.truediv,
     "IntDiv": operator.floordiv,
     "Mod": _remainder,
+    "Neg": lambda value: 0 - value,  # polars negates integers of 128 bits in no other way
+    "Abs": lambda value: value.abs(),
 }
+"""Operations with numbers."""
 _UNARY: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
     "Not": operator.invert,
-    "Neg": operator.neg,
     "Lower": lambda value: value.cast(pl.String).str.to_lowercase(),
     "Upper": lambda value: value.cast(pl.String).str.to_uppercase(),
     "Length": lambda value: value.cast(pl.String).str.len_chars(),
-    "Abs": lambda value: value.abs(),
 }
 _SPECIAL: Mapping[str, Callable[[Any, Mapping[str, pl.DataType]], pl.Expr]] = {
     "Column": _column,

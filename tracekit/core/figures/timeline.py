@@ -93,13 +93,23 @@ def extremes(samples: pl.DataFrame, *, by: Sequence[str], value: str, bins: int)
     return samples[rows]
 
 
-def memory_changes(frames: Frames, points: int) -> pl.DataFrame:
+def memory_changes(frames: Frames, points: int, window: tuple[int | None, int | None] = (None, None)) -> pl.DataFrame:
     """Return the memory in use on each device by kind after each change, reduced to about ``points`` rows.
+
+    Args:
+        frames: Function that returns the table with a given name. Its times are not limited to the window, because
+            memory that was allocated before may still be in use.
+        points: Number of rows.
+        window: Start and end ``[a, b)`` in ns. Either may be None. The memory in use at the start has a row with that
+            time.
 
     Returns:
         The columns ``timestamp_ns``, ``device_id``, ``memory_kind`` and ``used_bytes``, in order of time.
     """
-    changes = memory.usage(memory.allocations(frames("memory_events").select(memory.READ).collect()))
+    usage = memory.usage(memory.allocations(frames("memory_events").select(memory.READ).collect()))
+    changes = memory.changes_in_window(usage, window)
+    if window[0] is not None:
+        changes = changes.with_columns(pl.col("timestamp_ns").clip(lower_bound=window[0]))
     series = max(changes.select(memory.GROUP).n_unique(), 1)
     rows = extremes(changes, by=memory.GROUP, value="used_bytes", bins=max(1, points // (3 * series)))
     return rows.select("timestamp_ns", *memory.GROUP, "used_bytes")

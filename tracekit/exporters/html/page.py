@@ -64,12 +64,20 @@ footer { color: var(--quiet); padding-bottom: 28px; font-size: 0.85rem; }
 
 SCRIPT = """
 "use strict";
-const {figures, templates} = JSON.parse(document.getElementById("data").textContent);
+const {figures, templates, colours} = JSON.parse(document.getElementById("data").textContent);
+const shade = (value, key) => {
+  if (typeof value === "string") return key === "text" ? value.replace(/#[0-9A-F]{6}/g, (c) => colours[c] || c) : value;
+  if (Array.isArray(value)) return value.map((each) => (key.startsWith("color") && colours[each]) || shade(each, ""));
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([name, each]) =>
+    [name, (name.startsWith("color") && colours[each]) || (name === "customdata" ? each : shade(each, name))]));
+};
 const config = {responsive: true, displayModeBar: false};
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const draw = (name, width) => Object.entries(figures).forEach(([id, {data, layout}]) => {
   const size = width ? {width, autosize: false} : {autosize: true};
-  Plotly.react("figure-" + id, data, {...layout, ...size, template: templates[name]}, config);
+  const [traces, own] = name === "dark" ? [data.map((each) => shade(each, "")), shade(layout, "")] : [data, layout];
+  Plotly.react("figure-" + id, traces, {...own, ...size, template: templates[name]}, config);
 });
 const redraw = () => draw(dark.matches ? "dark" : "light");
 redraw();
@@ -154,7 +162,11 @@ def _data(contents: Contents) -> str:
     """Return the figures and templates as JSON that cannot end the element which contains it."""
     figures = {name: drawn for section in contents.sections for name, drawn in section.figures.items()}
     templates = {name: theme.template(dark=dark).to_plotly_json() for name, dark in (("light", False), ("dark", True))}
-    written = json.dumps({"figures": figures, "templates": templates}, ensure_ascii=True, separators=(",", ":"))
+    written = json.dumps(
+        {"figures": figures, "templates": templates, "colours": theme.DARK_COLOURS},
+        ensure_ascii=True,
+        separators=(",", ":"),
+    )
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -282,6 +282,46 @@ def _nsight_compute(builder: _Builder) -> Iterator[Section]:
         yield Section("Roofline", "roofline", figures=figures, tables=tables)
 
 
+def _communication(builder: _Builder) -> Iterator[Section]:
+    """Yield the kernels of NCCL, and the MPI calls."""
+    view = builder.view
+    columns = ("Name", "Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Min (ns)", "Max (ns)")
+    tables: list[Table] = []
+    if view.count("kernels"):
+        tables += _collectives(view, columns)
+    tables += builder.tables("mpi_event_sum", "MPI calls", columns, "Name", needs="mpi_calls")
+    if tables:
+        yield Section("Communication", "communication", tables=tables)
+
+
+def _collectives(view: View, columns: Sequence[str]) -> list[Table]:
+    """Return the kernels of NCCL by name, with their share of the time of all kernels, and the longest ones."""
+    import polars as pl
+
+    is_collective = pl.col("Name").cast(pl.String).str.contains(_NCCL)
+    names = view.report("cuda_gpu_kern_sum").frame().filter(is_collective)
+    if names.is_empty():
+        return []
+    kernels = view.frame("kernels").filter(pl.col("name").cast(pl.String).str.contains(_NCCL))
+    duration = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
+    longest = kernels.select("short_name", duration, "start_ns", "device_id", "stream_id").collect()
+    longest = longest.sort("duration_ns", "start_ns", descending=[True, False])
+    titles = {
+        "short_name": "Name",
+        "duration_ns": "Duration (ns)",
+        "start_ns": "Start (ns)",
+        "device_id": "GPU",
+        "stream_id": "Stream",
+    }
+    return [
+        Table.from_frame("NCCL kernels by name", names, columns, ROWS, "Name"),
+        Table.from_frame("Longest NCCL kernels", longest, titles, ROWS, "short_name"),
+    ]
+
+
+_NCCL = r"(?i)nccl"
+
+
 def _api_calls(builder: _Builder) -> Iterator[Section]:
     columns = ("Name", "Time (%)", "Total Time (ns)", "Num Calls", "Avg (ns)", "Min (ns)", "Max (ns)")
     tables = builder.tables("cuda_api_sum", "CUDA API calls", columns, "Name", needs="api_calls")
@@ -332,6 +372,6 @@ def _metrics(builder: _Builder) -> Iterator[Section]:
 
 
 _BUILDERS = (
-    *(_overview, _advice, _iterations, _over_time, _groups, _kernels, _nsight_compute, _idle_time, _api_calls),
-    *(_copies, _ranges, _memory, _metrics),
+    *(_overview, _advice, _iterations, _over_time, _groups, _kernels, _nsight_compute, _idle_time),
+    *(_communication, _api_calls, _copies, _ranges, _memory, _metrics),
 )

@@ -64,6 +64,9 @@ window.dash_clientside = window.dash_clientside || {};
     return link(addParameters(props.url, { [`${props.table}.filter`]: JSON.stringify(filter) }), props.label, props.label);
   };
 
+  /* The text of an answer of the server. If the server refuses, its reason is the message of the error. */
+  const request = (url) => fetch(url).then((answer) => answer.text().then((text) => (answer.ok ? text : Promise.reject(new Error(text)))));
+
   /* The state of each table, for the URL and for downloads. */
   const tables = new Map();
 
@@ -150,19 +153,23 @@ window.dash_clientside = window.dash_clientside || {};
         condition: state.condition || "",
         columns: state.columns || "",
       });
+      const failed = (error) => announce(`The rows could not be exported: ${error.message}`);
       if (id.format === "tsv") {
-        fetch(url)
-          .then((answer) => (answer.ok ? answer.text() : Promise.reject(new Error(answer.statusText))))
+        request(url)
           .then((text) => navigator.clipboard.writeText(text))
           .then(() => announce("Copied the rows to the clipboard."))
-          .catch(() => announce("The rows could not be copied."));
+          .catch(failed);
       } else {
-        const anchor = document.createElement("a");
-        anchor.href = url;
-        anchor.download = "";
-        document.body.append(anchor);
-        anchor.click();
-        anchor.remove();
+        request(url.replace("/download?", "/download/check?"))
+          .then(() => {
+            const anchor = document.createElement("a");
+            anchor.href = url;
+            anchor.download = "";
+            document.body.append(anchor);
+            anchor.click();
+            anchor.remove();
+          })
+          .catch(failed);
       }
       return String(clicks);
     },
@@ -215,8 +222,13 @@ window.dash_clientside = window.dash_clientside || {};
     document.getElementById("page").focus();
   });
 
+  /* Messages are read aloud, and are visible for some seconds. */
+  let clearing = 0;
   const announce = (text) => {
     const region = document.getElementById("announcement");
-    if (region) region.textContent = text;
+    if (!region) return;
+    region.textContent = text;
+    window.clearTimeout(clearing);
+    clearing = window.setTimeout(() => (region.textContent = ""), 15000);
   };
 })();
