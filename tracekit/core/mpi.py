@@ -32,13 +32,13 @@ _BEGINNING = -(1 << 62)
 
 def columns(frames: Frames) -> pl.DataFrame:
     """Return the columns ``ADDED`` of the table ``mpi_calls``, with one row per call, in the same order."""
-    calls = _placed_calls(frames)
+    calls = placed_calls(frames)
     senders = _completing_calls(_receives_with_senders(calls), calls)
     added = calls.select("mpi_call_id").join(senders, on="mpi_call_id", how="left", maintain_order="left")
     return added.join(_collectives(calls), on="mpi_call_id", how="left", maintain_order="left").select(ADDED)
 
 
-def _placed_calls(frames: Frames) -> pl.DataFrame:
+def placed_calls(frames: Frames) -> pl.DataFrame:
     """Return the calls with the properties of their communicator, and the rank of their process in it."""
     names = ("mpi_call_id", "start_ns", "process_id", "communicator", "tag", "remote_rank", "request")
     texts = [pl.col(c).cast(pl.String) for c in ("kind", "name")]

@@ -1,0 +1,380 @@
+"""Read the communication calls of one trace: collectives and messages of NCCL and MPI, with the kernels of NCCL.
+
+NCCL records each call as an NVTX range of the domain ``NCCL``, whose payload contains the communicator and the size of
+the message. The kernel of a call is launched inside its range or, for calls between ``ncclGroupStart`` and
+``ncclGroupEnd``, inside the range of the outermost ``ncclGroupEnd``. NCCL may run several calls of a group in one
+kernel. Kernels without a range, such as those of CUDA graphs, are calls whose kind is known from the kernel's name.
+
+The name of a kernel contains the data type of a reduction. It says nothing reliable about the protocol, because NCCL
+names its kernels after one of the functions that they contain.
+
+Sources: NCCL User Guide, "Group Calls"; the NVTX ranges of NCCL 2.18 and later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.core import intervals, mpi
+from tracekit.core.categorical import map_categories
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Frames = Callable[[str], pl.LazyFrame]
+
+NCCL, MPI = "NCCL", "MPI"
+SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Kinds of collectives that no rank can complete before all ranks have started them."""
+MESSAGES = ("send", "recv")
+COLUMNS: dict[str, type[pl.DataType]] = {
+    "library": pl.String,
+    "kind": pl.String,
+    "name": pl.String,
+    "communicator": pl.String,
+    "communicator_size": pl.Int64,
+    "communicator_rank": pl.Int64,
+    "peer": pl.Int64,
+    "root": pl.Int64,
+    "tag": pl.Int64,
+    "reduction": pl.String,
+    "data_type": pl.String,
+    "message_bytes": pl.Int64,
+    "process_id": pl.Int64,
+    "thread_id": pl.Int64,
+    "device_id": pl.Int32,
+    "stream_id": pl.Int64,
+    "call_id": pl.Int64,
+    "call_start_ns": pl.Int64,
+    "call_end_ns": pl.Int64,
+    "kernel_id": pl.Int64,
+    "kernel_start_ns": pl.Int64,
+    "kernel_end_ns": pl.Int64,
+    "kernel_calls": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "hidden_ns": pl.Int64,
+}
+"""Columns of ``communication_calls``."""
+
+_NCCL_KINDS = {
+    "ncclAllReduce": "all_reduce",
+    "ncclAllGather": "all_gather",
+    "ncclReduceScatter": "reduce_scatter",
+    "ncclBroadcast": "broadcast",
+    "ncclBcast": "broadcast",
+    "ncclReduce": "reduce",
+    "ncclAlltoAll": "all_to_all",
+    "ncclAllToAll": "all_to_all",
+    "ncclGather": "gather",
+    "ncclScatter": "scatter",
+    "ncclSend": "send",
+    "ncclRecv": "recv",
+}
+_GROUP_START, _GROUP_END = "ncclGroupStart", "ncclGroupEnd"
+_KERNEL_KINDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "alltoall": "all_to_all",
+    "sendrecv": "send_recv",
+    "reduce": "reduce",
+}
+"""Kinds by the part of a kernel's name in lower case. ``reduce`` is last, because other names contain it."""
+_BY_MESSAGES = ("send", "recv", "send_recv", "all_to_all", "gather", "scatter")
+"""Kinds that the kernel for messages executes."""
+_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+_TYPE = (
+    r"_(f64|f32|f16|bf16|f8e4m3|f8e5m2|[iu](?:8|32|64)|u?int(?:8|32|64)_t|float|double|half|__nv_bfloat16)(?:_|\(|$)"
+)
+_TYPES = {
+    "f64": "float64",
+    "double": "float64",
+    "f32": "float32",
+    "float": "float32",
+    "f16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "__nv_bfloat16": "bfloat16",
+    "f8e4m3": "float8_e4m3",
+    "f8e5m2": "float8_e5m2",
+    "i8": "int8",
+    "i32": "int32",
+    "i64": "int64",
+    "int8_t": "int8",
+    "int32_t": "int32",
+    "int64_t": "int64",
+    "u8": "uint8",
+    "u32": "uint32",
+    "u64": "uint64",
+    "uint8_t": "uint8",
+    "uint32_t": "uint32",
+    "uint64_t": "uint64",
+}
+_MPI_KINDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "allgatherv": "all_gather",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "alltoallw": "all_to_all",
+    "bcast": "broadcast",
+    "reduce": "reduce",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_block": "reduce_scatter",
+    "gather": "gather",
+    "gatherv": "gather",
+    "scatter": "scatter",
+    "scatterv": "scatter",
+    "barrier": "barrier",
+    "scan": "scan",
+    "exscan": "scan",
+    "sendrecv": "send_recv",
+    "sendrecv_replace": "send_recv",
+    **dict.fromkeys(("send", "bsend", "rsend", "ssend", "isend", "ibsend", "irsend", "issend"), "send"),
+    **dict.fromkeys(("recv", "irecv"), "recv"),
+}
+_THREAD = ("process_id", "thread_id")
+_DEVICE = ("process_id", "device_id")
+_KERNEL = ("kernel_id", "kernel_start_ns", "kernel_end_ns", "device_id", "stream_id")
+
+
+def is_nccl_kernel() -> pl.Expr:
+    """Return whether a kernel is one of NCCL. The columns ``short_name`` and ``name`` are needed."""
+    text = pl.coalesce("short_name", "name")
+    return map_categories(text, lambda s: s.str.contains(r"(?i)^nccl").cast(pl.String)).cast(pl.String) == "true"
+
+
+def communication_calls(frames: Frames) -> pl.DataFrame:
+    """Return the communication calls of one trace in order of start.
+
+    Args:
+        frames: Function that returns the table with a given name. The tables are those of a correlated trace.
+
+    Returns:
+        One row per call of NCCL or MPI, or per kernel of NCCL outside of all calls, with ``COLUMNS``. Sizes are as
+        recorded for NCCL, where the message of an all-gather is what one rank contributes. For MPI they are totals of
+        all ranks. ``start_ns`` and ``end_ns`` are the times of the kernel, or of the call if it has none.
+        ``kernel_calls`` is the number of calls that share the kernel. ``hidden_ns`` is the time of the kernel in which
+        other kernels ran on the same GPU.
+    """
+    calls = pl.concat([_nccl_calls(frames), _mpi_calls(frames)])
+    single = calls.drop_nulls("device_id").group_by("process_id").agg(pl.col("device_id").unique())
+    single = single.filter(pl.col("device_id").list.len() == 1).select(
+        "process_id", only=pl.col("device_id").list.first()
+    )
+    calls = calls.join(single, on="process_id", how="left", maintain_order="left")
+    return calls.with_columns(pl.coalesce("device_id", "only")).select(*COLUMNS).sort("start_ns", maintain_order=True)
+
+
+def _conform(rows: pl.DataFrame) -> pl.DataFrame:
+    missing = [pl.lit(None, kind).alias(n) for n, kind in COLUMNS.items() if n not in rows.columns]
+    return rows.with_columns(missing).select([pl.col(n).cast(kind) for n, kind in COLUMNS.items()])
+
+
+def _nccl_calls(frames: Frames) -> pl.DataFrame:
+    columns = ("range_id", "start_ns", "end_ns", *_THREAD, "name", "payload_text")
+    ranges = frames("nvtx_ranges").filter(pl.col("domain").cast(pl.String) == NCCL).select(columns).collect()
+    ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
+    calls = _with_units(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
+    calls = calls.drop_nulls("kind").with_columns(_payload(), executed=_executed_kind())
+    kernels = _nccl_kernels(frames)
+    launched = kernels.join(ranges.select("range_id", is_call=True), on="range_id", how="semi").rename(
+        {"range_id": "unit"}
+    )
+    with_kernels = _with_kernels(calls, launched)
+    others = kernels.join(launched.join(calls, on="unit", how="semi"), on="kernel_id", how="anti")
+    others = others.with_columns(kernel_calls=pl.lit(1, pl.Int64), name="kernel_name")
+    rows = [with_kernels.with_columns(call_id="range_id", call_start_ns="start_ns", call_end_ns="end_ns"), others]
+    calls = pl.concat([_conform(r.with_columns(library=pl.lit(NCCL))) for r in rows])
+    reduces = pl.col("kind").is_in(_REDUCING)
+    calls = calls.with_columns(
+        start_ns=pl.coalesce("kernel_start_ns", "call_start_ns"),
+        end_ns=pl.coalesce("kernel_end_ns", "call_end_ns"),
+        data_type=pl.when(reduces).then("data_type"),
+    )
+    return _with_hidden_times(_with_communicators(calls, _communicators(ranges)), frames)
+
+
+def _payload_number(key: str) -> pl.Expr:
+    return pl.col("payload_text").str.extract(rf'"{key}":\s*"?(-?\d+)')
+
+
+def _payload() -> list[pl.Expr]:
+    """Return the fields of the payloads of NCCL. Communicators are unsigned 64-bit numbers, and remain strings."""
+    return [
+        _payload_number("NCCL communicator ID").alias("communicator"),
+        _payload_number(r"Message size \[bytes\]").cast(pl.Int64, strict=False).alias("message_bytes"),
+        _payload_number("Peer rank").cast(pl.Int64, strict=False).alias("peer"),
+        _payload_number("Root").cast(pl.Int64, strict=False).alias("root"),
+        pl.col("payload_text").str.extract(r'"Reduction operation":\s*"([^"]*)"').alias("reduction"),
+    ]
+
+
+def _executed_kind() -> pl.Expr:
+    """Return the kind by which calls and kernels of a group are matched."""
+    return pl.when(pl.col("kind").is_in(_BY_MESSAGES)).then(pl.lit("send_recv")).otherwise("kind")
+
+
+def _with_units(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Add ``unit``: the range in which the kernels of a call are launched.
+
+    It is the outermost ``ncclGroupEnd`` of the group of the call, or the range of the call itself.
+    """
+    starts, ends = pl.col("name") == _GROUP_START, pl.col("name") == _GROUP_END
+    step = pl.when(starts).then(1).when(ends).then(-1).otherwise(0)
+    depth = step.cum_sum().over(_THREAD)
+    depth -= pl.min_horizontal(depth.cum_min().over(_THREAD), 0)
+    rows = ranges.with_columns(_depth=depth)
+    closing = pl.when(ends & (pl.col("_depth") == 0)).then("range_id").backward_fill().over(_THREAD)
+    return rows.with_columns(
+        unit=pl.when(pl.col("_depth") > 0).then(closing).otherwise(None).fill_null(pl.col("range_id"))
+    )
+
+
+def _nccl_kernels(frames: Frames) -> pl.DataFrame:
+    columns = ["kernel_id", "start_ns", "end_ns", *_DEVICE, "thread_id", "stream_id", "range_id", "name", "short_name"]
+    kernels = frames("kernels").filter(is_nccl_kernel()).select(columns).collect()
+    full, short = (pl.col(c).cast(pl.String) for c in ("name", "short_name"))
+    lower = pl.coalesce(short, full).str.to_lowercase()
+    kind = pl.coalesce([pl.when(lower.str.contains(t, literal=True)).then(pl.lit(k)) for t, k in _KERNEL_KINDS.items()])
+    found = short.str.extract(_TYPE).fill_null(full.str.extract(_TYPE))
+    return (
+        kernels.with_columns(
+            kernel_name=pl.coalesce(short, full),
+            kind=kind.fill_null("unknown"),
+            data_type=found.replace_strict(_TYPES, default=None),
+            kernel_start_ns="start_ns",
+            kernel_end_ns="end_ns",
+        )
+        .drop("name", "short_name", "start_ns", "end_ns")
+        .sort("kernel_start_ns", "kernel_id")
+        .with_columns(executed=_executed_kind())
+    )
+
+
+def _with_kernels(calls: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Add the columns of the kernels to the calls.
+
+    If as many calls as kernels of one kind have the same unit, the n-th call gets the n-th kernel. Otherwise all calls
+    get the time from the start of the first kernel to the end of the last one.
+    """
+    by, extra = (
+        ["unit", "executed"],
+        ["kernel_id", "kernel_start_ns", "kernel_end_ns", "device_id", "stream_id", "data_type"],
+    )
+    number = {"nth": pl.int_range(pl.len()).over(by), "count": pl.len().over(by)}
+    numbered = calls.with_columns(**number)
+    single = numbered.join(
+        kernels.with_columns(**number), on=[*by, "nth", "count"], how="left", suffix="_of_kernel", maintain_order="left"
+    )
+    single = single.with_columns(shared=pl.lit(1, pl.Int64))
+    merged = []
+    for keys in (by, by[:1]):
+        totals = kernels.sort("kernel_start_ns").group_by(keys, maintain_order=True).agg(_merged_kernels())
+        merged.append(calls.select(keys).join(totals, on=keys, how="left", maintain_order="left").select(extra))
+        merged[-1] = merged[-1].with_columns(shared=calls.select(pl.len().over(keys).cast(pl.Int64)).to_series())
+    options = [single.select(*extra, "shared"), *merged]
+    has = [o["kernel_id"].is_not_null() for o in options]
+    chosen = options[2]
+    for option, known in ((options[1], has[1]), (options[0], has[0])):
+        chosen = chosen.select([option[c].zip_with(known, chosen[c]) for c in chosen.columns])
+    shared = pl.when(pl.col("kernel_id").is_not_null()).then("shared")
+    return calls.hstack(chosen.with_columns(kernel_calls=shared).drop("shared"))
+
+
+def _merged_kernels() -> list[pl.Expr]:
+    same = [
+        pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c)
+        for c in ("device_id", "stream_id", "data_type")
+    ]
+    return [pl.col("kernel_id").first(), pl.col("kernel_start_ns").min(), pl.col("kernel_end_ns").max(), *same]
+
+
+def _communicators(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return size and rank of the communicators that the capture shows being initialized, one row per communicator."""
+    numbers = {"size": "No. of ranks", "own": "Rank"}
+    rows = ranges.select(
+        "process_id",
+        _payload_number("NCCL communicator ID").alias("communicator"),
+        *[_payload_number(key).cast(pl.Int64, strict=False).alias(n) for n, key in numbers.items()],
+    ).drop_nulls(["communicator", "size", "own"])
+    by = ["process_id", "communicator"]
+    own = pl.when(pl.col("own").n_unique() == 1).then(pl.col("own").first())
+    return rows.group_by(by, maintain_order=True).agg(communicator_size=pl.col("size").max(), communicator_rank=own)
+
+
+def _with_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.DataFrame:
+    by = ["process_id", "communicator"]
+    rows = calls.drop("communicator_size", "communicator_rank")
+    return rows.join(communicators, on=by, how="left", maintain_order="left").select(calls.columns)
+
+
+def _with_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
+    """Add ``hidden_ns``: the time of the kernel in which kernels other than those of NCCL run on the same GPU."""
+    if not calls["kernel_id"].is_not_null().any():
+        return calls
+    others = frames("kernels").filter(~is_nccl_kernel().fill_null(value=False)).select(*_DEVICE, "start_ns", "end_ns")
+    busy = intervals.merge(others.collect(), by=_DEVICE)
+    rows = calls.with_row_index("row")
+    parts = [rows.filter(pl.col("kernel_id").is_null() | pl.col("device_id").is_null()).select("row", "hidden_ns")]
+    known = rows.drop_nulls(["kernel_id", "device_id"])
+    for (process, device), of_device in known.group_by(_DEVICE):
+        times = busy.filter(pl.col("process_id").eq_missing(pl.lit(process, pl.Int64)), pl.col("device_id") == device)
+        hidden = _covered_before(times, of_device["kernel_end_ns"]) - _covered_before(
+            times, of_device["kernel_start_ns"]
+        )
+        parts.append(of_device.select("row", hidden_ns=pl.Series(hidden, dtype=pl.Int64)))
+    return calls.with_columns(pl.concat(parts).sort("row")["hidden_ns"])
+
+
+def _covered_before(times: pl.DataFrame, moments: pl.Series) -> np.ndarray:
+    """Return how much of the given disjoint, sorted intervals lies before each moment."""
+    starts, ends, at = (s.to_numpy() for s in (times["start_ns"], times["end_ns"], moments))
+    total = np.concatenate([[0], np.cumsum(ends - starts)])
+    number = np.searchsorted(starts, at, side="right")
+    last = np.maximum(number - 1, 0)
+    beyond = np.maximum(ends[last] - at, 0) if len(ends) else np.zeros(len(at), np.int64)
+    return total[number] - np.where(number > 0, beyond, 0)
+
+
+def _mpi_calls(frames: Frames) -> pl.DataFrame:
+    """Return the messages and collectives of MPI. Calls that do not block end when a call has waited for them."""
+    more = ("mpi_call_id", "thread_id", "end_ns", "root_rank", "size_bytes", "receive_size_bytes")
+    calls = mpi.placed_calls(frames).join(
+        frames(mpi.CALLS).select(more).collect(), on="mpi_call_id", maintain_order="left"
+    )
+    name = pl.col("name").str.strip_prefix("MPI_").str.to_lowercase()
+    kinds = [n.replace_strict(_MPI_KINDS, default=None) for n in (name, name.str.strip_prefix("i"))]
+    rows = calls.filter(pl.col("kind").is_in(["p2p", "collectives"])).with_columns(operation=pl.coalesce(kinds))
+    by = ["process_id", "request"]
+    waits = calls.filter(pl.col("kind") == "start-wait", pl.col("name").str.starts_with("MPI_Wait"))
+    waits = waits.drop_nulls([*by, "end_ns"]).sort("start_ns").select(*by, "start_ns", waited_ns="end_ns")
+    rows = rows.drop_nulls("operation").sort("start_ns")
+    rows = rows.join_asof(waits, on="start_ns", by=by, strategy="forward", check_sortedness=False)
+    is_world = pl.col("group_root") < 0
+    identity = pl.when(is_world).then(pl.lit("world")).otherwise(pl.format("{}:{}", "group_root", "group_root_id"))
+    own = pl.when(pl.col("size") == 1).then(pl.format("{} of rank {}", identity, "self")).otherwise(identity)
+    received = pl.col("operation").is_in(["all_gather", "broadcast", "gather"])
+    larger = pl.when(received).then(pl.coalesce("receive_size_bytes", "size_bytes")).otherwise("size_bytes")
+    return _conform(
+        rows.select(
+            *(*_THREAD, "name", "tag", "start_ns"),
+            library=pl.lit(MPI),
+            kind="operation",
+            communicator=pl.when(pl.col("size").is_not_null()).then(own),
+            communicator_size="size",
+            communicator_rank="local_rank",
+            peer="remote_rank",
+            root="root_rank",
+            message_bytes=larger,
+            call_id="mpi_call_id",
+            call_start_ns="start_ns",
+            call_end_ns="end_ns",
+            end_ns=pl.coalesce("waited_ns", "end_ns"),
+        )
+    )

@@ -1,0 +1,163 @@
+"""Align the clocks of several traces, first by their origins in UTC, then by the ends of matched collectives.
+
+Ends are compared, not starts: the ranks start a collective when they reach it, and wait for the last one. None of them
+can complete it before all have contributed their data, so all complete it at almost the same time. This holds only for
+collectives in which each rank needs data of all others, such as an all-reduce, but not for a broadcast, whose root may
+be far ahead.
+
+The offset of a clock is the median of the differences between ends. Its drift is the slope of Theil and Sen, computed
+from pairs of collectives that are half of the capture apart. Both tolerate wrong values for more than a quarter of the
+collectives. A drift is used only if it is much larger than the deviations, because every noisy capture has some slope.
+
+Source: P. K. Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau", 1968.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.communication.calls import NCCL, SYNCHRONIZING
+from tracekit.core.communication.matching import MATCHED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+
+REFERENCE, COLLECTIVES, UTC, NONE = "reference", "collectives", "UTC", "none"
+MAX_RESIDUAL_NS = 1_000_000
+"""If the ends of collectives deviate by more than this after alignment, they are not those of the same collectives."""
+MIN_PAIRS_FOR_DRIFT = 16
+_SIGNIFICANT = 2
+CLOCKS: dict[str, type[pl.DataType]] = {
+    "rank": pl.Int64,
+    "method": pl.String,
+    "offset_ns": pl.Int64,
+    "utc_offset_ns": pl.Int64,
+    "drift_ppm": pl.Float64,
+    "collective_count": pl.Int64,
+    "residual_ns": pl.Int64,
+    "max_residual_ns": pl.Int64,
+}
+"""Columns of ``align_clocks``."""
+
+
+def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
+    """Return how the times of each trace are converted to the clock of the first one.
+
+    A time ``t`` of a trace is ``t + offset_ns + drift_ppm * t / 1e6`` on the common clock, whose origin is that of the
+    reference.
+
+    Args:
+        matched: The result of ``match``.
+        origins: The origin in UTC of each trace in ns, or None if it was not recorded, by the rank of the trace.
+
+    Returns:
+        One row per trace, in order of ``rank``, with ``CLOCKS``. ``method`` is reference, collectives, UTC (the trace
+        has no collective in common with the aligned traces, or their ends contradict each other), or none (the trace
+        cannot be aligned, and its offset is null). ``utc_offset_ns`` is the offset according to the origins alone.
+        ``residual_ns`` and ``max_residual_ns`` are the median and the largest absolute deviation of the ends of
+        ``collective_count`` collectives after alignment.
+    """
+    ranks = sorted(origins)
+    if not ranks:
+        return pl.DataFrame(schema=CLOCKS)
+    ends = _ends(matched)
+    reference = ranks[0]
+    utc = {rank: _difference(origins[rank], origins[reference]) for rank in ranks}
+    rows: dict[int, tuple[object, ...]] = {reference: (reference, REFERENCE, 0, 0, 0.0, 0, None, None)}
+    common = dict(ends.get(reference, {}))
+    remaining = {rank: set(ends.get(rank, {})) for rank in ranks[1:]}
+    while remaining:
+        shared = {rank: len(common.keys() & numbers) for rank, numbers in remaining.items()}
+        rank = max(shared, key=lambda r: (shared[r], -r))
+        del remaining[rank]
+        fit = _fit(ends.get(rank, {}), common) if shared[rank] else None
+        if fit is None:
+            method = NONE if utc[rank] is None else UTC
+            rows[rank] = (rank, method, utc[rank], utc[rank], 0.0, shared[rank], None, None)
+            continue
+        offset, drift, residuals = fit
+        middle, largest = int(np.median(residuals)), int(residuals.max())
+        rows[rank] = (rank, COLLECTIVES, offset, utc[rank], 1e6 * drift, shared[rank], middle, largest)
+        aligned = {number: end + offset + round(drift * end) for number, end in ends[rank].items()}
+        common = {**aligned, **common}
+    return pl.DataFrame([rows[rank] for rank in ranks], schema=CLOCKS, orient="row")
+
+
+def _difference(utc: int | None, reference: int | None) -> int | None:
+    return None if utc is None or reference is None else utc - reference
+
+
+def _ends(matched: pl.DataFrame) -> dict[int, dict[int, int]]:
+    """Return the end of each complete synchronizing collective in each trace, by collective.
+
+    It is the last end of the ranks of a trace. Collectives that only one trace contains are omitted, and so are calls
+    that do not block, because a rank may wait for them long after they are complete.
+    """
+    rows = matched.filter(pl.col("kind").is_in(SYNCHRONIZING), pl.col("status") == MATCHED)
+    is_exact = pl.when(pl.col("library") == NCCL).then(pl.col("kernel_id").is_not_null())
+    rows = rows.filter(is_exact.otherwise(pl.col("end_ns") == pl.col("call_end_ns"))).drop_nulls("end_ns")
+    rows = rows.filter(pl.col("trace_rank").n_unique().over("collective_id") > 1)
+    of = ["trace_rank", "collective_id"]
+    ends = rows.group_by(of).agg(pl.col("end_ns").max()).sort(of)
+    return {
+        trace[0]: dict(zip(group["collective_id"].to_list(), group["end_ns"].to_list(), strict=True))
+        for trace, group in ends.group_by("trace_rank", maintain_order=True)
+    }
+
+
+def _fit(ends: Mapping[int, int], common: Mapping[int, int]) -> tuple[int, float, Numbers] | None:
+    """Return offset, drift and absolute residuals of a clock. The result is None if the residuals are too large."""
+    shared = sorted(ends.keys() & common.keys(), key=lambda number: ends[number])
+    times = np.array([ends[number] for number in shared], np.int64)
+    differences = np.array([common[number] for number in shared], np.int64) - times
+    offset, drift, residuals = robust_line(times, differences)
+    return None if np.median(residuals) > MAX_RESIDUAL_NS else (offset, drift, residuals)
+
+
+def robust_line(times: Numbers, differences: Numbers) -> tuple[int, float, Numbers]:
+    """Return the offset at time 0, the drift (1 = one ns per ns) and the absolute residuals of a clock.
+
+    Args:
+        times: Times of events on this clock, ascending, at least one.
+        differences: How much later the same events are on the reference clock.
+    """
+    base = int(differences[0])
+    relative = differences - base
+    level = round(float(np.median(relative)))
+    constant = np.abs(relative - level)
+    half = len(times) // 2
+    spans = times[half:] - times[: len(times) - half]
+    pairs = (spans > 0).nonzero()[0]
+    if len(times) < MIN_PAIRS_FOR_DRIFT or not len(pairs):
+        return base + level, 0.0, constant
+    drift = float(np.median((relative[half:] - relative[: len(times) - half])[pairs] / spans[pairs]))
+    if abs(drift) * float(times[-1] - times[0]) <= _SIGNIFICANT * float(np.median(constant)):
+        return base + level, 0.0, constant
+    slope = np.round(drift * times).astype(np.int64)
+    offset = round(float(np.median(relative - slope)))
+    return base + offset, drift, np.abs(relative - slope - offset)
+
+
+def on_common_clock(
+    rows: pl.DataFrame, clocks: pl.DataFrame, columns: Sequence[str], *, rank: str = "rank"
+) -> pl.DataFrame:
+    """Convert times of several traces to the common clock.
+
+    Args:
+        rows: Rows of several traces.
+        clocks: The result of ``align_clocks``.
+        columns: The columns with times. Times of traces that cannot be aligned become null.
+        rank: The column with the rank of the trace.
+    """
+    facts = clocks.select(pl.col("rank").alias(rank), _offset="offset_ns", _drift=pl.col("drift_ppm") / 1e6)
+    joined = rows.join(facts, on=rank, how="left", maintain_order="left")
+    drifts = [pl.when(pl.col("_drift") == 0).then(0).otherwise((pl.col(c) * pl.col("_drift")).round()) for c in columns]
+    times = [pl.col(c) + pl.col("_offset") + d.cast(pl.Int64) for c, d in zip(columns, drifts, strict=True)]
+    return joined.with_columns(times).drop("_offset", "_drift")

@@ -1,0 +1,233 @@
+"""Match communication calls across ranks: the members of each collective, and the two sides of each message.
+
+All ranks of a communicator call its collectives in the same order. The n-th collective of a communicator is therefore
+the same one in all ranks, and the n-th message between two ranks is received by the n-th receive. If captures do not
+begin or end with the same call, n differs by a constant. It is the shift with which all calls agree in kind and size,
+and with which the ends of the calls differ most evenly; of several such shifts, the one with the smallest difference.
+
+NCCL identifies communicators by a number that all ranks share. If it was not recorded, the CUDA stream of the kernels
+takes its place, and calls are matched only if their kinds agree and their ends differ evenly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.communication.calls import MESSAGES, MPI, NCCL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+
+SIMULTANEOUS_NS = 20_000
+"""Differences between the ends of a collective that vary by less than this need no other explanation."""
+MAX_STREAM_VARIATION_NS = 1_000_000
+"""Differences that vary by more than this show that streams with equal numbers are not one communicator."""
+_NEAR = 64
+"""Number of shifts that are tried before and after each likely one."""
+_BETTER = 4
+MATCHED, INCOMPLETE, UNMATCHED = "matched", "incomplete", "unmatched"
+_CHANNEL = "channel"
+
+
+def match(calls: pl.DataFrame, origins: Mapping[int, int | None]) -> pl.DataFrame:
+    """Match the communication calls of several traces.
+
+    Args:
+        calls: The rows of ``communication_calls`` of all traces, with the column ``rank``: the rank of the trace.
+        origins: The origin in UTC of each trace in ns, or None if it was not recorded, by the rank of the trace.
+
+    Returns:
+        One row per call and rank, in order of ``collective_id``: the columns of ``calls``, of which ``rank`` is the
+        rank of the GPU or process that made the call and ``trace_rank`` the rank of its trace. They differ only if a
+        trace contains several ranks. Further columns are ``communicator_by`` (payload or stream), ``sequence`` (the
+        number of the call in its communicator, or of the message between two ranks), ``collective_id`` (the same for
+        all members of a collective, and for both sides of a message), ``rank_count`` (the number of its members that
+        are present), and ``status``: matched if all members are present, incomplete, or unmatched if there is only
+        one. ``bytes`` is the size of the data as nccl-tests defines it.
+    """
+    rows = _identified(_ranked(calls)).with_row_index("row")
+    rows = _with_channels(rows)
+    times = pl.col("end_ns") + pl.col("trace_rank").replace_strict(
+        _origin_differences(origins), default=0, return_dtype=pl.Int64
+    )
+    rows = rows.with_columns(_utc=times, _token=_token()).sort(pl.coalesce("call_start_ns", "start_ns"), "row")
+    rows = rows.with_columns(nth=pl.int_range(pl.len()).over(_CHANNEL, "side"))
+    channels = rows.drop_nulls(_CHANNEL).partition_by(_CHANNEL, maintain_order=True)
+    shifts = [shift for channel in channels for shift in _channel_shifts(channel)]
+    schema = {_CHANNEL: pl.String, "side": pl.Int64, "shift": pl.Int64}
+    rows = rows.join(
+        pl.DataFrame(shifts, schema, orient="row"), on=[_CHANNEL, "side"], how="left", maintain_order="left"
+    )
+    shifted = pl.col("nth") + pl.col("shift")
+    rows = rows.with_columns(sequence=shifted - shifted.min().over(_CHANNEL))
+    return _numbered(rows)
+
+
+def _origin_differences(origins: Mapping[int, int | None]) -> dict[int, int]:
+    """Return the difference of each origin to the first known one. An unknown origin is taken to be the same."""
+    known = [origins[rank] for rank in sorted(origins) if origins[rank] is not None]
+    return {rank: 0 if utc is None else utc - (known[0] or 0) for rank, utc in origins.items()}
+
+
+def _ranked(calls: pl.DataFrame) -> pl.DataFrame:
+    """Replace the ranks of traces with the ranks of processes and GPUs if a trace contains several of them."""
+    who = ["trace_rank", "process_id", "device_id"]
+    rows = calls.rename({"rank": "trace_rank"})
+    own = pl.col("communicator_rank").filter(pl.col("communicator_size") == pl.col("communicator_size").max()).min()
+    members = rows.group_by(who).agg(own=own).sort("trace_rank", "own", "device_id", "process_id", nulls_last=True)
+    is_single = members["trace_rank"].is_unique().all()
+    numbers = pl.col("trace_rank") if is_single else pl.int_range(pl.len(), dtype=pl.Int64)
+    numbered = members.select(*who, rank=numbers)
+    return rows.join(numbered, on=who, nulls_equal=True, maintain_order="left")
+
+
+def _identified(rows: pl.DataFrame) -> pl.DataFrame:
+    """Fill in communicators by stream, and the sizes of communicators and ranks in them where they are unknown."""
+    is_nccl = pl.col("library") == NCCL
+    by_stream = pl.when(is_nccl & pl.col("stream_id").is_not_null()).then(pl.format("stream {}", "stream_id"))
+    is_known = pl.col("communicator").is_not_null()
+    by = pl.when(is_known).then(pl.lit("payload")).when(by_stream.is_not_null()).then(pl.lit("stream"))
+    rows = rows.with_columns(communicator_by=by, communicator=pl.coalesce("communicator", by_stream))
+    of = ["library", "communicator"]
+    size = pl.coalesce(pl.col("communicator_size").max().over(of), pl.col("rank").n_unique().cast(pl.Int64).over(of))
+    place = pl.coalesce("communicator_rank", pl.col("rank").rank("dense").over(of).cast(pl.Int64) - 1)
+    known = pl.col("communicator").is_not_null()
+    return rows.with_columns(
+        communicator_size=pl.when(known).then(size),
+        communicator_rank=pl.when(known).then(place),
+    )
+
+
+def _with_channels(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add ``channel``, whose calls match in order, and ``side``, which numbers the members of a channel.
+
+    The channel of a collective is its communicator. The channel of a message consists of the sender, the receiver and
+    the tag. Messages of MPI whose sender or receiver is uncertain have no channel: if a rank receives from any source
+    or with any tag, or if ``MPI_Sendrecv`` transfers messages with the same tag.
+    """
+    is_send, is_message = pl.col("kind") == "send", pl.col("kind").is_in(MESSAGES)
+    source = pl.when(is_send).then("communicator_rank").otherwise("peer")
+    target = pl.when(is_send).then("peer").otherwise("communicator_rank")
+    rows = rows.with_columns(source=source, target=target)
+    of = ["library", "communicator"]
+    is_any = (pl.col("library") == MPI) & (pl.col("kind") == "recv") & ((pl.col("source") < 0) | (pl.col("tag") < 0))
+    of_any = rows.filter(is_any.fill_null(value=False)).select(*of, "target", of_any=True).unique()
+    hidden = rows.filter(library=MPI, kind="send_recv").select(*of, "tag", hidden=True).unique()
+    rows = rows.join(of_any, on=[*of, "target"], how="left", maintain_order="left")
+    rows = rows.join(hidden, on=[*of, "tag"], how="left", maintain_order="left")
+    message = pl.format("{} {} {}>{} {}", *of, "source", "target", pl.col("tag").fill_null(0))
+    message = pl.when(pl.col("of_any").is_null() & pl.col("hidden").is_null()).then(message)
+    collective = pl.when((pl.col("kind") != "send_recv") | (pl.col("library") == NCCL)).then(pl.format("{} {}", *of))
+    return rows.with_columns(
+        channel=pl.when(is_message).then(message).otherwise(collective),
+        side=2 * pl.col("rank") + (pl.col("kind") == "recv").cast(pl.Int64),
+    ).drop("source", "target", "of_any", "hidden")
+
+
+def _token() -> pl.Expr:
+    """Return a number that is equal for the members of a collective."""
+    is_message, is_nccl = pl.col("kind").is_in(MESSAGES), pl.col("library") == NCCL
+    facts = [
+        pl.when(~is_message).then("kind"),
+        pl.when(~is_message).then("root"),
+        pl.when(is_nccl).then("message_bytes"),
+        pl.when(is_nccl).then("reduction"),
+        pl.when(is_nccl & ~is_message).then("data_type"),
+    ]
+    return pl.struct(f.alias(str(n)) for n, f in enumerate(facts)).hash().reinterpret(signed=True)
+
+
+def _channel_shifts(channel: pl.DataFrame) -> Iterator[tuple[str, int, int | None]]:
+    """Yield the channel, the side and the number that is added to the positions of the calls of each side.
+
+    The side with the most calls is not shifted. The shift is None if a side has no calls in common with it.
+    """
+    sides = channel.partition_by("side", as_dict=True, maintain_order=True)
+    name, by = channel[_CHANNEL][0], channel["communicator_by"][0]
+    first = min(sides, key=lambda side: (-sides[side].height, side))
+    reference = _numbers(sides[first])
+    for side, rows in sides.items():
+        shift = 0 if side == first else best_shift(reference, _numbers(rows), by_stream=by == "stream")
+        yield name, side[0], shift
+
+
+def _numbers(rows: pl.DataFrame) -> tuple[Numbers, Numbers]:
+    return rows["_token"].to_numpy(), rows["_utc"].fill_null(0).to_numpy()
+
+
+def best_shift(reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], *, by_stream: bool) -> int | None:
+    """Return how many calls later the calls of one rank begin than those of another rank.
+
+    Args:
+        reference: The tokens and times of the calls of the rank with more calls.
+        other: The same of the other rank.
+        by_stream: Whether the communicator is assumed, so that the times have to confirm it.
+
+    Returns:
+        The number that is added to the positions of the other rank, or None if the times contradict each other.
+    """
+    n, m = len(reference[0]), len(other[0])
+    unshifted = _difference(reference, other, 0) if n == m else None
+    if unshifted is None or unshifted[0] > SIMULTANEOUS_NS:
+        near = int(np.searchsorted(reference[1], other[1][0]))
+        tried = sorted({shift + d for shift in (0, n - m, near) for d in range(-_NEAR, _NEAR + 1)})
+        rated = {shift: d for shift in tried if (d := _difference(reference, other, shift)) is not None}
+        least = min((variation for variation, _ in rated.values()), default=0.0)
+        if rated and (unshifted is None or _BETTER * least < unshifted[0]):
+            similar = [s for s, (variation, _) in rated.items() if variation <= max(2 * least, SIMULTANEOUS_NS)]
+            return _believed(min(similar, key=lambda s: (rated[s][1], abs(s))), least, by_stream=by_stream)
+    return _believed(0, None if unshifted is None else unshifted[0], by_stream=by_stream)
+
+
+def _believed(shift: int, variation: float | None, *, by_stream: bool) -> int | None:
+    contradicts = variation is None or variation > MAX_STREAM_VARIATION_NS
+    return None if by_stream and contradicts else shift
+
+
+def _difference(
+    reference: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], shift: int
+) -> tuple[float, float] | None:
+    """Return by how much the differences between the ends of calls vary, and their median.
+
+    The variation is from one call to the next: a constant difference, and one that grows slowly, are differences
+    between clocks and do not count. If there is only one pair of calls, the difference itself counts as variation. The
+    result is None if fewer than half of the calls of one rank have a counterpart, or if tokens differ.
+    """
+    n, m = len(reference[0]), len(other[0])
+    low, high = max(shift, 0), min(n, m + shift)
+    if 2 * (high - low) < min(n, m) or high <= low:
+        return None
+    if (reference[0][low:high] != other[0][low - shift : high - shift]).any():
+        return None
+    difference = other[1][low - shift : high - shift] - reference[1][low:high]
+    middle = abs(float(np.median(difference)))
+    return (float(np.median(np.abs(np.diff(difference)))) if high - low > 1 else middle), middle
+
+
+def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
+    """Number the groups of matching calls in order of start, and add how many members of each group are present."""
+    is_message = pl.col("kind").is_in(MESSAGES)
+    own = pl.when(pl.col("sequence").is_null()).then("row")
+    group = [_CHANNEL, "sequence", "_token", "_own"]
+    rows = rows.with_columns(_own=own)
+    first = (pl.col("_utc") - pl.col("end_ns") + pl.col("start_ns")).min()
+    firsts = rows.group_by(group, maintain_order=True).agg(_first=first, rank_count=pl.len().cast(pl.Int64))
+    firsts = firsts.sort("_first", maintain_order=True).with_columns(
+        collective_id=pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
+    )
+    rows = rows.join(firsts, on=group, nulls_equal=True, maintain_order="left")
+    members = pl.when(is_message).then(2).otherwise("communicator_size")
+    complete = pl.col("rank_count") >= pl.coalesce(members, 2)
+    status = pl.when(complete).then(pl.lit(MATCHED)).when(pl.col("rank_count") > 1).then(pl.lit(INCOMPLETE))
+    total = pl.col("kind").is_in(["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"])
+    scale = pl.when(total & (pl.col("library") == NCCL)).then("communicator_size").otherwise(1)
+    rows = rows.with_columns(status=status.otherwise(pl.lit(UNMATCHED)), bytes=pl.col("message_bytes") * scale)
+    ordered = rows.sort("collective_id", "rank", "row")
+    return ordered.drop("row", "_utc", "_token", "_own", "_first", "nth", "shift", "side", _CHANNEL)
