@@ -42,6 +42,24 @@ class Undecoded:
     bytes: int | None = None
 
 
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Environment variables with which launchers number the processes of a job. No other variables are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a capture records about the launch of its program.
+
+    Attributes:
+        variables: Numbers that launchers stored in environment variables, by name. Only ``RANK_VARIABLES`` are
+            included.
+        host: Name of the machine, which is private. None if it is not recorded.
+    """
+
+    variables: Mapping[str, int] = field(default_factory=dict)
+    host: str | None = field(default=None, repr=False)
+
+
 class Capture(ABC):
     """An open file whose tables can be read, as returned by ``Reader.open``.
 
@@ -87,6 +105,13 @@ class Capture(ABC):
         The mapping is empty if the reader does not count these events.
         """
         return {}
+
+    def launch(self) -> Launch:
+        """Return what the file records about the launch of its program.
+
+        Override this method if the format records it.
+        """
+        return Launch()
 
     def close(self) -> None:  # noqa: B027 - captures without an open file have nothing to close
         """Close the file."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
-    from tracekit.interface import Progress, Undecoded
+    from tracekit.interface import Launch, Progress, Undecoded
     from tracekit.plan.figures import Plots
     from tracekit.targets import Input
 
@@ -767,6 +767,11 @@ def write_table(
     chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
     view = trace._view  # noqa: SLF001 - exporters take the view
     return exporting.write_table(view, name, path, chosen, overwrite=overwrite)
+
+
+def launch_of(trace: Trace) -> Launch:
+    """Return what the capture of a trace records about the launch of its program."""
+    return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 
 
 def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:

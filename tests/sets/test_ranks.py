@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import tracekit as tk
+from tests.readers.databases import edited
 from tests.sets.made import kernel, mpi_rank, nccl_init, write_capture
 from tracekit.errors import TracekitError, TracekitWarning
-from tracekit.sets.member import Evidence, Recorded
+from tracekit.sets.member import Evidence, Recorded, _variable_evidence
 from tracekit.sets.ranks import assign, name_ranks, varying_numbers
 
 
@@ -194,3 +195,35 @@ def test_ranks_of_the_profiler_and_of_mpi(tmp_path: Path) -> None:
         (0, "MPI", 2),
         (1, "the profiler", 2),
     ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "ranks", "size"),
+    [
+        ({"RANK": 1, "WORLD_SIZE": 2, "SLURM_PROCID": 0}, {"RANK": 1}, 2),
+        ({"OMPI_COMM_WORLD_RANK": 1, "PMI_RANK": 0}, {"OMPI_COMM_WORLD_RANK": 1, "PMI_RANK": 0}, None),
+        ({"SLURM_PROCID": 3}, {"SLURM_PROCID": 3}, None),
+        ({"LOCAL_RANK": 1, "WORLD_SIZE": 4}, {}, None),
+    ],
+)
+def test_variables_of_launchers(variables: dict[str, int], ranks: dict[str, int], size: int | None) -> None:
+    evidence = list(_variable_evidence(variables))
+    assert evidence == [Evidence(f"the variable {name}", (rank,), size) for name, rank in ranks.items()]
+
+
+def test_the_environment_of_a_capture_states_its_rank(tmp_path: Path) -> None:
+    def ranked(rank: int, name: str, *more: str) -> Path:
+        text = f"RANK={rank};LOCAL_RANK=0;WORLD_SIZE=2;SLURM_PROCID=0"
+        return edited(tmp_path, f"UPDATE TARGET_INFO_SYSTEM_ENV SET value = '{text}' WHERE nameEnum = 610", name=name)
+
+    one, zero = ranked(1, "a.sqlite"), ranked(0, "b.sqlite")
+    members = tk.load_many([one, zero]).members
+    assert [(m.name, m.source, m.world_size, m.local_rank) for m in members] == [
+        ("b.sqlite", "the variable RANK", 2, 0),
+        ("a.sqlite", "the variable RANK", 2, 0),
+    ]
+    assert all(m.host and m.host not in repr(m) for m in members)
+    with pytest.raises(
+        TracekitError, match=r"rank0.sqlite: .*contradict.*the variable RANK says 1, the file name says 0"
+    ):
+        tk.load_many(ranked(1, "rank0.sqlite"))

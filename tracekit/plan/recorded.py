@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.interface import Capture
+    from tracekit.interface import Capture, Launch
     from tracekit.plan.plan import Aggregation, Plan, Selection
     from tracekit.plan.sources import InMemory, LiveCapture, OpenedFile
     from tracekit.plan.stages import SharedRollup
@@ -100,6 +100,11 @@ class RecordedTables(Tables):
         with self._lock:
             listed = self.capture.count_undecoded().items()
             return {name: Undecoded(size) if isinstance(size, int) else size for name, size in listed}
+
+    def launch(self) -> Launch:
+        """Return what the file records about the launch of its program."""
+        with self._lock:
+            return self.capture.launch()
 
     def schema(self, name: str) -> TableSchema:
         """Return the declared schema of a table."""

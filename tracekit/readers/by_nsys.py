@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tracekit.interface import Undecoded
+    from tracekit.interface import Launch, Undecoded
 
 TOOL = "nsys"
 POLL_S = 1.0
@@ -57,6 +57,10 @@ class TemporaryExport(Capture):
     def count_undecoded(self) -> Mapping[str, int | Undecoded]:
         """Return the number of events in the export that belong to no declared table, by source table."""
         return self._capture.count_undecoded()
+
+    def launch(self) -> Launch:
+        """Return what the export records about the launch of the program."""
+        return self._capture.launch()
 
     def close(self) -> None:
         """Close the temporary export and delete it."""

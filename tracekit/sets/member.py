@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tracekit.trace import prefetch
+from tracekit.trace import launch_of, prefetch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tracekit.trace import Trace
@@ -21,6 +21,7 @@ MAX_RANK = 10_000_000
 """Limit of ranks. A larger number is not a rank."""
 _INIT = r"^ncclCommInitRank"
 _RANK_KEYS, _SIZE_KEYS = ("rank",), ("no. of ranks", "nranks", "number of ranks")
+_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _DEVICE_TABLES = ("kernels", "memcpys")
 
 
@@ -50,6 +51,8 @@ class Recorded:
         devices: Ids of the GPUs with activities, ascending.
         origin_utc_ns: UTC time of the trace origin in ns since 1970. None if it is not recorded.
         duration_ns: Duration of the capture in ns. None if it is not recorded.
+        local_rank: Rank of the process among those of its machine. None if it is not recorded.
+        host: Name of the machine, which is private. None if it is not recorded.
     """
 
     path: Path
@@ -58,6 +61,8 @@ class Recorded:
     devices: tuple[int, ...] = ()
     origin_utc_ns: int | None = None
     duration_ns: int | None = None
+    local_rank: int | None = None
+    host: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,8 @@ class Member:
         origin_utc_ns: UTC time of the trace origin in ns since 1970. None if it is not recorded.
         duration_ns: Duration of the capture in ns. None if it is not recorded.
         recorded_ranks: Ranks of the processes, if the capture contains several ranks.
+        local_rank: Rank of the process among those of its machine. None if it is not recorded.
+        host: Name of the machine, which is private and not shown. None if it is not recorded.
         via: Name of the program that exports the capture before it is read. None if it is read directly.
     """
 
@@ -86,6 +93,8 @@ class Member:
     origin_utc_ns: int | None = None
     duration_ns: int | None = None
     recorded_ranks: tuple[int, ...] = ()
+    local_rank: int | None = None
+    host: str | None = field(default=None, repr=False)
     via: str | None = None
 
     @property
@@ -106,7 +115,13 @@ def read_recorded(trace: Trace, path: Path) -> Recorded:
             **{table: ["device_id"] for table in _DEVICE_TABLES},
         },
     )
-    evidence = (*_mpi_evidence(trace), *_nccl_evidence(trace), *_profiler_evidence(info))
+    launch = launch_of(trace)
+    evidence = (
+        *_mpi_evidence(trace),
+        *_nccl_evidence(trace),
+        *_profiler_evidence(info),
+        *_variable_evidence(launch.variables),
+    )
     return Recorded(
         path.absolute(),
         trace.format,
@@ -114,7 +129,20 @@ def read_recorded(trace: Trace, path: Path) -> Recorded:
         _devices(trace),
         _parse_int(info.get("origin_utc_ns")),
         _parse_int(info.get("duration_ns")),
+        launch.variables.get("LOCAL_RANK"),
+        launch.host,
     )
+
+
+def _variable_evidence(variables: Mapping[str, int]) -> Iterator[Evidence]:
+    """Yield the rank that each variable of a launcher states, and the number of ranks.
+
+    ``SLURM_PROCID`` is used only without the others, because programs that another launcher starts inherit it.
+    """
+    stated = [name for name in _RANK_VARIABLES if name in variables] or ["SLURM_PROCID"]
+    for name in stated:
+        if name in variables:
+            yield Evidence(f"the variable {name}", _ranks([variables[name]]), variables.get("WORLD_SIZE"))
 
 
 def _devices(trace: Trace) -> tuple[int, ...]:

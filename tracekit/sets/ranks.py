@@ -163,6 +163,8 @@ def _member(capture: Recorded, rank: int, source: str) -> Member:
         origin_utc_ns=capture.origin_utc_ns,
         duration_ns=capture.duration_ns,
         recorded_ranks=several[0] if several else (),
+        local_rank=capture.local_rank,
+        host=capture.host,
     )
 
 

@@ -44,8 +44,8 @@ def load_many(
 ) -> TraceSet:
     """Open the profiles of the ranks of a job as one set. Each profile is opened when it is needed, one at a time.
 
-    The rank of a profile is what it records (MPI, NCCL, the profiler of PyTorch) and what its name states, such as
-    ``rank0`` or ``run_r12``. These sources must agree.
+    The rank of a profile is what it records (MPI, NCCL, the profiler of PyTorch, variables of launchers such as
+    ``RANK``) and what its name states, as ``rank0`` or ``run_r12`` do. These sources must agree.
 
     Args:
         paths: Files, folders of profiles, patterns such as ``run/*.nsys-rep``, or several of them.

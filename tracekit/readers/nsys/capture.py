@@ -21,6 +21,7 @@ from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import Builder, ChunkBuilder, RowCounter, concatenate
 from tracekit.readers.nsys import ids, machine, metrics, nvtx, overheads, python_stacks, sampling, stacks
+from tracekit.readers.nsys.launch import read_launch
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type, source_request
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
@@ -28,6 +29,7 @@ from tracekit.readers.nsys.versions import ENUM_OF_COLUMN
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tracekit.interface import Launch
     from tracekit.readers.nsys.lookups import Resolver
     from tracekit.readers.nsys.tables import Tables, Where
 
@@ -47,6 +49,10 @@ class NsysCapture(Lookups, Capture):
         self._machine_tables: dict[str, pa.Table] = {}
         self._stacks: stacks.Stacks | None = None
         self._python_samples: dict[str, pa.Array] = {}
+
+    def launch(self) -> Launch:
+        """Return the variables with which launchers number processes, and the name of the machine."""
+        return read_launch(self)
 
     def names(self) -> list[str]:
         """Return the names of the declared tables that Nsight Systems records."""

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
     """The source columns of a declared column, and a function that computes the declared column from them."""
 
 _STRINGS = ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busLocation", "pciBusId", "metricName")
-_VALUES = ("StringIds.value", "META_DATA_EXPORT.value", "EXPORT_META_DATA.value", "TARGET_INFO_SYSTEM_ENV.value")
+_VALUES = (
+    "StringIds.value",
+    "META_DATA_CAPTURE.value",
+    "META_DATA_EXPORT.value",
+    "EXPORT_META_DATA.value",
+    "TARGET_INFO_SYSTEM_ENV.value",
+)
 _SYSTEM = ("gpuCount", "cpuModel", "driverVersion", "framework", "cudaVersion", "cudnnVersion", "nsysVersion")
 STRING_COLUMNS = frozenset((*_STRINGS, *_VALUES, *(f"SystemInfo.{c}" for c in _SYSTEM)))
 NO_STRING = (1 << 32) - 1

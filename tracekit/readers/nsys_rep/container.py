@@ -24,6 +24,7 @@ MAGIC = b"NVIDIA Tegra Profiler Report"
 END = b"U3w[END]"
 TAIL = struct.Struct(f"<Q{len(END)}s")
 RAW, OFFSETS, CLOCKS, UI_DATA = "Raw Sampling Data", "Sampling Data Offsets", "Time Conversion Data", "UI Data"
+OPTIONS = "Analysis Options Data"
 MAX_CONTENTS = 1 << 20
 OLDEST, NEWEST = (2019, 5), (2026, 2)
 UNFINISHED = (

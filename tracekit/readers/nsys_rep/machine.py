@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tracekit.readers.common.protobuf.wire import Message
+from tracekit.readers.nsys.launch import rank_variables
 from tracekit.readers.nsys_rep import clocks
-from tracekit.readers.nsys_rep.container import CLOCKS
+from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS
 from tracekit.readers.nsys_rep.fields import field_path, fields_of, snake_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tracekit.readers.common.protobuf.wire import Message
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.container import Container
     from tracekit.readers.nsys_rep.metrics import Metric
@@ -23,6 +24,9 @@ CONTEXTS_SINCE = (2023, 4)
 
 PUBLIC = (13, 205, 605, 611)
 """Ids of the properties of a machine that are never private."""
+
+ENVIRONMENT, HOST = 610, 619
+"""Ids of the properties that hold the environment of the profiler and the name of the machine, which are private."""
 
 NETWORK_CARDS = 910
 """Id of the property of a machine that lists its network cards. Other properties are ignored."""
@@ -83,10 +87,26 @@ def tool_fact_rows(report: MachineReport) -> Iterable[Row]:
 
 
 def property_rows(report: MachineReport) -> Iterable[Row]:
-    """Return one row per public property of the machine: CPU, driver, operating system and CUDA."""
+    """Yield one row per property of the machine that is read: CPU, driver, operating system, CUDA, environment, host.
+
+    Of the environment, only the variables with which launchers number processes are included.
+    """
     field = fields_of("Property")
-    listed = _property_messages(report, *PUBLIC)
-    return ({"nameEnum": p.int_value(field.id), "value": p.text(field.value)} for p in listed)
+    for message in _property_messages(report, *PUBLIC, ENVIRONMENT, HOST):
+        number, value = message.int_value(field.id), message.text(field.value)
+        if number == ENVIRONMENT:
+            value = "\0".join(f"{name}={rank}" for name, rank in rank_variables(value or "").items())
+        yield {"nameEnum": number, "value": value}
+
+
+def launch_rows(report: MachineReport) -> Iterable[Row]:
+    """Yield one row per variable of the launched program with which launchers number processes."""
+    options = Message(report.container.section(OPTIONS)).message(fields_of("AnalysisOptions").launch)
+    field = fields_of("Variable")
+    for variable in options.messages(fields_of("LaunchOptions").variables):
+        text = f"{variable.text(field.name) or ''}={variable.text(field.value) or ''}"
+        for name, rank in rank_variables(text).items():
+            yield {"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": f'{name}="{rank}"'}
 
 
 def network_card_rows(report: MachineReport) -> Iterable[Row]:
@@ -153,6 +173,7 @@ def metric_name_rows(report: MachineReport) -> Iterable[Row]:
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]]]] = {
     "META_DATA_EXPORT": (("name", "value"), tool_fact_rows),
+    "META_DATA_CAPTURE": (("name", "value"), launch_rows),
     "TARGET_INFO_SYSTEM_ENV": (("nameEnum", "value"), property_rows),
     "TARGET_INFO_NIC_INFO": ((*_NETWORK_CARD, *_NETWORK_CARD_STRINGS), network_card_rows),
     "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), session_start_rows),

@@ -20,7 +20,7 @@ from tracekit.readers.common.redaction import (
     is_text,
     program_name,
 )
-from tracekit.readers.nsys_rep.container import CLOCKS, UI_DATA
+from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS, UI_DATA
 from tracekit.readers.nsys_rep.fields import fields_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.protobuf.rewriting import Edit, FieldSpan
 
-OPTIONS, AGENTS = "Analysis Options Data", "Agent activity list"
+AGENTS = "Agent activity list"
 PROCESS_KEY = encode_varint(fields_of("Event").process << 3 | DELIMITED)
 """Encoded key of the field of an event that holds a process. It precedes the length of the field."""
 

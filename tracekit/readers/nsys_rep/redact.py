@@ -29,7 +29,7 @@ from tracekit.readers.common.redaction import (
 )
 from tracekit.readers.nsys_rep import private
 from tracekit.readers.nsys_rep.blocks import MAGIC, RawData, compress_block
-from tracekit.readers.nsys_rep.container import END, OFFSETS, RAW, TAIL, Container
+from tracekit.readers.nsys_rep.container import END, OFFSETS, OPTIONS, RAW, TAIL, Container
 from tracekit.readers.nsys_rep.container import MAGIC as FILE_MAGIC
 from tracekit.readers.nsys_rep.entries import count_entries
 from tracekit.readers.nsys_rep.fields import fields_of
@@ -153,7 +153,7 @@ class _RedactedReport:
         small = {name: bytes(data) for name, data in container.sections.items() if name not in (RAW, OFFSETS)}
         self.small = {name: edits[name](data) if name in edits else data for name, data in small.items()}
         header, at = read_delimited(self.raw.data, len(MAGIC))
-        target, options = private.target_edit(self.redaction), edits[private.OPTIONS]
+        target, options = private.target_edit(self.redaction), edits[OPTIONS]
         self.header = private.fields_edit("CaptureHeader", targets=target, options=options)(bytes(header))
         self.stream = bytes(read_delimited(self.raw.data, at)[0])
         self.processes: dict[int, set[int]] = {}

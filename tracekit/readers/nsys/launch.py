@@ -1,0 +1,71 @@
+"""Read how the program of a capture was launched: the variables with which launchers number processes, and the host.
+
+Environments are private. Of all variables, only those in ``RANK_VARIABLES`` are used, and only if they are numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from tracekit.interface import RANK_VARIABLES, Launch
+from tracekit.readers.nsys.tables import Where
+
+if TYPE_CHECKING:
+    from tracekit.readers.nsys.lookups import Lookups
+
+_CAPTURE, _PROPERTIES = "META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV"
+_ENVIRONMENT, _HOST = 610, 619
+_MAX_HOST = 256
+_NAMES = "|".join(RANK_VARIABLES)
+_PROCESS_VARIABLE = r"^PROCESS_[0-9]+:ENVIRONMENT_VARIABLE$"
+_LAUNCHED = rf'^(?:{_NAMES})="?[0-9]{{1,9}}"?$'
+_VARIABLE = re.compile(rf"(?:(?<=[;\0\n])|^)({_NAMES})=\"?([0-9]{{1,9}})\"?(?=[;\0\n]|$)")
+"""A variable in an environment, whose entries a report separates by zeros and an export by semicolons."""
+
+
+def rank_variables(environment: str) -> dict[str, int]:
+    """Return the variables with which launchers number processes, by name. Variables with several values are left out.
+
+    Args:
+        environment: Entries ``NAME=VALUE``, separated by zeros, semicolons or ends of lines.
+    """
+    values: dict[str, set[int]] = {}
+    for name, value in _VARIABLE.findall(environment):
+        values.setdefault(name, set()).add(int(value))
+    return {name: next(iter(numbers)) for name, numbers in values.items() if len(numbers) == 1}
+
+
+def read_launch(capture: Lookups) -> Launch:
+    """Return what a capture records about the launch of its program.
+
+    The environment of the launched program precedes that of the profiler.
+    """
+    properties = _properties(capture)
+    variables = rank_variables("\0".join(properties.get(_ENVIRONMENT, ()))) | _launched_variables(capture)
+    hosts = {host for host in properties.get(_HOST, ()) if 0 < len(host) <= _MAX_HOST}
+    return Launch(variables, next(iter(hosts)) if len(hosts) == 1 else None)
+
+
+def _launched_variables(capture: Lookups) -> dict[str, int]:
+    """Return the variables in the environment of the launched program."""
+    if _CAPTURE not in capture.tables.columns:
+        return {}
+    raw = capture.fetch(_CAPTURE, ["name", "value"])
+    is_variable = pc.match_substring_regex(raw["name"], _PROCESS_VARIABLE)
+    is_number = pc.match_substring_regex(raw["value"], _LAUNCHED)
+    values = raw["value"].filter(pc.and_(is_variable, is_number)).unique()
+    return rank_variables("\0".join(values.to_pylist()))
+
+
+def _properties(capture: Lookups) -> dict[int, list[str]]:
+    """Return the values of the properties with the environment and the name of the machine, by number."""
+    if not {"nameEnum", "value"} <= set(capture.tables.columns.get(_PROPERTIES, ())):
+        return {}
+    rows = capture.fetch(_PROPERTIES, ["nameEnum", "value"], Where("nameEnum", (_ENVIRONMENT, _HOST)))
+    return {
+        number: rows["value"].filter(pc.equal(rows["nameEnum"], number)).drop_null().unique().to_pylist()
+        for number in (_ENVIRONMENT, _HOST)
+    }
