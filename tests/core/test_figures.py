@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.scenes import declared, launches, nvtx
-from tracekit.core.figures import overview, timeline, totals, trees
+from tracekit.core.figures import overview, stacks, timeline, totals, trees
 from tracekit.core.rollup import Rollup
 from tracekit.plan import rollup_of
 
@@ -284,3 +285,29 @@ def test_names_with_slashes_are_whole_names_of_groups() -> None:
     rolled = Rollup.from_frames(declared(nvtx_ranges=ranges, **launches((1, 20, 30, 0))), dialect="plain")
     nodes = trees.group_tree(rolled, "gpu_time_ns", None, 10)
     assert "a/b" in nodes["name"].to_list()
+
+
+@given(st.lists(st.tuples(st.lists(st.sampled_from("abc"), min_size=1, max_size=5), st.integers(1, 9)), max_size=8))
+def test_weights_of_calls_are_those_of_the_stacks(weighted: list[tuple[list[str], int]]) -> None:
+    paths = sorted({tuple(s[:n]) for s, _ in weighted for n in range(len(s) + 1)} | {()}, key=lambda p: (len(p), p))
+    number = {path: n for n, path in enumerate(paths)}
+    own = [sum(w for s, w in weighted if tuple(s) == path) for path in paths]
+    arrays = (
+        [number[path[:-1]] for path in paths],
+        [len(path) for path in paths],
+        ["abc".index(path[-1]) if path else 0 for path in paths],
+        own,
+    )
+    functions = pl.DataFrame({"name": list("abc"), "module": ["m", None, "m"]})
+    calls = stacks.Calls(*(np.array(a, np.int64) for a in arrays), functions)
+    totals = {name: (own, total) for name, _, own, total in stacks.function_totals(calls).iter_rows()}
+    used = {name for s, _ in weighted for name in s}
+    assert totals == {
+        name: (sum(w for s, w in weighted if s[-1] == name), sum(w for s, w in weighted if name in s)) for name in used
+    }
+    tree = stacks.call_tree(calls, 1000)
+    assert tree.select("node", "value", "count").sort("node").rows() == [
+        (number[p], sum(w for s, w in weighted if tuple(s[: len(p)]) == p), own[number[p]]) for p in paths if weighted
+    ]
+    assert list(tree["name"]) == [paths[n][-1] if n else None for n in tree["node"]]
+    assert tree["own"].sum() == sum(w for _, w in weighted)

@@ -36,7 +36,14 @@ def hover(trace: Any) -> str:
 
 def test_every_figure_of_every_kind_of_capture() -> None:
     drawn: set[str] = set()
-    for name in ("train_amp.sqlite", "um.sqlite", "gpu_metrics.sqlite", "cpu_only.sqlite", "ncu/ncu_roofline_raw.csv"):
+    for name in (
+        "train_amp.sqlite",
+        "um.sqlite",
+        "gpu_metrics.sqlite",
+        "cpu_only.sqlite",
+        "ncu/ncu_roofline_raw.csv",
+        "omp.sqlite",
+    ):
         with tk.load(FIXTURES / name) as trace:
             for figure in FIGURES:
                 with contextlib.suppress(tk.errors.MissingTableError):
@@ -59,24 +66,14 @@ def test_nothing_to_draw_says_what_to_record() -> None:
             assert (e.value.hint and "nsys profile" in e.value.hint) or "ncu" in str(e.value.hint)
 
 
-def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours as WCAG defines it."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
 def test_colours_have_contrast_to_the_dark_background() -> None:
     css = (Path(theme.__file__).parents[1] / "view" / "assets" / "view.css").read_text()
     panel = css.partition('scheme="dark"')[2].partition("--panel: ")[2][:7]
     assert {*theme.COLOURS, *theme.PART_COLOURS.values(), theme.GRAPH_COLOUR} <= set(theme.DARK_COLOURS)
-    assert min(contrast(c, b) for c in theme.DARK_COLOURS.values() for b in (theme.DARK.background, panel)) >= 4.5
+    assert min(theme.contrast(c, b) for c in theme.DARK_COLOURS.values() for b in (theme.DARK.background, panel)) >= 4.5
     assert len(set(theme.DARK_COLOURS.values())) == len(theme.DARK_COLOURS)
+    assert theme.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert min(theme.contrast(theme.text_colour(c), c) for pair in theme.DARK_COLOURS.items() for c in pair) >= 4.5
 
 
 def test_utilization_reaches_from_0_to_100() -> None:
@@ -150,6 +147,40 @@ def test_icicles_are_as_high_as_they_have_levels(amp: tk.Trace) -> None:
     with tk.load(FIXTURES / "cpu_only.sqlite") as trace:
         figure = trace.plot.nvtx()
     assert (figure.layout.height, figure.layout.title.text) == (200, "NVTX ranges by duration")
+
+
+def test_call_stacks_are_those_of_the_export(tmp_path: Path) -> None:
+    """The widths of the chart and the weights of functions, against collapsed stacks."""
+    with tk.load(FIXTURES / "osrt_libs.sqlite") as trace:
+        assert trace.plot.stack_events() == ["cpu_samples", "osrt_calls"]
+        thread = (
+            trace.frame("osrt_calls").filter(pl.col("stack_id").is_not_null()).select("thread_id").collect().item(0, 0)
+        )
+        for events, weight, own in (
+            ("cpu_samples", "samples", None),
+            ("osrt_calls", "time", None),
+            ("osrt_calls", "samples", thread),
+        ):
+            choice = {"events": events, "weight": weight} | ({} if own is None else {"thread": str(own)})
+            path = trace.export(tmp_path / "stacks.collapsed", options=choice, overwrite=True)
+            lines = [line.rpartition(" ") for line in path.read_text().splitlines()]
+            stacks = [(stack.split(";"), int(number)) for stack, _, number in lines]
+            functions = trace.plot.functions(events, weight, thread=own)
+            assert functions["self"].sum() == sum(number for _, number in stacks) > 0
+            for name, module, self_, total in functions.head(20).iter_rows():
+                text = (name if module in (None, name) else f"{name} [{module}]").replace(";", ":")
+                assert self_ == sum(n for stack, n in stacks if stack[-1] == text)
+                assert total == sum(n for stack, n in stacks if text in stack)
+            drawn = trace.plot.stacks(events, weight, thread=own).data[0]
+            values = dict(zip(drawn.ids, drawn["values"], strict=True))
+            assert sum(values.values()) == functions["self"].sum()
+            assert [p for p in drawn.parents if p not in values] == [""]
+        with pytest.raises(tk.errors.UnknownFormatError, match="there is no event 'nope'"):
+            trace.plot.stacks("nope")
+        with pytest.raises(tk.errors.MissingTableError, match="no call stacks of api_calls"):
+            trace.plot.stacks("api_calls")
+        with pytest.raises(tk.errors.MissingTableError, match="of the selected events"):
+            trace.plot.stacks(thread=-5)
 
 
 def test_chosen_metrics() -> None:

@@ -14,7 +14,9 @@ from tracekit.plan.tables import rollup_of, tables_of
 if TYPE_CHECKING:
     import polars as pl
 
+    from tracekit.core.figures.stacks import Calls
     from tracekit.core.rollup import Rollup
+    from tracekit.exporters.stacks.options import Options
     from tracekit.plan.view import TraceView
 
 _CUDA = "nsys profile --trace=cuda"
@@ -170,6 +172,29 @@ class FigureRows:
         if nodes.is_empty():
             raise self.missing_error("push/pop ranges", self.view.schema("nvtx_ranges").recorded_by)
         return metric, nodes
+
+    def stack_events(self) -> list[str]:
+        """Return the names of the events that have call stacks."""
+        from tracekit.exporters.stacks.options import EVENTS
+        from tracekit.exporters.stacks.profile import has_stacks
+
+        return [name for name in EVENTS if has_stacks(self.view, name)]
+
+    def calls(self, options: Options) -> Calls:
+        """Return the tree of the calls of the selected events, with their weights."""
+        import numpy as np
+        import polars as pl
+
+        from tracekit.core.figures.stacks import Calls
+        from tracekit.exporters.stacks.profile import read_profile
+
+        if options.events is None and not self.stack_events():
+            raise self.missing_error("call stacks", self.view.schema("stacks").recorded_by)
+        profile = read_profile(self.view, options)
+        own = np.zeros(len(profile.parents), np.int64)
+        own[profile.weights["node"].to_numpy()] = profile.weights["weight"].to_numpy()
+        functions = pl.DataFrame({"name": profile.functions, "module": profile.modules})
+        return Calls(profile.parents, profile.depths, profile.labels, own, functions)
 
     def rollup(self) -> Rollup:
         """Return the roll-up of the trace. A trace that is not rolled up is, with the default parameters."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     from plotly.graph_objects import Figure
 
+    from tracekit.exporters.stacks.options import Options
     from tracekit.plan.view import TraceView
 
 MAX_POINTS = 4000
@@ -304,6 +305,76 @@ class Plots:
         metric, nodes = self._rows.ranges(MAX_NODES)
         return icicles.nvtx(nodes, metric, dark=dark)
 
+    def stacks(
+        self,
+        events: str | None = None,
+        weight: Literal["samples", "time"] = "samples",
+        *,
+        process: int | None = None,
+        thread: int | None = None,
+        dark: bool = False,
+    ) -> Figure:
+        """Draw the tree of the calls in which threads were seen, as an icicle chart.
+
+        Args:
+            events: ``cpu_samples``, ``osrt_calls``, ``api_calls``, ``python_samples`` (periodic samples of Python) or
+                ``python_calls`` (Python stacks of CUDA API calls). If None, the first that has call stacks.
+            weight: ``samples`` counts the events. ``time`` adds up the durations of calls, or the sampling period of
+                samples.
+            process: Id of the only process. If None, all processes.
+            thread: Id of the only thread. If None, all threads.
+            dark: Whether to use the dark template.
+
+        Raises:
+            MissingTableError: The capture has no such call stacks.
+            UnknownFormatError: The events or the weight do not exist.
+        """
+        from tracekit.core.figures import stacks
+        from tracekit.plots import icicles
+
+        options = _stack_options(events, weight, process, thread)
+        nodes = stacks.call_tree(self._rows.calls(options), MAX_NODES)
+        if nodes.is_empty():
+            raise self._rows.missing_error("call stacks of the selected events", None)
+        return icicles.stacks(nodes, weight, dark=dark)
+
+    def functions(
+        self,
+        events: str | None = None,
+        weight: Literal["samples", "time"] = "samples",
+        *,
+        process: int | None = None,
+        thread: int | None = None,
+    ) -> pl.DataFrame:
+        """Return the weight of each function in the call stacks that ``stacks`` draws.
+
+        Returns:
+            One row per function, the heaviest first: ``name``, ``module`` (null if unknown), ``self`` (number of events
+            or time in ns in which it was the innermost function) and ``total`` (in which it was in the call stack).
+
+        Raises:
+            MissingTableError: The capture has no such call stacks.
+            UnknownFormatError: The events or the weight do not exist.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> tk.load("fixtures/osrt_libs.sqlite").plot.functions()["self"].sum()
+            96
+        """
+        from tracekit.core.figures import stacks
+
+        return stacks.function_totals(self._rows.calls(_stack_options(events, weight, process, thread)))
+
+    def stack_events(self) -> list[str]:
+        """Return the names of the events that have call stacks, the first of which ``stacks`` draws by default.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> tk.load("fixtures/osrt_libs.sqlite").plot.stack_events()
+            ['cpu_samples', 'osrt_calls']
+        """
+        return self._rows.stack_events()
+
 
 FIGURES = tuple(
     name
@@ -321,6 +392,16 @@ def _check(what: str, plural: str, name: str, known: Sequence[str]) -> None:
     """
     if name not in known:
         raise UnknownFormatError(f"there is no {what} {name!r}", hint=choices_hint(plural, known, name))
+
+
+def _stack_options(events: str | None, weight: str, process: int | None, thread: int | None) -> Options:
+    """Return the options that select the events of call stacks."""
+    from tracekit.exporters.stacks.options import EVENTS, Options
+
+    if events is not None:
+        _check("event", "events", events, EVENTS)
+    _check("weight", "weights", weight, ("samples", "time"))
+    return Options(events=events, weight=weight, process=process, thread=thread)
 
 
 def _limit(n: int) -> int:

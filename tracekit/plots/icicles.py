@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.plots.labels import full_name, integer, label, nanoseconds
-from tracekit.plots.theme import COLOURS, DIRECTION_COLOURS, dark_colours, figure, graph_objects
+from tracekit.plots.theme import COLOURS, DIRECTION_COLOURS, dark_colours, figure, graph_objects, text_colour
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,6 +60,41 @@ def nvtx(nodes: pl.DataFrame, metric: str, *, dark: bool = False) -> Figure:
     return _icicle(nodes, names, colours, metric, "ranges", dark=dark, title="NVTX ranges")
 
 
+def stacks(nodes: pl.DataFrame, weight: str, *, dark: bool = False) -> Figure:
+    """Draw the tree of calls. Colours show the module.
+
+    Args:
+        nodes: The columns ``node``, ``parent``, ``name``, ``module``, ``value``, ``count`` and ``own``.
+        weight: ``samples`` or ``time``.
+        dark: Whether to use the dark template.
+    """
+    names = ["All stacks", *(name or "unknown" for name in nodes["name"][1:])]
+    modules = list(dict.fromkeys(module for module in nodes["module"] if module))
+    colours = {module: COLOURS[n % len(COLOURS)] for n, module in enumerate(modules)}
+    total = nodes["value"][0]
+    amount = nanoseconds if weight == "time" else integer
+    rows = zip(names, nodes["module"], nodes["value"], nodes["count"], strict=True)
+    hover = [
+        f"{full_name(name[:_PATH_LENGTH])}{f'<br>{label(module)}' if module else ''}<br>{100 * value / total:.2f}%, "
+        f"{amount(value)}{'' if weight == 'time' else ' samples'}<br>{amount(own)} in the function itself"
+        for name, module, value, own in rows
+    ]
+    levels = min(1 + max(_levels(nodes).values()), _STACK_LEVELS)
+    return _drawn(
+        nodes,
+        names,
+        [colours.get(module or "", DIRECTION_COLOURS[None]) for module in nodes["module"]],
+        hover,
+        dark=dark,
+        title="Call stacks by time" if weight == "time" else "Call stacks by number of samples",
+        height=80 + _STACK_LEVEL_PIXELS * levels,
+        levels=levels,
+    )
+
+
+_STACK_LEVELS, _STACK_LEVEL_PIXELS = 40, 22
+
+
 def _icicle(
     nodes: pl.DataFrame,
     names: list[str],
@@ -78,22 +113,40 @@ def _icicle(
         for path, direction, value, count in rows
     ]
     height = min(_HIGHEST, 80 + _LEVEL_PIXELS * (1 + max(_levels(nodes).values(), default=0)))
+    title = f"{title} by {METRIC_NAMES[metric]}"
+    return _drawn(nodes, names, colours, hover, dark=dark, title=title, height=height, levels=_LEVELS)
+
+
+def _drawn(
+    nodes: pl.DataFrame,
+    names: list[str],
+    colours: list[str],
+    hover: list[str],
+    *,
+    dark: bool,
+    title: str,
+    height: int,
+    levels: int,
+) -> Figure:
+    """Draw an icicle chart with the first levels of a tree."""
     icicle = graph_objects().Icicle(
         ids=[str(n) for n in nodes["node"]],
         parents=["" if p is None else str(p) for p in nodes["parent"]],
         labels=[label(n, _LABEL_LENGTH) for n in names],
         values=nodes["own"].to_list(),
         branchvalues="remainder",
-        maxdepth=_LEVELS,
+        maxdepth=levels,
         sort=True,
         customdata=hover,
         hovertemplate="%{customdata}<extra></extra>",
         marker={"colors": colours, "line": {"width": 1}},
+        leaf={"opacity": 1},
+        textfont={"color": [text_colour(dark_colours(c) if dark else c) for c in colours]},
         tiling={"orientation": "v"},
         textinfo="label",
         pathbar={"thickness": 22},
     )
-    return figure([icicle], dark=dark, title=f"{title} by {METRIC_NAMES[metric]}", height=height)
+    return figure([icicle], dark=dark, title=title, height=height)
 
 
 def _levels(nodes: pl.DataFrame) -> dict[int, int]:

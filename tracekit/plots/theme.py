@@ -133,6 +133,25 @@ def dark_colours(colours: Any) -> Any:
     return [DARK_COLOURS.get(each, each) for each in colours] if isinstance(colours, list | tuple) else colours
 
 
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours, as WCAG 2 defines it."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    """Return the relative luminance of a colour such as ``#0072B2``."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)  # noqa: PLR2004
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@functools.cache
+def text_colour(background: str) -> str:
+    """Return black or white, whichever has more contrast to a background."""
+    return max("#000000", "#ffffff", key=lambda text: contrast(text, background))
+
+
 @functools.cache
 def template(*, dark: bool) -> Any:
     """Return the light or the dark template."""

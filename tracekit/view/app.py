@@ -118,6 +118,7 @@ def _register(app: dash.Dash, captures: Captures) -> None:
 
     _register_scheme(app)
     _register_forms(app, captures)
+    _register_stacks(app, captures)
 
 
 def _register_scheme(app: dash.Dash) -> None:
@@ -194,6 +195,29 @@ def _register_forms(app: dash.Dash, captures: Captures) -> None:
         if other["other_iterations"] == ":":
             del other["other_iterations"]
         return state.url("compare", **other, **({"by": state.get("by")} if state.get("by") else {}))
+
+
+def _register_stacks(app: dash.Dash, captures: Captures) -> None:
+    """Register the callback of the form that limits the time of call stacks."""
+
+    @app.callback(
+        Output("url", "href", allow_duplicate=True),
+        Input("limit-stacks", "n_clicks"),
+        State("stacks-start", "value"),
+        State("stacks-end", "value"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def limit(clicks: Any, start: Any, end: Any, search: str | None) -> Any:
+        """Go to the page of the call stacks in the chosen time."""
+        if not clicks:
+            return no_update
+        try:
+            state = parse_url("/stacks", search or "", len(captures))
+        except TracekitError:
+            return no_update
+        times = {name: str(text).replace(",", "").strip() for name, text in (("start", start), ("end", end)) if text}
+        return state.url(**{n: state.get(n) for n in ("events", "weight", "thread") if state.get(n)}, **times)
 
 
 def _bound(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.errors import TracekitError
-from tracekit.view import recorded
+from tracekit.view import recorded, stacks
 from tracekit.view.captures import Rows
 from tracekit.view.state import parse_aggregated
 
@@ -391,6 +391,21 @@ def collective_launches(scope: Scope) -> Rows:
 def is_collective() -> pl.Expr:
     """Return whether a kernel belongs to NCCL, by its name."""
     return pl.col("name").cast(pl.String).str.contains(r"(?i)nccl")
+
+
+def stack_functions(scope: Scope) -> Rows:
+    """Return the functions in the selected call stacks."""
+    return stacks.functions(stacks.select(scope.trace, scope.arguments))
+
+
+def stack_events(scope: Scope) -> Rows:
+    """Return the selected events with a call stack."""
+    return stacks.samples(stacks.select(scope.trace, scope.arguments))
+
+
+def stack_frames(scope: Scope) -> Rows:
+    """Return the frames of the call stack of the selected event."""
+    return stacks.frames_of(scope.trace, _number(scope.arguments.get("stack_id", "0")))
 
 
 def metric_summary(scope: Scope) -> Rows:

@@ -62,8 +62,8 @@ def choose(trace: Trace, start: str, end: str) -> Window:
     span = trace.span()
     if span is None:
         raise TracekitError("the capture has no events with times")
-    low = span[0] if start == "" else _time(start)
-    high = span[1] if end == "" else max(_time(end), low)
+    low = span[0] if start == "" else parse_time(start)
+    high = span[1] if end == "" else max(parse_time(end), low)
     if low > span[1] or high < span[0]:
         raise TracekitError("the capture has no events at this time")
     margin = max((high - low) // 2, MIN_WINDOW // 2) if start or end else 0
@@ -93,7 +93,7 @@ def _starts(trace: Trace) -> np.ndarray:
     return pl.concat(frames).sort("start_ns").collect()["start_ns"].to_numpy()
 
 
-def _time(text: str) -> int:
+def parse_time(text: str) -> int:
     """Return a time in ns, or raise an error."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(text) > len(str(2**62)):

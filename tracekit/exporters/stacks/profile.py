@@ -82,8 +82,8 @@ def read_profile(view: View, options: Options) -> Profile:
         MissingTableError: The trace has no call stacks.
     """
     check_polars()
-    name = options.events or next((n for n in EVENTS if _has_stacks(view, n)), None)
-    if name is None or not _has_stacks(view, name):
+    name = options.events or next((n for n in EVENTS if has_stacks(view, n)), None)
+    if name is None or not has_stacks(view, name):
         raise MissingTableError(
             f"the trace has no call stacks{'' if name is None else f' of {name}'}",
             hint=_hint(view, name),
@@ -120,7 +120,8 @@ def _events(view: View, name: str) -> pl.LazyFrame:
     return view.frame("python_samples").filter(pl.col("kind").cast(pl.String) == _PYTHON[name])
 
 
-def _has_stacks(view: View, name: str) -> bool:
+def has_stacks(view: View, name: str) -> bool:
+    """Return whether events of a name have call stacks."""
     return bool(_events(view, name).select(pl.col("stack_id").count()).collect().item())
 
 

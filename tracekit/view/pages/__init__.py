@@ -15,13 +15,14 @@ from tracekit.errors import TracekitError
 from tracekit.view import components, grid
 from tracekit.view.captures import Rows
 from tracekit.view.datasets import dataset
-from tracekit.view.pages import compare, groups, iterations, overview, tables, timeline
+from tracekit.view.pages import compare, groups, iterations, overview, stacks, tables, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import polars as pl
 
+    from tracekit.trace import Trace
     from tracekit.view.captures import Capture, Captures
     from tracekit.view.state import State
 
@@ -45,10 +46,18 @@ class Context:
         """The capture of the page."""
         return self.captures[self.state.at]
 
-    def figure(self, name: str, title: str, **options: Any) -> Any:
-        """Return a figure of ``trace.plot``, or the reason why there is none."""
-        key = (name, self.state.at, self.dark, tuple(sorted(options.items())))
-        trace = self.capture.at(self.state.at)
+    def figure(self, name: str, title: str, *, of: Trace | None = None, key: Any = None, **options: Any) -> Any:
+        """Return a figure of ``trace.plot``, or None if there is no data for it.
+
+        Args:
+            name: Name of the figure.
+            title: Heading of the panel.
+            of: The trace to draw. None means the capture with its aggregation.
+            key: What distinguishes this trace from others of the capture.
+            options: Options of the figure.
+        """
+        key = (name, self.state.at, self.dark, key, tuple(sorted(options.items())))
+        trace = of or self.capture.at(self.state.at)
         compute = partial(components.figure, trace, name, title, dark=self.dark, **options)
         return self.captures.figure(key, compute)
 
@@ -164,6 +173,14 @@ PAGES: Mapping[str, Page] = {
             ("kernels", "mpi_calls"),
             tables=("collectives", "collective_launches", "mpi"),
         ),
+        Page(
+            "stacks",
+            "Call stacks",
+            ("stacks",),
+            build=stacks.build,
+            details={"stack_events": ("stack_frames",)},
+            about="Where threads of the CPU were when they were sampled or made calls.",
+        ),
         Page("metrics", "GPU metrics", ("gpu_metrics",), {"metrics": "GPU metrics over time"}, ("metrics",)),
         Page(
             "roofline",
@@ -211,6 +228,7 @@ _RECORD = {
     "roofline": "profile with Nsight Compute: ncu --set full",
     "metrics": "record them: nsys profile --gpu-metrics-devices=all",
     "graph": "load a TensorFlow graph, or TensorBoard event files with a graph",
+    "stacks": "record them: nsys profile --sample=process-tree, --cudabacktrace=all or --python-sampling=true",
     "ops": "annotate ops with NVTX, such as torch.autograd.profiler.emit_nvtx()",
     "nvtx": "record them: nsys profile --trace=cuda,nvtx",
 }

@@ -41,7 +41,7 @@ def build(context: Context) -> list[Any]:
         for name, labels in choices.items()
         if len(labels) > 1
     ]
-    options = {name: chosen[name] for name in ("metric", "direction") if chosen[name]}
+    options: dict[str, Any] = {name: chosen[name] for name in ("metric", "direction") if chosen[name]}
     arguments = {"depth": chosen["depth"]} if chosen["depth"] else {}
     figure = context.figure("groups", METRICS[chosen["metric"]], **options)
     return [dmc.Group(controls, className="controls"), figure, context.table("groups", arguments)]

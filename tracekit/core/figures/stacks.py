@@ -1,0 +1,91 @@
+"""Add up the weights of call stacks by function and along the tree of calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.callstacks import batches_of_frames
+from tracekit.core.figures.trees import largest_nodes
+
+if TYPE_CHECKING:
+    from tracekit.callstacks import Int64Array
+
+
+class Calls(NamedTuple):
+    """A tree of calls. Node 0 is the root, which is not a frame. Callers precede the nodes that they call.
+
+    Attributes:
+        parents: Node of the caller of each node.
+        depths: Number of frames of each node, in ascending order.
+        labels: Row number of the function of each node. That of the root has no meaning.
+        own: Weight of the stacks that end at each node.
+        functions: Functions: the columns ``name`` and ``module``, which may be null.
+    """
+
+    parents: Int64Array
+    depths: Int64Array
+    labels: Int64Array
+    own: Int64Array
+    functions: pl.DataFrame
+
+
+def call_tree(calls: Calls, limit: int) -> pl.DataFrame:
+    """Return the heaviest nodes of a tree of calls.
+
+    Args:
+        calls: The tree.
+        limit: Maximum number of nodes.
+
+    Returns:
+        The nodes as ``trees.largest_nodes`` returns them, with the columns ``name`` and ``module``, which are null for
+        the root, and ``count``, the weight of the stacks that end at the node.
+    """
+    nodes = pl.DataFrame(
+        {
+            "node": np.arange(len(calls.parents)),
+            "parent": calls.parents,
+            "label": calls.labels,
+            "value": _totals(calls),
+            "count": calls.own,
+        }
+    )
+    is_root = pl.col("node") == 0
+    hidden = [pl.when(~is_root).then(pl.col(c)).alias(c) for c in ("parent", "label")]
+    functions = calls.functions.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("label"), "name", "module")
+    largest = largest_nodes(nodes.with_columns(hidden), limit)
+    return largest.join(functions, on="label", how="left", maintain_order="left").drop("label")
+
+
+def function_totals(calls: Calls) -> pl.DataFrame:
+    """Return the weight of each function.
+
+    Returns:
+        One row per function, the heaviest first: ``name``, ``module``, ``self`` (weight of the stacks in which it is
+        the innermost frame) and ``total`` (weight of the stacks that contain it, each of which counts once).
+    """
+    width = calls.functions.height
+    own, total = np.zeros(width, np.int64), np.zeros(width, np.int64)
+    nodes = np.flatnonzero(calls.own[1:]) + 1
+    np.add.at(own, calls.labels[nodes], calls.own[nodes])
+    for rows, edges, frames in batches_of_frames(calls.parents, calls.depths, nodes):
+        weights = calls.own[nodes[rows]]
+        row = np.repeat(np.arange(len(weights)), np.diff(edges))
+        pairs = np.unique(row * width + calls.labels[frames])
+        np.add.at(total, pairs % width, weights[pairs // width])
+    sums = calls.functions.select("name", "module").with_columns(
+        pl.Series("self", own, pl.Int64), pl.Series("total", total, pl.Int64)
+    )
+    return sums.filter(pl.col("total") > 0).sort("self", "total", "name", descending=[True, True, False])
+
+
+def _totals(calls: Calls) -> Int64Array:
+    """Return the weight of the stacks that end at each node or at a node below it."""
+    totals = calls.own.copy()
+    bounds = np.searchsorted(calls.depths, np.arange(int(calls.depths.max(initial=0)) + 2))
+    for depth in range(len(bounds) - 2, 0, -1):
+        level = slice(bounds[depth], bounds[depth + 1])
+        np.add.at(totals, calls.parents[level], totals[level])
+    return totals

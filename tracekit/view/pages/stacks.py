@@ -1,0 +1,80 @@
+"""The page of call stacks: an icicle chart of the calls and the functions in them, by events, thread and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import dash_mantine_components as dmc
+from dash import html
+
+from tracekit.errors import TracekitError
+from tracekit.view import components, grid, stacks
+
+if TYPE_CHECKING:
+    from tracekit.view.pages import Context
+
+MAX_THREADS = 200
+"""Largest number of threads that can be chosen: those with the most events."""
+
+
+def build(context: Context) -> list[Any]:
+    """Return the components of the page."""
+    trace = context.capture.at(context.state.at)
+    values = {name: context.state.get(name) for name in stacks.PARAMETERS if context.state.get(name)}
+    selection = stacks.select(trace, {name: text for name, text in values.items() if name in ("events", "weight")})
+    try:
+        selection = stacks.select(trace, values)
+        parts = _parts(context, selection, values)
+    except TracekitError as error:
+        parts = [grid.problem(error)]
+    return [_controls(context, selection, values), *(part for part in parts if part is not None)]
+
+
+def _parts(context: Context, selection: stacks.Selection, values: dict[str, str]) -> list[Any]:
+    """Return the figure and the tables."""
+    window = (values.get("start", ""), values.get("end", ""))
+    title = f"{stacks.EVENTS[selection.events]} by call stack"
+    figure = context.figure("stacks", title, of=selection.trace, key=window, **selection.options())
+    return [figure, context.table("stack_functions", values), context.table("stack_events", values)]
+
+
+def _controls(context: Context, selection: stacks.Selection, values: dict[str, str]) -> Any:
+    """Return the choice of the events, the weight and the thread, and the form for the time."""
+
+    def url(**changed: str) -> str:
+        """Return the URL of the page with some parameters changed. Other events have other threads."""
+        kept = {name: text for name, text in values.items() if "events" not in changed or name != "thread"}
+        return context.state.url(**{name: text for name, text in {**kept, **changed}.items() if text})
+
+    known = context.capture.at(context.state.at).plot.stack_events()
+    events = [(stacks.EVENTS[name], url(events=name)) for name in known]
+    weights = [(label, url(weight=name)) for name, label in stacks.WEIGHTS.items()]
+    controls = [
+        components.navigation_control("events", events, url(events=selection.events)),
+        components.navigation_control("weight", weights, url(weight=selection.weight)),
+    ]
+    threads = [("All threads", url(thread=""))]
+    for process, thread, name, count in _threads(selection):
+        label = f"{name or 'thread'} ({thread}): {count:,}"
+        threads.append((label, url(thread=f"{process}:{thread}")))
+    current = url(thread=values.get("thread", ""))
+    choose = components.navigation_select("thread", threads, current, w=300, label="Thread")
+    form = dmc.Group([choose, *_window(values, url(start="", end=""))], align="end", gap="sm")
+    return html.Div([dmc.Group(controls, className="controls"), components.panel("Selection", [form])])
+
+
+def _threads(selection: stacks.Selection) -> list[tuple[int, int, str | None, int]]:
+    """Return the ids, the name and the number of events of the threads with the most events."""
+    rows = selection.threads().head(MAX_THREADS).select("process_id", "thread_id", "thread_name", "count")
+    return list(rows.iter_rows())
+
+
+def _window(values: dict[str, str], whole: str) -> list[Any]:
+    """Return the fields and the button that limit the time."""
+    fields = [
+        dmc.TextInput(id=f"stacks-{name}", label=label, value=values.get(name, ""), size="xs", w=160)
+        for name, label in (("start", "From (ns)"), ("end", "To (ns)"))
+    ]
+    button = dmc.Button("Limit the time", id="limit-stacks", size="xs")
+    links = [components.link("Whole capture", whole)] if "start" in values or "end" in values else []
+    return [*fields, button, *links]

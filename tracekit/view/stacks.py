@@ -1,0 +1,185 @@
+"""Call stacks of the events, the thread and the time that the parameters of a page select."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.callstacks import batches_of_frames
+from tracekit.errors import TracekitError
+from tracekit.view.captures import Rows
+from tracekit.view.windows import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.trace import Trace
+
+EVENTS = {
+    "cpu_samples": "CPU samples",
+    "osrt_calls": "Operating system calls",
+    "api_calls": "CUDA API calls",
+    "python_samples": "Python samples",
+    "python_calls": "Python stacks of CUDA calls",
+}
+"""Titles of the events with call stacks."""
+WEIGHTS = {"samples": "Number", "time": "Time"}
+PARAMETERS = ("events", "weight", "thread", "start", "end")
+"""URL parameters of the page, which are also the arguments of its tables."""
+_PYTHON_KINDS = {"python_samples": "periodic", "python_calls": "cuda"}
+_THREAD = ("process_id", "thread_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The events whose call stacks a page shows.
+
+    Attributes:
+        trace: The capture, limited to the selected time.
+        events: One of ``EVENTS``.
+        weight: One of ``WEIGHTS``.
+        process: Id of the only process, or None.
+        thread: Id of the only thread, or None.
+    """
+
+    trace: Trace
+    events: str
+    weight: str
+    process: int | None
+    thread: int | None
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of ``trace.plot.stacks`` and ``trace.plot.functions``."""
+        return {"events": self.events, "weight": self.weight, "process": self.process, "thread": self.thread}
+
+    def rows(self) -> pl.LazyFrame:
+        """Return the events with a call stack, of all threads."""
+        name = self.events
+        frame = self.trace.frame("python_samples" if name in _PYTHON_KINDS else name)
+        if name in _PYTHON_KINDS:
+            frame = frame.filter(pl.col("kind").cast(pl.String) == _PYTHON_KINDS[name])
+        return frame.filter(pl.col("stack_id").is_not_null())
+
+    def threads(self) -> pl.DataFrame:
+        """Return the threads with call stacks: their ids, ``thread_name`` and ``count``, the largest count first."""
+        counts = self.rows().group_by(_THREAD).agg(count=pl.len().cast(pl.Int64))
+        named = counts.join(_thread_names(self.trace), on=_THREAD, how="left", nulls_equal=True)
+        return named.drop_nulls(_THREAD).sort("count", *_THREAD, descending=[True, False, False]).collect()
+
+
+def select(trace: Trace, arguments: Mapping[str, str]) -> Selection:
+    """Return the selection that parameters describe. Unknown events and weights become the first ones.
+
+    Raises:
+        TracekitError: The trace has no call stacks, the thread or the time is not valid, or there are no events then.
+    """
+    known = trace.plot.stack_events()
+    if not known:
+        raise TracekitError("this capture has no call stacks", hint="record them: nsys profile --sample=process-tree")
+    window = [parse_time(text) if text else None for text in (arguments.get("start", ""), arguments.get("end", ""))]
+    if window != [None, None]:
+        trace = trace.select(time=(window[0], window[1]))
+    events, weight = arguments.get("events", ""), arguments.get("weight", "")
+    process, _, thread = arguments.get("thread", "").partition(":")
+    if arguments.get("thread") and not all(_is_id(each) for each in (process, thread)):
+        raise TracekitError("the URL names a thread by something other than two numbers")
+    return Selection(
+        trace,
+        events if events in known else known[0],
+        weight if weight in WEIGHTS else "samples",
+        int(process) if process else None,
+        int(thread) if thread else None,
+    )
+
+
+def _is_id(text: str) -> bool:
+    """Return whether a text is a number that fits in 64 bits."""
+    return text.isascii() and text.isdigit() and len(text) < len(str(2**63))
+
+
+def functions(selection: Selection) -> Rows:
+    """Return the functions in the call stacks with the number of their events, or their time."""
+    frame = selection.trace.plot.functions(**selection.options())
+    unit = "_time_ns" if selection.weight == "time" else "_count"
+    whole = int(frame["self"].sum()) or 1
+    shares = [(pl.col(c) * 100.0 / whole).alias(f"{c}_percent") for c in ("self", "total")]
+    frame = frame.with_columns(shares).rename({"self": f"self{unit}", "total": f"in_stack{unit}"})
+    frame = frame.select(
+        *("name", "module", f"self{unit}", "self_percent", f"in_stack{unit}"), in_stack_percent="total_percent"
+    )
+    what = "Time (ns)" if selection.weight == "time" else "Events"
+    titles = {
+        "name": "Function",
+        "module": "Module",
+        f"self{unit}": f"{what} in itself",
+        "self_percent": "In itself (%)",
+        f"in_stack{unit}": f"{what} in the stack",
+        "in_stack_percent": "In the stack (%)",
+    }
+    docs = {
+        f"self{unit}": "Events in which it was the innermost function.",
+        f"in_stack{unit}": "Events in whose call stack it was. Each counts once, also if the function calls itself.",
+    }
+    return Rows(frame, titles, dict.fromkeys(titles, "") | docs)
+
+
+def samples(selection: Selection) -> Rows:
+    """Return the events with their thread and innermost function."""
+    frame = selection.rows()
+    if selection.thread is not None:
+        frame = frame.filter(pl.col("process_id") == selection.process, pl.col("thread_id") == selection.thread)
+    columns = frame.collect_schema().names()
+    stacks = selection.trace.frame("stacks").select("stack_id", function="symbol", module="module")
+    named = frame.join(_thread_names(selection.trace), on=_THREAD, how="left", nulls_equal=True, maintain_order="left")
+    rows = named.join(stacks, on="stack_id", how="left", maintain_order="left")
+    if "end_ns" in columns:
+        rows = rows.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+    present = set(rows.collect_schema().names())
+    shown = rows.select([c for c in _SHOWN if c in present]).collect()
+    order = "timestamp_ns" if "timestamp_ns" in shown.columns else "start_ns"
+    shown = shown.sort(order, maintain_order=True).with_row_index("event").cast({"event": pl.Int64})
+    titles = {c: _TITLES.get(c) or c.replace("_", " ").capitalize() for c in shown.columns}
+    return Rows(shown, titles, dict.fromkeys(titles, ""))
+
+
+_SHOWN = (
+    *("timestamp_ns", "start_ns", "duration_ns", "end_ns", "name", "function", "module", "process_id", "thread_id"),
+    *("thread_name", "cpu", "thread_state", "cpu_cycles", "correlation_id", "stack_id"),
+)
+"""Columns of events that are shown, if the events have them."""
+_TITLES = {
+    "timestamp_ns": "Time (ns)",
+    "start_ns": "Start (ns)",
+    "end_ns": "End (ns)",
+    "duration_ns": "Duration (ns)",
+    "process_id": "Process ID",
+    "thread_id": "Thread ID",
+    "thread_name": "Thread",
+    "cpu": "CPU",
+    "thread_state": "State",
+    "cpu_cycles": "CPU cycles",
+    "correlation_id": "Correlation ID",
+    "stack_id": "Stack ID",
+}
+
+
+def frames_of(trace: Trace, stack_id: int) -> Rows:
+    """Return the frames of a call stack, the innermost one first."""
+    tree = trace.frame("stacks").select(pl.col("parent_id").fill_null(0), pl.col("depth").cast(pl.Int64)).collect()
+    parents, depths = (np.concatenate(([0], tree[c].to_numpy())) for c in tree.columns)
+    ids = np.array([stack_id], np.int64)
+    chain = [frames for _, _, frames in batches_of_frames(parents, depths, ids)] if 0 < stack_id < len(parents) else []
+    order = pl.DataFrame({"stack_id": chain[0][::-1] if chain else []}, schema={"stack_id": pl.Int64})
+    stacks = trace.frame("stacks").select("stack_id", "depth", function="symbol", module="module", line="line")
+    frame = order.lazy().join(stacks, on="stack_id", how="left", maintain_order="left").drop("stack_id").collect()
+    titles = {"depth": "Depth", "function": "Function", "module": "Module", "line": "Line"}
+    return Rows(frame, titles, dict.fromkeys(titles, ""))
+
+
+def _thread_names(trace: Trace) -> pl.LazyFrame:
+    """Return the names of threads."""
+    names = trace.frame("threads").select(*_THREAD, pl.col("name").cast(pl.String).alias("thread_name"))
+    return names.unique(_THREAD, keep="last", maintain_order=True)
