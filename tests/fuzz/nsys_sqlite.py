@@ -32,6 +32,8 @@ DEEP = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTI
 RARELY = 50
 INTERIOR = (2, 5)
 KEPT = decoded_tables() | {"ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_NSYS_EVENT_TYPE", "ANALYSIS_FILE"}
+LOOKUPS = {"GENERIC_EVENTS": ["genericEventId", "timestamp", "typeId", "globalTid"]}
+"""Columns of source tables in which rows of other tables are looked up."""
 RANGE_AND_MARKS = (59, 34, 34)
 """NVTX event types of the rows of a made export."""
 
@@ -68,7 +70,7 @@ def made_export() -> bytes:
     """An export with some rows in every source table that is read, whose numbers are small."""
     with closing(sqlite3.connect(":memory:")) as db:
         db.deserialize((ROOT / "fixtures" / "empty.sqlite").read_bytes())
-        for table, columns in source_columns().items():
+        for table, columns in (source_columns() | LOOKUPS).items():
             listed = ", ".join(f'"{c}"' for c in columns)
             db.execute(f"DROP TABLE IF EXISTS {table}")
             db.execute(f"CREATE TABLE {table} ({listed})")

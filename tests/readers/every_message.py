@@ -27,6 +27,7 @@ TEXTS = [f"text {i}" for i in range(64)]
 EVENT_TYPES = {layout.NVTX: (59, 60, 34, 33, 39, 75), layout.GPU: (79, 80, 106, 127, 130)}
 DEFAULT_TYPES = {layout.MEMORY_USAGE: (117,), layout.MEMORY_POOL: (129,), layout.DIAGNOSTIC: (49,)}
 DEFAULT_TYPES |= {layout.CONTEXT_SWITCH: (58,), layout.CPU_PAGE_FAULT: (119,), layout.GPU_PAGE_FAULT: (120,)}
+DEFAULT_TYPES |= {layout.PERFORMANCE_COUNTER: (128,)}
 
 
 @functools.cache
@@ -86,25 +87,27 @@ def events() -> Iterator[bytes]:
 
 
 def generic_event(source: int) -> bytes:
-    return message((2, message((1, source), (2, 5), (3, b"\1\2"))))
+    return message((2, message((1, source), (2, 5), (3, b"\1\2"), (4, filled("GenericOrigin")))))
 
 
 def made_report() -> bytes:
     """The bytes of the report."""
-    source = 1 << 48 | 1 << 32
+    source, counters = 1 << 48 | 1 << 32, 1 << 48 | 2 << 32
     generic = message((1, source), (3, message((1, 2), (2, 0), (3, 2))))
+    counter = message((1, counters), (2, 3), (3, message((1, 2), (2, 0), (3, 2), (8, 0))))
     cards = message((1, filled("NetworkDevice")), (1, filled("NetworkDevice", nic_id=1)))
     listed = [(13, "cpu"), (205, "580.1"), (605, "Linux"), (611, "12080"), (610, "A=b\0"), (910, cards)]
     properties = message(*((1, message((1, number), (2, value))) for number, value in listed))
     target = message((1, "Local (CLI)"), (2, properties), (3, 1 << 48))
     header = filled("CaptureHeader", targets=target)
-    blocks = [b"".join(events()), generic_event(source)]
+    blocks = [b"".join(events()), generic_event(source) + generic_event(counters)]
     names = filled("ThreadNames", threads=filled("ThreadName", global_tid=1 << 56 | 7 << 24 | 9))
     sections = {name: filled(root) for name, root in SECTIONS.items()}
     sections[UI_DATA] = filled("UiData", build="2026.2.1.210-made")
-    texts = strings(*TEXTS[:-1], "GpuMetrics") + message((2, filled("ProcessStream")))
+    texts = strings(*TEXTS[:-2], "GenericCounters", "GpuMetrics") + message((2, filled("ProcessStream")))
     made = Parts(blocks, [texts], header=header, rest=[names, filled("Trailer")], sections=sections)
-    stream = made.counts() + message((5, 1), (13, message((1, source), (3, len(TEXTS) - 1))), (14, generic))
+    sources = [(13, message((1, number), (3, len(TEXTS) - nth))) for nth, number in ((1, source), (2, counters))]
+    stream = made.counts() + message((5, 1), *sources, (14, generic), (14, counter))
     return replace(made, stream=stream).pack()
 
 

@@ -143,7 +143,7 @@ def test_samples_without_values_are_warned_of(tmp_path: Path) -> None:
     without = [message((2, message(*fields))) for fields in ([(1, source), (2, 3)], [(1, source), (3, b"\7")])]
     with report(tmp_path, whole + b"".join(without), stream=stream) as trace:
         what = "sample of GPU metrics without its time or its values"
-        assert said(trace, "gpu_metrics") == [left_out(2, what, "gpu_metrics")]
+        assert said(trace, "gpu_metrics") == [left_out(2, what, "gpu_metrics and counters")]
         assert trace.count("gpu_metrics") == 1
 
 

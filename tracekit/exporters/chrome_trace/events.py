@@ -33,13 +33,18 @@ def event_columns(kind: EventKind, names: Collection[str]) -> list[str]:
         kind: The kind of event.
         names: The columns of the table.
     """
-    required = [*position_columns(kind), kind.key, *_column_names(kind.name, kind.where)]
+    required = [*position_columns(kind), *_column_names(_key_value(kind), kind.name, kind.where)]
     if not set(required) <= set(names):
         return []
     args = available_args(kind.row_args + kind.repeated_args, names)
     arg_columns = [column for arg in args for column in _column_names(arg.value)]
     links = [c for c in (*kind.links, *(["api_call_id"] if kind.launched else [])) if c in names]
     return list(dict.fromkeys([*required, *arg_columns, *links]))
+
+
+def _key_value(kind: EventKind) -> pl.Expr:
+    """Return the value of the first argument."""
+    return pl.col(kind.key) if kind.key_value is None else kind.key_value
 
 
 def position_columns(kind: EventKind) -> list[str]:
@@ -97,7 +102,10 @@ def format_events(kind: EventKind, rows: pl.DataFrame, lane_texts: pl.Series, cl
 
 def _row_arguments(kind: EventKind, names: Collection[str]) -> list[pl.Expr]:
     """Return expressions for the arguments that differ from row to row, beginning with the key."""
-    args = [pl.col(kind.key), *(arg.value.alias(arg.key) for arg in available_args(kind.row_args, names))]
+    args = [
+        _key_value(kind).alias(kind.key),
+        *(arg.value.alias(arg.key) for arg in available_args(kind.row_args, names)),
+    ]
     if kind.phase == kinds.SLICE:
         duration = kind.end - kind.start
         args.append(pl.when(kind.end.is_null()).then(pl.lit("true")).alias("open"))

@@ -35,7 +35,7 @@ class EventKind:
     Attributes:
         table: The table that contains the events.
         placement: The tracks of the events.
-        key: Column of the first argument, which has no nulls. It contains the row id or the value of a counter.
+        key: Name of the first argument, which has no nulls. It is the row id or the value of a counter.
         name: The label of an event in the viewer, which is never null.
         row_args: Arguments that usually differ from row to row.
         repeated_args: Arguments that usually repeat. They are formatted once per combination of values.
@@ -45,6 +45,7 @@ class EventKind:
         where: Condition for the rows that are drawn. If None, all rows are drawn.
         launched: Whether an API call launched the event. If so, an arrow is drawn from the call to the event.
         links: Columns that correlation adds and that arrows between events of this kind are drawn from.
+        key_value: Value of the first argument. If None, it is the value of the column ``key``.
     """
 
     table: str
@@ -59,6 +60,7 @@ class EventKind:
     where: pl.Expr | None = None
     launched: bool = False
     links: tuple[str, ...] = ()
+    key_value: pl.Expr | None = None
 
 
 def _number_arg(column: str, key: str | None = None) -> Arg:
@@ -89,11 +91,15 @@ def _throughput_arg() -> Arg:
     return Arg("throughput_gb_per_s", text.concat_text(text.format_thousandths(thousandths)))
 
 
+def _integer_text(column: str, type_column: str) -> pl.Expr:
+    """Return integers as strings. A uint64 is stored as its two's complement."""
+    unsigned = pl.col(column).cast(pl.UInt64, wrap_numerical=True).cast(pl.String)
+    return pl.when(pl.col(type_column) == "uint64").then(unsigned).otherwise(pl.col(column).cast(pl.String))
+
+
 def _payload_arg() -> Arg:
     """Return the argument for the NVTX payload. It is a JSON number if JSON can represent the value as a number."""
-    integer, number = pl.col("payload_int"), pl.col("payload_float")
-    unsigned = integer.cast(pl.UInt64, wrap_numerical=True).cast(pl.String)
-    whole = pl.when(pl.col("payload_type") == "uint64").then(unsigned).otherwise(integer.cast(pl.String))
+    whole, number = _integer_text("payload_int", "payload_type"), pl.col("payload_float")
     real = number.cast(pl.String)
     real = pl.when(number.is_finite()).then(real).otherwise(text.quote_strings(real))
     return Arg("payload", pl.coalesce(whole, real, text.quote_strings(pl.col("payload_text"))))
@@ -235,6 +241,30 @@ MEMORY = EventKind(
     name=text.concat_text(["memory in use: ", _first_name("memory_kind", default="Unknown")]),
     phase=COUNTER,
     start=pl.col("timestamp_ns"),
+)
+_COUNTER, _FIELD = pl.col("name").cast(pl.String), pl.col("field").cast(pl.String)
+COUNTERS = EventKind(
+    "counters",
+    tracks.COUNTER_TRACKS,
+    "value",
+    name=pl.when(_COUNTER != _FIELD)
+    .then(text.concat_text([_COUNTER, ": ", _FIELD]))
+    .otherwise(pl.coalesce(_FIELD, _COUNTER, pl.lit("counter"))),
+    phase=COUNTER,
+    start=pl.col("timestamp_ns"),
+    where=pl.col("value_int").is_not_null() | pl.col("value_float").is_finite(),
+    key_value=pl.coalesce(_integer_text("value_int", "value_type"), pl.col("value_float").cast(pl.String)),
+)
+PERFORMANCE_COUNTERS = EventKind(
+    "performance_counters",
+    tracks.COMPONENT_TRACKS,
+    "count",
+    name=pl.coalesce(pl.col("metric").cast(pl.String), text.concat_text(["metric ", pl.col("metric_id")])).fill_null(
+        "events"
+    ),
+    phase=COUNTER,
+    where=pl.col("count").is_not_null(),
+    key_value=pl.col("count"),
 )
 GPU_PAGE_FAULTS = EventKind(
     "gpu_page_faults",
@@ -469,7 +499,7 @@ _STAGES_BY_TRACK: dict[str, tuple[tuple[EventKind, ...], ...]] = {
         (_projection_kind(tracks.PROJECTED_TRACKS, _PUSH_POP),),
         (_projection_kind(tracks.PROJECTED_START_END_TRACKS, _START_END),),
     ),
-    "counters": ((GPU_METRICS, MEMORY),),
+    "counters": ((GPU_METRICS, MEMORY), (COUNTERS,), (PERFORMANCE_COUNTERS,)),
     "page-faults": ((GPU_PAGE_FAULTS,), (CPU_PAGE_FAULTS,)),
     "tensorflow": ((STEP_STATS,),),
     "mpi": ((MPI_CALLS,),),

@@ -20,6 +20,7 @@ the viewer, and each lane of a track as a thread:
       stream 7 · sync                  synchronizations
       stream 7 · CUDA events           CUDA events
     GPU 0 NVIDIA H200 · metrics        counters of GPU metrics, and of the memory in use by kind
+    Operating System · counters        counters of events of the operating system, a processor or the SoC
     /device:GPU:0 · run                node executions that TensorFlow traced, by thread, on lanes
 
 Lanes are numbered from 1 across the whole file in this order. The number is used as ``tid``, because Perfetto sorts
@@ -100,6 +101,7 @@ class TrackNames:
         streams: Name of each stream, by process id, context id and stream id.
         contexts: Device id of each context, by process id and context id.
         runs: Number of each TensorFlow device, by run and name of the device.
+        components: Number of each component whose events were counted, by name and instance.
         groups: Groups of tracks that have been created, by sort key.
     """
 
@@ -109,6 +111,7 @@ class TrackNames:
     streams: dict[tuple[int, int, int], str]
     contexts: dict[tuple[int, int], int | None]
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
+    components: dict[tuple[str | None, int | None], int] = field(default_factory=dict)
     groups: dict[tuple[int, ...], TrackGroup] = field(default_factory=dict)
 
     @classmethod
@@ -144,6 +147,12 @@ class TrackNames:
         """Return the track group of the node executions that TensorFlow traced on a device in a run."""
         number = self.runs.setdefault((run, device), len(self.runs))
         return self._get_group(f"{device} · {run}", (AFTER_PROCESSES + 1, number))
+
+    def component_group(self, component: str | None, instance: int | None) -> TrackGroup:
+        """Return the track group of the counters of a component of the machine."""
+        number = self.components.setdefault((component, instance), len(self.components))
+        name = " ".join(str(part) for part in (component or "machine", instance) if part is not None)
+        return self._get_group(f"{name} · counters", (AFTER_PROCESSES + 2, number))
 
     def device_name(self, device: int) -> str:
         """Return the display name of a device."""
@@ -347,6 +356,16 @@ def _metrics_track(names: TrackNames, device: int) -> Track:
     return Track(names.metrics_group(device), None)
 
 
+def _counter_track(names: TrackNames, process: int | None) -> Track:
+    """Return the unnamed track of the counters that a process sampled."""
+    return Track(names.cpu_group(process), None)
+
+
+def _component_track(names: TrackNames, component: str | None, instance: int | None) -> Track:
+    """Return the unnamed track of the counters of a component of the machine."""
+    return Track(names.component_group(component, instance), None)
+
+
 def _tensorflow_track(names: TrackNames, run: str | None, device: str | None, thread: int | None) -> Track:
     """Return the track of the node executions that TensorFlow traced on a thread of a device."""
     name = "executor" if thread is None else f"thread {thread}"
@@ -372,4 +391,6 @@ MEMORY_POOL_TRACKS = Placement(("process_id", "device_id"), _memory_pool_track)
 CONTEXT_SWITCH_TRACKS = Placement(("process_id", "device_id"), _context_switch_track)
 DIAGNOSTICS_TRACKS = Placement(("process_id",), _diagnostics_track)
 METRIC_TRACKS = Placement(("device_id",), _metrics_track)
+COUNTER_TRACKS = Placement(("process_id",), _counter_track)
+COMPONENT_TRACKS = Placement(("component", "instance"), _component_track)
 TENSORFLOW_TRACKS = Placement(("run", "device", "thread_id"), _tensorflow_track)

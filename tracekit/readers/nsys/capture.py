@@ -20,7 +20,7 @@ from tracekit.errors import CorruptTraceError, SchemaError, first_line
 from tracekit.interface import Capture
 from tracekit.readers.common import columns as col
 from tracekit.readers.common.builders import Builder, ChunkBuilder, RowCounter, concatenate
-from tracekit.readers.nsys import ids, machine, metrics, nvtx, overheads, python_stacks, sampling, stacks
+from tracekit.readers.nsys import counters, ids, machine, metrics, nvtx, overheads, python_stacks, sampling, stacks
 from tracekit.readers.nsys.launch import read_launch
 from tracekit.readers.nsys.lookups import INLINE_NAMES, Lookups, arrow_type, source_request
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
@@ -243,7 +243,9 @@ class NsysCapture(Lookups, Capture):
         """Return the error for the first value from a source table that does not fit its declared type."""
         columns = self.tables.columns
         column, message, index = first_misfit(name, data)
-        from_column = ("" if column is None else column_in(source, schemas.table(name), column)) or ""
+        schema = schemas.table(name)
+        is_here = column is not None and str(schema[column].source).partition(".")[0] in (source, EVERY)
+        from_column = (column_in(source, schema, column) if column is not None and is_here else None) or ""
         if source in columns and from_column.isidentifier() and from_column not in (*columns[source], ROWID):
             message, index = f"it has no column {from_column}", None
         row = (
@@ -330,6 +332,7 @@ def resolvers_of(name: str) -> dict[str, Resolver]:
         **sampling.RESOLVERS,
         **overheads.RESOLVERS,
         **stacks.RESOLVERS,
+        **counters.RESOLVERS,
         "gpu_metrics": metrics.RESOLVERS,
     }
     return by_table.get(name, {})

@@ -16,6 +16,7 @@ from tracekit.readers.common import columns as col
 from tracekit.readers.common.budget import Budget
 from tracekit.readers.common.builders import TableBuilder
 from tracekit.readers.common.damage import damage_as_error
+from tracekit.readers.nsys.generic_events import GenericEvents
 from tracekit.readers.nsys.tables import Request
 from tracekit.readers.nsys.versions import LABELS
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _STRINGS = ("jsonText", "binaryData", "name", "label", "chipName", "uuid", "busLocation", "pciBusId", "metricName")
 _VALUES = (
+    "TARGET_INFO_PERF_METRIC.unit",
     "StringIds.value",
     "META_DATA_CAPTURE.value",
     "META_DATA_EXPORT.value",
@@ -47,7 +49,7 @@ INLINE_NAMES = frozenset(
     }
 )
 """Columns that hold names instead of string ids. They are read as dictionaries."""
-FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue"})
+FLOAT_COLUMNS = frozenset({"doubleValue", "floatValue", "doubleVal", "floatVal"})
 
 
 class Collector(Protocol):
@@ -155,6 +157,14 @@ class Lookups:
             first = rows.group_by("id").aggregate([("row", "min")])["row_min"].combine_chunks()
             ids, values = ids.take(first), values.take(first)
         return col.StringTable(ids, values)
+
+    @functools.cached_property
+    def generic_events(self) -> GenericEvents:
+        """The generic events of an export, in which the times of counters are looked up."""
+        columns, table = GenericEvents.COLUMNS, GenericEvents.TABLE
+        if table in self.tables.columns:
+            return GenericEvents.read(self.fetch(table, columns))
+        return GenericEvents.read(pa.table({column: pa.array([], pa.int64()) for column in columns}))
 
     def labels(self, enum: str) -> col.StringTable:
         """Return the labels of an enum. Values without a label in the file have the label that nsys 2025.3 uses."""

@@ -112,6 +112,7 @@ NVTX, API, GPU, PROCESS = _EVENT.nvtx, _EVENT.api_call, _EVENT.gpu_activity, _EV
 CPU_SAMPLE, CPU_SWITCH = _EVENT.cpu_sample, _EVENT.cpu_switch
 DIAGNOSTIC, CONTEXT_SWITCH, MEMORY_USAGE = _EVENT.diagnostic, _EVENT.context_switch, _EVENT.memory_usage
 CPU_PAGE_FAULT, GPU_PAGE_FAULT, MEMORY_POOL = _EVENT.cpu_page_fault, _EVENT.gpu_page_fault, _EVENT.memory_pool_event
+PERFORMANCE_COUNTER = _EVENT.performance_counter
 CLASS = _CALL.event_class
 ACTIVITIES = (
     *(_ACTIVITY.kernel, _ACTIVITY.memory_copy, _ACTIVITY.memory_set),
@@ -409,6 +410,9 @@ TABLES: dict[str, EventTable] = {
             "GpuPageFault",
             *("start", "end", "globalPid", "deviceId", "address", "numberOfPageFaults", "faultAccessType"),
         ),
+    ),
+    "PERF_EVENT_SOC_OR_CPU_RAW_EVENT": EventTable(
+        PERFORMANCE_COUNTER, _columns("PerformanceCounter", "start", "end", "vmId", "componentId", "eventId", "count")
     ),
     "DIAGNOSTIC_EVENT": EventTable(
         DIAGNOSTIC,

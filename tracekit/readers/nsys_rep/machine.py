@@ -9,12 +9,14 @@ from tracekit.readers.nsys.launch import rank_variables
 from tracekit.readers.nsys_rep import clocks
 from tracekit.readers.nsys_rep.container import CLOCKS, OPTIONS
 from tracekit.readers.nsys_rep.fields import field_path, fields_of, snake_case
+from tracekit.readers.nsys_rep.metrics import SOURCE_MASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tracekit.readers.nsys_rep.blocks import RawData
     from tracekit.readers.nsys_rep.container import Container
+    from tracekit.readers.nsys_rep.counters import CounterField
     from tracekit.readers.nsys_rep.metrics import Metric
 
     Row = dict[str, Any]
@@ -37,7 +39,7 @@ def _numbers_by_column(message: str, *columns: str) -> dict[str, int]:
     return {column: field_path(message, snake_case(column))[0] for column in columns}
 
 
-_TRAILER, _DEVICES = fields_of("Trailer"), fields_of("Devices")
+_TRAILER, _DEVICES, _STREAM_HEADER = fields_of("Trailer"), fields_of("Devices"), fields_of("StreamHeader")
 _GPU_NUMBERS = {
     **_numbers_by_column("Gpu", "id"),
     "deviceId": fields_of("Gpu").id,
@@ -65,6 +67,12 @@ _STREAM = _numbers_by_column("Stream", "streamId", "processId", "contextId", "pr
 _NAMED_STREAM = _numbers_by_column("NamedStream", "processId", "contextId", "streamId")
 _NAMED_STREAM_STRINGS = _numbers_by_column("NamedStream", "name")
 _THREAD = _numbers_by_column("ThreadName", "nameId", "priority", "globalTid")
+_COMPONENT = _numbers_by_column("Component", "componentId", "instance")
+_COMPONENT_STRINGS = _numbers_by_column("Component", "name")
+_PERFORMANCE_METRIC = _numbers_by_column("PerformanceMetric", "id")
+_PERFORMANCE_METRIC_STRINGS = _numbers_by_column("PerformanceMetric", "name", "unit")
+_GENERIC_SOURCE = {"sourceId": fields_of("GenericSource").source_id, "nameId": fields_of("GenericSource").name_id}
+_GENERIC_TYPE = {"typeId": fields_of("GenericType").type_id, "nameId": fields_of("GenericType").name_id}
 
 
 class MachineReport(Protocol):
@@ -76,6 +84,11 @@ class MachineReport(Protocol):
     @property
     def metrics(self) -> Mapping[int, Sequence[Metric]]:
         """The metrics in the samples of each event type."""
+        ...
+
+    @property
+    def counters(self) -> Mapping[int, Sequence[CounterField]]:
+        """The values in the samples of each event type of counters."""
         ...
 
 
@@ -171,6 +184,37 @@ def metric_name_rows(report: MachineReport) -> Iterable[Row]:
             yield {"typeId": number, "metricId": i, "metricName": names.get(metric.name)}
 
 
+def component_rows(report: MachineReport) -> Iterable[Row]:
+    """Return one row per component of the machine whose events can be counted."""
+    return (_build_row(m, _COMPONENT, _COMPONENT_STRINGS) for m in report.raw.trailer.each(_TRAILER.components))
+
+
+def performance_metric_rows(report: MachineReport) -> Iterable[Row]:
+    """Return one row per event that was counted."""
+    listed = report.raw.trailer.each(_TRAILER.performance_metrics)
+    return (_build_row(m, _PERFORMANCE_METRIC, _PERFORMANCE_METRIC_STRINGS) for m in listed)
+
+
+def generic_source_rows(report: MachineReport) -> Iterable[Row]:
+    """Return one row per source of generic events."""
+    return (_build_row(m, _GENERIC_SOURCE) for m in report.raw.stream.messages(_STREAM_HEADER.generic_sources))
+
+
+def generic_type_rows(report: MachineReport) -> Iterable[Row]:
+    """Yield one row per event type of counters."""
+    for m in report.raw.stream.messages(_STREAM_HEADER.generic_types):
+        row = _build_row(m, _GENERIC_TYPE)
+        if row["typeId"] in report.counters:
+            yield row | {"sourceId": int(row["typeId"]) & SOURCE_MASK}
+
+
+def generic_field_rows(report: MachineReport) -> Iterable[Row]:
+    """Yield one row per event type of counters and value in its samples."""
+    for number, listed in report.counters.items():
+        for i, field in enumerate(listed):
+            yield {"typeId": number, "fieldIdx": i, "fieldNameId": field.name}
+
+
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]]]] = {
     "META_DATA_EXPORT": (("name", "value"), tool_fact_rows),
     "META_DATA_CAPTURE": (("name", "value"), launch_rows),
@@ -186,6 +230,11 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[MachineReport], Iterable[Row]
     "TARGET_INFO_NVTX_CUDA_STREAM": ((*_NAMED_STREAM, *_NAMED_STREAM_STRINGS), named_stream_rows),
     "ThreadNames": (tuple(_THREAD), thread_rows),
     "TARGET_INFO_GPU_METRICS": (("typeId", "metricId", "metricName"), metric_name_rows),
+    "TARGET_INFO_COMPONENT": ((*_COMPONENT, *_COMPONENT_STRINGS), component_rows),
+    "TARGET_INFO_PERF_METRIC": ((*_PERFORMANCE_METRIC, *_PERFORMANCE_METRIC_STRINGS), performance_metric_rows),
+    "GENERIC_EVENT_SOURCES": (("sourceId", "nameId"), generic_source_rows),
+    "GENERIC_EVENT_TYPES": (("typeId", "nameId", "sourceId"), generic_type_rows),
+    "GENERIC_EVENT_TYPE_FIELDS": (("typeId", "fieldIdx", "fieldNameId"), generic_field_rows),
 }
 
 

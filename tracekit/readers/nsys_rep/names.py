@@ -80,7 +80,7 @@ DECODED_TYPES = {
     *((layout.PROCESS, 27), (layout.CPU_SAMPLE, 31), (layout.CPU_SWITCH, 41)),
     *((layout.DIAGNOSTIC, 49), (layout.CONTEXT_SWITCH, 58)),
     *((layout.MEMORY_USAGE, 117), (layout.MEMORY_POOL, 129)),
-    *((layout.CPU_PAGE_FAULT, 119), (layout.GPU_PAGE_FAULT, 120)),
+    *((layout.CPU_PAGE_FAULT, 119), (layout.GPU_PAGE_FAULT, 120), (layout.PERFORMANCE_COUNTER, 128)),
     *((layout.API, t) for t in _DECODED_CALL_TYPES),
     *((layout.GPU, t) for t in GPU_TYPES),
     *((layout.NVTX, t) for t in _NVTX_TYPES),

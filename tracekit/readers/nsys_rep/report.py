@@ -19,6 +19,7 @@ from tracekit.readers.common.damage import COPY_AGAIN, damage_as_error
 from tracekit.readers.nsys.tables import FRAMES, ROWID, Request
 from tracekit.readers.nsys_rep import (
     arrays,
+    counters,
     entries,
     frames,
     layout,
@@ -44,13 +45,16 @@ if TYPE_CHECKING:
     from tracekit.interface import Undecoded
     from tracekit.readers.nsys.tables import Result, Where
     from tracekit.readers.nsys_rep.arrays import EventFilter
+    from tracekit.readers.nsys_rep.counters import CounterField
     from tracekit.readers.nsys_rep.events import SelectedEvents
     from tracekit.readers.nsys_rep.layout import EventTable
     from tracekit.readers.nsys_rep.metrics import Metric
     from tracekit.source import Source
 
 STRINGS, SAMPLES, PAYLOAD_SCHEMAS = "StringIds", "GPU_METRICS", "NVTX_PAYLOAD_SCHEMAS"
-EVENT_TABLES = frozenset((*layout.TABLES, *mpi_calls.CALLS, SAMPLES))
+GENERIC_TABLES = frozenset((SAMPLES, counters.TABLE))
+"""Tables whose rows are the values in generic events."""
+EVENT_TABLES = frozenset((*layout.TABLES, *mpi_calls.CALLS, *GENERIC_TABLES))
 NO_EVENTS = Selection(layout.NVTX, (entries.TYPES,))
 
 
@@ -90,8 +94,9 @@ class Report:
 
         It is 0 for tables that are usually small, whose memory grows with their rows.
         """
-        if table == SAMPLES:
-            return self.raw.events * max((len(listed) for listed in self.metrics.values()), default=0)
+        if table in GENERIC_TABLES:
+            listed = self.metrics if table == SAMPLES else self.counters
+            return self.raw.events * max(map(len, listed.values()), default=0)
         return self.raw.events if table in layout.TABLES and not layout.TABLES[table].part else 0
 
     def batches(self, requests: Sequence[Request[Result]]) -> Iterator[tuple[int, Result]]:
@@ -227,6 +232,12 @@ class Report:
         with damage_as_error(self.path, file=self.container.file):
             return metrics.metrics_by_type(self.raw)
 
+    @functools.cached_property
+    def counters(self) -> dict[int, list[CounterField]]:
+        """The values in the samples of each event type of counters."""
+        with damage_as_error(self.path, file=self.container.file):
+            return counters.fields_by_type(self.raw)
+
     def close(self) -> None:
         """Close the file."""
         self.container.close()
@@ -246,6 +257,7 @@ class Report:
             STRINGS: ("id", "value"),
             PAYLOAD_SCHEMAS: ("name",),
             SAMPLES: metrics.COLUMNS,
+            counters.TABLE: counters.COLUMNS,
         }
 
     def _memory_budget(self, request: Request[Result]) -> AbstractContextManager[Budget]:
@@ -253,7 +265,7 @@ class Report:
 
         Samples of GPU metrics have twice the budget, because repeated samples have a high compression ratio.
         """
-        per_byte = (2 if request.table == SAMPLES else 1) * BYTES_PER_BYTE
+        per_byte = (2 if request.table in GENERIC_TABLES else 1) * BYTES_PER_BYTE
         return self._ledger.reading((request.table, *request.types, request.where), per_byte)
 
     def _selection(self, request: Request[Result]) -> Selection:
@@ -261,7 +273,7 @@ class Report:
 
         If the filter applies to the event type, only events that match it are selected.
         """
-        if request.table == SAMPLES:
+        if request.table in GENERIC_TABLES:
             return Selection(entries.GENERIC)
         if request.table in mpi_calls.CALLS:
             return Selection(layout.NVTX) if self.mpi else NO_EVENTS
@@ -274,7 +286,7 @@ class Report:
 
     def _needed_fields(self, request: Request[Result]) -> NeededFields:
         """Return the payload fields that a request needs."""
-        if request.table == SAMPLES:
+        if request.table in GENERIC_TABLES:
             return NeededFields()
         if request.table in mpi_calls.CALLS:
             return mpi_calls.needed_fields(self.mpi) if self.mpi else NeededFields()
@@ -306,6 +318,8 @@ class Report:
             return self._decode_calls(request.table, fields, chosen, budget)
         if request.table == SAMPLES:
             return metrics.decode_samples(self.metrics, chosen, budget, skipped)
+        if request.table == counters.TABLE:
+            return counters.decode_values(self.counters, chosen, budget, skipped)
         table, names = layout.TABLES[request.table], self._source_names(request)
         types = self._selection(request).types
         made = arrays.decode_columns(
@@ -364,7 +378,7 @@ def _shared_selections(selections: Sequence[Selection]) -> list[Selection]:
 def _payload_of(table: str) -> int:
     if table in mpi_calls.CALLS:
         return layout.NVTX
-    return entries.GENERIC if table == SAMPLES else layout.TABLES[table].payload
+    return entries.GENERIC if table in GENERIC_TABLES else layout.TABLES[table].payload
 
 
 def _count_request(table: str, where: Where | None) -> Request[int]:

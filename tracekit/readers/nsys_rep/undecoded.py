@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask
     from tracekit.readers.nsys_rep.blocks import RawData
+    from tracekit.readers.nsys_rep.counters import CounterField
     from tracekit.readers.nsys_rep.events import Events, SelectedEvents
     from tracekit.readers.nsys_rep.metrics import Metric
 
@@ -40,6 +41,11 @@ class EventsReport(Protocol):
     @property
     def metrics(self) -> Mapping[int, Sequence[Metric]]:
         """The GPU metrics in the samples of each event type."""
+        ...
+
+    @property
+    def counters(self) -> Mapping[int, Sequence[CounterField]]:
+        """The values in the samples of each event type of counters."""
         ...
 
     @property
@@ -93,7 +99,7 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
 
     def sizes_of_batch(batch: list[SelectedEvents]) -> list[Size]:
         generic, calls, checked = batch[0], batch[1 : len(call_types) + 1], batch[len(call_types) + 1 :]
-        found = list(_generic_sizes(generic, report.metrics, sources))
+        found = list(_generic_sizes(generic, {*report.metrics, *report.counters}, sources))
         for event_type, chosen in zip(call_types, calls, strict=True):
             found += _call_sizes(chosen, event_type)
         for check, chosen in zip(_CHECKS, checked, strict=True):
@@ -110,11 +116,11 @@ def find_undecoded(report: EventsReport) -> dict[str, Undecoded]:
     return {name: Undecoded(number, totals[name]) for name, number in counts.most_common() if number}
 
 
-def _generic_sizes(chosen: SelectedEvents, metrics: Collection[int], sources: Mapping[int, str]) -> Iterator[Size]:
-    """Yield the sizes of generic events by source. Those that hold GPU metrics are decoded."""
+def _generic_sizes(chosen: SelectedEvents, decoded: Collection[int], sources: Mapping[int, str]) -> Iterator[Size]:
+    """Yield the sizes of generic events by source. Those of some types are decoded."""
     for number, count, size in _sizes_by_value(chosen, np.arange(len(chosen.starts)), _GENERIC_TYPE):
         source = sources.get(-1 if number is None else number & SOURCE_MASK)
-        yield None if number in metrics else names.generic_name(source), count, size
+        yield None if number in decoded else names.generic_name(source), count, size
 
 
 def _call_sizes(chosen: SelectedEvents, event_type: int) -> Iterator[Size]:

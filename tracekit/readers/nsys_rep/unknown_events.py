@@ -26,7 +26,7 @@ TABLES = {
     layout.API: "api_calls and osrt_calls",
     layout.GPU: "the tables of GPU activities",
     layout.NVTX: "nvtx_ranges and nvtx_marks",
-    entries.GENERIC: "gpu_metrics",
+    entries.GENERIC: "gpu_metrics and counters",
 }
 """Declared tables that contain the events with each payload field, as named in warnings."""
 

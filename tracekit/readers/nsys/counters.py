@@ -1,0 +1,162 @@
+"""Resolve the names, times and values of counters.
+
+Exports store the values of generic events in one table, the time and the thread of each event in a second table, and
+the names of counters and of their fields in further tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.readers.common import columns as col
+from tracekit.readers.nsys import ids
+from tracekit.readers.nsys.generic_events import GenericEvents
+
+if TYPE_CHECKING:
+    from tracekit.readers.nsys.lookups import Lookups, Resolver
+
+DATA = "GENERIC_EVENT_DATA"
+TYPES, FIELDS, SOURCES = "GENERIC_EVENT_TYPES", "GENERIC_EVENT_TYPE_FIELDS", "GENERIC_EVENT_SOURCES"
+COMPONENTS, METRICS = "TARGET_INFO_COMPONENT", "TARGET_INFO_PERF_METRIC"
+SMALL_TABLES = (TYPES, FIELDS, SOURCES, COMPONENTS, METRICS)
+"""Source tables in which names are looked up."""
+_EVENT_KEYS = GenericEvents.COLUMNS
+_VALUES = {"intVal": "int64", "uintVal": "uint64", "floatVal": "float", "doubleVal": "double"}
+
+
+def _event_column(capture: Lookups, name: str, raw: pa.Table) -> pa.ChunkedArray:
+    """Return a column of the event of each value. Reports have it next to the value."""
+    if name in capture.tables.columns[DATA]:
+        return raw[name]
+    return capture.generic_events.column(name, raw["genericEventId"])
+
+
+def times(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the time of each value."""
+    return _event_column(capture, "timestamp", raw)
+
+
+def process_ids(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the process that took each sample."""
+    return ids.process_ids(_event_column(capture, "globalTid", raw))
+
+
+def thread_ids(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the thread that took each sample."""
+    return ids.thread_ids(_event_column(capture, "globalTid", raw))
+
+
+def type_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the name of the counter of each value. An empty name is null."""
+    types = _lists(capture, TYPES, "typeId", "nameId")
+    return _named(capture, dict(zip(*types, strict=True)), _event_column(capture, "typeId", raw))
+
+
+def source_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the name of the source of each value."""
+    sources = dict(zip(*_lists(capture, SOURCES, "sourceId", "nameId"), strict=True))
+    types, owners = _lists(capture, TYPES, "typeId", "sourceId")
+    names = {number: sources.get(owner) for number, owner in zip(types, owners, strict=True)}
+    return _named(capture, names, _event_column(capture, "typeId", raw))
+
+
+def field_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the name of the field of each value."""
+    types, fields, names = _lists(capture, FIELDS, "typeId", "fieldIdx", "fieldNameId")
+    by_field: dict[tuple[int | None, ...], int | None] = dict(zip(zip(types, fields, strict=True), names, strict=True))
+    numbers, keys = col.encode_rows(_event_column(capture, "typeId", raw), raw["fieldIdx"])
+    return col.dictionary_array(numbers, _strings(capture, [by_field.get(k) for k in keys]))
+
+
+def value_types(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return the type of each value, by the column that holds it."""
+    found = pa.nulls(len(raw), pa.int32())
+    for number, column in enumerate(_VALUES):
+        found = pc.if_else(pc.is_valid(raw[column]), pa.scalar(number, pa.int32()), found)
+    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    return pa.DictionaryArray.from_arrays(found, pa.array(_VALUES.values(), pa.string()))
+
+
+def integers(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return each integer value."""
+    return pc.coalesce(raw["intVal"], raw["uintVal"])
+
+
+def floats(_: Lookups, __: str, raw: pa.Table) -> pa.Array:
+    """Return each floating-point value."""
+    return pc.coalesce(raw["doubleVal"], raw["floatVal"])
+
+
+def component_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the name of the component of each interval."""
+    return _looked_up(raw["componentId"], *_lists(capture, COMPONENTS, "componentId", "name"))
+
+
+def component_instances(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the number of the component of each interval among those with its name."""
+    listed = dict(zip(*_lists(capture, COMPONENTS, "componentId", "instance"), strict=True))
+    numbers, keys = col.encode_rows(raw["componentId"])
+    values = pa.array([listed.get(key) for (key,) in keys], pa.int64())
+    return values.take(pa.array(numbers))
+
+
+def metric_names(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the name of the event that was counted in each interval."""
+    return _looked_up(raw["eventId"], *_lists(capture, METRICS, "id", "name"))
+
+
+def metric_units(capture: Lookups, _: str, raw: pa.Table) -> pa.Array:
+    """Return the unit of each count."""
+    return _looked_up(raw["eventId"], *_lists(capture, METRICS, "id", "unit"))
+
+
+def _lists(capture: Lookups, table: str, *columns: str) -> list[list[int | None]]:
+    """Return columns of a small source table as lists. They are empty if the file lacks the table."""
+    if table not in capture.tables.columns:
+        return [[] for _ in columns]
+    return [column.to_pylist() for column in capture.fetch(table, columns).columns]
+
+
+def _named(capture: Lookups, names: dict[int | None, int | None], keys: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Return the string of the name of each key, given string ids by key."""
+    numbers, distinct = col.encode_rows(keys)
+    return col.dictionary_array(numbers, _strings(capture, [names.get(key) for (key,) in distinct]))
+
+
+def _looked_up(keys: pa.ChunkedArray, listed: list[int | None], names: list[int | None]) -> pa.DictionaryArray:
+    """Return the name of each key, given the listed keys and their names."""
+    by_key = dict(zip(listed, names, strict=True))
+    numbers, distinct = col.encode_rows(keys)
+    return col.dictionary_array(numbers, pa.array([by_key.get(key) for (key,) in distinct], pa.string()))
+
+
+def _strings(capture: Lookups, string_ids: list[int | None]) -> pa.Array:
+    """Return the strings with the given ids. Empty strings are null."""
+    names, _ = capture.strings.look_up(pa.chunked_array([pa.array(string_ids, pa.int64())]))
+    decoded = names.cast(pa.string())
+    decoded = decoded.combine_chunks() if isinstance(decoded, pa.ChunkedArray) else decoded
+    return pc.if_else(pc.equal(pc.binary_length(decoded), 0), None, decoded)
+
+
+RESOLVERS: dict[str, dict[str, Resolver]] = {
+    "counters": {
+        "timestamp_ns": (_EVENT_KEYS, times),
+        "process_id": (_EVENT_KEYS, process_ids),
+        "thread_id": (_EVENT_KEYS, thread_ids),
+        "source": (_EVENT_KEYS, source_names),
+        "name": (_EVENT_KEYS, type_names),
+        "field": ((*_EVENT_KEYS, "fieldIdx"), field_names),
+        "value_type": (tuple(_VALUES), value_types),
+        "value_int": (("intVal", "uintVal"), integers),
+        "value_float": (("doubleVal", "floatVal"), floats),
+    },
+    "performance_counters": {
+        "component": (("componentId",), component_names),
+        "instance": (("componentId",), component_instances),
+        "metric": (("eventId",), metric_names),
+        "metric_unit": (("eventId",), metric_units),
+    },
+}

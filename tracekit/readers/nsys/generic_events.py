@@ -1,0 +1,47 @@
+"""Look up generic events by id, because exports store their values in another table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from tracekit.readers.common.tries import Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class GenericEvents:
+    """The generic events of an export, sorted by id.
+
+    Attributes:
+        ids: Id of each event.
+        columns: The source columns of the events, in the same order.
+    """
+
+    TABLE: ClassVar = "GENERIC_EVENTS"
+    COLUMNS: ClassVar = ("genericEventId", "timestamp", "typeId", "globalTid")
+
+    ids: Int64Array
+    columns: pa.Table
+
+    @classmethod
+    def read(cls, raw: pa.Table) -> GenericEvents:
+        """Return the events, given their source columns ``COLUMNS`` in any order."""
+        raw = raw.filter(pc.is_valid(raw["genericEventId"]))
+        keys = raw["genericEventId"].to_numpy()
+        if len(keys) > 1 and not (keys[1:] >= keys[:-1]).all():
+            order = np.argsort(keys, kind="stable")
+            keys, raw = keys[order], raw.take(order)
+        return cls(keys, raw.drop_columns("genericEventId"))
+
+    def column(self, name: str, keys: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return a source column of the events with the given ids. It is null where there is no such event."""
+        wanted = pc.fill_null(keys, -1).to_numpy()
+        rows = np.searchsorted(self.ids, wanted)
+        known = rows < len(self.ids)
+        known[known] = self.ids[rows[known]] == wanted[known]
+        return self.columns[name].take(pa.array(rows, mask=~known))

@@ -1,0 +1,257 @@
+"""Decode samples of counters, which are generic events with one value per field.
+
+The stream header describes the layout of the samples of each event type. A program may also record that a counter has
+no value. The data of such a sample is one byte, which contains the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tracekit.readers.common.budget import CELL_BYTES
+from tracekit.readers.common.columns import numbers
+from tracekit.readers.common.damage import Damage
+from tracekit.readers.common.protobuf.decoding import WORD, decode
+from tracekit.readers.nsys.tables import ROWID
+from tracekit.readers.nsys_rep.fields import fields_of
+from tracekit.readers.nsys_rep.metrics import C_SIZES, SOURCE_MASK, names_by_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from tracekit.readers.common.budget import Budget
+    from tracekit.readers.common.protobuf.decoding import Field, Int64Array, Mask, UInt64Array
+    from tracekit.readers.common.protobuf.wire import Message
+    from tracekit.readers.nsys_rep.blocks import RawData
+    from tracekit.readers.nsys_rep.events import SelectedEvents
+
+    Float64Array = npt.NDArray[np.float64]
+
+TABLE, SOURCE = "GENERIC_EVENT_DATA", b"GenericCounters"
+INCOMPLETE = "sample of a counter without its type, its time or its values"
+SIGNED, UNSIGNED, FLOAT, DOUBLE = range(4)
+_SIZES = {SIGNED: C_SIZES, UNSIGNED: C_SIZES, FLOAT: (4,), DOUBLE: (8,)}
+"""Supported sizes of the values of each type in bytes."""
+COLUMNS = (
+    *("genericEventId", "timestamp", "typeId", "globalTid", "fieldIdx"),
+    *("intVal", "uintVal", "floatVal", "doubleVal"),
+)
+_EVENT, _ORIGIN = fields_of("GenericEvent"), fields_of("GenericOrigin")
+_EVENTS = "events"
+_SHIFTS = {_ORIGIN.hardware_id: 56, _ORIGIN.vm_id: 48, _ORIGIN.process_id: 24, _ORIGIN.thread_id: 0}
+"""Position of each part of a global thread id in bits."""
+_MAX_OFFSET = 1 << 20
+STORED, ZERO = -1, 0
+"""Markers of samples that contain values, and of those that state that all values are zero."""
+_NO_VALUE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CounterField:
+    """The location of one value in a sample.
+
+    Attributes:
+        name: String id of the name of the field.
+        at: Offset of the value in the data of a sample.
+        size: Size of the value in bytes.
+        kind: Type of the value: ``SIGNED``, ``UNSIGNED``, ``FLOAT`` or ``DOUBLE``.
+    """
+
+    name: int
+    at: int
+    size: int
+    kind: int
+
+    def integers(self, words: UInt64Array) -> Int64Array:
+        """Return the integer value in each sample, given the 64-bit words at the offset of the field."""
+        unused = 8 * (WORD - self.size)
+        shifted = words << np.uint64(unused)
+        return (
+            (shifted >> np.uint64(unused)).view(np.int64) if self.kind == UNSIGNED else shifted.view(np.int64) >> unused
+        )
+
+    def floats(self, words: UInt64Array) -> Float64Array:
+        """Return the floating-point value in each sample, given the 64-bit words at the offset of the field."""
+        if self.kind == DOUBLE:
+            return words.view(np.float64)
+        return words.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def fields_by_type(raw: RawData) -> dict[int, list[CounterField]]:
+    """Return the values in the samples of each event type of counters, in the declared order.
+
+    An event type is left out if one of its values has an unknown type or size, or if two values overlap.
+    """
+    stream, generic_type = fields_of("StreamHeader"), fields_of("GenericType")
+    sources = {number for number, name in names_by_source(raw) if name == SOURCE}
+    found = {}
+    for listed in raw.stream.messages(stream.generic_types):
+        number = listed.int_value(generic_type.type_id) or 0
+        if number & SOURCE_MASK in sources:
+            fields = [_parse_field(m) for m in listed.messages(generic_type.fields)]
+            if _are_supported(fields):
+                found[number] = fields
+    return found
+
+
+def _parse_field(listed: Message) -> CounterField:
+    field = fields_of("GenericField")
+    name, at, size, kind = (
+        listed.int_value(n) or 0 for n in (field.name_id, field.offset, field.size, field.value_type)
+    )
+    return CounterField(name, at, size, kind)
+
+
+def _are_supported(fields: list[CounterField]) -> bool:
+    """Return whether all values have supported types and offsets, and none overlap."""
+    end = 0
+    for field in sorted(fields, key=lambda f: f.at):
+        if not (end <= field.at < _MAX_OFFSET and field.size in _SIZES.get(field.kind, ())):
+            return False
+        end = field.at + field.size
+    return bool(fields)
+
+
+def decode_values(
+    types: Mapping[int, list[CounterField]], chosen: SelectedEvents, budget: Budget, skipped: Counter[str]
+) -> dict[str, pa.Array]:
+    """Decode generic events into columns with one row per sample and value, in order, including ``rowid``.
+
+    Args:
+        types: Values in the samples of each event type.
+        chosen: Generic events to decode.
+        budget: Memory budget for the rows.
+        skipped: Counter that is updated with the number of samples without a time or without values.
+
+    Raises:
+        Damage: A sample is shorter than its values, or the rows exceed the memory budget.
+    """
+    needed = (_EVENT.type_id, _EVENT.time_ns, _EVENT.data)
+    top = decode(chosen.buffer, chosen.starts, chosen.stops, (*needed, _EVENT.origin))
+    events = _complete_events(types, top, skipped)
+    samples = _Samples(chosen, top, events, types)
+    rows = samples.rows
+    before = chosen.prefix_totals({ROWID: rows, _EVENTS: len(events)})
+    budget.reserve(rows, CELL_BYTES * len(COLUMNS), "values of counters")
+    first = {ROWID: numbers(np.arange(1, rows + 1) + before[ROWID])}
+    ids = np.arange(1, len(events) + 1) + before[_EVENTS]
+    return first | {"genericEventId": numbers(samples.per_value(ids))} | samples.columns()
+
+
+def _complete_events(
+    types: Mapping[int, list[CounterField]], top: Mapping[int, Field], skipped: Counter[str]
+) -> Int64Array:
+    """Return the indices of the samples of counters that have a time and values, and count the other samples."""
+    if _EVENT.type_id not in top:
+        return np.zeros(0, np.int64)
+    field = top[_EVENT.type_id]
+    found = np.isin(field.values.view(np.int64), np.array(sorted(types), np.int64)) & _present(field)
+    complete = found.copy()
+    for number in (_EVENT.time_ns, _EVENT.data):
+        complete &= _present(top.get(number))
+    skipped.update(+Counter({INCOMPLETE: int(np.count_nonzero(found) - np.count_nonzero(complete))}))
+    return np.flatnonzero(complete)
+
+
+def _present(field: Field | None) -> Mask:
+    """Return a mask of the messages that have a field, which may have a single element for all messages."""
+    if field is None:
+        return np.zeros(1, np.bool_)
+    return np.ones(1, np.bool_) if field.valid is None else field.valid
+
+
+class _Samples:
+    """Samples of counters, whose values are decoded into columns.
+
+    Attributes:
+        rows: Total number of values.
+    """
+
+    def __init__(
+        self,
+        chosen: SelectedEvents,
+        top: Mapping[int, Field],
+        events: Int64Array,
+        types: Mapping[int, list[CounterField]],
+    ) -> None:
+        self._buffer, self._top, self._events, self._types = chosen.buffer, top, events, types
+        empty = np.zeros(0, np.uint64)
+        values = (top[_EVENT.type_id].values if len(events) else empty)[events]
+        self._type_ids = values.view(np.int64)
+        listed = np.array(sorted(types), np.int64)
+        lengths = np.array([len(types[number]) for number in listed.tolist()], np.int64)
+        self._lengths = lengths[np.searchsorted(listed, self._type_ids)]
+        self.rows = int(self._lengths.sum())
+
+    def per_value(self, values: Int64Array) -> Int64Array:
+        """Return the element of each value's sample, given an array with one element per sample."""
+        return np.repeat(values, self._lengths)
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the source columns except the ids, with one element per value."""
+        integers, floats = np.zeros(self.rows, np.int64), np.zeros(self.rows)
+        kinds, positions = np.zeros(self.rows, np.int8), np.zeros(self.rows, np.int64)
+        starts = np.cumsum(self._lengths) - self._lengths
+        for number in np.unique(self._type_ids).tolist():
+            samples = np.flatnonzero(self._type_ids == number)
+            fields = self._types[number]
+            at, reasons = self._data(samples, max(f.at + f.size for f in fields))
+            is_stored = reasons == STORED
+            for nth, field in enumerate(fields):
+                rows = starts[samples] + nth
+                words = np.where(is_stored, self._buffer.words[np.where(is_stored, at + field.at, 0)], np.uint64(0))
+                kinds[rows], positions[rows] = np.where(is_stored | (reasons == ZERO), field.kind, _NO_VALUE), nth
+                if field.kind in (SIGNED, UNSIGNED):
+                    integers[rows] = field.integers(words)
+                else:
+                    floats[rows] = field.floats(words)
+        return self._per_sample() | {
+            "fieldIdx": numbers(positions),
+            **{
+                name: pa.array(values, mask=kinds != kind)
+                for kind, name, values in zip(range(4), COLUMNS[-4:], (integers, integers, floats, floats), strict=True)
+            },
+        }
+
+    def _data(self, samples: Int64Array, extent: int) -> tuple[Int64Array, Int64Array]:
+        """Return the offset of the data of some samples, and the reason why they contain no values, or ``STORED``.
+
+        Raises:
+            Damage: The data of a sample is shorter than ``extent`` bytes.
+        """
+        starts, stops = (a[self._events[samples]] for a in self._top[_EVENT.data].byte_ranges())
+        sizes = stops - starts
+        without = (sizes == 1) & (extent > 1)
+        if ((sizes < extent) & ~without).any():
+            raise Damage("a sample of a counter is shorter than the values that its event type declares")
+        reasons = self._buffer.words[starts].view(np.int64) & 0xFF
+        return starts, np.where(without, reasons, STORED)
+
+    def _per_sample(self) -> dict[str, pa.Array]:
+        """Return the times, event types and global thread ids."""
+        times = self._top[_EVENT.time_ns].values.view(np.int64)[self._events] if len(self._events) else self._type_ids
+        threads, known = self._threads()
+        return {
+            "timestamp": numbers(self.per_value(times)),
+            "typeId": numbers(self.per_value(self._type_ids)),
+            "globalTid": pa.array(self.per_value(threads), mask=~np.repeat(known, self._lengths)),
+        }
+
+    def _threads(self) -> tuple[Int64Array, Mask]:
+        """Return the global id of the thread that took each sample, and a mask of the samples that have one."""
+        threads, known = np.zeros(len(self._events), np.int64), np.zeros(len(self._events), np.bool_)
+        origin = self._top.get(_EVENT.origin)
+        if origin is None:
+            return threads, known
+        known = np.broadcast_to(_present(origin), len(origin.values))[self._events]
+        starts, stops = (a[self._events[known]] for a in origin.byte_ranges())
+        for number, part in decode(self._buffer, starts, stops, _SHIFTS).items():
+            threads[known] |= np.where(_present(part), part.values.view(np.int64), 0) << _SHIFTS[number]
+        return threads, known
