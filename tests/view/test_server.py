@@ -103,7 +103,7 @@ def test_only_requests_for_this_machine_are_answered(amp: Viewer, host: str, sta
 )
 def test_other_sites_are_refused(amp: Viewer, headers: dict[str, str]) -> None:
     assert get(amp, "/trace.json", **headers).status_code == 403
-    body = payload(amp, "getRowsResponse", [REQUEST, "", "", {"part": "grid", **GRID}], GRID)
+    body = payload(amp, "getRowsResponse", [REQUEST, "", "", "", {"part": "grid", **GRID}], GRID)
     assert flask_client(amp).post(CALLS, json=body, base_url=BASE, headers=headers).status_code == 403
 
 
@@ -257,7 +257,7 @@ def malformed(viewer: Viewer) -> Iterator[Any]:
     """Return bodies of requests for callbacks that the page never sends."""
     yield from ([], {}, "x", 5, {"output": "x"}, {"output": 5}, {"output": None, "inputs": []})
     page = payload(viewer, "navigation.children", ["/", "", "light"])
-    rows = payload(viewer, "getRowsResponse", [REQUEST, "", "", {"part": "grid", **GRID}], GRID)
+    rows = payload(viewer, "getRowsResponse", [REQUEST, "", "", "", {"part": "grid", **GRID}], GRID)
     for body in (page, rows):
         for name in ("inputs", "outputs", "state"):
             for wrong in (None, 5, "x", [5], [[5]], [{}], [{"id": 5, "property": "x"}], {"a": 1}):
@@ -298,14 +298,18 @@ def test_values_that_are_not_valid(amp: Viewer) -> None:
         REQUEST | {"sortModel": {"a": 5}},
         REQUEST | {"sortModel": [{"colId": "nope", "sort": "asc"}]},
     ):
-        answer = call(amp, "getRowsResponse", [request, "", "", {"part": "grid", **GRID}], GRID)
+        answer = call(amp, "getRowsResponse", [request, "", "", "", {"part": "grid", **GRID}], GRID)
         assert answer.status_code == 200, request
         assert '"rowData":[]' in answer.text.replace(" ", ""), request
     for search, condition in ((["x"], ""), ("", 5), ("x" * 5000, ""), ("", "nope = 1"), ("", "x" * 5000)):
-        answer = call(amp, "getRowsResponse", [REQUEST, search, condition, {"part": "grid", **GRID}], GRID)
+        answer = call(amp, "getRowsResponse", [REQUEST, search, condition, "", {"part": "grid", **GRID}], GRID)
+        assert '"rowData":[]' in answer.text.replace(" ", "")
+    groups = {"table": "groups", "at": "", "arguments": "depth=1"}
+    for toggled in (["x"], 5, "1," * 3000):
+        answer = call(amp, "getRowsResponse", [REQUEST, "", "", toggled, {"part": "grid", **groups}], groups)
         assert '"rowData":[]' in answer.text.replace(" ", "")
     for id_ in ({}, {"table": 5}, {"table": "kernels", "at": "capture=9"}, [], "x", {"table": "nope"}):
-        answer = call(amp, "getRowsResponse", [REQUEST, "", "", id_], GRID)
+        answer = call(amp, "getRowsResponse", [REQUEST, "", "", "", id_], GRID)
         assert '"rowData":[]' in answer.text.replace(" ", ""), id_
     for selected in (None, 5, [], [5]):
         assert not shown(call(amp, "details", [selected, {"part": "grid", **GRID}, ""], GRID))
@@ -317,12 +321,12 @@ def test_values_that_are_not_valid(amp: Viewer) -> None:
 
 def test_rows_and_details_as_the_page_asks_for_them(amp: Viewer) -> None:
     at = {"table": "table:nvtx_ranges", "at": "capture=2", "arguments": ""}
-    answer = call(amp, "getRowsResponse", [REQUEST, "", "", {"part": "grid", **at}], at)
+    answer = call(amp, "getRowsResponse", [REQUEST, "", "", "", {"part": "grid", **at}], at)
     (rows,) = [p["getRowsResponse"] for p in answer.json["response"].values() if "getRowsResponse" in p]
     assert [row["name"] for row in rows["rowData"]] == list(NAMES[:5])
     assert rows["rowCount"] == len(NAMES)
     ops = {"table": "ops", "at": "", "arguments": ""}
-    answer = call(amp, "getRowsResponse", [REQUEST, "", "", {"part": "grid", **ops}], ops)
+    answer = call(amp, "getRowsResponse", [REQUEST, "", "", "", {"part": "grid", **ops}], ops)
     (rows,) = [p["getRowsResponse"] for p in answer.json["response"].values() if "getRowsResponse" in p]
     below = call(amp, "details", [rows["rowData"][:1], {"part": "grid", **ops}, "?x=1"], ops)
     (details,) = below.json["response"].values()
@@ -440,7 +444,7 @@ def test_twenty_clients_at_once_and_one_that_leaves(hostile_path: Path) -> None:
     with running(FIXTURES / "ddp2.sqlite", hostile_path) as viewer:
         base = f"http://127.0.0.1:{viewer.port}"
         rows = json.dumps(
-            payload(viewer, "getRowsResponse", [REQUEST, "e", "", {"part": "grid", **GRID}], GRID)
+            payload(viewer, "getRowsResponse", [REQUEST, "e", "", "", {"part": "grid", **GRID}], GRID)
         ).encode()
         low, high = tk.load(FIXTURES / "ddp2.sqlite").span() or (0, 0)
         failures: list[str] = []

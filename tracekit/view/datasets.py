@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError
 from tracekit.view import sources
+from tracekit.view.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,6 +52,7 @@ class Dataset:
         has_sums: Whether sums of rows have a meaning.
         link: Link from each row.
         note: Sentence above the table.
+        tree: The columns of the tree that the rows are, if they are one.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Dataset:
     has_sums: bool = True
     link: Link | None = None
     note: str = ""
+    tree: Tree | None = None
 
 
 PARTS = tuple(
@@ -289,7 +292,9 @@ DATASETS: Mapping[str, Dataset] = {
             hidden=("group_node_id", "parent_id", "api_time_ns"),
             key="group_node_id",
             select={"path": "path", "direction": "direction"},
-            note="In the order of the tree. Sort by a column to rank all groups; select a group to see its ops below.",
+            note="Click on the arrow of a group, or press Enter, to expand or collapse it. Sort by a column to rank "
+            "all groups; select a group to see its ops below.",
+            tree=Tree("group_node_id", "parent_id", "level", "group"),
         ),
         Dataset(
             "group_ops",

@@ -98,6 +98,7 @@ def table(
         _grid(ids("grid"), described, rows, state),
         html.P(id=ids("status"), className="dimmed table-status", role="status"),
         dcc.Store(id=ids("copied")),
+        dcc.Store(id=ids("toggled"), data=state.get(f"{name}.toggled")),
         html.Div(_selected_details(described, rows, state, below), id=ids("details")),
     ]
     return html.Section([c for c in content if c is not None], className="panel", **{"aria-label": described.title})
@@ -229,7 +230,7 @@ def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
         "tooltipShowDelay": 400,
         "multiSortKey": "ctrl",
         "animateRows": False,
-        "context": {"selected": selected},
+        "context": {"selected": selected, "table": {name: id_[name] for name in ("table", "at", "arguments")}},
         "theme": {"function": f"themeQuartz.withParams({json.dumps(GRID_THEME)})"},
     }
     height = min(max(rows.frame.height, 3), VISIBLE_ROWS) * ROW_HEIGHT + 38 + 34 + 48 + 2
@@ -243,7 +244,7 @@ def _grid(id_: Any, described: Dataset, rows: Rows, state: PageState) -> Any:
         filterModel=model,
         getRowId="params.data._id",
         eventListeners={
-            "cellKeyDown": ["tracekitCopyCell(params)"],
+            "cellKeyDown": ["tracekitPressKey(params)"],
             "firstDataRendered": ["tracekitSelectRow(params)"],
         },
         style={"height": height + (2 * ROW_HEIGHT if has_sums else 0), "width": "100%"},
@@ -262,7 +263,9 @@ def _columns(described: Dataset, rows: Rows, state: PageState) -> list[dict[str,
         definition["hide"] = name not in shown
         if name in sorts:
             definition["sort"], definition["sortIndex"] = sorts[name]
-        if name == label:
+        if described.tree and name == described.tree.label:
+            definition |= {"cellRenderer": "TreeCell", "minWidth": 260}
+        elif name == label:
             definition["valueFormatter"] = {"function": "tracekitLabel(params)"}
             definition["minWidth"] = 180
         definitions.append(definition)
@@ -392,10 +395,13 @@ def _register_rows(app: Dash, captures: Captures) -> None:
         Input(_part_ids("grid"), "getRowsRequest"),
         State(_part_ids("search"), "value"),
         State(_part_ids("condition"), "value"),
+        State(_part_ids("toggled"), "data"),
         State(_part_ids("grid"), "id"),
         prevent_initial_call=True,
     )
-    def send_rows(request: Any, search: str | None, condition: str | None, id_: dict[str, str]) -> Any:
+    def send_rows(
+        request: Any, search: str | None, condition: str | None, toggled: str | None, id_: dict[str, str]
+    ) -> Any:
         """Return the requested rows."""
         if not isinstance(request, dict):
             return no_update, no_update, no_update, no_update
@@ -407,6 +413,7 @@ def _register_rows(app: Dash, captures: Captures) -> None:
                 sort=_compact(request.get("sortModel") or []),
                 search=search or "",
                 condition=condition or "",
+                toggled=toggled or "",
             )
             page = queries.page(captures, query, *_bounds(request))
         except TracekitError as error:
@@ -445,6 +452,7 @@ def _register_browser_callbacks(app: Dash) -> None:
         ("condition", "value"),
         ("columns", "value"),
         ("grid", "selectedRows"),
+        ("toggled", "data"),
     ]
     app.clientside_callback(
         ClientsideFunction("tracekit", "remember"),
@@ -491,6 +499,8 @@ def _status(page: queries.Page) -> str:
     rows = "row" if page.matching == 1 else "rows"
     if page.matching == page.total:
         return f"{page.total:,} {rows}"
+    if page.is_tree:
+        return f"{page.matching:,} of {page.total:,} rows, the others are collapsed"
     return f"{page.matching:,} {rows} (filtered from {page.total:,})"
 
 

@@ -13,6 +13,7 @@ from tracekit.errors import TracekitError
 from tracekit.view import filters, sql
 from tracekit.view.datasets import dataset
 from tracekit.view.sources import MAX_EXACT, Scope
+from tracekit.view.tree import parse, states
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -42,6 +43,7 @@ class Query:
         sort: Sort model of AG Grid, as JSON.
         search: Text that a row must contain.
         condition: Condition in SQL.
+        toggled: Keys of the rows of a tree that are expanded or collapsed one by one, separated by commas.
     """
 
     table: str
@@ -51,6 +53,12 @@ class Query:
     sort: str = "[]"
     search: str = ""
     condition: str = ""
+    toggled: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the rows are neither filtered nor sorted. Only then, a tree is shown as a tree."""
+        return (self.filter, self.sort, self.search, self.condition) == ("{}", "[]", "", "")
 
     def source(self) -> Hashable:
         """Return what the unfiltered rows depend on."""
@@ -62,15 +70,17 @@ class Page(NamedTuple):
 
     Attributes:
         rows: The rows, each with its ``_id``.
-        matching: Number of rows that match the filters.
+        matching: Number of rows that match the filters, or that are visible in a tree.
         total: Number of rows of the table.
         sums: Rows below the table: the sums of the matching rows, and their share of all rows.
+        is_tree: Whether the rows that are missing are those in collapsed rows.
     """
 
     rows: list[dict[str, Any]]
     matching: int
     total: int
     sums: list[dict[str, Any]]
+    is_tree: bool = False
 
 
 def load_rows(captures: Captures, query: Query) -> Rows:
@@ -81,7 +91,7 @@ def load_rows(captures: Captures, query: Query) -> Rows:
 
 def matching_order(captures: Captures, query: Query) -> pl.Series | None:
     """Return the numbers of the rows that match a query, in its order. None means all rows in their own order."""
-    if (query.filter, query.sort, query.search, query.condition) == ("{}", "[]", "", ""):
+    if query.is_plain:
         return None
     return captures.order(query, lambda: _order(load_rows(captures, query).frame, query))
 
@@ -142,18 +152,26 @@ def page(captures: Captures, query: Query, start: int, stop: int) -> Page:
         raise TracekitError(f"a page has at most {MAX_PAGE} rows")
     rows = load_rows(captures, query)
     frame, order = rows.frame, matching_order(captures, query)
+    described = dataset(query.table)
+    tree = described.tree if query.is_plain else None
+    shown = None if tree is None else states(frame, tree, parse(dict(query.arguments), query.toggled))
+    if shown is not None:
+        order = shown["visible"].arg_true()
     matching = frame.height if order is None else order.len()
     part = frame.slice(start, stop - start) if order is None else frame[order.slice(start, stop - start)]
     ids = list(range(start, start + part.height)) if order is None else order.slice(start, stop - start).to_list()
-    key = dataset(query.table).key
+    key = described.key
     named = [str(value) for value in part[key]] if key else [str(each) for each in ids]
     cells = printable(part).to_dicts()
+    if shown is not None:
+        cells = [{**row, "_expanded": state} for row, state in zip(cells, shown["expanded"][ids], strict=True)]
     selected = frame if order is None else frame[order]
     return Page(
         [{"_id": name, **row} for name, row in zip(named, cells, strict=True)],
         matching,
         frame.height,
-        sums(frame, selected) if dataset(query.table).has_sums else [],
+        sums(frame, selected) if described.has_sums else [],
+        is_tree=shown is not None,
     )
 
 

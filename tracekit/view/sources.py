@@ -310,8 +310,6 @@ def groups(scope: Scope) -> Rows:
     # each direction is a tree of its own below the root
     frame = frame.sort(pl.col("level") > 0, pl.col("direction").cast(pl.String), "_parts", "group_node_id")
     frame = frame.select("group", pl.exclude("group", "_parts", "_parent"))
-    if "depth" in scope.arguments:
-        frame = frame.filter(pl.col("level") <= _number(scope.arguments["depth"]))
     titles = {**rows.titles, "group": "Group"}
     return Rows(frame, titles, {**rows.descriptions, "group": "Last part of the path, indented by its level."})
 
@@ -320,8 +318,9 @@ def group_ops(scope: Scope) -> Rows:
     """Return the ops in a group and in the groups in it, of the direction of the group."""
     rows = table_rows(scope.trace, "ops")
     inside = pl.col("op_name").cast(pl.String).str.starts_with(scope.arguments.get("path", ""))
-    if scope.arguments.get("direction"):
-        inside &= pl.col("direction").cast(pl.String) == scope.arguments["direction"]
+    if scope.arguments.get("path"):  # the root contains ops of both directions and of none
+        direction = pl.lit(scope.arguments.get("direction") or None, pl.String)
+        inside &= pl.col("direction").cast(pl.String).eq_missing(direction)
     return with_share(rows._replace(frame=rows.frame.filter(inside)), "gpu_time_ns", title="Share of the group (%)")
 
 

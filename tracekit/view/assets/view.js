@@ -23,9 +23,16 @@ window.dash_clientside = window.dash_clientside || {};
     if (params.node && params.node.rowPinned) return params.data._label;
     return typeof params.value === "number" ? integer.format(params.value) : params.value;
   };
-  /* Ctrl-C or Cmd-C copies the complete value of the focused cell, unless text is selected. */
-  functions.tracekitCopyCell = (params) => {
+  /* Enter expands or collapses a row of a tree, and opens the link of a cell. Ctrl-C or Cmd-C copies the complete value of
+     the focused cell, unless text is selected. */
+  functions.tracekitPressKey = (params) => {
     const event = params.event;
+    if (event && event.key === "Enter" && event.target instanceof Element) {
+      const link = event.target.querySelector("a.row-link");
+      if (link) link.click();
+      else toggle(params.api, params.node);
+      return;
+    }
     if (!event || !(event.ctrlKey || event.metaKey) || event.key !== "c") return;
     if (String(window.getSelection() || "") !== "" || params.value === null || params.value === undefined) return;
     navigator.clipboard.writeText(String(params.value));
@@ -36,6 +43,39 @@ window.dash_clientside = window.dash_clientside || {};
     const { selected } = params.api.getGridOption("context") || {};
     const node = selected ? params.api.getRowNode(selected) : null;
     if (node) node.setSelected(true);
+  };
+
+  /* Rows whose state is not that of the chosen depth. */
+  const toggle = (api, node) => {
+    const { table } = api.getGridOption("context") || {};
+    if (!table || !node || !node.data || typeof node.data._expanded !== "boolean") return;
+    const toggled = new Set((stateOf(table).toggled || "").split(",").filter((key) => key));
+    if (!toggled.delete(node.data._id)) toggled.add(node.data._id);
+    dash_clientside.set_props({ part: "toggled", ...table }, { data: [...toggled].join(",") });
+  };
+
+  components.TreeCell = (props) => {
+    const text = String(props.value ?? "");
+    const name = text.replace(/^\u2007+/, "");
+    const indent = text.slice(0, text.length - name.length);
+    const expanded = props.data ? props.data._expanded : null;
+    if (typeof expanded !== "boolean") return React.createElement("span", null, `${indent}\u2007\u2007${name}`);
+    const button = {
+      type: "button",
+      className: "tree-button",
+      tabIndex: -1,
+      "aria-expanded": expanded,
+      "aria-label": `${expanded ? "Collapse" : "Expand"} ${name}`,
+      /* The grid, which would select the row, listens below the element at which React does. */
+      ref: (element) => {
+        if (!element) return;
+        element.onclick = (event) => {
+          event.stopPropagation();
+          toggle(props.api, props.node);
+        };
+      },
+    };
+    return React.createElement("span", null, indent, React.createElement("button", button, expanded ? "▾" : "▸"), name);
   };
 
   const addParameters = (url, parameters) => {
@@ -70,6 +110,15 @@ window.dash_clientside = window.dash_clientside || {};
   /* The state of each table, for the URL and for downloads. */
   const tables = new Map();
 
+  const stateOf = (id) => {
+    const found = [...tables.entries()].find(([key]) => {
+      if (key.endsWith(" first")) return false;
+      const other = JSON.parse(key);
+      return ["table", "at", "arguments"].every((name) => other[name] === id[name]);
+    });
+    return found ? found[1] : {};
+  };
+
   const gridApi = (id) => dash_ag_grid.getApi(JSON.stringify(Object.fromEntries(Object.entries(id).sort())));
 
   const sortOf = (columns) =>
@@ -89,7 +138,7 @@ window.dash_clientside = window.dash_clientside || {};
   };
 
   window.dash_clientside.tracekit = {
-    remember: (filter, columns, search, condition, shown, selected, id) => {
+    remember: (filter, columns, search, condition, shown, selected, toggled, id) => {
       const key = JSON.stringify(id);
       const before = tables.get(key);
       const name = id.table;
@@ -99,6 +148,7 @@ window.dash_clientside = window.dash_clientside || {};
         search: search || "",
         condition: condition || "",
         columns: (shown || []).join(","),
+        toggled: toggled || "",
       };
       tables.set(key, now);
       const api = gridApi(id);
@@ -107,6 +157,7 @@ window.dash_clientside = window.dash_clientside || {};
           api.purgeInfiniteCache();
           api.paginationGoToFirstPage();
         }
+        if (before.toggled !== now.toggled) api.refreshInfiniteCache();
         if (before.columns !== now.columns) {
           const wanted = new Set(shown);
           const all = api.getColumns().map((column) => column.getColId()).filter((column) => !column.startsWith("_"));
@@ -122,6 +173,7 @@ window.dash_clientside = window.dash_clientside || {};
           [`${name}.filter`]: now.filter,
           [`${name}.search`]: now.search,
           [`${name}.where`]: now.condition,
+          [`${name}.toggled`]: now.toggled,
         };
         if (columns) changes[`${name}.sort`] = now.sort;
         if (now.columns !== first) changes[`${name}.columns`] = now.columns;
@@ -135,13 +187,7 @@ window.dash_clientside = window.dash_clientside || {};
 
     exportRows: (clicks, id) => {
       if (!clicks) return window.dash_clientside.no_update;
-      const grid = { part: "grid", table: id.table, at: id.at, arguments: id.arguments };
-      const found = [...tables.entries()].find(([key]) => {
-        if (key.endsWith(" first")) return false;
-        const other = JSON.parse(key);
-        return ["table", "at", "arguments"].every((name) => other[name] === grid[name]);
-      });
-      const state = found ? found[1] : {};
+      const state = stateOf(id);
       const url = addParameters("/download", {
         table: id.table,
         at: id.at,

@@ -1,0 +1,84 @@
+"""The rows of a table that is a tree: which are visible, and which can be expanded and collapsed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_TOGGLED = 2000
+"""Largest number of rows that a link names as expanded or collapsed."""
+
+
+class Tree(NamedTuple):
+    """The columns of a tree, whose rows are in the order in which it is printed.
+
+    Attributes:
+        key: Column that identifies a row.
+        parent: Column with the key of the parent, null for a root.
+        level: Column with the number of ancestors.
+        label: Column whose cells expand and collapse rows.
+    """
+
+    key: str
+    parent: str
+    level: str
+    label: str
+
+
+class Expansion(NamedTuple):
+    """Which rows of a tree are expanded.
+
+    Attributes:
+        depth: Rows of a smaller level are expanded. None means all rows.
+        toggled: Keys of the rows for which the opposite applies.
+    """
+
+    depth: int | None
+    toggled: frozenset[str]
+
+
+def parse(arguments: Mapping[str, str], toggled: str) -> Expansion:
+    """Return the expansion that the arguments of a table and a list of keys describe.
+
+    Raises:
+        TracekitError: The depth is not a number, or there are too many keys.
+    """
+    depth = arguments.get("depth", "")
+    keys = toggled.split(",") if toggled else []
+    if len(keys) > MAX_TOGGLED:
+        raise TracekitError(f"more than {MAX_TOGGLED:,} rows are expanded or collapsed one by one")
+    if depth and not (depth.isascii() and depth.isdigit() and len(depth) <= len(str(MAX_TOGGLED))):
+        raise TracekitError("the depth of the tree is not a small number")
+    return Expansion(int(depth) if depth else None, frozenset(keys))
+
+
+def states(frame: pl.DataFrame, tree: Tree, expansion: Expansion) -> pl.DataFrame:
+    """Return for each row of a tree whether it is visible and whether it is expanded.
+
+    Returns:
+        The columns ``visible``, and ``expanded``, which is null for rows without children.
+    """
+    by_default = pl.lit(value=True) if expansion.depth is None else pl.col(tree.level) < expansion.depth
+    is_toggled = pl.col(tree.key).cast(pl.String).is_in(sorted(expansion.toggled))
+    has_children = pl.col(tree.key).is_in(frame[tree.parent].drop_nulls().implode())
+    rows = frame.select(
+        level=tree.level,
+        parent=tree.parent,
+        key=tree.key,
+        expanded=pl.when(has_children).then(by_default ^ is_toggled),
+    ).with_row_index("row")
+    numbers = rows.select(parent="key", above="row")
+    rows = rows.join(numbers, on="parent", how="left", maintain_order="left")
+    visible = pl.repeat(value=False, n=frame.height, dtype=pl.Boolean, eager=True)
+    for level in sorted(rows["level"].unique().to_list()):
+        at = rows.filter(pl.col("level") == level)
+        above = at["above"]
+        shown = visible.gather(above) & rows["expanded"].gather(above)
+        visible = visible.scatter(at["row"], above.is_null() | shown.fill_null(value=False))
+    return pl.DataFrame({"visible": visible, "expanded": rows["expanded"]})
