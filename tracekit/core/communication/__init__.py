@@ -1,11 +1,14 @@
 """Analyze the communication of several ranks: collectives, messages, clocks and iterations.
 
-``calls`` reads the communication calls of one trace. ``matching`` finds the calls of all ranks that are one collective
-or one message. ``clocks`` aligns the clocks of the traces.
+``calls`` reads the communication calls of one trace, and ``iterations`` its iterations and their phases. ``matching``
+finds the calls of all ranks that are one collective or one message. ``clocks`` aligns the clocks of the traces.
+``operations`` computes bandwidths, waits and skews, and ``stragglers`` compares iterations across ranks. ``analysis``
+combines all of these.
 """
 
+from tracekit.core.communication.analysis import Communication, rank_tables
 from tracekit.core.communication.calls import communication_calls
 from tracekit.core.communication.clocks import align_clocks, on_common_clock
 from tracekit.core.communication.matching import match
 
-__all__ = ["align_clocks", "communication_calls", "match", "on_common_clock"]
+__all__ = ["Communication", "align_clocks", "communication_calls", "match", "on_common_clock", "rank_tables"]

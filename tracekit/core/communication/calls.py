@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from tracekit.core import intervals, mpi
 from tracekit.core.categorical import map_categories
+from tracekit.core.communication.coverage import covered_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -325,21 +325,9 @@ def _with_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:
     known = rows.drop_nulls(["kernel_id", "device_id"])
     for (process, device), of_device in known.group_by(_DEVICE):
         times = busy.filter(pl.col("process_id").eq_missing(pl.lit(process, pl.Int64)), pl.col("device_id") == device)
-        hidden = _covered_before(times, of_device["kernel_end_ns"]) - _covered_before(
-            times, of_device["kernel_start_ns"]
-        )
+        hidden = covered_before(times, of_device["kernel_end_ns"]) - covered_before(times, of_device["kernel_start_ns"])
         parts.append(of_device.select("row", hidden_ns=pl.Series(hidden, dtype=pl.Int64)))
     return calls.with_columns(pl.concat(parts).sort("row")["hidden_ns"])
-
-
-def _covered_before(times: pl.DataFrame, moments: pl.Series) -> np.ndarray:
-    """Return how much of the given disjoint, sorted intervals lies before each moment."""
-    starts, ends, at = (s.to_numpy() for s in (times["start_ns"], times["end_ns"], moments))
-    total = np.concatenate([[0], np.cumsum(ends - starts)])
-    number = np.searchsorted(starts, at, side="right")
-    last = np.maximum(number - 1, 0)
-    beyond = np.maximum(ends[last] - at, 0) if len(ends) else np.zeros(len(at), np.int64)
-    return total[number] - np.where(number > 0, beyond, 0)
 
 
 def _mpi_calls(frames: Frames) -> pl.DataFrame:

@@ -96,7 +96,8 @@ def _identified(rows: pl.DataFrame) -> pl.DataFrame:
     by = pl.when(is_known).then(pl.lit("payload")).when(by_stream.is_not_null()).then(pl.lit("stream"))
     rows = rows.with_columns(communicator_by=by, communicator=pl.coalesce("communicator", by_stream))
     of = ["library", "communicator"]
-    size = pl.coalesce(pl.col("communicator_size").max().over(of), pl.col("rank").n_unique().cast(pl.Int64).over(of))
+    present = pl.col("rank").n_unique().cast(pl.Int64).over(of)
+    size = pl.coalesce(pl.col("communicator_size").max().over(of), pl.when(present > 1).then(present))
     place = pl.coalesce("communicator_rank", pl.col("rank").rank("dense").over(of).cast(pl.Int64) - 1)
     known = pl.col("communicator").is_not_null()
     return rows.with_columns(

@@ -1,0 +1,132 @@
+"""Analyze the communication of a set of traces: from the tables of each trace to those of all ranks."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.communication import operations, stragglers
+from tracekit.core.communication.calls import communication_calls
+from tracekit.core.communication.clocks import align_clocks, on_common_clock
+from tracekit.core.communication.iterations import rank_iterations
+from tracekit.core.communication.matching import match
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Frames = Callable[[str], pl.LazyFrame]
+
+CALLS, ORIGINS, ITERATIONS, PHASES = "calls", "origins", "iterations", "phases"
+_TIMES = ("call_start_ns", "call_end_ns", "kernel_start_ns", "kernel_end_ns", "start_ns", "end_ns")
+_DIGITS = 19
+
+
+def rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
+    """Return what the analysis needs of one trace: its calls, its origin in UTC, its iterations and their phases.
+
+    Args:
+        frames: Function that returns the table with a given name. The tables are those of a correlated trace.
+    """
+    iterations, phases = rank_iterations(frames)
+    return {
+        CALLS: communication_calls(frames),
+        ORIGINS: _origin(frames),
+        ITERATIONS: iterations,
+        PHASES: phases,
+    }
+
+
+def _origin(frames: Frames) -> pl.DataFrame:
+    """Return the origin in UTC of one trace: ``origin_utc_ns``, which is null if it was not recorded."""
+    values = frames("capture_info").filter(pl.col("name") == "origin_utc_ns").select("value").collect()["value"]
+    text = next(iter(values.drop_nulls()), "")
+    known = text.isdecimal() and len(text) <= _DIGITS
+    return pl.DataFrame(
+        {"origin_utc_ns": [int(text) if known else None]}, schema={"origin_utc_ns": pl.Int64}, strict=False
+    )
+
+
+@dataclass(frozen=True)
+class Communication:
+    """The communication of all ranks. Each table is computed when it is first accessed.
+
+    Times are on the clock of the first trace. Calls and iterations of traces that cannot be aligned have no times.
+
+    Attributes:
+        tables: The tables of ``rank_tables``, concatenated, with the rank of the trace in the column ``rank``.
+    """
+
+    tables: Mapping[str, pl.DataFrame]
+
+    @functools.cached_property
+    def _origins(self) -> dict[int, int | None]:
+        return dict(self.tables[ORIGINS].select("rank", "origin_utc_ns").iter_rows())
+
+    @functools.cached_property
+    def _matched(self) -> pl.DataFrame:
+        return match(self.tables[CALLS], self._origins)
+
+    @functools.cached_property
+    def clocks(self) -> pl.DataFrame:
+        """How the times of each trace are converted to the common clock (see ``align_clocks``)."""
+        return align_clocks(self._matched, self._origins)
+
+    @functools.cached_property
+    def calls(self) -> pl.DataFrame:
+        """Every call of every rank, with the collective or message that it belongs to (see ``match``)."""
+        return on_common_clock(self._matched, self.clocks, _TIMES, rank="trace_rank")
+
+    @functools.cached_property
+    def rank_operations(self) -> pl.DataFrame:
+        """How long each rank waits and transfers data in each operation."""
+        return operations.rank_operations(self.calls)
+
+    @functools.cached_property
+    def operations(self) -> pl.DataFrame:
+        """Duration, bandwidth and skew of each operation."""
+        return operations.operations(self.rank_operations)
+
+    @functools.cached_property
+    def summary(self) -> pl.DataFrame:
+        """Totals and bandwidths by kind, communicator and size."""
+        return operations.summarize_operations(self.operations)
+
+    @functools.cached_property
+    def arrivals(self) -> pl.DataFrame:
+        """How late each rank starts its operations."""
+        return operations.summarize_arrivals(self.rank_operations)
+
+    @functools.cached_property
+    def _shifted(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The iterations on the common clock and the phases, with the ranks and numbers that all traces share."""
+        traces, phases = (self.tables[name].rename({"rank": "trace_rank"}) for name in (ITERATIONS, PHASES))
+        who = ["trace_rank", "process_id"]
+        ranks = traces.select(who).unique().sort(who)
+        if ranks["trace_rank"].is_unique().all():
+            ranks = ranks.with_columns(rank="trace_rank")
+        else:
+            by_call = self.calls.group_by(who).agg(own=pl.col("rank").min())
+            ranks = ranks.join(by_call, on=who, how="left", maintain_order="left").sort("own", *who, nulls_last=True)
+            ranks = ranks.with_columns(rank=pl.int_range(pl.len(), dtype=pl.Int64)).drop("own")
+        iterations = on_common_clock(traces, self.clocks, ["start_ns", "end_ns"], rank="trace_rank")
+        iterations, phases = (
+            rows.join(ranks, on=who, maintain_order="left").drop(who) for rows in (iterations, phases)
+        )
+        iterations = iterations.drop_nulls("start_ns")
+        shifts = stragglers.align_iterations(iterations, self.rank_operations)
+        shift = pl.col("rank").replace_strict(shifts, default=0, return_dtype=pl.Int64)
+        iterations, phases = (rows.with_columns(pl.col("iteration") + shift) for rows in (iterations, phases))
+        return iterations, phases
+
+    @functools.cached_property
+    def iterations(self) -> pl.DataFrame:
+        """How much the ranks differ in each iteration, and the straggler."""
+        return stragglers.iteration_spread(*self._shifted, self.rank_operations)
+
+    @functools.cached_property
+    def stragglers(self) -> pl.DataFrame:
+        """In which phases and iterations ranks were stragglers."""
+        return stragglers.summarize_stragglers(self.iterations)

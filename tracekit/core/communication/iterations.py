@@ -1,0 +1,143 @@
+"""Compare the iterations of several ranks, and find which rank lost time in which phase.
+
+A phase of an iteration is a push/pop range of the thread that runs the loop. Two times of a phase are compared: the
+time that its thread spends in it without waiting, and the GPU time of the kernels that are launched during it, on any
+thread of the process. Neither contains time that a rank spends because of another one. Waits for the GPU, calls of NCCL
+and MPI, and kernels of NCCL are left out.
+
+A rank loses time in a phase if this takes longer than in the other ranks. The straggler of an iteration is the rank
+that loses the most.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.core import intervals
+from tracekit.core.communication.calls import MPI, NCCL, is_nccl_kernel
+from tracekit.core.communication.coverage import covered_before
+from tracekit.core.iterations import find_iterations
+from tracekit.core.ops import Ops
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Frames = Callable[[str], pl.LazyFrame]
+
+MAX_PHASE_LEVELS = 3
+ITERATIONS = {"process_id": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
+PHASES = {"process_id": pl.Int64, "iteration": pl.Int64, "path": pl.String, "cpu_ns": pl.Int64, "gpu_ns": pl.Int64}
+_NUMBERS = r", (?:op_id|seq|sizes|input_op_ids) = [^/]*"
+_TIMES = ("start_ns", "end_ns")
+_THREAD = ("process_id", "thread_id")
+_ITERATION = ("process_id", "iteration")
+
+
+def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the iterations of the processes of one trace, and the times of their phases.
+
+    Args:
+        frames: Function that returns the table with a given name. The tables are those of a correlated trace.
+
+    Returns:
+        The iterations (``process_id``, ``iteration``, ``start_ns``, ``end_ns``) and, for each iteration and path of
+        ranges, ``path``, ``cpu_ns`` (the time in these ranges without waits) and ``gpu_ns`` (the time of the kernels
+        that were launched during them). The path does not contain the range of the iteration itself, whose path is "".
+        A range at more than ``MAX_PHASE_LEVELS`` levels has no phase of its own.
+    """
+    iterations = find_iterations(Ops(frames, None)).by_process.select(*ITERATIONS).drop_nulls("process_id")
+    if not iterations.height:
+        return iterations, pl.DataFrame(schema=PHASES)
+    ranges = _ranges_of_loops(frames, iterations)
+    waits = _waits(frames)
+    launches = _launches(frames)
+    phases = []
+    for (process, thread), of_thread in ranges.group_by(_THREAD, maintain_order=True):
+        waiting = waits.filter(process_id=process, thread_id=thread)
+        launched = launches.filter(process_id=process)
+        cpu = _between(functools.partial(covered_before, waiting), of_thread)
+        gpu = _between(functools.partial(_launched_before, launched), of_thread)
+        own = of_thread["end_ns"] - of_thread["start_ns"] - pl.Series(cpu)
+        phases.append(of_thread.select(*_ITERATION, "path", cpu_ns=own, gpu_ns=pl.Series(gpu)))
+    totals = pl.concat(phases).group_by(*_ITERATION, "path", maintain_order=True)
+    return iterations, totals.agg(pl.col("cpu_ns", "gpu_ns").sum())
+
+
+def _ranges_of_loops(frames: Frames, iterations: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges within iterations on the thread of the loop, and the iterations themselves.
+
+    The columns are ``process_id``, ``thread_id``, ``iteration``, ``start_ns``, ``end_ns`` and ``path``, which is
+    relative to the range of the iteration. The thread of the loop is the one whose ranges are open for the longest
+    time.
+    """
+    columns = ("range_id", *_THREAD, *_TIMES, "depth", "path")
+    is_library = pl.col("domain").cast(pl.String).is_in([NCCL, MPI]).fill_null(value=False)
+    is_range = (pl.col("kind").cast(pl.String) == "push_pop") & ~is_library
+    ranges = frames("nvtx_ranges").filter(is_range).select(columns).collect().drop_nulls(["process_id", "end_ns"])
+    ranges = with_iteration(ranges, iterations, by="process_id")
+    ranges = ranges.filter(pl.col("end_ns") <= pl.col("_end")).with_columns(pl.col("path").cast(pl.String))
+    outermost = pl.col("depth") == pl.col("depth").min().over(*_ITERATION, "thread_id")
+    open_for = (pl.col("end_ns") - pl.col("start_ns")).filter(outermost).sum().over(_THREAD)
+    ranges = ranges.with_columns(_open=open_for).filter(pl.col("_open") == pl.col("_open").max().over("process_id"))
+    ranges = ranges.filter(pl.col("thread_id") == pl.col("thread_id").min().over("process_id"))
+    ranges = ranges.sort(*_ITERATION, "start_ns", pl.col("end_ns") * -1, "range_id")
+    threads = ranges.select(_THREAD).unique("process_id")
+    first = pl.int_range(pl.len()).over(_ITERATION) == 0
+    is_loop = (
+        first & (pl.col("start_ns") == pl.col("_start")) & (pl.col("end_ns") == pl.col("end_ns").max().over(_ITERATION))
+    )
+    ranges = ranges.with_columns(_loop=is_loop)
+    level = pl.col("depth") - pl.col("depth").filter("_loop").first().over(_ITERATION).fill_null(0)
+    prefix = pl.col("path").filter("_loop").first().over(_ITERATION).str.len_bytes().fill_null(-1) + 1
+    ranges = ranges.with_columns(level=level, prefix=prefix.cast(pl.Int64)).filter(
+        ~pl.col("_loop"), level <= MAX_PHASE_LEVELS
+    )
+    relative = pl.col("path").cast(pl.Binary).bin.slice(pl.col("prefix")).cast(pl.String)
+    phases = ranges.select(*_THREAD, "iteration", *_TIMES, path=relative.str.replace_all(_NUMBERS, ""))
+    whole = iterations.join(threads, on="process_id", how="left", maintain_order="left")
+    return pl.concat([whole.select(*_THREAD, "iteration", *_TIMES, path=pl.lit("")), phases])
+
+
+def with_iteration(rows: pl.DataFrame, iterations: pl.DataFrame, *, by: str) -> pl.DataFrame:
+    """Return the rows that start in an iteration, with ``iteration`` and its bounds ``_start`` and ``_end``.
+
+    The iterations with the same value in the column ``by`` do not overlap.
+    """
+    bounds = iterations.select(by, "iteration", _start="start_ns", _end="end_ns").sort("_start")
+    joined = rows.sort("start_ns").join_asof(
+        bounds, left_on="start_ns", right_on="_start", by=by, strategy="backward", check_sortedness=False
+    )
+    return joined.filter(pl.col("start_ns") < pl.col("_end"))
+
+
+def _waits(frames: Frames) -> pl.DataFrame:
+    """Return the times in which threads wait for the GPU or for other ranks: ``process_id``, ``thread_id``, times."""
+    name = pl.col("name").cast(pl.String)
+    is_wait = name.str.contains("Synchronize") | (name.str.contains("emcpy") & ~name.str.contains("Async"))
+    ranges = frames("nvtx_ranges").filter(pl.col("domain").cast(pl.String) == NCCL)
+    tables = [frames("api_calls").filter(is_wait), ranges, frames("mpi_calls")]
+    waits = pl.concat([t.select(*_THREAD, *_TIMES) for t in tables]).collect()
+    return intervals.merge(waits, by=_THREAD)
+
+
+def _launches(frames: Frames) -> pl.DataFrame:
+    """Return process, launch time and duration of all kernels but those of NCCL."""
+    kernels = frames("kernels").filter(~is_nccl_kernel().fill_null(value=False))
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    launches = kernels.select("process_id", start_ns=pl.coalesce("api_start_ns", "start_ns"), duration=duration)
+    return launches.collect().sort("start_ns")
+
+
+def _launched_before(launches: pl.DataFrame, times: pl.Series) -> NDArray[np.int64]:
+    total = np.concatenate([[0], launches["duration"].cum_sum().to_numpy()])
+    return total[np.searchsorted(launches["start_ns"].to_numpy(), times.to_numpy(), side="left")]
+
+
+def _between(amount: Callable[[pl.Series], NDArray[np.int64]], rows: pl.DataFrame) -> NDArray[np.int64]:
+    return amount(rows["end_ns"]) - amount(rows["start_ns"])

@@ -1,0 +1,207 @@
+"""Compute times and bandwidths of operations: collectives, and messages that one kernel transfers.
+
+NCCL may run several calls of a group in one kernel. These calls are one operation, whose size is the sum of theirs.
+Messages that share a kernel in any rank are one operation as well, such as the messages of a ring exchange.
+
+A rank waits in an operation until the last rank has started it, and transfers data afterwards. The time of an operation
+is the time from the last start to the last end. Bandwidths are computed from this time with the formulas of
+nccl-tests, which measures operations that all ranks start at once.
+
+Source: nccl-tests, "Performance reported by NCCL tests" (algorithm bandwidth and bus bandwidth).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.communication.calls import MESSAGES
+from tracekit.core.communication.matching import MATCHED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SEND_RECV = "send_recv"
+_HALF = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+_WHOLE = ("broadcast", "reduce", SEND_RECV)
+_OPERATION = ("operation_id", "library", "kind", "communicator")
+_SUMMED = ("wait_ns", "transfer_ns", "hidden_ns", "exposed_ns")
+_GROUP = ("library", "kind", "communicator", "rank_count", "bytes")
+
+
+def rank_operations(matched: pl.DataFrame) -> pl.DataFrame:
+    """Return how long each rank waits and transfers data in each operation.
+
+    Args:
+        matched: The result of ``match``, with times on the common clock.
+
+    Returns:
+        One row per operation and rank, for operations of which all members and times are known: ``operation_id``,
+        ``library``, ``kind`` (messages are ``send_recv``), ``communicator``, ``rank``, ``rank_count``, ``call_count``,
+        ``bytes`` (of the operation), ``call_start_ns``, ``start_ns``, ``end_ns``, ``last_start_ns`` (of all ranks),
+        ``arrival_ns`` (start of this rank since the first one), ``is_last``, ``delay_ns`` (for the last rank, its start
+        since the one before), ``wait_ns``, ``transfer_ns``, ``hidden_ns`` and ``exposed_ns`` (the time of the kernel in
+        which other kernels ran on the same GPU, and in which none did; null without a kernel).
+    """
+    calls = _with_operations(matched.filter(pl.col("kind") != "unknown"))
+    is_known = ((pl.col("status") == MATCHED) & pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()).all()
+    calls = calls.filter(is_known.over("operation_id"))
+    is_message = pl.col("kind").is_in(MESSAGES)
+    sent = pl.col("bytes").filter(pl.col("kind") == "send").sum()
+    received = pl.col("bytes").filter(pl.col("kind") == "recv").sum()
+    size = pl.when(is_message.any()).then(pl.max_horizontal(sent, received)).otherwise(pl.col("bytes").sum())
+    kind = pl.when(is_message).then(pl.lit(SEND_RECV)).otherwise("kind").first()
+    facts = [kind.alias("kind"), pl.col("library", "communicator").first(), pl.len().cast(pl.Int64).alias("call_count")]
+    known = pl.when(pl.col("bytes").is_not_null().any()).then(size)
+    times = [pl.col("call_start_ns", "start_ns").min(), pl.col("end_ns").max(), pl.col("hidden_ns").max()]
+    times = [*times, pl.col("kernel_id").first()]
+    ranks = calls.group_by("operation_id", "rank", maintain_order=True).agg(*facts, known.alias("bytes"), *times)
+    of = "operation_id"
+    start, last = pl.col("start_ns"), pl.col("start_ns").max().over(of)
+    arrival = start.rank("ordinal").over(of)
+    before = start.sort().slice(pl.len() - 2, 1).first().over(of)
+    ranks = ranks.with_columns(
+        rank_count=pl.len().cast(pl.Int64).over(of),
+        bytes=pl.col("bytes").max().over(of),
+        last_start_ns=last,
+        arrival_ns=start - start.min().over(of),
+        is_last=(arrival == pl.len().over(of)) & (pl.len().over(of) > 1),
+        wait_ns=pl.min_horizontal(last, "end_ns") - start,
+    )
+    duration = pl.col("end_ns") - start
+    return ranks.with_columns(
+        delay_ns=pl.when("is_last").then(start - before).otherwise(0),
+        transfer_ns=duration - pl.col("wait_ns"),
+        exposed_ns=pl.when(pl.col("kernel_id").is_not_null()).then(duration - pl.col("hidden_ns")),
+    ).select(
+        *(*_OPERATION, "rank", "rank_count", "call_count", "bytes", "call_start_ns", "start_ns", "end_ns"),
+        *("last_start_ns", "arrival_ns"),
+        *("is_last", "delay_ns", "wait_ns", "transfer_ns", "hidden_ns", "exposed_ns"),
+    )
+
+
+def _with_operations(calls: pl.DataFrame) -> pl.DataFrame:
+    """Add ``operation_id``: the smallest ``collective_id`` of the calls that share kernels.
+
+    Labels are replaced with smaller ones until nothing changes. Because each label is also replaced with the label of
+    the collective that it names, this takes few steps even for long chains of messages.
+    """
+    executed = pl.when(pl.col("kind").is_in(MESSAGES)).then(pl.lit(SEND_RECV)).otherwise("kind")
+    shared = pl.struct("rank", "kernel_id", "communicator", executed.alias("executed")).rank("dense")
+    shared = pl.when(pl.col("kernel_calls") > 1).then(shared.cast(pl.Int64))
+    rows = calls.with_columns(_kernel=shared)
+    several = rows.drop_nulls("_kernel").select("_kernel", "collective_id").unique()
+    numbers = np.arange(int(calls["collective_id"].to_numpy().max(initial=0)) + 1)
+    members, kernels = several["collective_id"].to_numpy(), several["_kernel"].to_numpy()
+    labels, before = numbers.copy(), None
+    while before is None or (labels != before).any():
+        before = labels.copy()
+        least = np.full(int(kernels.max(initial=0)) + 1, len(numbers))
+        np.minimum.at(least, kernels, labels[members])
+        np.minimum.at(labels, members, least[kernels])
+        labels = labels[labels]
+    return rows.with_columns(operation_id=pl.Series(labels)[calls["collective_id"]]).drop("_kernel")
+
+
+def operations(ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return the duration and bandwidth of each operation.
+
+    Args:
+        ranks: The result of ``rank_operations``.
+
+    Returns:
+        One row per operation, in order of start: ``operation_id``, ``library``, ``kind``, ``communicator``,
+        ``rank_count``, ``call_count``, ``bytes``, ``start_ns``, ``last_start_ns``, ``end_ns``, ``skew_ns`` (from the
+        first to the last start), ``last_rank``, ``time_ns`` (from the last start to the last end), ``wait_ns``,
+        ``transfer_ns``, ``hidden_ns``, ``exposed_ns`` (sums over ranks), ``algorithm_gb_per_s`` and ``bus_gb_per_s``.
+        Bandwidths are null for operations without a size and for those that take no time.
+    """
+    rows = ranks.group_by(_OPERATION, maintain_order=True).agg(
+        *_sums(),
+        *[pl.col(c).first() for c in ("rank_count", "call_count", "bytes")],
+        pl.col("start_ns").min(),
+        pl.col("last_start_ns").first(),
+        pl.col("end_ns").max(),
+        skew_ns=pl.col("arrival_ns").max(),
+        last_rank=pl.col("rank").filter("is_last").first(),
+        time_ns=pl.col("end_ns").max() - pl.col("last_start_ns").first(),
+    )
+    rows = rows.with_columns(_bandwidths(pl.col("bytes"), pl.col("time_ns"))).sort("start_ns", "operation_id")
+    times = ("start_ns", "last_start_ns", "end_ns", "skew_ns", "last_rank", "time_ns")
+    bandwidths = ("algorithm_gb_per_s", "bus_gb_per_s")
+    return rows.select(*_OPERATION, "rank_count", "call_count", "bytes", *times, *_SUMMED, *bandwidths)
+
+
+def _bandwidths(size: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
+    """Return both bandwidths in 10**9 bytes per second, which are bytes per ns."""
+    algorithm = pl.when(time > 0).then(size / time)
+    return [algorithm.alias("algorithm_gb_per_s"), (algorithm * bus_factor()).alias("bus_gb_per_s")]
+
+
+def bus_factor() -> pl.Expr:
+    """Return bus bandwidth divided by algorithm bandwidth. It is null for kinds that transfer no data.
+
+    The columns ``kind`` and ``rank_count`` are needed.
+    """
+    n = pl.col("rank_count")
+    share = (n - 1) / n
+    factor = pl.when(pl.col("kind") == "all_reduce").then(2 * share).when(pl.col("kind").is_in(_HALF)).then(share)
+    return factor.when(pl.col("kind").is_in(_WHOLE)).then(1.0)
+
+
+def summarize_operations(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return totals and bandwidths by library, kind, communicator and size.
+
+    Args:
+        rows: The result of ``operations``.
+
+    Returns:
+        One row per group, largest total time first: ``library``, ``kind``, ``communicator``, ``rank_count``, ``bytes``
+        (of one operation), ``count``, ``time_ns``, ``algorithm_gb_per_s`` and ``bus_gb_per_s`` (of the average time, as
+        in nccl-tests), ``mean_skew_ns``, ``max_skew_ns``, and the sums over operations and ranks ``wait_ns``,
+        ``transfer_ns``, ``hidden_ns``, ``exposed_ns``.
+    """
+    groups = rows.group_by(_GROUP, maintain_order=True).agg(
+        *_sums(),
+        count=pl.len().cast(pl.Int64),
+        time_ns=pl.col("time_ns").sum(),
+        mean_skew_ns=pl.col("skew_ns").mean(),
+        max_skew_ns=pl.col("skew_ns").max(),
+    )
+    groups = groups.with_columns(_bandwidths(pl.col("bytes") * pl.col("count"), pl.col("time_ns")))
+    ordered = [*_GROUP, "count", "time_ns", "algorithm_gb_per_s", "bus_gb_per_s", "mean_skew_ns", "max_skew_ns"]
+    return groups.select(*ordered, *_SUMMED).sort("time_ns", descending=True, maintain_order=True)
+
+
+def summarize_arrivals(ranks: pl.DataFrame, by: Sequence[str] = ("library", "kind", "communicator")) -> pl.DataFrame:
+    """Return how late each rank starts its operations.
+
+    Args:
+        ranks: The result of ``rank_operations``.
+        by: Columns that are grouped by, besides the rank.
+
+    Returns:
+        One row per group and rank: the columns ``by``, ``rank``, ``count``, ``last_count`` (operations that this rank
+        started last), ``mean_arrival_ns``, ``median_arrival_ns`` and ``max_arrival_ns`` (since the first rank),
+        ``delay_ns`` (sum over the operations that it started last of the time since the rank before),
+        ``wait_ns``, ``transfer_ns``, ``hidden_ns`` and ``exposed_ns`` (sums).
+    """
+    arrival = pl.col("arrival_ns")
+    groups = ranks.group_by(*by, "rank").agg(
+        *_sums(),
+        count=pl.len().cast(pl.Int64),
+        last_count=pl.col("is_last").sum().cast(pl.Int64),
+        mean_arrival_ns=arrival.mean(),
+        median_arrival_ns=arrival.median(),
+        max_arrival_ns=arrival.max(),
+        delay_ns=pl.col("delay_ns").sum(),
+    )
+    named = ("count", "last_count", "mean_arrival_ns", "median_arrival_ns", "max_arrival_ns", "delay_ns")
+    return groups.select(*by, "rank", *named, *_SUMMED).sort(*by, "rank", nulls_last=True)
+
+
+def _sums() -> list[pl.Expr]:
+    """Return the sums of the times of ranks. A sum is null if none of its values is known."""
+    return [pl.when(pl.col(c).is_not_null().any()).then(pl.col(c).sum()).alias(c) for c in _SUMMED]

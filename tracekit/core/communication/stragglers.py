@@ -1,0 +1,202 @@
+"""Compare iterations across ranks: their spread, and the rank and phase that lost time.
+
+A rank loses time in a phase of an iteration if it takes longer than the median of the other ranks. It is the straggler
+of the iteration if the lost time is significant, if the others had to wait because of it, and if no other rank lost
+more. Significant means: a minimum share of an iteration, and much more than this difference varies from one iteration
+to the next. A rank that is slow in all iterations is therefore found as well as one that is slow in a few.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.communication.iterations import with_iteration
+
+MIN_LOST_SHARE = 0.1
+"""Smallest share of the median iteration that a straggler loses."""
+MIN_DEVIATIONS = 5
+"""Smallest number of standard deviations that a straggler loses. They are those of the rank in the same phase."""
+MIN_DELAY_SHARE = 0.5
+"""Smallest share of the lost time by which a straggler starts operations later than all other ranks."""
+INNER_SHARE = 0.8
+"""Share of the time that a phase loses from which on an inner range is named instead."""
+_NORMAL = 1.4826
+"""Standard deviation of a normal distribution divided by its median absolute deviation."""
+_PHASE = ("iteration", "path")
+
+
+def align_iterations(iterations: pl.DataFrame, ranks: pl.DataFrame) -> dict[int, int]:
+    """Return the number that is added to the iterations of each rank, so that equal numbers mean the same iteration.
+
+    Captures may begin in different iterations. The operations that two ranks share show which iterations are the same.
+
+    Args:
+        iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
+        ranks: The result of ``rank_operations``.
+    """
+    numbered = operation_iterations(iterations, ranks).select("operation_id", "rank", "iteration")
+    order = iterations["rank"].unique().sort().to_list()
+    shifts = dict.fromkeys(order, 0)
+    if order:
+        reference = numbered.filter(rank=order[0]).select("operation_id", first="iteration")
+        shared = numbered.filter(pl.col("rank") != order[0]).join(reference, on="operation_id")
+        middle = (pl.col("first") - pl.col("iteration")).median().round().cast(pl.Int64)
+        shifts |= dict(shared.group_by("rank").agg(middle).iter_rows())
+    return shifts
+
+
+def operation_iterations(iterations: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of ``ranks`` whose call was made in an iteration, with ``iteration``."""
+    calls = ranks.select("operation_id", "rank", "delay_ns", "wait_ns", start_ns="call_start_ns").drop_nulls("start_ns")
+    return with_iteration(calls, iterations, by="rank")
+
+
+def lost_times(phases: pl.DataFrame) -> pl.DataFrame:
+    """Return by how much longer each rank takes in each phase of each iteration than the other ranks.
+
+    Args:
+        phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``. A phase that a rank does not have takes no
+            time in it.
+
+    Returns:
+        The rows with ``cpu_lost_ns`` and ``gpu_lost_ns``: the time minus the median of the other ranks of the
+        iteration. They are null if there are no other ranks.
+    """
+    present = pl.col("rank").n_unique().over("iteration").cast(pl.Int64)
+    rows = phases.with_columns(_ranks=present)
+    for column in ("cpu", "gpu"):
+        rows = rows.sort(*_PHASE, f"{column}_ns")
+        place = pl.int_range(pl.len()).over(_PHASE) + pl.col("_ranks") - pl.len().over(_PHASE).cast(pl.Int64)
+        rows = rows.with_columns(_place=place, _row=pl.int_range(pl.len()))
+        rows = rows.with_columns(
+            (pl.col(f"{column}_ns") - _median_of_others(rows, f"{column}_ns")).alias(f"{column}_lost_ns")
+        )
+    return rows.drop("_ranks", "_place", "_row")
+
+
+def _median_of_others(rows: pl.DataFrame, column: str) -> pl.Series:
+    """Return the median over the other ranks, for rows sorted by phase and value.
+
+    ``_place`` is the position of a row among the values of its phase, of which absent ones are 0 and come first.
+    """
+    values, place, number, row = (rows[c].to_numpy() for c in (column, "_place", "_ranks", "_row"))
+    others = number - 1
+    middle = []
+    for index in ((others - 1) // 2, others // 2):
+        wanted = np.clip(index + (place <= index), 0, None)
+        at = row - place + wanted
+        first_present = row - place + (number - rows.select(pl.len().over(_PHASE)).to_series().to_numpy())
+        middle.append(np.where(at >= first_present, values[np.clip(at, 0, len(values) - 1)], 0))
+    median = pl.Series((middle[0] + middle[1]) // 2, dtype=pl.Int64)
+    return (
+        pl.DataFrame({"median": median, "others": others})
+        .select(pl.when(pl.col("others") > 0).then("median"))
+        .to_series()
+    )
+
+
+def stragglers_of_iterations(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return the straggler of each iteration that has one.
+
+    Args:
+        iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
+        phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``.
+        ranks: The result of ``rank_operations``. In iterations without operations, it is unknown whether other ranks
+            waited, and the lost time decides.
+
+    Returns:
+        One row per iteration with a straggler: ``iteration``, ``straggler`` (its rank), ``phase`` (the path),
+        ``lost_ns``, ``lost_on`` (CPU or GPU), ``delay_ns`` (by how much it started operations of this iteration later
+        than all other ranks, or null if it has none).
+    """
+    typical = iterations.select((pl.col("end_ns") - pl.col("start_ns")).median()).item() or 0
+    lost = pl.max_horizontal("cpu_lost_ns", "gpu_lost_ns")
+    rows = lost_times(phases).with_columns(lost_ns=lost, lost_on=_where_lost()).drop_nulls("lost_ns")
+    of = ["rank", "path"]
+    deviation = (pl.col("lost_ns") - pl.col("lost_ns").median().over(of)).abs().median().over(of) * _NORMAL
+    delays = operation_iterations(iterations, ranks).group_by("rank", "iteration").agg(pl.col("delay_ns").sum())
+    rows = rows.with_columns(_deviation=deviation).join(
+        delays, on=["rank", "iteration"], how="left", maintain_order="left"
+    )
+    is_large = (pl.col("lost_ns") >= MIN_LOST_SHARE * typical) & (pl.col("lost_ns") > 0)
+    is_cause = (pl.col("delay_ns") >= MIN_DELAY_SHARE * pl.col("lost_ns")).fill_null(value=True)
+    significant = rows.filter(is_large & is_cause, pl.col("lost_ns") > MIN_DEVIATIONS * pl.col("_deviation"))
+    order = [pl.col("path") == "", pl.col("lost_ns") * -1, pl.col("rank"), pl.col("path")]
+    worst = significant.sort("iteration", *order).unique("iteration", keep="first", maintain_order=True)
+    outer = worst.select("iteration", "rank", _path="path", _lost="lost_ns")
+    inner = significant.join(outer, on=["iteration", "rank"])
+    prefix = pl.col("_path") + "/"
+    is_inner = (pl.col("path") == pl.col("_path")) | (pl.col("path").str.starts_with(prefix) & (pl.col("_path") != ""))
+    inner = inner.filter(is_inner & (pl.col("lost_ns") >= INNER_SHARE * pl.col("_lost")))
+    depth = pl.col("path").str.len_bytes()
+    named = inner.sort("iteration", depth, pl.col("path"), descending=[False, True, False])
+    named = named.unique("iteration", keep="first", maintain_order=True)
+    return named.select("iteration", "lost_ns", "lost_on", "delay_ns", straggler="rank", phase="path").select(
+        *("iteration", "straggler", "phase", "lost_ns", "lost_on", "delay_ns")
+    )
+
+
+def _where_lost() -> pl.Expr:
+    return pl.when(pl.col("gpu_lost_ns") > pl.col("cpu_lost_ns")).then(pl.lit("GPU")).otherwise(pl.lit("CPU"))
+
+
+def iteration_spread(iterations: pl.DataFrame, phases: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return how much the ranks differ in each iteration, and the straggler.
+
+    Args:
+        iterations: ``rank``, ``iteration``, ``start_ns``, ``end_ns`` on the common clock.
+        phases: ``rank``, ``iteration``, ``path``, ``cpu_ns``, ``gpu_ns``.
+        ranks: The result of ``rank_operations``.
+
+    Returns:
+        One row per iteration: ``iteration``, ``rank_count``, ``start_ns`` (of the first rank), ``end_ns`` (of the last
+        rank), ``start_spread_ns`` (from the first to the last start), ``min_ns``, ``median_ns`` and ``max_ns`` (of the
+        durations), ``spread_ns`` (longest minus shortest duration), ``slowest_rank``, ``wait_ns`` (sum of the times for
+        which ranks waited in operations, or null without operations), and the columns of ``stragglers_of_iterations``,
+        which are null in iterations without a straggler.
+    """
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    waits = operation_iterations(iterations, ranks).group_by("iteration").agg(pl.col("wait_ns").sum())
+    rows = (
+        iterations.with_columns(_duration=duration).sort("iteration", "rank").group_by("iteration", maintain_order=True)
+    )
+    length = pl.col("_duration")
+    spread = rows.agg(
+        rank_count=pl.len().cast(pl.Int64),
+        start_ns=pl.col("start_ns").min(),
+        end_ns=pl.col("end_ns").max(),
+        start_spread_ns=pl.col("start_ns").max() - pl.col("start_ns").min(),
+        min_ns=length.min(),
+        median_ns=length.median(),
+        max_ns=length.max(),
+        spread_ns=length.max() - length.min(),
+        slowest_rank=pl.col("rank").get(length.arg_max()),
+    )
+    spread = spread.join(waits, on="iteration", how="left", maintain_order="left")
+    found = stragglers_of_iterations(iterations, phases, ranks)
+    return spread.join(found, on="iteration", how="left", maintain_order="left")
+
+
+def summarize_stragglers(spread: pl.DataFrame) -> pl.DataFrame:
+    """Return in which phases ranks were stragglers.
+
+    Args:
+        spread: The result of ``iteration_spread``.
+
+    Returns:
+        One row per rank and phase, largest loss first: ``straggler``, ``phase``, ``lost_on``, ``iteration_count``,
+        ``lost_ns`` (sum), ``median_lost_ns``, ``delay_ns`` (sum, or null without operations), ``iterations`` (their
+        numbers, joined by ", ").
+    """
+    by = ["straggler", "phase", "lost_on"]
+    rows = spread.drop_nulls("straggler").group_by(by, maintain_order=True)
+    delay = pl.when(pl.col("delay_ns").is_not_null().any()).then(pl.col("delay_ns").sum())
+    found = rows.agg(
+        iteration_count=pl.len().cast(pl.Int64),
+        lost_ns=pl.col("lost_ns").sum(),
+        median_lost_ns=pl.col("lost_ns").median(),
+        delay_ns=delay,
+        iterations=pl.col("iteration").cast(pl.String).str.join(", "),
+    )
+    return found.sort("lost_ns", descending=True, maintain_order=True)
