@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 from tracekit import cli, registry, schemas
-from tracekit.core import analyze, idle, reports
+from tracekit.core import analyze, idle, recipes, reports
 from tracekit.readers.nsys import versions
 
 ROOT = Path(__file__).parents[1]
@@ -209,6 +209,16 @@ def support_by_table(path: str) -> str:
     return "\n".join([*_grid(("table", "rows compared", "of builds"), [r for r in rows if r[1] != "0"]), ""])
 
 
+def recipe_list() -> str:
+    """Return a table of all recipes with their options and tables."""
+    declared = [recipes.find_recipe(name) for name in recipes.RECIPES]
+    rows = [
+        (f"`{r.name}`", _escape_markdown(r.doc), _code_list(r.options), _code_list(o.name for o in r.outputs))
+        for r in declared
+    ]
+    return "\n".join([*_grid(("recipe", "shows", "options", "tables"), rows), ""])
+
+
 def code(path: str) -> str:
     """Return a file of the repository as a code block."""
     return f"```{Path(path).suffix.removeprefix('.')}\n{(ROOT / path).read_text('utf-8')}```\n"
@@ -232,7 +242,16 @@ def _escape_markdown(text: str) -> str:
 _REPORT_GENERATORS = (report_list, report_columns, tracekit_reports)
 _VERSION_GENERATORS = (renamed_tables, added_columns, support, support_by_table)
 _RULE_GENERATORS = (rule_list, rule_columns, idle_causes)
-_GENERATORS = (tables, command_help, *_REPORT_GENERATORS, *_RULE_GENERATORS, formats, *_VERSION_GENERATORS, code)
+_GENERATORS = (
+    tables,
+    command_help,
+    *_REPORT_GENERATORS,
+    *_RULE_GENERATORS,
+    recipe_list,
+    formats,
+    *_VERSION_GENERATORS,
+    code,
+)
 GENERATORS = {f.__name__: f for f in _GENERATORS}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from tracekit import detection, exporting, presence, registry, schemas
 from tracekit.describe import Description
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tracekit.plan.figures import Plots
     from tracekit.targets import Input
 
+Result = TypeVar("Result")
 QUICK_BYTES = 1 << 27
 """Maximum size of a file whose rows are counted to describe it, because counting larger files may take seconds."""
 _MOVED_TO_VIEW = {"pieces": "chunked_table", "prefetch": "prefetch", "model": "model"}
@@ -777,6 +778,17 @@ def launch_of(trace: Trace) -> Launch:
 def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:
     """Read columns of several tables of a trace together, in one pass over the file if its format allows."""
     trace._view.prefetch(columns)  # noqa: SLF001 - the view is for exporters and functions of this package
+
+
+def compute(trace: Trace, function: Callable[[Callable[[str], pl.LazyFrame]], Result]) -> Result:
+    """Return the result of a function of the tables of a trace.
+
+    Args:
+        trace: The trace.
+        function: Function that gets a function that returns a table as a LazyFrame. The columns that it reads must not
+            depend on rows. They are read in one pass over the file if its format allows.
+    """
+    return trace._view.compute(function)  # noqa: SLF001 - the view is for exporters and functions of this package
 
 
 def _missing_rows_error(what: str, path: Path | None, recorded_by: str | None) -> MissingTableError:

@@ -22,6 +22,7 @@ COMMANDS = {
     "correlate": "Write one row per kernel with its API call and NVTX range.",
     "formats": "List the formats that tracekit reads and writes.",
     "info": "Show the format, devices, time span and row counts of profiles.",
+    "recipe": "Aggregate the profiles of several ranks, as nsys recipe does.",
     "redact": "Copy a profile without private values, or count them.",
     "rows": "Print the rows of a table.",
     "schema": "Show the declared tables and columns.",

@@ -13,12 +13,13 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import polars as pl
 
     from tracekit.cli.output import Page
+    from tracekit.sets import TraceSet
     from tracekit.trace import Trace
 
     Select: TypeAlias = Callable[[Trace], Trace]
@@ -398,6 +399,40 @@ def _apply_options(options: Iterable[Callable[[Command], Command]], command: Cal
     """Add several options to a command. ``--help`` lists them in the given order."""
     decorated: Command = functools.reduce(lambda c, option: option(c), reversed(tuple(options)), command)  # type: ignore[assignment]
     return decorated
+
+
+def ranks_option(command: Command) -> Command:
+    """Add the option ``--rank`` to a command, which receives the ranks by file name as ``ranks``."""
+    option = click.option(
+        "--rank",
+        "ranks",
+        metavar="FILE=N",
+        multiple=True,
+        callback=lambda _, __, texts: dict(map(_parse_rank, texts)),
+        help="Rank of a profile by its file name, instead of the recorded one. Can be repeated.",
+    )
+    return option(command)
+
+
+def _parse_rank(text: str) -> tuple[str, int]:
+    """Parse ``FILE=N`` into the name of a file and a rank.
+
+    Raises:
+        click.BadParameter: The text has no name, or no number after the last equals sign.
+    """
+    name, _, number = text.rpartition("=")
+    if not (name and number.isascii() and number.isdecimal() and len(number) < _MAX_DIGITS):
+        raise click.BadParameter(f"{text!r} is not FILE=N, such as worker.nsys-rep=3")
+    return name, int(number)
+
+
+def load_inputs(paths: Sequence[Path], from_: str | None, ranks: Mapping[str, int]) -> TraceSet:
+    """Load the inputs of a command as one set, according to the options ``--from``, ``--via`` and ``--rank``."""
+    from tracekit import no_pandas
+    from tracekit.sets import load_many
+
+    no_pandas.hide_pandas()
+    return load_many(paths, from_, ranks=ranks or None, via=click.get_current_context().meta.get(_VIA))
 
 
 def load_input(path: Path, from_: str | None) -> Trace:

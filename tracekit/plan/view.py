@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracekit import schemas
 from tracekit.errors import UnknownFormatError, choices_hint
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
     from tracekit.plan.plan import Plan
+
+Result = TypeVar("Result")
 
 
 class TraceView:
@@ -180,6 +182,11 @@ class TraceView:
 
         rollup = rollup_of(self.plan)
         return dlprof.tables(rollup) if name == "dlprof" else graph.tables(rollup)
+
+    def compute(self, function: Callable[[Callable[[str], pl.LazyFrame]], Result]) -> Result:
+        """Return the result of a function of the tables. The columns that it reads are read together."""
+        self._prefetch_for(function)
+        return function(self.frame)
 
     def _prefetch_for(self, compute: Callable[[Callable[[str], pl.LazyFrame]], object]) -> None:
         """Read the columns that a computation is going to use, in one pass over the file if its format allows."""

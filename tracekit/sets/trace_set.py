@@ -265,6 +265,67 @@ class TraceSet:
         """
         return self._frames_with_rank(functools.partial(_analyze, rule))
 
+    def recipe(
+        self,
+        recipe: str,
+        *,
+        name: str | None = None,
+        bins: int | None = None,
+        rows: int | None = None,
+        gap: int | None = None,
+        threshold: int | None = None,
+        chunks: int | None = None,
+        kernel_name: Literal["short", "full", "mangled"] | None = None,
+        metrics: Literal["util", "all"] | None = None,
+        align: Literal["yes", "no"] | None = None,
+    ) -> dict[str, pl.DataFrame]:
+        """Return the tables of a recipe of ``nsys recipe`` over all ranks.
+
+        Statistics over all ranks are exact, while nsys approximates quartiles and standard deviations. Every recipe has
+        only some of the options. If an option is None, it has its default value.
+
+        Args:
+            recipe: Name of the recipe, such as ``cuda_gpu_kern_sum``.
+            name: Kernel or NVTX range whose pace is returned.
+            bins: Number of bins of time.
+            rows: Number of rows that a rule lists per rank. -1 lists all rows.
+            gap: Minimum length of gaps in ms.
+            threshold: Limit of low utilization in percent.
+            chunks: Number of periods that are examined.
+            kernel_name: Names of kernels.
+            metrics: GPU metrics to summarize.
+            align: Whether times count from the start of the first profile, or from that of each profile.
+
+        Returns:
+            The tables by name, with the names, columns and types of nsys. The first one is the main table.
+
+        Raises:
+            UnknownFormatError: The recipe does not exist, does not have an option, or does not allow its value.
+            MissingTableError: Times are to be aligned, but the start of a profile is not recorded.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> tables = tk.load_many("fixtures/ranks").recipe("mpi_sum")
+            >>> list(tables)
+            ['all_stats', 'rank_stats', 'files']
+            >>> tables["all_stats"].select("Text", "Count", "Median").row(0)
+            ('MPI_Allgather', 10, 5908.5)
+        """
+        from tracekit.sets import recipes
+
+        options: dict[str, int | str | None] = {
+            "name": name,
+            "bins": bins,
+            "rows": rows,
+            "gap": gap,
+            "threshold": threshold,
+            "chunks": chunks,
+            "kernel_name": kernel_name,
+            "metrics": metrics,
+            "align": align,
+        }
+        return recipes.run(self, recipe, {n: value for n, value in options.items() if value is not None})
+
     def correlate(self) -> TraceSet:
         """Join GPU activities with their API calls and NVTX ranges in every rank, as ``Trace.correlate`` does."""
         return self._then("correlate")

@@ -8,7 +8,7 @@ from tracekit.core.categorical import map_categories
 from tracekit.core.reports.names import format_dimensions, strip_api_version
 from tracekit.core.reports.numbers import round_to_tenths
 from tracekit.core.reports.report import CALL_KEY, KERNEL_OPTIONS, THREAD, Request, report
-from tracekit.core.reports.sources import read_api_calls, read_kernels
+from tracekit.core.reports.sources import read_api_calls, read_kernels, read_osrt_calls
 from tracekit.core.reports.summary import (
     DURATION,
     sort_largest_first,
@@ -19,7 +19,6 @@ from tracekit.core.reports.summary import (
 )
 from tracekit.core.reports.table import ReportColumn, integer_column, nanoseconds_column, text_column
 
-_TRACED_CALL = 27  # event class of traced calls; other rows are samples and blocked states
 _SYSTEM_CALL = 107
 _SIZES = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 _PHASES = {"T": "total_ns", "A": "call_ns", "Q": "queue_ns", "K": "kernel_ns"}
@@ -38,7 +37,7 @@ def cuda_api_sum(request: Request) -> pl.LazyFrame:
 )
 def osrt_sum(request: Request) -> pl.LazyFrame:
     """Operating system runtime calls by function."""
-    return _sum_by_function(request.frames("osrt_calls").filter(event_class=_TRACED_CALL))
+    return _sum_by_function(read_osrt_calls(request.frames))
 
 
 @report(*summary_columns("Num Calls"), text_column("Name", "name"))

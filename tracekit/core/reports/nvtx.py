@@ -95,7 +95,7 @@ def nvtx_startend_sum(request: Request) -> pl.LazyFrame:
 def nvtx_pushpop_trace(request: Request) -> pl.LazyFrame:
     """Every push/pop range with its level, parent and children, in order of start and duration."""
     rows = end_open_ranges(read_ranges(request.frames).filter(pl.col("kind") == "push_pop"))
-    tree = _with_stack(_with_parents(rows.with_columns(DURATION, range_tag()).collect()))
+    tree = with_stack(_with_parents(rows.with_columns(DURATION, range_tag()).collect()))
     tree = _with_children(tree, _CHILDREN, pl.col("duration_ns").sum().alias("children_ns"))
     rows = tree.lazy().filter(pl.col("level").is_not_null()).sort("start_ns", "duration_ns", "range_id")
     indent = pl.lit("").str.pad_start(2 * pl.col("level"), "-")
@@ -148,7 +148,7 @@ def nvtx_kern_sum(request: Request) -> pl.LazyFrame:
 )
 def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
     """Ranges with the extent of the GPU activities that they launched, in order of range id."""
-    return _with_stack(_project_ranges(request.frames)).lazy().sort("range_id")
+    return with_stack(project_ranges(request.frames)).lazy().sort("range_id")
 
 
 @report(
@@ -165,7 +165,7 @@ def nvtx_gpu_proj_trace(request: Request) -> pl.LazyFrame:
 )
 def nvtx_gpu_proj_sum(request: Request) -> pl.LazyFrame:
     """Ranges that launched GPU activities, by name and style."""
-    rows = _project_ranges(request.frames)
+    rows = project_ranges(request.frames)
     means = (pl.col(c).mean().alias(f"mean_{c}") for c in ("ops", "level", "children"))
     totals = (pl.len().alias("count"), pl.col("duration_ns").sum().alias("range_ns"), pl.col("ops").sum())
     grouped = rows.lazy().group_by("tag", "style").agg(*statistics("gpu_ns"), *totals, *means)
@@ -188,7 +188,7 @@ def _with_parents(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_row_index("row").with_columns(parent.alias("parent"), level.alias("level"))
 
 
-def _with_stack(tree: pl.DataFrame) -> pl.DataFrame:
+def with_stack(tree: pl.DataFrame) -> pl.DataFrame:
     """Add the id of the parent of each range, and the ids of its ancestors and itself.
 
     The columns are ``parent_id`` and ``stack`` (``:id:id``, outermost first). Both are null for ranges without a
@@ -274,7 +274,7 @@ def _containment_pairs(range_positions: pl.DataFrame, launch_positions: pl.DataF
     )
 
 
-def _project_ranges(frames: Frames) -> pl.DataFrame:
+def project_ranges(frames: Frames) -> pl.DataFrame:
     """Return the ranges that launched GPU activities, with ``gpu_start_ns``, ``gpu_ns``, ``ops`` and ``children``.
 
     ``ops`` is the number of distinct correlation ids, so that the launch of a whole CUDA graph counts once.
@@ -294,7 +294,7 @@ def _project_ranges(frames: Frames) -> pl.DataFrame:
     gpu_extents = extents.select("row", gpu_start_ns="low", gpu_ns=pl.col("high") - pl.col("low"), ops="ops").sort(
         "row"
     )
-    projected = owners[gpu_extents["row"]].with_columns(DURATION, range_tag(), _STYLE).drop("domain", "name", "kind")
+    projected = owners[gpu_extents["row"]].with_columns(DURATION, range_tag(), _STYLE).drop("kind")
     return _with_children(_with_parents(projected.hstack(gpu_extents.drop("row"))), _CHILDREN)
 
 

@@ -14,6 +14,8 @@ from tracekit.core.reports.summary import DURATION
 if TYPE_CHECKING:
     from tracekit.core.reports.report import Frames, Request
 
+_TRACED_CALL = 27  # event class of traced calls; other rows are samples and blocked states
+
 
 def read_kernels(request: Request, *columns: str) -> pl.LazyFrame:
     """Read kernels in file order: ``name`` and the given columns.
@@ -49,6 +51,11 @@ def read_memory_ops(frames: Frames) -> pl.LazyFrame:
 def read_api_calls(frames: Frames, *columns: str) -> pl.LazyFrame:
     """Read API calls: the columns of the thread, ``correlation_id``, ``start_ns``, ``end_ns`` and the given columns."""
     return frames("api_calls").select(*CALL_COLUMNS, *columns)
+
+
+def read_osrt_calls(frames: Frames) -> pl.LazyFrame:
+    """Read the operating system runtime calls that were traced, and not sampled."""
+    return frames("osrt_calls").filter(event_class=_TRACED_CALL)
 
 
 def read_ranges(frames: Frames) -> pl.LazyFrame:

@@ -1,0 +1,112 @@
+"""``tracekit recipe``: what it prints and writes, its options and its errors."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import polars as pl
+import tracekit as tk
+from tests.conftest import FIXTURES
+from tracekit.cli.recipe import command
+from tracekit.core.recipes import RECIPES, find_recipe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Run, Show
+
+RANKS = FIXTURES / "ranks"
+
+
+def test_every_recipe_is_listed(run: Run) -> None:
+    listed = [line.split()[0] for line in run("recipe", "--list").text.splitlines()[1:]]
+    assert listed == list(RECIPES)
+
+
+def test_every_option_of_a_recipe_is_an_option_of_the_command() -> None:
+    declared = {option for name in RECIPES for option in find_recipe(name).options}
+    assert declared <= {p.name for p in command.params}
+
+
+def test_the_main_table_is_printed(run: Run) -> None:
+    table = tk.load_many(RANKS).recipe("mpi_sum")["all_stats"]
+    as_json = json.loads(run("recipe", "mpi_sum", RANKS, "--format", "json").text)
+    assert as_json == table.select("Text", pl.exclude("Text")).to_dicts()
+    text = run("recipe", "mpi_sum", RANKS).text
+    assert text.splitlines()[0].split() == ["Text", *table.columns[:-1]]
+    assert len(text.splitlines()) == table.height + 1
+    first = run("recipe", "mpi_sum", RANKS, "-n", "1", "--format", "csv").text.splitlines()
+    assert first[1].startswith("MPI_Allgather,10,5250.2,")
+    assert len(first) == 2
+
+
+def test_another_table_is_printed(run: Run) -> None:
+    files = [RANKS / f"mpi_rank{n}.nsys-rep" for n in (0, 1)]
+    options = (
+        "--table",
+        "files",
+        "--format",
+        "csv",
+        "--rank",
+        "mpi_rank0.nsys-rep=1",
+        "--rank",
+        "mpi_rank1.nsys-rep=0",
+    )
+    assert run("recipe", "nvtx_sum", *files, *options).text == "File\nmpi_rank1\nmpi_rank0\n"
+
+
+def test_options_of_recipes(run: Run) -> None:
+    lines = run("recipe", "mpi_gpu_time_util_map", RANKS, "--bins", "2", "--no-align", "--format", "csv").text
+    table = tk.load_many(RANKS).recipe("mpi_gpu_time_util_map", bins=2, align="no")["analysis"]
+    assert lines == table.drop("__index_level_0__").write_csv()
+    selected = run("recipe", "nvtx_sum", RANKS, "--min-dur", "1ms", "--format", "csv").text.splitlines()
+    assert len(selected) < len(run("recipe", "nvtx_sum", RANKS, "--format", "csv").text.splitlines())
+
+
+def test_a_terminal_shows_the_first_rows(show: Show) -> None:
+    shown = show("recipe", "mpi_gpu_time_util_map", RANKS, "-q", columns=100).splitlines()
+    assert len(shown) == 33
+    assert shown[-1] == "(first 30 of 60 rows; -n 0 prints all)"
+    narrow = show("recipe", "mpi_sum", RANKS, columns=40)
+    assert "(columns left out: " in narrow
+
+
+def test_all_tables_are_written(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run("recipe", "mpi_sum", RANKS, "-o", out)
+    assert done.text == done.stderr == ""
+    tables = tk.load_many(RANKS).recipe("mpi_sum")
+    assert {p.name for p in out.iterdir()} == {f"{name}.parquet" for name in tables}
+    assert pl.read_parquet(out / "all_stats.parquet").equals(tables["all_stats"])
+    assert "exists" in run("recipe", "mpi_sum", RANKS, "-o", out, status=1).stderr
+    run("recipe", "mpi_sum", RANKS, "-o", out, "-f", "--format", "csv")
+    assert (out / "files.csv").read_text() == "File\nmpi_rank0\nmpi_rank1\n"
+
+
+def test_the_inputs_are_not_replaced(run: Run, tmp_path: Path) -> None:
+    for file in RANKS.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    done = run("recipe", "mpi_sum", tmp_path, "-o", tmp_path, "-f", status=1)
+    assert "contains the input" in done.stderr
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_recipes_without_data_say_so(run: Run) -> None:
+    done = run("recipe", "ucx_gpu_time_util_map", FIXTURES / "cpu_only.nsys-rep")
+    assert done.stderr == "ucx_gpu_time_util_map: no data, the captures recorded nothing for it\n"
+
+
+def test_errors_are_reported_before_files_are_opened(run: Run) -> None:
+    wrong = {
+        ("mpi_summ", "x"): (1, "tracekit: unknown recipe 'mpi_summ'\nHint: did you mean 'mpi_sum'? "),
+        ("mpi_sum", "x", "--bins", "3"): (1, "tracekit: recipe 'mpi_sum' has no option 'bins'\n"),
+        ("nvtx_pace", "x"): (1, "tracekit: recipe 'nvtx_pace' requires the option 'name'\n"),
+        ("mpi_sum", "x", "--format", "parquet"): (2, "parquet is written into a folder and not printed"),
+        ("mpi_sum", "x", "-o", "y", "--format", "json"): (2, "a folder of tables is not written as json"),
+        ("mpi_sum", "x", "--table", "stats"): (2, "the recipe has no table 'stats'; did you mean"),
+        ("mpi_sum", "x", "--rank", "3"): (2, "'3' is not FILE=N, such as worker.nsys-rep=3"),
+        ("mpi_sum", "x", "--rank", "a=b"): (2, "'a=b' is not FILE=N"),
+    }
+    for arguments, (status, message) in wrong.items():
+        assert message in run("recipe", *arguments, status=status).stderr

@@ -1,0 +1,370 @@
+"""Recipes on made tables: exact statistics against brute force, and what each recipe returns."""
+
+from __future__ import annotations
+
+import statistics as py
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.test_reports import Row, call, frames, kernel, nvtx
+from tracekit.core.recipes import RECIPES, Clock, RankRequest, find_recipe, option_values
+from tracekit.core.recipes.coverage import CoveredTime
+from tracekit.core.recipes.statistics import add_counts, count_values, describe
+from tracekit.errors import UnknownFormatError
+
+Tables = dict[str, pl.DataFrame]
+NAMED = {"cuda_gpu_kern_pace", "nvtx_pace", "nvtx_gpu_proj_pace"}
+INTEGERS = st.integers(0, 2**40)
+
+
+def outputs(
+    recipe_name: str, *ranks: dict[str, list[Row]], clocks: list[Clock] | None = None, **options: Any
+) -> Tables:
+    """Run a recipe over ranks of made tables."""
+    recipe = find_recipe(recipe_name)
+    values = option_values(recipe, options)
+    times = clocks or [Clock(0, 100, 100)] * len(ranks)
+    requests = [RankRequest(frames(**tables), values, clock) for tables, clock in zip(ranks, times, strict=True)]
+    merged = recipe.merge([recipe.with_rank(recipe.per_rank(r), rank) for rank, r in enumerate(requests)])
+    return recipe.combine(merged, values)
+
+
+def quartile(values: list[int], quarter: int) -> float:
+    return float(np.percentile(np.array(values, np.float64), 25 * quarter))
+
+
+def brute_force(values: list[int]) -> dict[str, float | None]:
+    return {
+        "Count": len(values),
+        "Mean": round(py.fmean(values), 1),
+        "Std": round(py.stdev(values), 1) if len(values) > 1 else None,
+        "Min": min(values),
+        "Q1": round(quartile(values, 1), 1),
+        "Median": round(quartile(values, 2), 1),
+        "Q3": round(quartile(values, 3), 1),
+        "Max": max(values),
+        "Sum": sum(values),
+    }
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("ab"), st.lists(INTEGERS, min_size=1, max_size=9)), min_size=1))
+def test_statistics_over_ranks_equal_those_of_all_values(ranks: list[dict[str, list[int]]]) -> None:
+    empty = pl.LazyFrame(schema={"name": pl.String, "value": pl.Int64})
+    rows = [pl.LazyFrame({"name": [n] * len(v), "value": v}) for rank in ranks for n, v in rank.items()]
+    counts = add_counts(pl.concat([count_values(r, ["name"]) for r in (empty, *rows)]))
+    described = {r["name"]: r for r in describe(counts, ["name"]).iter_rows(named=True)}
+    every = {n: [x for rank in ranks for x in rank.get(n, [])] for n in "ab"}
+    assert list(described) == [n for n, values in every.items() if values]
+    for name, row in described.items():
+        expected = brute_force(every[name])
+        assert {k: row[k] for k in ("Count", "Min", "Max", "Sum")} == {
+            k: expected[k] for k in ("Count", "Min", "Max", "Sum")
+        }
+        for key in ("Mean", "Std", "Q1", "Median", "Q3"):
+            assert row[key] == (None if expected[key] is None else pytest.approx(expected[key], abs=0.11, rel=1e-12))
+
+
+def test_sums_of_bytes_that_exceed_the_type_are_null() -> None:
+    counts = pl.DataFrame({"name": ["a"], "value": [2**63], "count": [2]}, schema_overrides={"value": pl.UInt64})
+    row = describe(counts, ["name"]).row(0, named=True)
+    assert (row["Count"], row["Max"], row["Sum"]) == (2, 2**63, None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))), st.integers(1, 3))
+def test_covered_time(pairs: list[tuple[int, int]], depth: int) -> None:
+    intervals = pl.DataFrame(pairs, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
+    running = [sum(a <= t < b for a, b in pairs) >= depth for t in range(25)]
+    times = np.arange(-3, 25)
+    expected = [sum(running[: max(t, 0)]) for t in times]
+    covered = CoveredTime(intervals, depth)
+    assert covered.until(times).tolist() == expected
+    assert covered.between(times[:-1], times[1:]).sum() == expected[-1]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_nothing_recorded(name: str) -> None:
+    options = {"name": "x"} if name in NAMED else {}
+    recipe = find_recipe(name)
+    tables = outputs(name, {}, {}, **options)
+    assert set(tables) == {o.name for o in recipe.outputs}
+    assert recipe.doc.endswith(".")
+    for output in recipe.outputs:
+        table = tables[output.name]
+        assert table.columns[table.width - len(output.index) :] == list(output.index)
+        assert table.is_empty()
+
+
+def api(start: int, end: int, name: str, **more: Any) -> Row:
+    return call(start, end, name, **more)
+
+
+def test_sums_by_rank_and_over_ranks() -> None:
+    one = {"api_calls": [api(0, 10, "a"), api(0, 20, "b"), api(5, 9, "a")]}
+    two = {"api_calls": [api(0, 1, "a")]}
+    tables = outputs("cuda_api_sum", one, two)
+    assert tables["rank_stats"].select("Count", "Mean", "Std", "Rank", "Name").rows() == [
+        (2, 7.0, 4.2, 0, "a"),
+        (1, 20.0, None, 0, "b"),
+        (1, 1.0, None, 1, "a"),
+    ]
+    assert tables["all_stats"].rows(named=True)[0] == {**brute_force([10, 4, 1]), "Name": "a"}
+
+
+def test_devices_of_a_rank_are_separate_and_together() -> None:
+    rows = [kernel(0, 4, "full<int>", short_name="k", device_id=d) for d in (0, 1, 1)]
+    tables = outputs("cuda_gpu_kern_sum", {"kernels": rows})
+    assert tables["rank_stats"].select("Count", "Name").rows() == [(3, "k")]
+    by_device = tables["rank_stats_by_device"]
+    assert by_device.select("Count", "Rank", "Name", "Device ID").rows() == [(1, 0, "k", 0), (2, 0, "k", 1)]
+    assert by_device.schema["Device ID"] == pl.UInt32
+    full = outputs("cuda_gpu_kern_sum", {"kernels": rows}, kernel_name="full")
+    assert full["all_stats"]["Name"].to_list() == ["full<int>"]
+
+
+def test_memory_operations_have_the_names_of_nsys() -> None:
+    copies = [
+        {"start_ns": 0, "end_ns": 8, "bytes": 5, "device_id": 0, "copy_kind": kind}
+        for kind in ("Device-to-Host", "Unified Host-to-Device", "New-Kind", None)
+    ]
+    sets = [{"start_ns": 0, "end_ns": 2, "bytes": 7, "device_id": 0}]
+    names = ["CUDA_MEMCPY_KIND_DTOH", "CUDA_MEMCPY_KIND_New-Kind", "CUDA_MEMCPY_KIND_UVM_HTOD", "CUDA_MEMSET"]
+    for name, total in (("cuda_gpu_mem_time_sum", 2), ("cuda_gpu_mem_size_sum", 7)):
+        table = outputs(name, {"memcpys": copies, "memsets": sets})["all_stats"]
+        assert table["Name"].to_list() == names
+        assert table["Sum"].to_list()[-1] == total
+    assert table.schema["Sum"] == pl.UInt64
+
+
+def launch(start: int, gpu: tuple[int, int], correlation: int) -> tuple[Row, Row]:
+    return (
+        api(start, start + 1, "cudaLaunchKernel", correlation_id=correlation),
+        kernel(*gpu, correlation_id=correlation),
+    )
+
+
+LAUNCHES = [launch(1, (30, 40), 1), launch(3, (45, 50), 2), launch(12, (60, 61), 3)]
+RANGES = [
+    nvtx(0, 10, "outer", range_id=1),
+    nvtx(2, 5, "inner", range_id=2, domain="NCCL"),
+    nvtx(11, 20, "outer", range_id=3),
+    nvtx(21, None, "open", range_id=4),
+]
+PROJECTED = {"api_calls": [c for c, _ in LAUNCHES], "kernels": [k for _, k in LAUNCHES], "nvtx_ranges": RANGES}
+
+
+def test_sums_of_ranges() -> None:
+    tables = outputs("nvtx_sum", PROJECTED)
+    assert tables["all_stats"].select("Text", "Count", "Sum").rows() == [("inner", 1, 3.0), ("outer", 2, 19.0)]
+    assert outputs("nccl_sum", PROJECTED)["all_stats"]["Text"].to_list() == ["inner"]
+    projected = outputs("nvtx_gpu_proj_sum", PROJECTED, PROJECTED)
+    columns = ("Text", "Count", "Sum", "Sum of NVTX Ranges on CPU")
+    assert projected["all_stats"].select(columns).rows() == [("inner", 2, 10, 6.0), ("outer", 4, 42, 38.0)]
+    assert projected["rank_stats"].select(*columns, "Rank").rows()[1] == ("outer", 2, 21, 19.0, 0)
+    assert outputs("nccl_gpu_proj_sum", PROJECTED)["rank_stats"].select("Text", "Sum").rows() == [("inner", 5)]
+
+
+def test_projected_ranges_are_numbered_by_rank() -> None:
+    trace = outputs("nvtx_gpu_proj_trace", PROJECTED, PROJECTED)["trace"]
+    columns = ("Text", "Start", "End", "Stack Level", "Children Count", "Range ID", "Parent ID", "Range Stack", "Rank")
+    rows = trace.select(columns).rows()
+    assert rows[:3] == [
+        ("outer", 30, 50, 0, 1, 0, None, [0], 0),
+        ("inner", 45, 50, 1, 0, 1, 0, [0, 1], 0),
+        ("outer", 60, 61, 0, 0, 2, None, [2], 0),
+    ]
+    assert [r[:-1] for r in rows[3:]] == [r[:-1] for r in rows[:3]]
+    assert trace["__index_level_0__"].to_list() == [0, 1, 2] * 2
+
+
+def test_pace() -> None:
+    two = {"nvtx_ranges": [nvtx(5, 6, "outer", range_id=1)]}
+    clocks = [Clock(100, 50, 150), Clock(0, 50, 150)]
+    tables = outputs("nvtx_pace", PROJECTED, two, {}, clocks=[*clocks, Clock()], name="outer")
+    assert tables["pace_start"].rows() == [(100, 5, None), (111, None, None)]
+    assert tables["pace_end"].rows() == [(110.0, 6.0, None), (120.0, None, None)]
+    assert tables["pace_duration_accum"].rows() == [(10.0, 1.0, None), (19.0, None, None)]
+    assert tables["pace_delta"].rows() == [(0.0, 5.0, None), (1.0, None, None)]
+    assert tables["pace_delta_accum"].columns == ["0", "1", "2"]
+    assert tables["stats"].select("Count", "Sum", "Text").rows() == [(3, 20.0, "outer")]
+    stats = tables["pace_delta_stats"].rows(named=True)
+    assert (stats[0]["Mean"], stats[0]["Q1"], stats[1]["Std"]) == (2.5, 1.25, None)
+    projected = outputs("nvtx_gpu_proj_pace", PROJECTED, name="outer", clocks=[Clock(7, 50, 57)])
+    assert projected["pace_start"].rows() == [(37,), (67,)]
+    kernels = outputs("cuda_gpu_kern_pace", PROJECTED, name="k")
+    assert kernels["pace_duration"].rows() == [(10,), (5,), (1,)]
+    assert kernels["stats"].columns[-1] == "Shortname"
+
+
+def test_durations_for_histograms() -> None:
+    table = outputs("cuda_gpu_kern_hist", PROJECTED, PROJECTED)["analysis"]
+    assert table.select("Duration", "Name", "Rank", "__index_level_0__").rows()[2:4] == [
+        (1, "k", 0, 2),
+        (10, "k", 1, 0),
+    ]
+
+
+KERNELS = [
+    kernel(0, 10, "ncclDevKernel_AllReduce", device_id=0),
+    kernel(5, 25, "gemm", device_id=0),
+    kernel(20, 30, "ncclDevKernel_AllReduce", device_id=0),
+    kernel(28, 32, "ncclDevKernel_Send", device_id=0),
+    kernel(0, 40, "gemm", device_id=1),
+    kernel(7, 7, "empty", device_id=0),
+]
+
+
+def test_overlaps_of_kernels() -> None:
+    tables = outputs("nccl_gpu_overlap_trace", {"kernels": KERNELS})
+    columns = ("Name", "Start", "Communication Overlap", "Compute Overlap")
+    assert tables["rank_trace"].select(columns).rows() == [
+        ("ncclDevKernel_AllReduce", 0, 0.0, 50.0),
+        ("ncclDevKernel_AllReduce", 20, 20.0, 50.0),
+        ("ncclDevKernel_Send", 28, 50.0, 0.0),
+        ("gemm", 0, 0.0, 0.0),
+        ("gemm", 5, 50.0, 0.0),
+        ("empty", 7, 0.0, 0.0),
+    ]
+    assert tables["grouped_trace"].rows() == [
+        (1, 0.0, 0.0, "empty"),
+        (2, 16.7, 0.0, "gemm"),
+        (2, 10.0, 50.0, "ncclDevKernel_AllReduce"),
+        (1, 50.0, 0.0, "ncclDevKernel_Send"),
+    ]
+
+
+def test_maps_of_utilization() -> None:
+    clock = Clock(10, 35, 50)  # the capture covers half of the second bin and all but the last 5 ns of the last one
+    tables = {"kernels": KERNELS}
+    table = outputs("nccl_gpu_time_util_map", tables, clocks=[clock], bins=5)["analysis"]
+    assert table.columns == [
+        "Duration",
+        "All",
+        "NCCL",
+        "Compute",
+        "Overlap",
+        "PID",
+        "Device ID",
+        "Rank",
+        "__index_level_0__",
+    ]
+    of_device = table.filter(pl.col("Device ID") == 0)
+    assert of_device.select(table.columns[:5]).rows() == [
+        (0, None, None, None, None),
+        (10, 100.0, 100.0, 50.0, 50.0),
+        (20, 100.0, 0.0, 100.0, 0.0),
+        (30, 100.0, 100.0, 50.0, 50.0),
+        (40, 40.0, 40.0, 0.0, 0.0),
+    ]
+    assert table["__index_level_0__"].to_list() == list(range(10))
+    one = outputs("cuda_gpu_time_util_map", tables, clocks=[clock], bins=5)["analysis"]
+    assert one["Kernel"].to_list() == table["All"].to_list()
+
+
+@pytest.mark.parametrize(("name", "table", "title"), [("mpi", "mpi_calls", "MPI"), ("ucx", "ucx_calls", "UCX")])
+def test_maps_of_calls(name: str, table: str, title: str) -> None:
+    calls = [{"start_ns": 0, "end_ns": 25, "process_id": 7}, {"start_ns": 90, "end_ns": None, "process_id": 7}]
+    rows = {table: calls, "kernels": [kernel(20, 60)]}
+    mapped = outputs(f"{name}_gpu_time_util_map", rows, bins=2)["analysis"]
+    assert mapped.select("Kernel", title, "Overlap", "PID").rows() == [(60.0, 50.0, 10.0, 7), (20.0, 0.0, 0.0, 7)]
+
+
+SAMPLES = [
+    {"timestamp_ns": t, "device_id": 0, "metric_id": 1, "metric": metric, "value": value}
+    for t, metric, value in [
+        (0, "SMs Active [Throughput %]", 10),
+        (60, "SMs Active [Throughput %]", 20),
+        (70, "SMs Active [Throughput %]", 40),
+        (70, "Tensor Active [Throughput %]", 5),
+        (70, "NVLink RX Bandwidth [Throughput %]", 3),
+        (70, "GPC Clock Frequency [MHz]", 10**9),
+        (70, None, 7),
+    ]
+]
+
+
+def test_gpu_metrics() -> None:
+    tables = {"gpu_metrics": SAMPLES}
+    names = outputs("gpu_metric_util_sum", tables)["all_stats"].select("Name", "Count", "Sum").rows()
+    assert names == [("SM Active", 3, 70), ("Tensor Active", 1, 5)]
+    every = outputs("gpu_metric_util_sum", tables, metrics="all")["all_stats"]["Name"].to_list()
+    assert every == ["NVLink RX Bandwidth", "SM Active", "Tensor Active"]
+    assert outputs("nvlink_sum", tables)["rank_stats"]["Name"].to_list() == ["NVLink RX Bandwidth"]
+    mapped = outputs("gpu_metric_util_map", tables, bins=2)["analysis"]
+    assert mapped.rows() == [(0, 10.0, None, None, 0, 0, 0), (50, 30.0, None, 5.0, 0, 0, 1)]
+
+
+def test_network_metrics() -> None:
+    keys = {"metrics_list_id": 1, "metric_index": 2}
+    names = [{**keys, "name": "Bytes sent"}, {**keys, "name": "repeated"}]
+    values = [
+        {**keys, "start_ns": 0, "end_ns": 1, "kind": "nic", "network_device_id": 5, "value": v} for v in (1, 3, None)
+    ]
+    tables = outputs("network_sum", {"network_metric_names": names, "network_metrics": values})
+    assert tables["all_stats"].select("Name", "Count", "Sum").rows() == [("Bytes sent", 2, 4)]
+    assert tables["rank_stats_by_device"]["Device ID"].to_list() == [5]
+
+
+def test_rules_list_all_rows() -> None:
+    calls = [api(t, t + 9, "cudaDeviceSynchronize_v3020") for t in range(60)]
+    tables = outputs("cuda_api_sync", {"api_calls": calls}, {"api_calls": calls[:1]})["analysis"]
+    assert tables["Rank"].to_list() == [0] * 60 + [1]
+    assert tables["__index_level_0__"].to_list() == [*range(60), 0]
+    limited = outputs("cuda_api_sync", {"api_calls": calls}, rows=2)["analysis"]
+    assert limited.columns == ["Duration", "Start", "PID", "TID", "API Name", "Rank", "__index_level_0__"]
+    assert limited.height == 2
+    gaps = outputs("gpu_gaps", {"kernels": [kernel(0, 1, device_id=0), kernel(2_000_001, 2_000_002)]}, gap=1)[
+        "analysis"
+    ]
+    assert gaps.select("Row#", "Duration", "Start").rows() == [(1, 2_000_000, 1)]
+
+
+def test_green_contexts_are_listed_if_there_are_any() -> None:
+    key = {"process_id": 7, "correlation_id": 1}
+    copies = [
+        {"start_ns": 0, "end_ns": 5, "bytes": 9, "src_memory_kind": "Pageable", "green_context_id": g, **key}
+        for g in (0, 3)
+    ]
+    names = {"api_calls": [api(0, 1, "cudaMemcpyAsync_v3020")]}
+    with_context = outputs("cuda_memcpy_async", {"memcpys": copies, **names})["analysis"]
+    assert sorted(with_context["Green Context ID"].to_list(), key=str) == [3, None]
+    without = outputs("cuda_memcpy_async", {"memcpys": copies[:1], **names})["analysis"]
+    assert without.schema["Green Context ID"] == pl.Null
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "message"),
+    [
+        ("cuda_sum", {}, "unknown recipe 'cuda_sum'\nHint: did you mean 'cuda_api_sum'? recipes: cuda_api_sum, "),
+        ("mpi_sum", {"bins": 3}, "recipe 'mpi_sum' has no option 'bins'\nHint: the recipe has no options"),
+        (
+            "gpu_gaps",
+            {"gaps": 3},
+            "recipe 'gpu_gaps' has no option 'gaps'\nHint: did you mean 'gap'? options: rows, gap",
+        ),
+        ("nvtx_pace", {}, "recipe 'nvtx_pace' requires the option 'name'\nHint: Name of the kernel or range"),
+        (
+            "mpi_gpu_time_util_map",
+            {"bins": 0},
+            "recipe 'mpi_gpu_time_util_map': 0 is not a valid value of the option 'bins'\nHint: bins is an integer",
+        ),
+        ("mpi_gpu_time_util_map", {"bins": True}, "recipe 'mpi_gpu_time_util_map': True is not a valid value"),
+        (
+            "nvtx_pace",
+            {"name": "x", "align": "maybe"},
+            "recipe 'nvtx_pace': 'maybe' is not a valid value of the option 'align'\nHint: align is one of yes, no",
+        ),
+        (
+            "nvtx_pace",
+            {"name": 3},
+            "recipe 'nvtx_pace': 3 is not a valid value of the option 'name'\nHint: name is a string",
+        ),
+    ],
+)
+def test_invalid_options(recipe: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnknownFormatError) as raised:
+        option_values(find_recipe(recipe), options)
+    assert str(raised.value).startswith(message)

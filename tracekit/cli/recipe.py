@@ -1,0 +1,206 @@
+"""The command ``tracekit recipe``."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit import targets
+from tracekit.cli.options import (
+    Printing,
+    complete_names,
+    force_option,
+    from_option,
+    limit_option,
+    load_inputs,
+    quiet_option,
+    ranks_option,
+    selection_options,
+)
+from tracekit.cli.output import print_message, progress_bar
+from tracekit.cli.reports import ROWS_OF_ONE, limit_text, list_option
+from tracekit.errors import choices_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    import polars as pl
+
+    from tracekit.sets import TraceSet
+
+FOLDER_STYLES = ("parquet", "csv")
+PRINTED_STYLES = ("table", "csv", "json", "jsonl")
+
+
+def recipe_names() -> Iterable[str]:
+    """Return the names of all recipes."""
+    from tracekit.core.recipes import RECIPES
+
+    return RECIPES
+
+
+def _describe_recipes() -> Iterator[tuple[str, str, str]]:
+    """Yield the name, description and options of each recipe."""
+    from tracekit.core import recipes
+
+    for recipe in map(recipes.find_recipe, recipes.RECIPES):
+        options = (name.replace("_", "-") for name in recipe.options)
+        yield recipe.name, recipe.doc, ", ".join("no-align" if o == "align" else o for o in options)
+
+
+_OPTIONS = (
+    click.option("--name", metavar="NAME", help="Kernel or NVTX range whose pace is shown."),
+    click.option("--bins", metavar="N", type=int, help="Number of bins of time. [default: 30]"),
+    click.option("--rows", metavar="N", type=int, help="Number of rows that a rule lists per rank. [default: all]"),
+    click.option("--gap", metavar="MS", type=int, help="Minimum length of gaps in ms. [default: 500]"),
+    click.option("--threshold", metavar="PERCENT", type=int, help="Limit of low utilization. [default: 50]"),
+    click.option("--chunks", metavar="N", type=int, help="Number of periods that are examined. [default: 30]"),
+    click.option(
+        "--kernel-name", type=click.Choice(["short", "full", "mangled"]), help="Names of kernels. [default: short]"
+    ),
+    click.option("--metrics", type=click.Choice(["util", "all"]), help="GPU metrics to summarize. [default: util]"),
+    click.option("--no-align", "align", flag_value="no", help="Count the times of each rank from its own start."),
+)
+
+
+def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of recipes to a command, which receives those that are set as ``options``."""
+
+    @functools.wraps(command)
+    def with_options(
+        *,
+        name: str | None,
+        bins: int | None,
+        rows: int | None,
+        gap: int | None,
+        threshold: int | None,
+        chunks: int | None,
+        kernel_name: str | None,
+        metrics: str | None,
+        align: str | None,
+        **others: Any,
+    ) -> None:
+        values = {
+            "name": name,
+            "bins": bins,
+            "rows": rows,
+            "gap": gap,
+            "threshold": threshold,
+            "chunks": chunks,
+            "kernel_name": kernel_name,
+            "metrics": metrics,
+            "align": align,
+        }
+        command(options={option: value for option, value in values.items() if value is not None}, **others)
+
+    return functools.reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), with_options)
+
+
+@click.command("recipe")
+@click.argument("recipe", metavar="NAME", shell_complete=complete_names(recipe_names))
+@click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@list_option(
+    ("recipe", "shows", "options"),
+    _describe_recipes,
+    "List all recipes with a description and their options, and exit.",
+)
+@_recipe_options
+@ranks_option
+@from_option
+@click.option("--table", metavar="TABLE", help="Table to print. By default the main table of the recipe.")
+@limit_option(limit_text("recipe"))
+@selection_options
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice([*PRINTED_STYLES, "parquet"]),
+    help="Format of the printed table (table, csv, json or jsonl), or of the files in the folder (parquet or csv).",
+)
+@click.option("--spreadsheet", is_flag=True, help="In CSV, put an apostrophe before text that looks like a formula.")
+@click.option(
+    "-o", "--output", "out", type=click.Path(path_type=Path), help="Folder for all tables, one file per table."
+)
+@force_option
+@quiet_option
+def command(
+    *,
+    recipe: str,
+    paths: tuple[Path, ...],
+    options: Mapping[str, int | str],
+    ranks: Mapping[str, int],
+    from_: str | None,
+    table: str | None,
+    limit: int | None,
+    select: Callable[[TraceSet], TraceSet],
+    style: str | None,
+    spreadsheet: bool,
+    out: Path | None,
+    force: bool,
+    quiet: bool,
+) -> None:
+    """Aggregate the profiles of several ranks, with the same tables as in nsys recipe.
+
+    --list shows all recipes. Each IN is a profile, a folder of profiles or a pattern. The columns, their order and the
+    numbers of each rank are those of nsys; statistics over all ranks are exact, where nsys approximates quartiles and
+    standard deviations. Without -o, the main table is printed. With -o, all tables are written into a folder, with the
+    names of nsys and one file per table.
+    """
+    from tracekit.core.recipes import find_recipe, option_values
+    from tracekit.sets import recipe_files, recipes
+
+    declared = find_recipe(recipe)
+    option_values(declared, options)
+    main = declared.outputs[0].name
+    _check_output(style, out, table or main, [*(o.name for o in declared.outputs), recipes.FILES])
+    traces = select(load_inputs(paths, from_, ranks))
+    with progress_bar("computing", quiet=quiet) as progress:
+        tables = recipes.run(traces, recipe, options, progress=progress)
+    if tables[main].is_empty():
+        print_message(f"{recipe}: no data, the captures recorded nothing for it", quiet=quiet)
+    if out is not None:
+        inputs = [targets.Input.from_path(m.path) for m in traces.members]
+        recipe_files.write_folder(
+            tables, recipe, out, style or "parquet", overwrite=force, inputs=inputs, spreadsheet=spreadsheet
+        )
+        return
+    shown = tables[table or main]
+    rows = recipe_files.readable_rows(shown, recipe_files.index_columns(recipe, table or main, shown))
+    _print_rows(rows, Printing(style or "table", None, force=False, spreadsheet=spreadsheet), limit)
+
+
+def _check_output(style: str | None, out: Path | None, table: str, names: Sequence[str]) -> None:
+    """Check that the requested output exists.
+
+    Args:
+        style: The format.
+        out: The folder to write. None if a table is printed.
+        table: The table to print.
+        names: Names of the tables of the recipe.
+
+    Raises:
+        click.UsageError: There is no such table, or it cannot be printed or written in the format.
+    """
+    if out is None and style == "parquet":
+        raise click.UsageError("parquet is written into a folder and not printed: name a folder with -o")
+    if out is not None and style not in (None, *FOLDER_STYLES):
+        raise click.UsageError(f"a folder of tables is not written as {style}: choose {' or '.join(FOLDER_STYLES)}")
+    if table not in names:
+        raise click.UsageError(f"the recipe has no table {table!r}; {choices_hint('tables', names, table)}")
+
+
+def _print_rows(rows: pl.DataFrame, printing: Printing, limit: int | None) -> None:
+    """Print a table. On a terminal, each row takes one line, and by default only the first rows are printed."""
+    count = (ROWS_OF_ONE if printing.is_terminal_table else 0) if limit is None else limit
+    listed = rows.head(count) if count else rows
+    with printing.open_page(limit=limit) as page:
+        if printing.style != "table" or page.width is None:
+            printing.print_frame(page, listed)
+        elif omitted := page.print_rows(listed):
+            page.print_line(f"(columns left out: {', '.join(omitted)}; widen the terminal or use --format csv)")
+        if printing.is_terminal_table and listed.height < rows.height:
+            page.print_line()
+            page.print_line(f"(first {count:,} of {rows.height:,} rows; -n 0 prints all)")

@@ -1,0 +1,97 @@
+"""Compute recipes over many ranks: the recipes of ``nsys recipe``, with the same tables, columns and numbers.
+
+A recipe computes small tables for each rank, and combines those of all ranks. Values over all ranks are exact, where
+nsys approximates quartiles and deviations.
+
+To add a recipe, write a function decorated with ``@recipe`` in the module of its subject, and add its name to
+``RECIPES``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from tracekit.core.recipes.recipe import UNNAMED_INDEX, Clock, Option, Output, RankRequest, Recipe, Tables, Value
+from tracekit.errors import UnknownFormatError, choices_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "RECIPES",
+    "UNNAMED_INDEX",
+    "Clock",
+    "Option",
+    "Output",
+    "RankRequest",
+    "Recipe",
+    "Tables",
+    "Value",
+    "find_recipe",
+    "option_values",
+]
+
+RECIPES = {
+    "cuda_api_sum": "sums",
+    "cuda_api_sync": "rules",
+    "cuda_gpu_kern_hist": "traces",
+    "cuda_gpu_kern_pace": "pace",
+    "cuda_gpu_kern_sum": "sums",
+    "cuda_gpu_mem_size_sum": "sums",
+    "cuda_gpu_mem_time_sum": "sums",
+    "cuda_gpu_time_util_map": "maps",
+    "cuda_memcpy_async": "rules",
+    "cuda_memcpy_sync": "rules",
+    "cuda_memset_sync": "rules",
+    "gpu_gaps": "rules",
+    "gpu_metric_util_map": "metrics",
+    "gpu_metric_util_sum": "metrics",
+    "gpu_time_util": "rules",
+    "mpi_gpu_time_util_map": "maps",
+    "mpi_sum": "sums",
+    "nccl_gpu_overlap_trace": "traces",
+    "nccl_gpu_proj_sum": "sums",
+    "nccl_gpu_time_util_map": "maps",
+    "nccl_sum": "sums",
+    "network_sum": "metrics",
+    "nvlink_sum": "metrics",
+    "nvtx_gpu_proj_pace": "pace",
+    "nvtx_gpu_proj_sum": "sums",
+    "nvtx_gpu_proj_trace": "traces",
+    "nvtx_pace": "pace",
+    "nvtx_sum": "sums",
+    "osrt_sum": "sums",
+    "ucx_gpu_time_util_map": "maps",
+}
+"""The recipes: a mapping from the name of each recipe to the module that declares it."""
+
+
+def find_recipe(name: str) -> Recipe:
+    """Return the recipe with the given name.
+
+    Raises:
+        UnknownFormatError: There is no such recipe.
+    """
+    if name not in RECIPES:
+        raise UnknownFormatError(f"unknown recipe {name!r}", hint=choices_hint("recipes", RECIPES, name))
+    return cast("Recipe", getattr(import_module(f"{__name__}.{RECIPES[name]}"), name))
+
+
+def option_values(recipe: Recipe, given: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the values of all options of a recipe: the given ones, which are checked, and the defaults.
+
+    Raises:
+        UnknownFormatError: The recipe does not have an option, a value is not allowed, or a required option is missing.
+    """
+    for name, value in given.items():
+        if name not in recipe.options:
+            hint = choices_hint("options", recipe.options, name) if recipe.options else "the recipe has no options"
+            raise UnknownFormatError(f"recipe {recipe.name!r} has no option {name!r}", hint=hint)
+        recipe.options[name].check(recipe.name, name, value)
+    values = {name: given.get(name, option.default) for name, option in recipe.options.items()}
+    for name, value in values.items():
+        if value is None:
+            option = recipe.options[name]
+            raise UnknownFormatError(f"recipe {recipe.name!r} requires the option {name!r}", hint=option.doc)
+    return values

@@ -1,0 +1,45 @@
+"""Compute for how long intervals run until given times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_STEPS = {"start_ns": 1, "end_ns": -1}
+
+
+class CoveredTime:
+    """The time in which at least a number of intervals run at once.
+
+    Args:
+        intervals: The columns ``start_ns`` and ``end_ns``. Intervals without an end are ignored.
+        depth: Minimum number of intervals that run at once.
+    """
+
+    def __init__(self, intervals: pl.DataFrame, depth: int = 1) -> None:
+        closed = intervals.select(*_STEPS).drop_nulls().filter(pl.col("end_ns") > pl.col("start_ns"))
+        edges = pl.concat([closed.select(t=column, step=pl.lit(step)) for column, step in _STEPS.items()])
+        moments = edges.group_by("t").agg(pl.col("step").sum()).sort("t")
+        is_covered = moments["step"].cum_sum() >= depth
+        self._times = moments["t"].to_numpy()
+        self._is_covered = is_covered.to_numpy()
+        elapsed = np.diff(self._times, append=self._times[-1:])
+        self._until = np.concatenate([[0], np.cumsum(elapsed * self._is_covered)])
+
+    def until(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the covered time before each of the given times in ns."""
+        if not len(self._times):
+            return np.zeros(len(times), np.int64)
+        row = np.searchsorted(self._times, times, side="right") - 1
+        known = np.maximum(row, 0)
+        running = (times - self._times[known]) * self._is_covered[known]
+        return np.where(row < 0, 0, self._until[known] + running)
+
+    def between(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the covered time of each interval from a start to an end."""
+        return self.until(ends) - self.until(starts)

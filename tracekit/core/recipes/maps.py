@@ -1,0 +1,152 @@
+"""Declare heat maps: the percentage of each bin of time in which kernels or communication run, for each rank.
+
+The time from the start of the first capture to the end of the last one is divided into equal bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.intervals import overlap
+from tracekit.core.recipes.coverage import CoveredTime
+from tracekit.core.recipes.recipe import (
+    ALIGN,
+    ANALYSIS,
+    UNNAMED_INDEX,
+    Clock,
+    Option,
+    Output,
+    RankRequest,
+    Tables,
+    Value,
+    recipe,
+    with_rank_last,
+)
+from tracekit.core.recipes.sources import is_nccl_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MAX_BINS = 100_000  # limits memory
+BINS = Option(30, "Number of bins into which the time is divided.", minimum=1, maximum=_MAX_BINS)
+OPTIONS = {"bins": BINS, "align": ALIGN}
+OUTPUT = Output(ANALYSIS, (UNNAMED_INDEX,))
+_PID, _DEVICE = "PID", "Device ID"
+_TIMES = ("start_ns", "end_ns")
+_TITLES = {"process_id": _PID, "device_id": _DEVICE}
+
+Sides = dict[str, pl.DataFrame]
+Split = Callable[[pl.DataFrame], Sides]
+
+
+def combine_map(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    """Return the maps of all ranks, one after the other."""
+    return {ANALYSIS: with_rank_last(tables[ANALYSIS], UNNAMED_INDEX)}
+
+
+def _map_groups(request: RankRequest, rows: pl.DataFrame, keys: list[str], split: Split) -> Tables:
+    """Return the percentages of one rank for each group, which is a process or a device of a process.
+
+    Args:
+        request: The input of the recipe.
+        rows: The columns ``keys``, ``start_ns``, ``end_ns`` and those that ``split`` needs.
+        keys: Columns that identify a group.
+        split: Function that returns the intervals of each column of the map.
+    """
+    bins = Bins.of(request)
+    groups = rows.drop_nulls(keys).sort(keys, maintain_order=True).partition_by(keys, maintain_order=True)
+    maps = [_map_group(bins, group, keys, split) for group in groups]
+    empty = _map_group(bins, rows.clear(), keys, split).clear()
+    return {ANALYSIS: pl.concat([empty, *maps]).with_row_index(UNNAMED_INDEX)}
+
+
+def _map_group(bins: Bins, group: pl.DataFrame, keys: list[str], split: Split) -> pl.DataFrame:
+    """Return the percentages of one group, with one row per bin."""
+    shares = {title: bins.percentages(intervals) for title, intervals in split(group).items()}
+    keyed = [pl.lit(group[key].first(), pl.Int64).alias(_TITLES[key]) for key in keys]
+    return pl.DataFrame({"Duration": bins.starts, **shares}).with_columns(keyed)
+
+
+class Bins:
+    """Bins of equal length on the common time axis of all ranks.
+
+    Attributes:
+        starts: Start of each bin on the common axis in ns.
+    """
+
+    def __init__(self, count: int, clock: Clock) -> None:
+        self._size = max(-(-clock.end_ns // count), 1)
+        self._offset_ns = clock.offset_ns
+        self.starts = np.arange(count, dtype=np.int64) * self._size
+        self._edges = np.arange(count + 1, dtype=np.int64) * self._size - clock.offset_ns
+        self._recorded = np.diff(np.clip(self._edges, 0, clock.duration_ns))
+
+    @classmethod
+    def of(cls, request: RankRequest) -> Bins:
+        """Return the bins for the options and the clock of a rank."""
+        return cls(request.integer("bins"), request.clock)
+
+    def percentages(self, intervals: pl.DataFrame) -> pl.Series:
+        """Return the percentage of the recorded time of each bin in which at least one interval runs.
+
+        The percentages have one decimal. They are null for bins in which nothing was recorded, before the start or
+        after the end of the capture.
+        """
+        covered = np.diff(CoveredTime(intervals).until(self._edges))
+        shares = pl.Series(covered * 100.0 / np.maximum(self._recorded, 1)).round(1)
+        return shares.set(pl.Series(self._recorded == 0), None)
+
+    def number_at(self, times: pl.Expr) -> pl.Expr:
+        """Return the number of the bin that contains each time of the capture."""
+        return (times + self._offset_ns) // self._size
+
+
+@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+def cuda_gpu_time_util_map(request: RankRequest) -> Tables:
+    """Percentage of time in which kernels run, by time and device."""
+    keys = ["process_id", "device_id"]
+    rows = request.frames("kernels").select(*keys, *_TIMES).collect()
+    return _map_groups(request, rows, keys, lambda group: {"Kernel": group})
+
+
+@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+def nccl_gpu_time_util_map(request: RankRequest) -> Tables:
+    """Percentage of time in which kernels of NCCL and other kernels run, by time and device."""
+    keys = ["process_id", "device_id"]
+    rows = request.frames("kernels").select(*keys, *_TIMES, is_nccl=is_nccl_kernel()).collect()
+
+    def split(group: pl.DataFrame) -> Sides:
+        nccl, compute = group.filter("is_nccl"), group.filter(~pl.col("is_nccl"))
+        return {"All": group, "NCCL": nccl, "Compute": compute, "Overlap": overlap(nccl, compute, by=())}
+
+    return _map_groups(request, rows, keys, split)
+
+
+@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+def mpi_gpu_time_util_map(request: RankRequest) -> Tables:
+    """Percentage of time in which kernels and MPI calls run, by time and process."""
+    return _map_calls(request, "mpi_calls", "MPI")
+
+
+@recipe(OUTPUT, combine=combine_map, options=OPTIONS, aligned=True)
+def ucx_gpu_time_util_map(request: RankRequest) -> Tables:
+    """Percentage of time in which kernels and UCX calls run, by time and process."""
+    return _map_calls(request, "ucx_calls", "UCX")
+
+
+def _map_calls(request: RankRequest, table: str, title: str) -> Tables:
+    columns = ("process_id", *_TIMES)
+    sides = {
+        t: request.frames(name).select(*columns, side=pl.lit(t)) for t, name in (("Kernel", "kernels"), (title, table))
+    }
+    rows = pl.concat(sides.values()).collect()
+
+    def split(group: pl.DataFrame) -> Sides:
+        kernels, calls = (group.filter(side=side) for side in sides)
+        return {"Kernel": kernels, title: calls, "Overlap": overlap(kernels, calls, by=())}
+
+    return _map_groups(request, rows, ["process_id"], split)

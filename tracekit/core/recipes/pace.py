@@ -1,0 +1,123 @@
+"""Declare recipes that show the pace of ranks: the n-th occurrence of a kernel or an NVTX range in each rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.recipes.recipe import ALIGN, RANK, Option, Output, RankRequest, Tables, Value, recipe, with_rank_last
+from tracekit.core.recipes.sources import KERNEL_NAMES, kernels, ranges
+from tracekit.core.recipes.statistics import VALUE, add_counts, count_values, describe, quartiles
+from tracekit.core.reports.nvtx import project_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polars._typing import PolarsDataType
+
+_OCCURRENCES, _VALUES, _RANKS = "occurrences", "values", "ranks"
+_STATS, _DELTA_STATS = "stats", "pace_delta_stats"
+_NTH = "nth"
+_PACES = ("start", "end", "duration", "duration_accum", "delta", "delta_accum")
+_TEXT, _SHORT_NAME = "Text", "Shortname"
+_REDUCTIONS = {_VALUES: add_counts}
+_OPTIONS = {"name": Option(None, "Name of the kernel or range, as the sum recipe shows it."), "align": ALIGN}
+
+
+def _outputs(key: str) -> tuple[Output, ...]:
+    return (Output(_STATS, (key,)), *(Output(f"pace_{p}") for p in _PACES), Output(_DELTA_STATS))
+
+
+def _occurrences(request: RankRequest, rows: pl.LazyFrame, key: str, dtype: PolarsDataType) -> Tables:
+    """Return the occurrences of one rank in order of start.
+
+    Args:
+        request: The input of the recipe.
+        rows: The columns ``name``, ``start_ns`` and ``end_ns``.
+        key: Title of the name.
+        dtype: Type of durations and ends. It is Float64 if ranges can be open, as in nsys.
+    """
+    selected = rows.filter(pl.col("name").cast(pl.String) == request.text("name")).with_columns(
+        pl.col("name").cast(pl.String).alias(key), pl.col("end_ns").cast(dtype)
+    )
+    ordered = selected.collect().sort("start_ns", maintain_order=True)
+    start, end, offset = pl.col("start_ns"), pl.col("end_ns"), request.clock.offset_ns
+    duration, delta = end - start, start - end.shift(1, fill_value=0)
+    paces = {
+        "start": start + offset,
+        "end": end + offset,
+        "duration": duration,
+        "duration_accum": duration.cum_sum(),
+        "delta": delta,
+        "delta_accum": delta.cum_sum(),
+    }
+    values = count_values(ordered.lazy().select(key, duration.alias(VALUE)), [key])
+    occurrences = ordered.select(pl.int_range(pl.len()).alias(_NTH), **paces)
+    return {_OCCURRENCES: occurrences, _VALUES: values, _RANKS: pl.DataFrame({RANK: [0]})}
+
+
+def _combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    """Put the ranks side by side: each table of paces has a row per occurrence and a column per rank."""
+    occurrences, values = tables[_OCCURRENCES], tables[_VALUES]
+    ranks = tables[_RANKS][RANK].to_list()
+    key = values.columns[0]
+    stats = with_rank_last(describe(values, [key]), key)
+    return {
+        _STATS: stats,
+        **{f"pace_{p}": _by_rank(occurrences, p, ranks) for p in _PACES},
+        _DELTA_STATS: _delta_stats(occurrences),
+    }
+
+
+def _by_rank(occurrences: pl.DataFrame, pace: str, ranks: list[int]) -> pl.DataFrame:
+    """Return one row per occurrence and one column per rank. A rank with fewer occurrences has nulls."""
+    wide = occurrences.sort(_NTH, RANK).pivot(RANK, index=_NTH, values=pace)
+    columns = [str(rank) for rank in ranks]
+    missing = [pl.lit(None, occurrences.schema[pace]).alias(c) for c in columns if c not in wide.columns]
+    return wide.with_columns(missing).select(columns)
+
+
+def _delta_stats(occurrences: pl.DataFrame) -> pl.DataFrame:
+    """Return the statistics over ranks of the time between occurrences, with one row per occurrence."""
+    x = pl.col("delta").cast(pl.Float64)
+    grouped = (
+        occurrences.sort(_NTH, RANK)
+        .group_by(_NTH, maintain_order=True)
+        .agg(
+            x.count().cast(pl.Float64).alias("Count"),
+            x.mean().alias("Mean"),
+            x.std().alias("Std"),
+            x.min().alias("Min"),
+            *quartiles(x),
+            x.max().alias("Max"),
+            x.sum().alias("Sum"),
+        )
+    )
+    return grouped.drop(_NTH)
+
+
+@recipe(
+    *_outputs(_SHORT_NAME),
+    combine=_combine,
+    options={**_OPTIONS, "kernel_name": KERNEL_NAMES},
+    reductions=_REDUCTIONS,
+    aligned=True,
+)
+def cuda_gpu_kern_pace(request: RankRequest) -> Tables:
+    """When the executions of one kernel start and end in each rank."""
+    return _occurrences(request, kernels(request, "start_ns", "end_ns"), _SHORT_NAME, pl.Int64)
+
+
+@recipe(*_outputs(_TEXT), combine=_combine, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
+def nvtx_pace(request: RankRequest) -> Tables:
+    """When the NVTX ranges with one name start and end in each rank."""
+    return _occurrences(request, ranges(request.frames), _TEXT, pl.Float64)
+
+
+@recipe(*_outputs(_TEXT), combine=_combine, options=_OPTIONS, reductions=_REDUCTIONS, aligned=True)
+def nvtx_gpu_proj_pace(request: RankRequest) -> Tables:
+    """When the GPU activities that the NVTX ranges with one name launched start and end in each rank."""
+    start = pl.col("gpu_start_ns")
+    extents = project_ranges(request.frames).lazy().select("name", start_ns=start, end_ns=start + pl.col("gpu_ns"))
+    return _occurrences(request, extents, _TEXT, pl.Int64)

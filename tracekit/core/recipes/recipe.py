@@ -1,0 +1,199 @@
+"""Define what a recipe is: its options, its computation for one rank, and the combination of the results of all ranks.
+
+The rows of a rank can be combined with those of other ranks in any grouping, so a large set can be reduced as a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import polars as pl
+
+from tracekit.core.reports.report import Frames, Request
+from tracekit.errors import UnknownFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+RANK = "rank"
+ANALYSIS = "analysis"
+MAX_INTEGER = (1 << 63) - 1
+UNNAMED_INDEX = "__index_level_0__"
+"""Name of the index of a table that has no key, as pandas names it in a Parquet file."""
+
+Value = int | str | None
+Tables = dict[str, pl.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a recipe. Its value is an integer if the default is one, and a string otherwise.
+
+    Attributes:
+        default: Value if the option is not set. None if the option must be set.
+        doc: Description of the option.
+        minimum: Smallest allowed integer.
+        maximum: Largest allowed integer.
+        choices: Allowed strings. All strings are allowed if it is empty.
+    """
+
+    default: Value
+    doc: str
+    minimum: int = 0
+    maximum: int = MAX_INTEGER
+    choices: tuple[str, ...] = ()
+
+    def check(self, recipe: str, name: str, value: Value) -> None:
+        """Check a value of the option.
+
+        Raises:
+            UnknownFormatError: The value is not allowed.
+        """
+        if not self._allows(value):
+            message = f"recipe {recipe!r}: {value!r} is not a valid value of the option {name!r}"
+            raise UnknownFormatError(message, hint=f"{name} is {self._allowed}")
+
+    def _allows(self, value: Value) -> bool:
+        if isinstance(self.default, int):
+            return isinstance(value, int) and not isinstance(value, bool) and self.minimum <= value <= self.maximum
+        return isinstance(value, str) and (not self.choices or value in self.choices)
+
+    @property
+    def _allowed(self) -> str:
+        if isinstance(self.default, int):
+            return f"an integer from {self.minimum} to {self.maximum}"
+        return f"one of {', '.join(self.choices)}" if self.choices else "a string"
+
+
+ALIGN = Option(
+    "yes",
+    "Whether times count from the start of the first capture (yes) or from that of each capture (no).",
+    choices=("yes", "no"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A table that a recipe returns.
+
+    Attributes:
+        name: Name of the table and of its file, as in nsys.
+        index: Columns that nsys declares as the index of the table. They are the last columns.
+    """
+
+    name: str
+    index: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The place of a capture on the common time axis of all ranks, which begins with the first capture.
+
+    Attributes:
+        offset_ns: Start of the capture on the common axis.
+        duration_ns: Duration of the capture.
+        end_ns: End of the last capture on the common axis.
+    """
+
+    offset_ns: int = 0
+    duration_ns: int = 0
+    end_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankRequest:
+    """The input of the computation for one rank.
+
+    Attributes:
+        frames: Function that returns the declared table with a given name.
+        values: The values of the options of the recipe.
+        clock: The place of the capture on the common time axis.
+    """
+
+    frames: Frames
+    values: Mapping[str, Value]
+    clock: Clock = Clock()
+
+    def integer(self, option: str) -> int:
+        """Return the value of an option that is an integer."""
+        return cast("int", self.values[option])
+
+    def text(self, option: str) -> str:
+        """Return the value of an option that is a string."""
+        return cast("str", self.values[option])
+
+    @property
+    def report(self) -> Request:
+        """The input of reports, with the option that selects the names of kernels."""
+        kinds = {"short": ("base",), "mangled": ("mangled",)}
+        return Request(self.frames, kinds.get(str(self.values.get("kernel_name")), ()))
+
+
+PerRank = Callable[[RankRequest], Tables]
+Reduction = Callable[[pl.DataFrame], pl.DataFrame]
+Combination = Callable[[Tables, Mapping[str, Value]], Tables]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A declared recipe.
+
+    Attributes:
+        name: Name of the recipe, as in nsys.
+        doc: Description of the recipe in one line.
+        outputs: The returned tables. The first one is the main table.
+        per_rank: Function that computes the tables of one rank.
+        combine: Function that computes the returned tables from those of all ranks, which have the column ``rank``.
+        options: The options of the recipe, by name.
+        reductions: Functions that aggregate the rows of several ranks, by table. These tables have no column ``rank``.
+        aligned: Whether the computation for one rank uses its clock.
+    """
+
+    name: str
+    doc: str
+    outputs: tuple[Output, ...]
+    per_rank: PerRank
+    combine: Combination
+    options: Mapping[str, Option] = field(default_factory=dict)
+    reductions: Mapping[str, Reduction] = field(default_factory=dict)
+    aligned: bool = False
+
+    def with_rank(self, tables: Tables, rank: int) -> Tables:
+        """Return the tables of one rank with the column ``rank``, except those that are aggregated over ranks."""
+        number = pl.lit(rank, pl.Int64).alias(RANK)
+        return {n: t if n in self.reductions else t.with_columns(number) for n, t in tables.items()}
+
+    def merge(self, results: Iterable[Tables]) -> Tables:
+        """Merge the tables of several ranks, in the given order, into one table per name."""
+        listed: Sequence[Tables] = list(results)
+        merged = {name: pl.concat([r[name] for r in listed], how="vertical_relaxed") for name in listed[0]}
+        return {n: self.reductions[n](rows) if n in self.reductions else rows for n, rows in merged.items()}
+
+
+def recipe(
+    *outputs: Output,
+    combine: Combination,
+    options: Mapping[str, Option] | None = None,
+    reductions: Mapping[str, Reduction] | None = None,
+    aligned: bool = False,
+) -> Callable[[PerRank], Recipe]:
+    """Return a decorator that turns a function into a recipe.
+
+    The function computes the tables of one rank. Its name is the name of the recipe, and the first line of its
+    docstring is the description.
+    """
+
+    def declare(per_rank: PerRank) -> Recipe:
+        doc = (per_rank.__doc__ or "").partition("\n")[0]
+        return Recipe(per_rank.__name__, doc, outputs, per_rank, combine, options or {}, reductions or {}, aligned)
+
+    return declare
+
+
+def with_rank_last(rows: pl.DataFrame, *index: str) -> pl.DataFrame:
+    """Return rows with the column ``Rank`` and the index after all other columns. An unnamed index becomes Int64."""
+    keys = [pl.col(c).cast(pl.Int64) if c == UNNAMED_INDEX else pl.col(c) for c in index]
+    rank = [pl.col(RANK).alias("Rank")] if RANK in rows.columns else []
+    return rows.select(pl.exclude(RANK, *index), *rank, *keys)

@@ -1,0 +1,68 @@
+"""Declare the recipes that list what a rule of ``tracekit analyze`` finds in each rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core import analyze
+from tracekit.core.analyze.rule import ALL_ROWS
+from tracekit.core.recipes.recipe import ANALYSIS, MAX_INTEGER, UNNAMED_INDEX, Option, Output, Recipe, with_rank_last
+from tracekit.core.reports.table import ColumnStyle, ReportColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.core.recipes.recipe import RankRequest, Tables, Value
+
+_ROWS = Option(ALL_ROWS, "Number of rows to list for each rank; -1 lists all rows.", minimum=ALL_ROWS)
+_OUTPUT = Output(ANALYSIS, (UNNAMED_INDEX,))
+_GREEN_CONTEXT = "Green Context ID"
+
+
+def _recipe_of_rule(name: str) -> Recipe:
+    """Return the recipe that lists what a rule finds. Its options are those of the rule, and all rows are listed."""
+    rule = analyze.find_rule(name)
+    options = {**{n: _recipe_option(o) for n, o in rule.options.items()}, "rows": _ROWS}
+
+    def list_rows(request: RankRequest) -> Tables:
+        settings = "".join(f":{option}={request.values[option]}" for option in options)
+        rows = analyze.run(request.frames, name + settings).data
+        return {ANALYSIS: rows.select(*map(_value, rule.columns)).with_row_index(UNNAMED_INDEX)}
+
+    return Recipe(name, rule.doc, (_OUTPUT,), list_rows, _combine, options)
+
+
+def _recipe_option(option: analyze.Option) -> Option:
+    """Return an option of a rule as an option of a recipe."""
+    maximum = MAX_INTEGER if option.maximum is None else option.maximum
+    return Option(option.default, option.doc, option.minimum, maximum)
+
+
+def _value(column: ReportColumn) -> pl.Expr:
+    """Return the values of a printed column, in the unit in which they are recorded."""
+    x = pl.col(column.source)
+    match column.style:
+        case ColumnStyle.TEXT:
+            x = x.cast(pl.String)
+        case ColumnStyle.TENTHS:
+            x = x.cast(pl.Float64).round(1)
+        case _:
+            x = x.cast(pl.Int64)
+    return x.alias(column.title.partition(" (")[0])
+
+
+def _combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    rows = with_rank_last(tables[ANALYSIS], UNNAMED_INDEX)
+    if _GREEN_CONTEXT in rows.columns and rows[_GREEN_CONTEXT].null_count() == rows.height:
+        rows = rows.with_columns(pl.lit(None).alias(_GREEN_CONTEXT))  # as in nsys if there are no green contexts
+    return {ANALYSIS: rows}
+
+
+cuda_api_sync = _recipe_of_rule("cuda_api_sync")
+cuda_memcpy_async = _recipe_of_rule("cuda_memcpy_async")
+cuda_memcpy_sync = _recipe_of_rule("cuda_memcpy_sync")
+cuda_memset_sync = _recipe_of_rule("cuda_memset_sync")
+gpu_gaps = _recipe_of_rule("gpu_gaps")
+gpu_time_util = _recipe_of_rule("gpu_time_util")

@@ -1,0 +1,63 @@
+"""Read the rows that several recipes start from, with the names that nsys's recipes give them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.categorical import map_categories
+from tracekit.core.recipes.recipe import Option
+from tracekit.core.reports.sources import read_kernels, read_ranges
+
+if TYPE_CHECKING:
+    from tracekit.core.recipes.recipe import RankRequest
+    from tracekit.core.reports.report import Frames
+
+KERNEL_NAMES = Option(
+    "short", "Names of kernels: short, full (with template arguments) or mangled.", choices=("short", "full", "mangled")
+)
+NCCL_DOMAIN = "NCCL"
+_COPY_KINDS = {
+    "Unknown": "UNKNOWN",
+    "Host-to-Device": "HTOD",
+    "Device-to-Host": "DTOH",
+    "Host-to-Array": "HTOA",
+    "Array-to-Host": "ATOH",
+    "Array-to-Array": "ATOA",
+    "Array-to-Device": "ATOD",
+    "Device-to-Array": "DTOA",
+    "Device-to-Device": "DTOD",
+    "Host-to-Host": "HTOH",
+    "Peer-to-Peer": "PTOP",
+    "Unified Host-to-Device": "UVM_HTOD",
+    "Unified Device-to-Host": "UVM_DTOH",
+    "Unified Device-to-Device": "UVM_DTOD",
+}
+
+
+def kernels(request: RankRequest, *columns: str) -> pl.LazyFrame:
+    """Read kernels in file order: ``name``, as the option ``kernel_name`` selects it, and the given columns."""
+    return read_kernels(request.report, *columns)
+
+
+def memory_operations(frames: Frames, *columns: str) -> pl.LazyFrame:
+    """Read memory copies, followed by memory sets: ``name``, such as ``CUDA_MEMCPY_KIND_HTOD``, and the columns."""
+
+    def kind(label: pl.Expr) -> pl.Expr:
+        return pl.concat_str(pl.lit("CUDA_MEMCPY_KIND_"), label.replace_strict(_COPY_KINDS, default=label))
+
+    copies = frames("memcpys").select(map_categories(pl.col("copy_kind"), kind).alias("name"), *columns)
+    sets = frames("memsets").select(pl.lit("CUDA_MEMSET").cast(pl.Categorical).alias("name"), *columns)
+    return pl.concat([copies, sets])
+
+
+def ranges(frames: Frames, domain: str | None = None) -> pl.LazyFrame:
+    """Read NVTX ranges, or those of one domain. The end of an open range is null."""
+    rows = read_ranges(frames)
+    return rows if domain is None else rows.filter(pl.col("domain") == domain)
+
+
+def is_nccl_kernel() -> pl.Expr:
+    """Return an expression for whether the Categorical column ``name`` is the name of a kernel of NCCL."""
+    return map_categories(pl.col("name"), lambda n: pl.when(n.str.starts_with("nccl")).then(n)).is_not_null()

@@ -1,0 +1,136 @@
+"""Declare recipes that sum durations or sizes by name, for each rank and over all ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.recipes.recipe import Output, RankRequest, Tables, Value, recipe, with_rank_last
+from tracekit.core.recipes.sources import KERNEL_NAMES, NCCL_DOMAIN, kernels, memory_operations, ranges
+from tracekit.core.recipes.statistics import add_counts, count_values, describe
+from tracekit.core.reports.nvtx import project_ranges
+from tracekit.core.reports.sources import read_osrt_calls
+from tracekit.core.reports.summary import DURATION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_VALUES, _CPU_TIMES = "values", "cpu_times"
+_ALL, _RANK, _BY_DEVICE = "all_stats", "rank_stats", "rank_stats_by_device"
+NAME, _TEXT, DEVICE_ID = "Name", "Text", "Device ID"
+_KEYS = (NAME, _TEXT, DEVICE_ID)
+_CPU_SUM = "Sum of NVTX Ranges on CPU"
+REDUCTIONS = {_VALUES: add_counts}
+_VALUE = DURATION.alias("value")
+DEVICE = pl.col("device_id").cast(pl.UInt32).alias(DEVICE_ID)
+
+
+def _outputs(key: str) -> tuple[Output, ...]:
+    return Output(_ALL, (key,)), Output(_RANK, (key,))
+
+
+OUTPUTS_BY_DEVICE = (*_outputs(NAME), Output(_BY_DEVICE, (NAME, DEVICE_ID)))
+
+
+def combine_sums(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    """Add the statistics over all ranks, and put the rank and the keys last."""
+    values = tables.pop(_VALUES)
+    key = values.columns[0]
+    all_ranks = describe(values, [key])
+    if (cpu_times := tables.pop(_CPU_TIMES, None)) is not None:
+        all_ranks = all_ranks.join(cpu_times, on=key, how="left", maintain_order="left")
+    outputs = {_ALL: all_ranks, **tables}
+    return {name: with_rank_last(rows, *(c for c in _KEYS if c in rows.columns)) for name, rows in outputs.items()}
+
+
+def _sum_by(rows: pl.LazyFrame, key: str) -> Tables:
+    """Return the statistics of one rank, and the counts from which those of all ranks are computed."""
+    values = count_values(rows, [key])
+    return {_RANK: describe(values, [key]), _VALUES: values}
+
+
+def sum_by_device(rows: pl.LazyFrame) -> Tables:
+    """Return the statistics of one rank by name and by name and device, and the counts for those of all ranks."""
+    values = count_values(rows, [NAME, DEVICE_ID])
+    by_device = describe(values, [NAME, DEVICE_ID])
+    totals = add_counts(values.drop(DEVICE_ID))
+    return {_RANK: describe(totals, [NAME]), _BY_DEVICE: by_device, _VALUES: totals}
+
+
+@recipe(*_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
+def cuda_api_sum(request: RankRequest) -> Tables:
+    """CUDA API calls by function."""
+    return _sum_by(request.frames("api_calls").select(_VALUE, Name="name"), NAME)
+
+
+@recipe(*_outputs(NAME), combine=combine_sums, reductions=REDUCTIONS)
+def osrt_sum(request: RankRequest) -> Tables:
+    """Operating system runtime calls by function."""
+    return _sum_by(read_osrt_calls(request.frames).select(_VALUE, Name="name"), NAME)
+
+
+@recipe(*_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+def mpi_sum(request: RankRequest) -> Tables:
+    """MPI calls by function."""
+    return _sum_by(request.frames("mpi_calls").select(_VALUE, Text="name"), _TEXT)
+
+
+@recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, options={"kernel_name": KERNEL_NAMES}, reductions=REDUCTIONS)
+def cuda_gpu_kern_sum(request: RankRequest) -> Tables:
+    """Kernels by name."""
+    rows = kernels(request, "start_ns", "end_ns", "device_id")
+    return sum_by_device(rows.select(_VALUE, DEVICE, Name="name"))
+
+
+@recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
+def cuda_gpu_mem_time_sum(request: RankRequest) -> Tables:
+    """Time of memory copies and sets by kind."""
+    rows = memory_operations(request.frames, "start_ns", "end_ns", "device_id")
+    return sum_by_device(rows.select(_VALUE, DEVICE, Name="name"))
+
+
+@recipe(*OUTPUTS_BY_DEVICE, combine=combine_sums, reductions=REDUCTIONS)
+def cuda_gpu_mem_size_sum(request: RankRequest) -> Tables:
+    """Size of memory copies and sets by kind."""
+    rows = memory_operations(request.frames, "bytes", "device_id")
+    size = pl.col("bytes").cast(pl.UInt64).alias("value")
+    return sum_by_device(rows.select(size, DEVICE, Name="name"))
+
+
+@recipe(*_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+def nvtx_sum(request: RankRequest) -> Tables:
+    """NVTX ranges by name, without their domain."""
+    return _sum_ranges(ranges(request.frames))
+
+
+@recipe(*_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+def nccl_sum(request: RankRequest) -> Tables:
+    """NVTX ranges of NCCL by name."""
+    return _sum_ranges(ranges(request.frames, NCCL_DOMAIN))
+
+
+def _sum_ranges(rows: pl.LazyFrame) -> Tables:
+    return _sum_by(rows.select(_VALUE.cast(pl.Float64), Text="name"), _TEXT)
+
+
+def _add_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
+    """Add the durations of equal texts."""
+    return times.group_by(_TEXT).agg(pl.col(_CPU_SUM).sum()).sort(_TEXT)
+
+
+@recipe(*_outputs(_TEXT), combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _add_cpu_times})
+def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
+    """NVTX ranges that launched GPU activities, by name, with the extent of the activities."""
+    rows = project_ranges(request.frames).with_columns(pl.col("name").cast(pl.String).alias(_TEXT)).drop_nulls(_TEXT)
+    tables = _sum_by(rows.lazy().select(_TEXT, value="gpu_ns"), _TEXT)
+    cpu_times = _add_cpu_times(rows.select(_TEXT, pl.col("duration_ns").cast(pl.Float64).alias(_CPU_SUM)))
+    tables[_RANK] = tables[_RANK].join(cpu_times, on=_TEXT, how="left", maintain_order="left")
+    return {**tables, _CPU_TIMES: cpu_times}
+
+
+@recipe(*_outputs(_TEXT), combine=combine_sums, reductions=REDUCTIONS)
+def nccl_gpu_proj_sum(request: RankRequest) -> Tables:
+    """NVTX ranges of NCCL that launched GPU activities, by name, with the extent of the activities."""
+    rows = project_ranges(request.frames).filter(pl.col("domain") == NCCL_DOMAIN)
+    return _sum_by(rows.lazy().select(Text="name", value="gpu_ns"), _TEXT)

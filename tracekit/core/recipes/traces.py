@@ -1,0 +1,119 @@
+"""Declare recipes that list events of each rank: durations and overlaps of kernels, and projected NVTX ranges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.recipes.coverage import CoveredTime
+from tracekit.core.recipes.recipe import ANALYSIS, UNNAMED_INDEX, Output, RankRequest, Tables, recipe, with_rank_last
+from tracekit.core.recipes.sources import KERNEL_NAMES, is_nccl_kernel, kernels
+from tracekit.core.reports.nvtx import project_ranges, with_stack
+from tracekit.core.reports.report import THREAD
+from tracekit.core.reports.summary import DURATION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.core.recipes.recipe import Value
+
+_TRACE, _RANK_TRACE, _GROUPED_TRACE, _SUMS = "trace", "rank_trace", "grouped_trace", "sums"
+_DEVICE = ["process_id", "device_id"]
+_SIDES = {"Communication Overlap": True, "Compute Overlap": False}
+
+
+def _combine_list(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    return {name: with_rank_last(rows, UNNAMED_INDEX) for name, rows in tables.items()}
+
+
+@recipe(Output(ANALYSIS, (UNNAMED_INDEX,)), combine=_combine_list, options={"kernel_name": KERNEL_NAMES})
+def cuda_gpu_kern_hist(request: RankRequest) -> Tables:
+    """Durations of kernels, for histograms by name."""
+    name = pl.col("name").cast(pl.String).alias("Name")
+    rows = kernels(request, "start_ns", "end_ns").select(DURATION.alias("Duration"), name)
+    return {ANALYSIS: rows.collect().with_row_index(UNNAMED_INDEX)}
+
+
+@recipe(Output(_TRACE, (UNNAMED_INDEX,)), combine=_combine_list)
+def nvtx_gpu_proj_trace(request: RankRequest) -> Tables:
+    """NVTX ranges with the extent of the GPU activities that they launched, by thread and in order of start.
+
+    The ranges of a rank are numbered from 0.
+    """
+    ranges = project_ranges(request.frames)
+    keys = [*THREAD, "start_ns", "end_ns", "range_id"]
+    order = ranges.select(keys).with_row_index("at").sort(keys, descending=[c == "end_ns" for c in keys])
+    numbers = order.select("at", number=pl.int_range(pl.len(), dtype=pl.Int64)).sort("at")["number"]
+    tree = with_stack(ranges.with_columns(range_id=numbers)).sort("range_id")
+    stack = pl.col("stack").str.strip_prefix(":").str.split(":").cast(pl.List(pl.Int64))
+    end = pl.col("gpu_start_ns") + pl.col("gpu_ns")
+    rows = tree.select(
+        pl.col("name").cast(pl.String).alias("Text"),
+        pl.col("gpu_start_ns").alias("Start"),
+        end.alias("End"),
+        pl.col("process_id").cast(pl.UInt64).alias("PID"),
+        pl.col("thread_id").cast(pl.UInt64).alias("TID"),
+        pl.col("level").alias("Stack Level"),
+        pl.col("children").cast(pl.Int64).alias("Children Count"),
+        pl.col("range_id").alias("Range ID"),
+        pl.col("parent_id").alias("Parent ID"),
+        stack.alias("Range Stack"),
+    )
+    return {_TRACE: rows.with_row_index(UNNAMED_INDEX)}
+
+
+def _add_overlaps(sums: pl.DataFrame) -> pl.DataFrame:
+    """Add the numbers, durations and overlaps of kernels with equal names."""
+    return sums.group_by("Name").agg(pl.exclude("Name").sum()).sort("Name")
+
+
+def _combine_overlaps(tables: Tables, _: Mapping[str, Value]) -> Tables:
+    grouped = tables[_SUMS].with_columns(_percentages()).select("Count", *_SIDES, "Name")
+    return {_RANK_TRACE: with_rank_last(tables[_RANK_TRACE], "Name"), _GROUPED_TRACE: grouped}
+
+
+def _percentages() -> list[pl.Expr]:
+    """Return the percentage of the column ``duration_ns`` in each column of overlaps, with one decimal."""
+    duration = pl.col("duration_ns")
+    return [pl.when(duration > 0).then(pl.col(s) * 100.0 / duration).otherwise(0.0).round(1).alias(s) for s in _SIDES]
+
+
+@recipe(
+    Output(_GROUPED_TRACE, ("Name",)),
+    Output(_RANK_TRACE, ("Name",)),
+    combine=_combine_overlaps,
+    options={"kernel_name": KERNEL_NAMES},
+    reductions={_SUMS: _add_overlaps},
+)
+def nccl_gpu_overlap_trace(request: RankRequest) -> Tables:
+    """Percentage of each kernel that overlaps with kernels of NCCL and with other kernels of its device."""
+    rows = kernels(request, "start_ns", "end_ns", *_DEVICE).with_columns(DURATION, is_nccl=is_nccl_kernel()).collect()
+    groups = [_with_overlaps(g) for g in rows.partition_by(_DEVICE, maintain_order=True)] or [_with_overlaps(rows)]
+    order = [pl.col("is_nccl"), pl.col("start_ns")]
+    named = pl.concat(groups).with_columns(pl.col("name").cast(pl.String).alias("Name"))
+    named = named.drop_nulls("Name").sort(order, descending=[True, False], maintain_order=True)
+    trace = named.with_columns(_percentages()).select(
+        pl.col("start_ns").alias("Start"),
+        pl.col("end_ns").alias("End"),
+        pl.col("process_id").cast(pl.UInt64).alias("PID"),
+        pl.col("device_id").cast(pl.UInt32).alias("DeviceID"),
+        *_SIDES,
+        "Name",
+    )
+    one = pl.lit(1, pl.Int64).alias("Count")
+    return {_RANK_TRACE: trace, _SUMS: _add_overlaps(named.select("Name", one, "duration_ns", *_SIDES))}
+
+
+def _with_overlaps(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the time that each kernel of a device overlaps with others, in ns, as the columns ``_SIDES``.
+
+    The overlap of a kernel with kernels of its own kind is the time in which at least two of them run.
+    """
+    times = [rows[c].to_numpy() for c in ("start_ns", "end_ns")]
+    overlaps = {}
+    for title, nccl in _SIDES.items():
+        side = rows.filter(pl.col("is_nccl") == nccl)
+        alone, together = (pl.Series(CoveredTime(side, depth).between(*times)) for depth in (1, 2))
+        overlaps[title] = pl.when(pl.col("is_nccl") == nccl).then(together).otherwise(alone)
+    return rows.with_columns(**overlaps)

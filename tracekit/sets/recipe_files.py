@@ -1,0 +1,169 @@
+"""Write the tables of a recipe into a folder, with one file per table that is named as in nsys."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from tracekit import targets
+from tracekit.core.recipes import UNNAMED_INDEX, find_recipe
+from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.sets.recipes import FILE, RANK
+from tracekit.text import escape_formulas
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.targets import Input
+
+FORMATS = ("parquet", "csv")
+_RECIPE_KEY = b"tracekit.recipe"
+_STATISTICS = "Count,Mean,Std,Min,Q1,Median,Q3,Max,Sum"
+_HEADERS = {
+    "files": "(Rank,)?File",
+    "all_stats": f"(Name|Text),{_STATISTICS}.*",
+    "rank_stats": f"(Name|Text),{_STATISTICS}.*,Rank",
+    "rank_stats_by_device": f"Name,Device ID,{_STATISTICS},Rank",
+    "stats": f"(Shortname|Text),{_STATISTICS}",
+    "pace_delta_stats": _STATISTICS,
+    "pace_(?!delta_stats)[a-z_]+": "[0-9]+(,[0-9]+)*",
+    "analysis": "(Duration|Row#),.+,Rank",
+    "trace": "Text,Start,End,.+,Rank",
+    "rank_trace": "Name,Start,End,.+,Rank",
+    "grouped_trace": "Name,Count,Communication Overlap,Compute Overlap",
+}
+"""Patterns of the header of CSV files, by the pattern of the name of the table."""
+_MAX_HEADER_BYTES = 1 << 20
+
+
+def write_folder(
+    tables: Mapping[str, pl.DataFrame],
+    recipe: str,
+    folder: str | os.PathLike[str],
+    format: str = "parquet",  # noqa: A002 - the name of the option
+    *,
+    overwrite: bool = False,
+    inputs: Sequence[Input] = (),
+    spreadsheet: bool = False,
+) -> None:
+    """Write the tables of a recipe into a folder atomically.
+
+    Args:
+        tables: The tables by name, as ``TraceSet.recipe`` returns them.
+        recipe: Name of the recipe.
+        folder: The folder to write.
+        format: ``parquet`` or ``csv``. The Parquet files declare the index of each table to pandas, as those of nsys.
+        overwrite: Whether to replace an existing folder, which may contain only files of recipes.
+        inputs: The files and folders that were read. They are never replaced.
+        spreadsheet: Whether to put an apostrophe before text in CSV that looks like a formula.
+
+    Raises:
+        UnknownFormatError: The format is unknown.
+        ExportError: The folder exists or cannot be written.
+    """
+    if format not in FORMATS:
+        raise UnknownFormatError(f"unknown format of recipes {format!r}", hint=choices_hint("formats", FORMATS, format))
+    with targets.atomic_output(folder, is_exported_file=is_recipe_file, overwrite=overwrite, inputs=inputs) as new:
+        new.mkdir()
+        for name, table in tables.items():
+            index = index_columns(recipe, name, table)
+            path = new / f"{name}.{format}"
+            if format == "csv":
+                _write_csv(readable_rows(table, index), path, spreadsheet=spreadsheet)
+            else:
+                _write_parquet(table, index, recipe, path)
+
+
+def index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[str, ...]:
+    """Return the columns of a table of a recipe that nsys declares as its index."""
+    indexes = {output.name: output.index for output in find_recipe(recipe).outputs}
+    return indexes.get(name, (RANK,) if RANK in table.columns else ())
+
+
+def readable_rows(table: pl.DataFrame, index: Sequence[str]) -> pl.DataFrame:
+    """Return the rows of a table for people: the index first, without a mere row number, and lists as strings."""
+    import polars as pl
+
+    lists = pl.col(pl.List(pl.Int64)).cast(pl.List(pl.String)).list.join(" ")
+    columns = [c for c in (*index, *table.columns) if c != UNNAMED_INDEX]
+    return table.with_columns(lists).select(list(dict.fromkeys(columns)))
+
+
+def is_recipe_file(path: Path) -> bool:
+    """Return whether a file can be one of a recipe: Parquet with our key, or CSV with the header of its table."""
+    try:
+        return _is_parquet_of_recipe(path) if path.suffix == ".parquet" else _is_csv_of_recipe(path)
+    except (OSError, ValueError):
+        return False
+
+
+def _is_parquet_of_recipe(path: Path) -> bool:
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with path.open("rb") as file:
+            return _RECIPE_KEY in (parquet.read_schema(file).metadata or {})
+    except ArrowException:
+        return False
+
+
+def _is_csv_of_recipe(path: Path) -> bool:
+    patterns = [header for name, header in _HEADERS.items() if re.fullmatch(name, path.stem)]
+    if path.suffix != ".csv" or not patterns:
+        return False
+    with path.open("rb") as file:
+        line = file.readline(_MAX_HEADER_BYTES).decode().rstrip("\n")
+    return any(re.fullmatch(pattern, line) for pattern in patterns)
+
+
+def _write_csv(rows: pl.DataFrame, path: Path, *, spreadsheet: bool) -> None:
+    with path.open("wb") as file:  # polars cannot open paths that are not UTF-8
+        (escape_formulas(rows) if spreadsheet else rows).write_csv(file)
+
+
+def _write_parquet(table: pl.DataFrame, index: Sequence[str], recipe: str, path: Path) -> None:
+    import polars as pl
+    from pyarrow import parquet
+
+    arrow = _with_small_lists(table.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    metadata = {_RECIPE_KEY: recipe.encode(), b"pandas": json.dumps(_pandas_metadata(table, index)).encode()}
+    with path.open("wb") as file:
+        parquet.write_table(arrow.replace_schema_metadata(metadata), file)
+
+
+def _with_small_lists(table: pa.Table) -> pa.Table:
+    """Return a table in which the offsets of lists have 32 bits, as in the files of nsys."""
+    import pyarrow as pa
+
+    fields = [
+        pa.field(f.name, pa.list_(f.type.value_type)) if pa.types.is_large_list(f.type) else f for f in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
+def _pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any]:
+    """Return the metadata with which pandas reads the columns ``index`` as the index of a table.
+
+    Integers with nulls stay integers. The index of a table of files whose ranks count from 0 is the row number.
+    """
+    import polars as pl
+
+    def declare(name: str) -> dict[str, str | None]:
+        dtype = table.schema[name]
+        pandas, numpy = ("unicode", "str") if dtype == pl.String else (str(dtype).lower(), str(dtype).lower())
+        numpy = str(dtype) if name in nullable else numpy
+        title = None if name == UNNAMED_INDEX else name
+        return {"name": title, "field_name": name, "pandas_type": pandas, "numpy_type": numpy, "metadata": None}
+
+    nullable = [s.name for s in table if s.dtype.is_integer() and s.null_count()]
+    columns = [declare(name) for name in (*nullable, *index)]
+    rows = {"kind": "range", "name": RANK, "start": 0, "stop": table.height, "step": 1}
+    is_files = table.columns == [FILE]
+    return {"index_columns": [rows] if is_files else list(index), "columns": columns, "column_indexes": []}

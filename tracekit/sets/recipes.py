@@ -1,0 +1,136 @@
+"""Run a recipe over the members of a set, one profile at a time."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from tracekit.core.recipes import Clock, RankRequest, find_recipe, option_values
+from tracekit.errors import MissingTableError
+from tracekit.trace import compute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import polars as pl
+
+    from tracekit.core.recipes import Recipe, Tables, Value
+    from tracekit.core.reports import Frames
+    from tracekit.interface import Progress
+    from tracekit.sets.member import Member
+    from tracekit.sets.trace_set import TraceSet
+    from tracekit.trace import Trace
+
+FILES, FILE, RANK = "files", "File", "Rank"
+_MERGED = 16
+"""Number of results that are merged at once, so that aggregated rows do not take more memory with more ranks."""
+
+
+def run(traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: Progress | None = None) -> Tables:
+    """Return the tables of a recipe over the profiles of a set.
+
+    Args:
+        traces: The set.
+        name: Name of the recipe.
+        options: Values of options of the recipe. The others have their default values.
+        progress: Callback that receives the number of processed profiles and the number of all profiles.
+
+    Returns:
+        The tables of the recipe by name, the main table first, and ``files``, which has the file of each rank.
+
+    Raises:
+        UnknownFormatError: The recipe or an option does not exist, or the value of an option is not allowed.
+        MissingTableError: Times of the ranks are to be aligned, but the start of a profile is not recorded.
+    """
+    recipe = find_recipe(name)
+    values = option_values(recipe, options)
+    axis = _common_axis(traces, values) if recipe.aligned else (None, 0)
+    tables = _merge_all(recipe, traces, functools.partial(_rank_tables, name, values, *axis), progress)
+    combined = recipe.combine(tables, values)
+    outputs = {output.name: combined[output.name] for output in recipe.outputs}
+    return {**outputs, FILES: _files(traces)}
+
+
+def _merge_all(
+    recipe: Recipe, traces: TraceSet, function: Callable[[Trace], Tables], progress: Progress | None
+) -> Tables:
+    """Return the merged tables of all ranks."""
+    results: list[Tables] = []
+    for done, (member, result) in enumerate(traces.outcomes(function), 1):
+        if isinstance(result, Exception):
+            raise result
+        results.append(recipe.with_rank(result, member.rank))
+        if len(results) == _MERGED:
+            results = [recipe.merge(results)]
+        if progress is not None:
+            progress(done, len(traces))
+    return recipe.merge(results)
+
+
+def _rank_tables(name: str, values: Mapping[str, Value], origin_ns: int | None, end_ns: int, trace: Trace) -> Tables:
+    """Return the tables of one rank.
+
+    Args:
+        name: Name of the recipe.
+        values: Values of all options of the recipe.
+        origin_ns: UTC time at which the common time axis begins. None if the ranks are not aligned.
+        end_ns: End of the last profile on the common time axis.
+        trace: The trace of the rank.
+    """
+    recipe = find_recipe(name)
+    start, duration = _time_of(trace) if recipe.aligned else (None, 0)
+    offset = 0 if origin_ns is None or start is None else start - origin_ns
+    clock = Clock(offset, duration, end_ns)
+
+    def compute_tables(frames: Frames) -> Tables:
+        return recipe.per_rank(RankRequest(frames, values, clock))
+
+    return compute(trace, compute_tables)
+
+
+def _common_axis(traces: TraceSet, values: Mapping[str, Value]) -> tuple[int | None, int]:
+    """Return the UTC time at which the common time axis of all ranks begins, and its length.
+
+    The first one is None if the ranks are not aligned, so that each one begins at 0.
+    """
+    times = _times(traces)
+    durations = [duration for _, duration in times]
+    if values["align"] != "yes" or len(times) == 1:
+        return None, max(durations)
+    starts = [_known_start(member, start) for member, (start, _) in zip(traces.members, times, strict=True)]
+    origin = min(starts)
+    return origin, max(start - origin + duration for start, duration in zip(starts, durations, strict=True))
+
+
+def _times(traces: TraceSet) -> list[tuple[int | None, int]]:
+    """Return the start and the duration of each profile. Profiles are opened only if durations are not recorded."""
+    recorded = [(m.origin_utc_ns, m.duration_ns) for m in traces.members]
+    known = [(start, duration) for start, duration in recorded if duration is not None]
+    return known if len(known) == len(recorded) else traces.map(_time_of)
+
+
+def _time_of(trace: Trace) -> tuple[int | None, int]:
+    """Return the UTC time of the origin of a trace, and the duration of the trace or else the end of its last event."""
+    info = trace.info
+    origin, duration = (int(info[k]) if info.get(k, "").isdecimal() else None for k in ("origin_utc_ns", "duration_ns"))
+    return origin, (trace.span() or (0, 0))[1] if duration is None else duration
+
+
+def _known_start(member: Member, start: int | None) -> int:
+    if start is None:
+        raise MissingTableError(
+            "the UTC time of the origin is not recorded, so its rank cannot be aligned with the others",
+            path=member.path,
+            hint="set the option align to no",
+        )
+    return start
+
+
+def _files(traces: TraceSet) -> pl.DataFrame:
+    """Return the name of the file of each rank, without its suffix. Ranks are in a column unless they count from 0."""
+    import polars as pl
+
+    files = pl.DataFrame({FILE: [m.path.stem for m in traces.members]}, schema={FILE: pl.String})
+    if traces.ranks == list(range(len(traces.members))):
+        return files
+    return files.with_columns(pl.Series(RANK, traces.ranks, dtype=pl.Int64))
