@@ -95,7 +95,7 @@ def test_nothing_recorded(name: str) -> None:
     for output in recipe.outputs:
         table = tables[output.name]
         assert table.columns[table.width - len(output.index) :] == list(output.index)
-        assert table.is_empty()
+        assert table.is_empty() or output.name == "clocks"
 
 
 def api(start: int, end: int, name: str, **more: Any) -> Row:
@@ -338,7 +338,7 @@ def test_green_contexts_are_listed_if_there_are_any() -> None:
 @pytest.mark.parametrize(
     ("recipe", "options", "message"),
     [
-        ("cuda_sum", {}, "unknown recipe 'cuda_sum'\nHint: did you mean 'cuda_api_sum'? recipes: cuda_api_sum, "),
+        ("cuda_sum", {}, "unknown recipe 'cuda_sum'\nHint: did you mean 'cuda_api_sum'? recipes: comm_skew, "),
         ("mpi_sum", {"bins": 3}, "recipe 'mpi_sum' has no option 'bins'\nHint: the recipe has no options"),
         (
             "gpu_gaps",

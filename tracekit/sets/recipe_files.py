@@ -38,6 +38,12 @@ _HEADERS = {
     "trace": "Text,Start,End,.+,Rank",
     "rank_trace": "Name,Start,End,.+,Rank",
     "grouped_trace": "Name,Count,Communication Overlap,Compute Overlap",
+    "(summary|arrivals)": "library,kind,communicator,.+,exposed_ns",
+    "operations": "operation_id,library,kind,.+,bus_gb_per_s",
+    "calls": "library,kind,name,.+,bytes",
+    "clocks": "rank,method,offset_ns,.+",
+    "iterations": "iteration,rank_count,.+,delay_ns",
+    "stragglers": "straggler,phase,.+,iterations",
 }
 """Patterns of the header of CSV files, by the pattern of the name of the table."""
 _MAX_HEADER_BYTES = 1 << 20

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.core.recipes import Clock, RankRequest, find_recipe, option_values
 from tracekit.errors import MissingTableError
+from tracekit.sets.communication import warn_of_unaligned
 from tracekit.trace import compute
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.sets.trace_set import TraceSet
     from tracekit.trace import Trace
 
-FILES, FILE, RANK = "files", "File", "Rank"
+FILES, FILE, RANK, CLOCKS = "files", "File", "Rank", "clocks"
 _MERGED = 16
 """Number of results that are merged at once, so that aggregated rows do not take more memory with more ranks."""
 
@@ -48,6 +49,8 @@ def run(traces: TraceSet, name: str, options: Mapping[str, Value], *, progress: 
     tables = _merge_all(recipe, traces, functools.partial(_rank_tables, name, values, *axis), progress)
     combined = recipe.combine(tables, values)
     outputs = {output.name: combined[output.name] for output in recipe.outputs}
+    if CLOCKS in outputs:
+        warn_of_unaligned(outputs[CLOCKS])
     return {**outputs, FILES: _files(traces)}
 
 

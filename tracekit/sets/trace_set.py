@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from tracekit.core.communication import Communication
     from tracekit.sets.engines import Engine
     from tracekit.sets.member import Member, Recorded
 
@@ -325,6 +326,55 @@ class TraceSet:
             "align": align,
         }
         return recipes.run(self, recipe, {n: value for n, value in options.items() if value is not None})
+
+    def communication(self) -> Communication:
+        """Return the analysis of the communication between the ranks: collectives, messages, clocks and iterations.
+
+        Calls of NCCL and MPI are matched across ranks, and times are converted to the clock of the first rank. If a
+        profile contains several ranks, these are analyzed. Ranks whose clocks collectives do not align are warned of.
+
+        Returns:
+            The tables of the analysis, which are computed when they are first accessed.
+
+        Raises:
+            CorruptTraceError: A file is damaged.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> found = tk.load_many("fixtures/ddp2.nsys-rep").communication()
+            >>> found.summary.select("kind", "rank_count", "bytes", "count").rows()
+            [('all_reduce', 2, 16793600, 4), ('all_reduce', 2, 17043712, 4)]
+            >>> found.arrivals.select("rank", "count", "last_count").rows()
+            [(0, 8, 0), (1, 8, 8)]
+        """
+        from tracekit.sets import communication
+
+        return communication.analyze(self)
+
+    def clocks(self) -> pl.DataFrame:
+        """Return how the times of each rank are converted to the clock of the first rank.
+
+        Clocks are aligned by the UTC times of the origins and, if the ranks have collectives in common, by the ends of
+        these. Times of a trace begin at its origin: a time ``t`` is ``t + offset_ns + drift_ppm * t / 1e6`` on the
+        clock of the first rank.
+
+        Returns:
+            One row per rank: ``rank``, ``method`` (reference, collectives, UTC or none), ``offset_ns`` (null if the
+            method is none), ``utc_offset_ns`` (by UTC alone), ``drift_ppm``, ``collective_count``, and ``residual_ns``
+            and ``max_residual_ns``, which are the median and the largest deviation of the ends of these collectives.
+
+        Raises:
+            CorruptTraceError: A file is damaged.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> clocks = tk.load_many("fixtures/ranks").clocks()
+            >>> clocks.select("rank", "method", "offset_ns", "max_residual_ns").rows()
+            [(0, 'reference', 0, None), (1, 'collectives', -23505169, 578)]
+        """
+        from tracekit.sets import communication
+
+        return communication.clocks(self)
 
     def correlate(self) -> TraceSet:
         """Join GPU activities with their API calls and NVTX ranges in every rank, as ``Trace.correlate`` does."""

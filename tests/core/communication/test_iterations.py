@@ -77,6 +77,11 @@ def test_repeated_ranges_are_one_phase_and_deep_ones_none() -> None:
     assert found == {"": 1000, "load": 100, "load/read/file": 50, "a": 107, "a/b": 98, "a/b/c": 96}
 
 
+def test_ranges_of_unknown_threads_are_no_phases() -> None:
+    iterations, found = rank_iterations(trace(nvtx_ranges=[{**r, "thread_id": None} for r in loop()]).correlate().frame)
+    assert (iterations.height, found.height) == (3, 0)
+
+
 def test_a_trace_without_a_loop_has_no_iterations() -> None:
     iterations, found = rank_iterations(trace().correlate().frame)
     assert (iterations.height, found.height) == (0, 0)

@@ -6,9 +6,17 @@ finds the calls of all ranks that are one collective or one message. ``clocks`` 
 combines all of these.
 """
 
-from tracekit.core.communication.analysis import Communication, rank_tables
+from tracekit.core.communication.analysis import Communication, call_tables, rank_tables
 from tracekit.core.communication.calls import communication_calls
 from tracekit.core.communication.clocks import align_clocks, on_common_clock
 from tracekit.core.communication.matching import match
 
-__all__ = ["Communication", "align_clocks", "communication_calls", "match", "on_common_clock", "rank_tables"]
+__all__ = [
+    "Communication",
+    "align_clocks",
+    "call_tables",
+    "communication_calls",
+    "match",
+    "on_common_clock",
+    "rank_tables",
+]

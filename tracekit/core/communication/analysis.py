@@ -11,8 +11,9 @@ import polars as pl
 from tracekit.core.communication import operations, stragglers
 from tracekit.core.communication.calls import communication_calls
 from tracekit.core.communication.clocks import align_clocks, on_common_clock
-from tracekit.core.communication.iterations import rank_iterations
+from tracekit.core.communication.iterations import ITERATION_COLUMNS, PHASE_COLUMNS, rank_iterations
 from tracekit.core.communication.matching import match
+from tracekit.core.correlate import Correlation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 CALLS, ORIGINS, ITERATIONS, PHASES = "calls", "origins", "iterations", "phases"
 _TIMES = ("call_start_ns", "call_end_ns", "kernel_start_ns", "kernel_end_ns", "start_ns", "end_ns")
+_SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {ITERATIONS: ITERATION_COLUMNS, PHASES: PHASE_COLUMNS}
+_ADDED = {"kernels": ("range_id", "thread_id", "api_start_ns"), "nvtx_ranges": ("depth", "path")}
 _DIGITS = 19
 
 
@@ -28,15 +31,37 @@ def rank_tables(frames: Frames) -> dict[str, pl.DataFrame]:
     """Return what the analysis needs of one trace: its calls, its origin in UTC, its iterations and their phases.
 
     Args:
-        frames: Function that returns the table with a given name. The tables are those of a correlated trace.
+        frames: Function that returns the declared table with a given name.
     """
-    iterations, phases = rank_iterations(frames)
-    return {
-        CALLS: communication_calls(frames),
-        ORIGINS: _origin(frames),
-        ITERATIONS: iterations,
-        PHASES: phases,
-    }
+    linked = _correlated(frames)
+    iterations, phases = rank_iterations(linked)
+    return {CALLS: communication_calls(linked), ORIGINS: _origin(frames), ITERATIONS: iterations, PHASES: phases}
+
+
+def call_tables(frames: Frames) -> dict[str, pl.DataFrame]:
+    """Return what the alignment of clocks needs of one trace: its calls and its origin in UTC.
+
+    Args:
+        frames: Function that returns the declared table with a given name.
+    """
+    return {CALLS: communication_calls(_correlated(frames)), ORIGINS: _origin(frames)}
+
+
+def _correlated(frames: Frames) -> Frames:
+    """Return a function that adds the columns of a correlation to ``kernels`` and ``nvtx_ranges``, each only once."""
+    correlation = Correlation(frames)
+
+    @functools.cache
+    def added(name: str) -> pl.DataFrame:
+        return correlation.columns(name, _ADDED[name])
+
+    def frame(name: str) -> pl.LazyFrame:
+        if name not in _ADDED:
+            return frames(name)
+        recorded = frames(name).drop(_ADDED[name], strict=False)
+        return pl.concat([recorded, added(name).lazy()], how="horizontal")
+
+    return frame
 
 
 def _origin(frames: Frames) -> pl.DataFrame:
@@ -56,7 +81,8 @@ class Communication:
     Times are on the clock of the first trace. Calls and iterations of traces that cannot be aligned have no times.
 
     Attributes:
-        tables: The tables of ``rank_tables``, concatenated, with the rank of the trace in the column ``rank``.
+        tables: The tables of ``rank_tables`` or ``call_tables``, concatenated, with the rank of the trace in the column
+            ``rank``. Without those of iterations, there are no iterations.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -102,7 +128,9 @@ class Communication:
     @functools.cached_property
     def _shifted(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The iterations on the common clock and the phases, with the ranks and numbers that all traces share."""
-        traces, phases = (self.tables[name].rename({"rank": "trace_rank"}) for name in (ITERATIONS, PHASES))
+        empty = {name: pl.DataFrame(schema={"rank": pl.Int64, **schema}) for name, schema in _SCHEMAS.items()}
+        tables = (self.tables.get(name, empty[name]).rename({"rank": "trace_rank"}) for name in (ITERATIONS, PHASES))
+        traces, phases = tables
         who = ["trace_rank", "process_id"]
         ranks = traces.select(who).unique().sort(who)
         if ranks["trace_rank"].is_unique().all():

@@ -31,8 +31,19 @@ if TYPE_CHECKING:
     Frames = Callable[[str], pl.LazyFrame]
 
 MAX_PHASE_LEVELS = 3
-ITERATIONS = {"process_id": pl.Int64, "iteration": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
-PHASES = {"process_id": pl.Int64, "iteration": pl.Int64, "path": pl.String, "cpu_ns": pl.Int64, "gpu_ns": pl.Int64}
+ITERATION_COLUMNS: dict[str, type[pl.DataType]] = {
+    "process_id": pl.Int64,
+    "iteration": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}
+PHASE_COLUMNS: dict[str, type[pl.DataType]] = {
+    "process_id": pl.Int64,
+    "iteration": pl.Int64,
+    "path": pl.String,
+    "cpu_ns": pl.Int64,
+    "gpu_ns": pl.Int64,
+}
 _NUMBERS = r", (?:op_id|seq|sizes|input_op_ids) = [^/]*"
 _TIMES = ("start_ns", "end_ns")
 _THREAD = ("process_id", "thread_id")
@@ -51,13 +62,13 @@ def rank_iterations(frames: Frames) -> tuple[pl.DataFrame, pl.DataFrame]:
         that were launched during them). The path does not contain the range of the iteration itself, whose path is "".
         A range at more than ``MAX_PHASE_LEVELS`` levels has no phase of its own.
     """
-    iterations = find_iterations(Ops(frames, None)).by_process.select(*ITERATIONS).drop_nulls("process_id")
+    iterations = find_iterations(Ops(frames, None)).by_process.select(*ITERATION_COLUMNS).drop_nulls("process_id")
     if not iterations.height:
-        return iterations, pl.DataFrame(schema=PHASES)
+        return iterations, pl.DataFrame(schema=PHASE_COLUMNS)
     ranges = _ranges_of_loops(frames, iterations)
     waits = _waits(frames)
     launches = _launches(frames)
-    phases = []
+    phases = [pl.DataFrame(schema=PHASE_COLUMNS)]
     for (process, thread), of_thread in ranges.group_by(_THREAD, maintain_order=True):
         waiting = waits.filter(process_id=process, thread_id=thread)
         launched = launches.filter(process_id=process)
@@ -81,7 +92,7 @@ def _ranges_of_loops(frames: Frames, iterations: pl.DataFrame) -> pl.DataFrame:
     is_range = (pl.col("kind").cast(pl.String) == "push_pop") & ~is_library
     ranges = frames("nvtx_ranges").filter(is_range).select(columns).collect().drop_nulls(["process_id", "end_ns"])
     ranges = with_iteration(ranges, iterations, by="process_id")
-    ranges = ranges.filter(pl.col("end_ns") <= pl.col("_end")).with_columns(pl.col("path").cast(pl.String))
+    ranges = ranges.filter(pl.col("end_ns") <= pl.col("_end"))
     outermost = pl.col("depth") == pl.col("depth").min().over(*_ITERATION, "thread_id")
     open_for = (pl.col("end_ns") - pl.col("start_ns")).filter(outermost).sum().over(_THREAD)
     ranges = ranges.with_columns(_open=open_for).filter(pl.col("_open") == pl.col("_open").max().over("process_id"))
@@ -89,19 +100,18 @@ def _ranges_of_loops(frames: Frames, iterations: pl.DataFrame) -> pl.DataFrame:
     ranges = ranges.sort(*_ITERATION, "start_ns", pl.col("end_ns") * -1, "range_id")
     threads = ranges.select(_THREAD).unique("process_id")
     first = pl.int_range(pl.len()).over(_ITERATION) == 0
-    is_loop = (
-        first & (pl.col("start_ns") == pl.col("_start")) & (pl.col("end_ns") == pl.col("end_ns").max().over(_ITERATION))
-    )
-    ranges = ranges.with_columns(_loop=is_loop)
+    is_last = pl.col("end_ns") == pl.col("end_ns").max().over(_ITERATION)
+    ranges = ranges.with_columns(_loop=first & is_last & (pl.col("start_ns") == pl.col("_start")))
     level = pl.col("depth") - pl.col("depth").filter("_loop").first().over(_ITERATION).fill_null(0)
-    prefix = pl.col("path").filter("_loop").first().over(_ITERATION).str.len_bytes().fill_null(-1) + 1
-    ranges = ranges.with_columns(level=level, prefix=prefix.cast(pl.Int64)).filter(
-        ~pl.col("_loop"), level <= MAX_PHASE_LEVELS
-    )
+    ranges = ranges.filter(level <= MAX_PHASE_LEVELS).with_columns(pl.col("path").cast(pl.String))
+    loop = pl.col("path").filter("_loop").first().over(_ITERATION)
+    prefix = loop.str.len_bytes().cast(pl.Int64).fill_null(-1) + 1
+    ranges = ranges.with_columns(prefix=prefix).filter(~pl.col("_loop"))
     relative = pl.col("path").cast(pl.Binary).bin.slice(pl.col("prefix")).cast(pl.String)
     phases = ranges.select(*_THREAD, "iteration", *_TIMES, path=relative.str.replace_all(_NUMBERS, ""))
     whole = iterations.join(threads, on="process_id", how="left", maintain_order="left")
-    return pl.concat([whole.select(*_THREAD, "iteration", *_TIMES, path=pl.lit("")), phases])
+    whole = whole.drop_nulls("thread_id").select(*_THREAD, "iteration", *_TIMES, path=pl.lit(""))
+    return pl.concat([whole, phases])
 
 
 def with_iteration(rows: pl.DataFrame, iterations: pl.DataFrame, *, by: str) -> pl.DataFrame:

@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 RECIPES = {
+    "comm_skew": "communication",
+    "comm_sum": "communication",
+    "comm_trace": "communication",
     "cuda_api_sum": "sums",
     "cuda_api_sync": "rules",
     "cuda_gpu_kern_hist": "traces",
@@ -48,6 +51,7 @@ RECIPES = {
     "gpu_metric_util_map": "metrics",
     "gpu_metric_util_sum": "metrics",
     "gpu_time_util": "rules",
+    "iteration_spread": "communication",
     "mpi_gpu_time_util_map": "maps",
     "mpi_sum": "sums",
     "nccl_gpu_overlap_trace": "traces",

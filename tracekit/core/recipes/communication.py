@@ -1,0 +1,67 @@
+"""Declare the recipes for the communication of several ranks, which nsys does not have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.communication import Communication, call_tables, rank_tables
+from tracekit.core.recipes.recipe import Output, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tracekit.core.recipes.recipe import RankRequest, Tables, Value
+
+_DECIMALS = {"algorithm_gb_per_s": 3, "bus_gb_per_s": 3, "drift_ppm": 3}
+
+
+def _analysis(name: str, doc: str, read: Callable[..., Tables], *outputs: str) -> Recipe:
+    """Return the recipe that returns tables of the analysis.
+
+    Args:
+        name: Name of the recipe.
+        doc: Description of the recipe.
+        read: Function that returns what the analysis needs of one trace.
+        outputs: Names of tables, which are attributes of ``Communication``.
+    """
+
+    def per_rank(request: RankRequest) -> Tables:
+        return read(request.frames)
+
+    def combine(tables: Tables, _: Mapping[str, Value]) -> Tables:
+        found = Communication(tables)
+        return {output: _rounded(getattr(found, output)) for output in outputs}
+
+    return Recipe(name, doc, tuple(map(Output, outputs)), per_rank, combine)
+
+
+def _rounded(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(pl.col(c).round(_DECIMALS.get(c, 1)) for c, t in rows.schema.items() if t == pl.Float64)
+
+
+comm_sum = _analysis(
+    "comm_sum",
+    "Bandwidth, waits and overlap of collectives and messages, by kind, communicator and size.",
+    call_tables,
+    *("summary", "operations", "clocks"),
+)
+comm_skew = _analysis(
+    "comm_skew",
+    "How late each rank starts collectives and messages, and how long it waits in them.",
+    call_tables,
+    *("arrivals", "operations", "clocks"),
+)
+comm_trace = _analysis(
+    "comm_trace",
+    "Every collective and message of every rank, matched across ranks, on a common clock.",
+    call_tables,
+    *("calls", "clocks"),
+)
+iteration_spread = _analysis(
+    "iteration_spread",
+    "How much the ranks differ in each iteration, and which rank lost time in which phase.",
+    rank_tables,
+    *("iterations", "stragglers", "clocks"),
+)

@@ -1,0 +1,77 @@
+"""Analyze the communication of the ranks of a set, one profile at a time."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import TYPE_CHECKING
+
+from tracekit.core.communication import Communication, call_tables, rank_tables
+from tracekit.core.communication.clocks import NONE, UTC
+from tracekit.errors import TracekitWarning
+from tracekit.trace import Trace, compute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import polars as pl
+
+    from tracekit.sets.trace_set import TraceSet
+
+    Tables = dict[str, pl.DataFrame]
+    Compute = Callable[[Callable[[str], pl.LazyFrame]], Tables]
+
+RANK = "rank"
+_LISTED = 8
+
+
+def analyze(traces: TraceSet) -> Communication:
+    """Return the analysis of the communication of all ranks. It warns of ranks that collectives do not align."""
+    found = Communication(_all_tables(traces, rank_tables))
+    warn_of_unaligned(found.clocks)
+    return found
+
+
+def clocks(traces: TraceSet) -> pl.DataFrame:
+    """Return how the times of each rank are converted to the clock of the first one (see ``align_clocks``)."""
+    return Communication(_all_tables(traces, call_tables)).clocks
+
+
+def _all_tables(traces: TraceSet, function: Compute) -> Tables:
+    """Return the tables of all ranks, with the column ``rank``."""
+    import polars as pl
+
+    results = traces.map(functools.partial(_compute, function))
+    ranked = [
+        {name: rows.with_columns(pl.lit(rank, pl.Int64).alias(RANK)) for name, rows in tables.items()}
+        for rank, tables in zip(traces.ranks, results, strict=True)
+    ]
+    if not ranked:
+        return {name: rows.with_columns(pl.lit(0, pl.Int64).alias(RANK)).clear() for name, rows in _nothing(function)}
+    return {name: pl.concat([tables[name] for tables in ranked]) for name in ranked[0]}
+
+
+def _nothing(function: Compute) -> Iterable[tuple[str, pl.DataFrame]]:
+    return function(Trace.from_tables({}).frame).items()
+
+
+def _compute(function: Compute, trace: Trace) -> Tables:
+    return compute(trace, function)
+
+
+def warn_of_unaligned(clocks: pl.DataFrame) -> None:
+    """Warn of the ranks whose clocks collectives do not align.
+
+    Args:
+        clocks: The result of ``align_clocks``.
+    """
+    problems = {
+        NONE: "their clocks cannot be aligned with that of the first rank, because neither collectives nor the UTC "
+        "times of their origins are known; their times are null",
+        UTC: "their clocks are aligned by the UTC times of their origins alone, which may be off by milliseconds",
+    }
+    for method, problem in problems.items():
+        ranks = clocks.filter(method=method)[RANK].to_list()
+        if ranks:
+            listed = ", ".join(map(str, ranks[:_LISTED])) + (", …" if len(ranks) > _LISTED else "")
+            warnings.warn(f"rank {listed}: {problem}", TracekitWarning, stacklevel=4)
