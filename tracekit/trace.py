@@ -775,9 +775,14 @@ def launch_of(trace: Trace) -> Launch:
     return trace._plan.source.launch()  # noqa: SLF001 - the plan is for functions of this package
 
 
+def view_of(trace: Trace) -> TraceView:
+    """Return the view of a trace through which exporters read it."""
+    return trace._view  # noqa: SLF001 - the view is for exporters and functions of this package
+
+
 def prefetch(trace: Trace, columns: Mapping[str, Sequence[str] | None]) -> None:
     """Read columns of several tables of a trace together, in one pass over the file if its format allows."""
-    trace._view.prefetch(columns)  # noqa: SLF001 - the view is for exporters and functions of this package
+    view_of(trace).prefetch(columns)
 
 
 def compute(trace: Trace, function: Callable[[Callable[[str], pl.LazyFrame]], Result]) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - click needs it
 from typing import TYPE_CHECKING
 
 import click
@@ -10,11 +10,13 @@ import click
 from tracekit.cli.options import (
     complete_names,
     from_option,
+    inputs_argument,
     limit_option,
-    load_input,
+    load_inputs,
     parse_names,
     printing_options,
     quiet_option,
+    rank_option,
     selection_options,
 )
 from tracekit.cli.output import print_message, progress_bar
@@ -42,7 +44,7 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
 
 
 @click.command("analyze")
-@click.argument("path", metavar="IN", type=click.Path(path_type=Path))
+@inputs_argument
 @click.option(
     "-r",
     "--rule",
@@ -56,13 +58,14 @@ def _describe_rules() -> Iterator[tuple[str, str, str]]:
     ("rule", "finds", "options"), _describe_rules, "List all rules with a description and their options, and exit."
 )
 @from_option
+@rank_option
 @limit_option(limit_text("rule"))
 @selection_options
 @printing_options
 @quiet_option
 def command(
     *,
-    path: Path,
+    paths: tuple[Path, ...],
     names: list[str] | None,
     from_: str | None,
     limit: int | None,
@@ -75,14 +78,15 @@ def command(
     --list shows all rules. Options follow the name of a rule: gpu_gaps:gap=100:rows=10. Every rule finds at most 50
     rows, unless its option rows is set. With --format csv, the output is identical to that of
     `nsys analyze -f csv -r NAME`, byte for byte. Several rules are printed one after the other in csv and tables, as an
-    object of arrays in json, and as rows with the column report in jsonl.
+    object of arrays in json, and as rows with the column report in jsonl. For several inputs, the rows of all ranks
+    have a column for the rank.
     """
     from tracekit.core import analyze
 
     names = names or list(analyze.RULES)
     for name in names:
         analyze.find_rule(name.partition(":")[0])
-    with load_input(path, from_) as trace:
+    with load_inputs(paths, from_) as trace:
         selected = select(trace)
         with progress_bar("computing", quiet=quiet) as progress:
             results = []

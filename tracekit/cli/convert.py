@@ -11,30 +11,31 @@ from tracekit.cli.options import (
     complete_names,
     force_option,
     from_option,
-    input_argument,
-    load_input,
+    load_inputs,
     output_format_option,
     parse_name_value,
     quiet_option,
+    rank_option,
     rollup_options,
     selection_options,
     table_names,
 )
 from tracekit.cli.output import STDOUT, output_file, print_message, progress_bar
+from tracekit.errors import printable_path
 
 if TYPE_CHECKING:
-    from tracekit.cli.options import RollUp, Select
+    from tracekit.cli.options import RollUp, Select, Traces
     from tracekit.interface import Exporter
-    from tracekit.trace import Trace
 
 MINIMAL_TABLES = ("capture_info", "devices")
 
 
 @click.command("convert")
-@input_argument
-@click.argument("out", metavar="[OUT]", type=click.Path(path_type=Path), required=False)
+@click.argument("paths", metavar="IN... [OUT]", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", "out", type=click.Path(path_type=Path), help="OUT, if all arguments are inputs.")
 @output_format_option("Format of the output. Determined by the suffix of OUT by default.")
 @from_option
+@rank_option
 @click.option(
     "--table",
     "tables",
@@ -64,7 +65,7 @@ MINIMAL_TABLES = ("capture_info", "devices")
 @quiet_option
 def command(
     *,
-    path: Path,
+    paths: tuple[Path, ...],
     out: Path | None,
     to: str | None,
     from_: str | None,
@@ -81,9 +82,14 @@ def command(
     By default, OUT is the name of IN with the suffix of the format. If the output is a folder of tables, it is the name
     of IN without its suffix, followed by _ and the name of the format. Use - for standard output. A folder of tables
     contains one file per table that has rows.
+
+    Several inputs are the ranks of a job: files of tables have a column for the rank, and a chrome-trace has the tracks
+    of all ranks. A folder of captures is expanded.
     """
+    paths, out = _split_arguments(paths, out)
+    path = paths[0]
     exporter = _choose_exporter(out, to)
-    with load_input(path, from_) as trace, progress_bar("converting", quiet=quiet) as progress:
+    with load_inputs(paths, from_) as trace, progress_bar("converting", quiet=quiet) as progress:
         selected = roll_up(select(trace.correlate() if exporter.correlated else trace), *tables)
         output = out or _default_output(path, exporter, tables)
         has_file_per_table = exporter.write is None and len(tables) != 1
@@ -105,7 +111,21 @@ def command(
     print_message(f"wrote {output}", quiet=quiet or output == STDOUT)
 
 
-def _tables_to_export(trace: Trace) -> tuple[str, ...]:
+def _split_arguments(arguments: tuple[Path, ...], out: Path | None) -> tuple[tuple[Path, ...], Path | None]:
+    """Return the inputs and the output. Without ``-o``, the last of several arguments is the output.
+
+    Raises:
+        click.UsageError: One of many inputs would be the output, as with a pattern that the shell expanded.
+    """
+    if out is not None or len(arguments) == 1:
+        return arguments, out
+    *inputs, last = arguments
+    if len(inputs) > 1 and last.is_file() and last.suffix == inputs[-1].suffix:
+        raise click.UsageError(f"{printable_path(last)} exists and is like the inputs: name the output with -o OUT")
+    return tuple(inputs), last
+
+
+def _tables_to_export(trace: Traces) -> tuple[str, ...]:
     """Return the names of the tables to export: those that have rows and are not declared as optional.
 
     If there are fewer than two such tables, ``MINIMAL_TABLES`` are added, because a single table would be written to a

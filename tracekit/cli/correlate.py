@@ -11,24 +11,25 @@ import click
 from tracekit.cli.options import (
     force_option,
     from_option,
-    input_argument,
-    load_input,
+    inputs_argument,
+    load_inputs,
     ops_option,
     output_format_option,
     parse_names,
     quiet_option,
+    rank_option,
     rollup_options,
     selection_options,
 )
 from tracekit.cli.output import STDOUT, output_file, print_message, progress_bar
 
 if TYPE_CHECKING:
-    from tracekit.cli.options import RollUp, Select
+    from tracekit.cli.options import RollUp, Select, Traces
     from tracekit.trace import Trace
 
 
 @click.command("correlate")
-@input_argument
+@inputs_argument
 @click.option(
     "-o",
     "--output",
@@ -53,13 +54,14 @@ if TYPE_CHECKING:
 )
 @ops_option
 @from_option
+@rank_option
 @selection_options
 @rollup_options
 @force_option
 @quiet_option
 def command(
     *,
-    path: Path,
+    paths: tuple[Path, ...],
     out: Path,
     to: str | None,
     ncu: Path | None,
@@ -79,22 +81,52 @@ def command(
 
     --ncu adds metrics that Nsight Compute measured in another run of the program, matched by name, grid, block, NVTX
     range and order. The column ncu_match contains the kind of match. A message reports the share of matched kernels.
+
+    For several inputs, the kernels of all ranks are written, with a column for the rank.
     """
-    from tracekit.trace import write_table
+    from tracekit.trace import Trace
 
     if to is None and out == STDOUT:
         raise click.UsageError("the output format is missing: add --to FORMAT")
     if metrics is not None and ncu is None:
         raise click.UsageError("--metrics needs --ncu FILE")
     with contextlib.ExitStack() as stack:
-        trace = roll_up(stack.enter_context(load_input(path, from_)), required=ops)
+        loaded = load_inputs(paths, from_)
+        stack.callback(loaded.close)
+        trace = roll_up(loaded, required=ops)
         measured = None if ncu is None else stack.enter_context(_load_ncu(ncu))
-        correlated = select(trace.correlate() if measured is None else trace.join_ncu(measured, metrics=metrics))
+        correlated = select(trace.correlate() if measured is None else _join(trace, measured, metrics))
         with output_file(out, ".out") as file, progress_bar("correlating", quiet=quiet):
-            write_table(correlated, "kernels", file, format=to, overwrite=force)
+            _write_kernels(correlated, file, to, overwrite=force)
         print_message(f"wrote {out}: {_correlation_summary(correlated)}", quiet=quiet or out == STDOUT)
-        if measured is not None:
+        if isinstance(correlated, Trace) and measured is not None:
             print_message(_ncu_match_summary(correlated), quiet=quiet)
+
+
+def _join(trace: Traces, measured: Trace, metrics: list[str] | None) -> Trace:
+    """Join the kernels of a trace with Nsight Compute results.
+
+    Raises:
+        click.UsageError: There are several traces.
+    """
+    from tracekit.trace import Trace
+
+    if not isinstance(trace, Trace):
+        raise click.UsageError("--ncu needs a single IN; tracekit correlate without --ncu takes several")
+    return trace.join_ncu(measured, metrics=metrics)
+
+
+def _write_kernels(trace: Traces, file: Path, to: str | None, *, overwrite: bool) -> None:
+    """Write the kernels of a trace, or of all traces with their ranks."""
+    from tracekit import registry
+    from tracekit.trace import Trace, write_table
+
+    if isinstance(trace, Trace):
+        write_table(trace, "kernels", file, format=to, overwrite=overwrite)
+    else:
+        chosen = registry.exporter_for(file) if to is None else registry.exporter(to)
+        chosen.check_writes_tables(file)
+        trace.export(file, format=to, tables=["kernels"], overwrite=overwrite)
 
 
 def _load_ncu(path: Path) -> Trace:
@@ -117,7 +149,7 @@ def _ncu_match_summary(trace: Trace) -> str:
     )
 
 
-def _correlation_summary(trace: Trace) -> str:
+def _correlation_summary(trace: Traces) -> str:
     """Return a message with the number of kernels, and of kernels with an API call and with a range."""
     rows = trace.count("kernels")
     calls, ranges = (rows - trace.table("kernels", [c])[c].null_count for c in ("api_call_id", "range_id"))

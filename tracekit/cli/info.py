@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.options import from_option, load_input
+from tracekit.cli.options import expand_folder, from_option, load_input
 from tracekit.cli.output import open_page, print_error
 from tracekit.errors import TracekitError
 
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 def command(*, paths: tuple[Path, ...], from_: str | None, as_json: bool) -> None:
     """Show the format, version, devices, time span and row counts of each IN, and count what is not decoded.
 
+    A folder of captures is expanded.
+
     If one of several inputs cannot be read, an error is printed on standard error, the other inputs are shown, and the
     exit status is 1.
     """
     failed = False
+    paths = tuple(path for given in paths for path in expand_folder(given))
     for path in paths:
         try:
             with load_input(path, from_) as trace:

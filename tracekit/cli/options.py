@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from tracekit.sets import TraceSet
     from tracekit.trace import Trace
 
-    Select: TypeAlias = Callable[[Trace], Trace]
-    RollUp: TypeAlias = Callable[..., Trace]
+    Traces: TypeAlias = Trace | TraceSet
+    Select: TypeAlias = Callable[[Traces], Traces]
+    RollUp: TypeAlias = Callable[..., Traces]
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 _UNITS = (("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
 _MAX_NS = 1 << 62
 _MAX_DIGITS = 10
-_VIA = "tracekit.via"
+_VIA, _RANKS = "tracekit.via", "tracekit.ranks"
 
 
 def parse_time_window(text: str) -> tuple[int | None, int | None]:
@@ -122,6 +123,7 @@ def table_names() -> Iterable[str]:
     return schemas.table_names()
 
 
+inputs_argument = click.argument("paths", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 input_argument = click.argument("path", metavar="IN", type=click.Path(path_type=Path))
 force_option = click.option("-f", "--force", is_flag=True, help="Replace the output if it exists.")
 quiet_option = click.option(
@@ -157,6 +159,37 @@ def from_option(command: Command) -> Command:
         ),
     )
     return _apply_options(options, command)
+
+
+def rank_option(command: Command) -> Command:
+    """Add the option ``--rank`` to a command. Its values are stored in the context for ``load_inputs``."""
+    option = click.option(
+        "--rank",
+        metavar="NAME=N",
+        type=parse_rank,
+        multiple=True,
+        expose_value=False,
+        callback=_store_ranks,
+        help="Rank of the input with this file name, if it is not recorded. Can be repeated.",
+    )
+    return _apply_options((option,), command)
+
+
+def parse_rank(text: str) -> tuple[str, int]:
+    """Parse ``NAME=N`` into a file name and a rank.
+
+    Raises:
+        click.BadParameter: The text has no name or no number.
+    """
+    name, _, rank = text.rpartition("=")
+    if not (name and rank.isdecimal() and rank.isascii() and len(rank) < _MAX_DIGITS):
+        raise click.BadParameter(f"{text!r} is not NAME=N, such as run_a.nsys-rep=3")
+    return name, int(rank)
+
+
+def _store_ranks(context: click.Context, _: click.Parameter, ranks: tuple[tuple[str, int], ...]) -> None:
+    """Store the values of ``--rank`` in the context of the command."""
+    context.meta[_RANKS] = dict(ranks)
 
 
 def _store_via(context: click.Context, _: click.Parameter, via: str | None) -> None:
@@ -274,7 +307,7 @@ def rollup_options(command: Command) -> Command:
     def with_roll_up(*, key_op: Any, iterations: Any, dialect: Any, tensor_cores: Any, **others: Any) -> Any:
         values = {"key_op": key_op, "iterations": iterations, "dialect": dialect, "tensor_cores": tensor_cores}
 
-        def roll_up(trace: Trace, *tables: str, required: bool = False) -> Trace:
+        def roll_up(trace: Traces, *tables: str, required: bool = False) -> Traces:
             from tracekit.plan import ROLLED_UP
 
             has_values = any(v not in (None, EXTENDED) for v in values.values())
@@ -350,7 +383,7 @@ class Printing:
 
         return self.style == "table" and self.out in (None, STDOUT) and sys.stdout is not None and sys.stdout.isatty()
 
-    def open_page(self, trace: Trace | None = None, *, limit: int | None = None) -> AbstractContextManager[Page]:
+    def open_page(self, trace: Traces | None = None, *, limit: int | None = None) -> AbstractContextManager[Page]:
         """Open the page to print on.
 
         Args:
@@ -442,3 +475,38 @@ def load_input(path: Path, from_: str | None) -> Trace:
 
     no_pandas.hide_pandas()
     return load_trace(path, from_, via=click.get_current_context().meta.get(_VIA))
+
+
+def load_inputs(paths: Sequence[Path], from_: str | None) -> Traces:
+    """Load the inputs of a command: one input as a trace, and several inputs or a folder of captures as a set.
+
+    One input for which ``--rank`` states a rank is a set, too.
+    """
+    from tracekit import no_pandas
+
+    context = click.get_current_context()
+    ranks = context.meta.get(_RANKS)
+    if len(paths) == 1 and not ranks and (from_ is not None or not _is_folder_of_captures(paths[0])):
+        return load_input(paths[0], from_)
+    from tracekit.sets import load_many
+
+    no_pandas.hide_pandas()
+    return load_many(paths, from_, ranks=ranks, via=context.meta.get(_VIA))
+
+
+def expand_folder(path: Path) -> list[Path]:
+    """Return the captures in a folder of captures, or the path itself."""
+    if not _is_folder_of_captures(path):
+        return [path]
+    from tracekit.sets.paths import expand
+
+    return expand(path)
+
+
+def _is_folder_of_captures(path: Path) -> bool:
+    """Return whether a path is a folder of captures that is not itself a capture."""
+    if not path.is_dir():
+        return False
+    from tracekit.sets.paths import is_folder_of_captures
+
+    return is_folder_of_captures(path)

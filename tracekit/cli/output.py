@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.cli.options import Traces
     from tracekit.interface import Progress
-    from tracekit.trace import Trace
 
 STDOUT = Path("-")
 _BATCH_ROWS = 1 << 16
@@ -137,7 +137,7 @@ class EscapingStream(io.RawIOBase):
 
 @contextlib.contextmanager
 def open_page(
-    out: Path | None = None, *, overwrite: bool = False, trace: Trace | None = None, paged: bool = False
+    out: Path | None = None, *, overwrite: bool = False, trace: Traces | None = None, paged: bool = False
 ) -> Iterator[Page]:
     """Open the page to print on, which is standard output or a file that is written atomically.
 

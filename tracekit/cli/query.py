@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.trace import Trace
+    from tracekit.cli.options import Traces
 
 DURATION = "duration_ns"
 _TIMES = ("start_ns", "end_ns")
@@ -21,7 +21,7 @@ _ENCODED_SUFFIX = " (dictionary-encoded)"
 
 
 def query(
-    trace: Trace,
+    trace: Traces,
     table: str,
     *,
     columns: Sequence[str] | None = None,
@@ -47,7 +47,7 @@ def query(
     """
     import polars as pl
 
-    rows = trace.wide().lazy() if wide else trace.frame(table)
+    rows = _wide(trace).lazy() if wide else trace.frame(table)
     names = rows.collect_schema().names()
     rows = _add_duration(rows, names)
     known = [*names, *({DURATION} - set(names) if set(_TIMES) <= set(names) else ())]
@@ -62,6 +62,13 @@ def query(
         by = [pl.col(name).cast(pl.String) if name in encoded else pl.col(name) for name, _ in order]
         rows = rows.sort(by, descending=[down for _, down in order], nulls_last=True, maintain_order=True)
     return rows.select(columns or names).collect()
+
+
+def _wide(trace: Traces) -> pl.DataFrame:
+    """Return the Nsight Compute results with one column per metric. Those of a set have the column ``rank``."""
+    from tracekit.trace import Trace
+
+    return trace.wide() if isinstance(trace, Trace) else trace.frames(Trace.wide)
 
 
 def _filter_rows(rows: pl.LazyFrame, condition: pl.Expr, encoded: Sequence[str]) -> pl.LazyFrame:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from click.decorators import FC
 
-    from tracekit.cli.options import Printing
+    from tracekit.cli.options import Printing, Traces
     from tracekit.cli.output import Page
     from tracekit.core.dlprof.reports import DlprofReport
     from tracekit.core.reports import ReportTable
-    from tracekit.trace import Trace
+    from tracekit.sets.reports import RankedReport
 
-    Report = ReportTable | DlprofReport
+    Report = ReportTable | DlprofReport | RankedReport
     Reports = Sequence[tuple[str, Report]]
 
 PROSE = ("advise", "expert-systems")
@@ -61,7 +61,7 @@ def list_option(
     return click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=print_list, help=help_text)
 
 
-def print_reports(reports: Reports, printing: Printing, trace: Trace, *, limit: int | None) -> None:
+def print_reports(reports: Reports, printing: Printing, trace: Traces, *, limit: int | None) -> None:
     """Print reports with their names. Several reports are printed one after the other.
 
     Args:
@@ -85,8 +85,16 @@ def _rows_per_report(limit: int | None, printing: Printing, reports: int) -> int
 
 
 def _limit_rows(report: Report, rows: int) -> Report:
-    """Return a report with only its first rows. If ``rows`` is 0, the report has all its rows."""
-    return dataclasses.replace(report, data=report.data.head(rows)) if rows else report
+    """Return a report with only its first rows, of each rank for several. If ``rows`` is 0, it has all its rows."""
+    from tracekit.sets.reports import RankedReport
+
+    if not rows:
+        return report
+    return (
+        report.head(rows)
+        if isinstance(report, RankedReport)
+        else dataclasses.replace(report, data=report.data.head(rows))
+    )
 
 
 def _print_csv(page: Page, reports: Reports, printing: Printing) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - click needs it
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from tracekit.cli.options import (
     complete_names,
     correlated_option,
     from_option,
-    input_argument,
     limit_option,
-    load_input,
+    load_inputs,
     parse_names,
     printing_options,
     quiet_option,
+    rank_option,
     rollup_options,
     selection_options,
     table_names,
@@ -29,10 +30,25 @@ if TYPE_CHECKING:
 ROWS_ON_A_TERMINAL = 20
 
 
+def complete_input_or_table(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Complete the name of a table after an input, and otherwise the path of an input."""
+    names = table_names() if context.params.get("table") else ()
+    tables = [CompletionItem(name) for name in names if name.startswith(typed)]
+    return tables or [CompletionItem(typed, type="file")]
+
+
 @click.command("rows")
-@input_argument
+@click.argument(
+    "paths",
+    metavar="IN...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+    shell_complete=complete_input_or_table,
+)
 @click.argument("table", metavar="TABLE", shell_complete=complete_names(table_names))
 @from_option
+@rank_option
 @limit_option(
     f"Number of rows to print; 0 prints all. The default is {ROWS_ON_A_TERMINAL} on a terminal, and all otherwise."
 )
@@ -58,7 +74,7 @@ ROWS_ON_A_TERMINAL = 20
 @quiet_option
 def command(
     *,
-    path: Path,
+    paths: tuple[Path, ...],
     table: str,
     from_: str | None,
     limit: int | None,
@@ -76,12 +92,14 @@ def command(
 
     For tables of ops, iterations and group nodes, the trace is rolled up first. If a table has the columns start_ns and
     end_ns, you can also use duration_ns in --columns, --where and --sort.
+
+    For several inputs, the column rank precedes all others.
     """
     from tracekit.cli.query import query
 
     if wide and table != "ncu_metrics":
         raise click.UsageError(f"--wide works only with the table ncu_metrics, not with {table!r}")
-    with load_input(path, from_) as trace:
+    with load_inputs(paths, from_) as trace:
         selected = roll_up(select(trace.correlate() if correlated else trace), table)
         frame = query(selected, table, columns=columns, where=where, sort=sort, wide=wide)
         printed = frame.head(_row_limit(limit, printing) or frame.height)

@@ -11,11 +11,13 @@ import click
 from tracekit.cli.options import (
     complete_names,
     from_option,
+    inputs_argument,
     limit_option,
-    load_input,
+    load_inputs,
     parse_names,
     printing_options,
     quiet_option,
+    rank_option,
     rollup_options,
     selection_options,
 )
@@ -25,7 +27,7 @@ from tracekit.cli.reports import limit_text, list_option, print_reports
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.cli.options import Printing, RollUp, Select
+    from tracekit.cli.options import Printing, RollUp, Select, Traces
     from tracekit.trace import Trace
 
 DEFAULT = "nvtx_sum,osrt_sum,cuda_api_sum,cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_size_sum"
@@ -46,7 +48,7 @@ def report_descriptions() -> dict[str, str]:
 
 
 @click.command("stats")
-@click.argument("path", metavar="IN", type=click.Path(path_type=Path))
+@inputs_argument
 @click.option(
     "-r",
     "--report",
@@ -61,6 +63,7 @@ def report_descriptions() -> dict[str, str]:
     ("report", "shows"), lambda: report_descriptions().items(), "List all reports with a description, and exit."
 )
 @from_option
+@rank_option
 @limit_option(limit_text("report"))
 @selection_options
 @rollup_options
@@ -75,7 +78,7 @@ def report_descriptions() -> dict[str, str]:
 @quiet_option
 def command(
     *,
-    path: Path,
+    paths: tuple[Path, ...],
     names: list[str],
     from_: str | None,
     limit: int | None,
@@ -91,13 +94,19 @@ def command(
     that of `nsys stats -f csv -r NAME` or DLProf, byte for byte. Several reports are printed one after the other in csv
     and tables, as an object of arrays in json, and as rows with a column for the report in jsonl. On a terminal, each
     row takes one line, and long names are shortened.
+
+    For several inputs, the reports have the rows of all ranks, with a column for the rank.
     """
+    from tracekit.trace import Trace
     from tracekit.trace import load as load_trace
 
     with contextlib.ExitStack() as stack:
-        trace = stack.enter_context(load_input(path, from_))
+        trace = load_inputs(paths, from_)
+        stack.callback(trace.close)
         selected = roll_up(select(trace))
         if graph is not None:
+            if not isinstance(selected, Trace):
+                raise click.UsageError("--graph needs a single IN; tracekit stats without --graph takes several")
             selected = selected.join_graph(stack.enter_context(load_trace(graph)))
             print_message(_graph_match_summary(selected), quiet=quiet)
         with progress_bar("computing", quiet=quiet) as progress:
@@ -111,7 +120,7 @@ def command(
             print_message(f"{name}: no data, {_missing_data_reason(trace, selected)}", quiet=quiet)
 
 
-def _missing_data_reason(trace: Trace, selected: Trace) -> str:
+def _missing_data_reason(trace: Traces, selected: Traces) -> str:
     """Return a clause for a message that states why a report has no rows."""
     if selected is trace:
         return "the capture recorded nothing for it"

@@ -7,23 +7,34 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli.options import from_option, input_argument, load_input, printing_options
+from tracekit.cli.options import from_option, inputs_argument, load_inputs, printing_options, rank_option
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tracekit.cli.options import Printing
+    from tracekit.trace import Trace
 
 
 @click.command("tables")
-@input_argument
+@inputs_argument
 @from_option
+@rank_option
 @printing_options
-def command(*, path: Path, from_: str | None, printing: Printing) -> None:
-    """List the tables of IN with their row counts."""
-    import polars as pl
+def command(*, paths: tuple[Path, ...], from_: str | None, printing: Printing) -> None:
+    """List the tables of IN with their row counts. For several inputs, the rows of each rank are counted."""
+    from tracekit.trace import Trace
 
-    with load_input(path, from_) as trace:
-        declared, counts = [trace.schema(name) for name in trace.tables], trace.count_all()
-        rows = [(t.name, counts[t.name], len(t.columns), t.doc) for t in declared]
-        frame = pl.DataFrame(rows, schema=["table", "rows", "columns", "doc"], orient="row")
+    with load_inputs(paths, from_) as trace:
+        frame = _list_tables(trace) if isinstance(trace, Trace) else trace.frames(_list_tables)
         with printing.open_page(trace) as page:
             printing.print_frame(page, frame, prose=["doc"])
+
+
+def _list_tables(trace: Trace) -> pl.DataFrame:
+    """Return one row per table with its numbers of rows and columns."""
+    import polars as pl
+
+    declared, counts = [trace.schema(name) for name in trace.tables], trace.count_all()
+    rows = [(t.name, counts[t.name], len(t.columns), t.doc) for t in declared]
+    return pl.DataFrame(rows, schema=["table", "rows", "columns", "doc"], orient="row")

@@ -38,16 +38,21 @@ def write_table(view: View, name: str, path: Path, progress: Progress, *, spread
 
 
 def wrote(path: Path) -> bool:
-    """Return whether a file can be from this exporter: it must have the name and the header of a declared table."""
+    """Return whether a file can be from this exporter: it must have the name and the header of a declared table.
+
+    The tables of a set of traces have the column ``rank`` before all others.
+    """
     table = schemas.tables().get(path.stem)
     if path.suffix != ".csv" or table is None:
         return False
-    header = ",".join(table.names).encode()
+    of_set = ["rank", *("recorded_rank" if name == "rank" else name for name in table.names)]
+    headers = [",".join(names).encode() for names in (table.names, of_set)]
     try:
         with path.open("rb") as file:
-            return file.read(len(header) + 1).rstrip(b",\r\n") == header
+            start = file.read(max(map(len, headers)) + 1)
     except OSError:
         return False
+    return any(start[: len(header) + 1].rstrip(b",\r\n") == header for header in headers)
 
 
 def _configure(options: Mapping[str, str]) -> Exporter:

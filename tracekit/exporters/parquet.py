@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from tracekit import schemas
 from tracekit.interface import Exporter
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import TracebackType
 
     import pyarrow as pa
 
@@ -19,19 +20,39 @@ GROUP_ROWS, MAX_DICTIONARY_VALUES = 1 << 18, 1 << 15
 
 def write_table(view: View, name: str, path: Path, progress: Progress) -> None:
     """Write one table to a Parquet file that preserves its rows, types, dictionaries and field metadata."""
-    from pyarrow import parquet
-
     table = view.chunked_table(name)
-    dictionary_columns = _dictionary_columns(table)
-    for column in dictionary_columns:
-        table = table.set_column(
-            table.column_names.index(column), table.field(column), table[column].unify_dictionaries()
-        )
-    options = {"compression": "zstd", "use_dictionary": dictionary_columns}
-    with path.open("wb") as file, parquet.ParquetWriter(file, table.schema, **options) as writer:
+    with TableWriter(path, table) as writer:
+        writer.write(table, progress)
+
+
+class TableWriter:
+    """A Parquet file that is written table by table. The first table determines which columns have dictionaries."""
+
+    def __init__(self, path: Path, first: pa.Table) -> None:
+        from pyarrow import parquet
+
+        self._dictionary_columns = _dictionary_columns(first)
+        self._file = path.open("wb")
+        options = {"compression": "zstd", "use_dictionary": self._dictionary_columns}
+        self._writer = parquet.ParquetWriter(self._file, first.schema, **options)
+
+    def write(self, table: pa.Table, progress: Progress | None = None) -> None:
+        """Append the rows of a table in new row groups."""
+        for column in self._dictionary_columns:
+            table = table.set_column(
+                table.column_names.index(column), table.field(column), table[column].unify_dictionaries()
+            )
         for offset in range(0, table.num_rows, GROUP_ROWS):
-            writer.write_table(table.slice(offset, GROUP_ROWS))
-            progress(min(offset + GROUP_ROWS, table.num_rows), table.num_rows)
+            self._writer.write_table(table.slice(offset, GROUP_ROWS))
+            if progress is not None:
+                progress(min(offset + GROUP_ROWS, table.num_rows), table.num_rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._file:
+            self._writer.close()
 
 
 def _dictionary_columns(table: pa.Table) -> list[str]:

@@ -29,6 +29,14 @@ def with_rank(schema: TableSchema) -> TableSchema:
     return replace(schema, columns=(_RANK_COLUMN, *own), key=(RANK, *(k for k in schema.key if k != RANK)))
 
 
+def with_rank_column(frame: pl.DataFrame, rank: int) -> pl.DataFrame:
+    """Return a frame with the column ``rank`` before its columns."""
+    import polars as pl
+
+    own = frame.rename({RANK: RECORDED_RANK}, strict=False)
+    return own.select(pl.lit(rank, pl.Int64).alias(RANK), pl.all())
+
+
 def own_name(column: str) -> str:
     """Return the name of a column of a set, other than ``rank``, in the table of one trace."""
     return RANK if column == RECORDED_RANK else column
@@ -101,11 +109,20 @@ def concat_tables(schema: TableSchema, columns: Sequence[str], tables: Iterable[
     import pyarrow as pa
 
     arrow = schemas.arrow_schema(schema, columns)
-    ranked = [pa.table([_repeat(member.rank, t.num_rows), *t.columns], schema=arrow) for member, t in tables]
+    ranked = [ranked_table(schema, columns, member.rank, table) for member, table in tables]
     return pa.concat_tables([arrow.empty_table(), *ranked]).unify_dictionaries()
 
 
-def _repeat(rank: int, rows: int) -> pa.Array:
+def ranked_table(schema: TableSchema, columns: Sequence[str], rank: int, table: pa.Table) -> pa.Table:
+    """Return the table of one member with the column ``rank`` before its columns.
+
+    Args:
+        schema: Schema of the table, with the column ``rank``.
+        columns: Names of the columns of the result, beginning with ``rank``.
+        rank: The rank.
+        table: The other columns.
+    """
     import pyarrow as pa
 
-    return pa.repeat(pa.scalar(rank, pa.int64()), rows)
+    ranks = pa.repeat(pa.scalar(rank, pa.int64()), table.num_rows)
+    return pa.table([ranks, *table.columns], schema=schemas.arrow_schema(schema, columns))

@@ -13,7 +13,7 @@ from tracekit.sets import member as members_module
 from tracekit.sets import paths as path_lists
 from tracekit.sets import ranks as rank_sources
 from tracekit.sets.engines import LocalEngine
-from tracekit.sets.frames import RANK, RECORDED_RANK
+from tracekit.sets.frames import RANK
 from tracekit.trace import Trace, load
 
 if TYPE_CHECKING:
@@ -26,8 +26,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracekit.core.communication import Communication
+    from tracekit.core.dlprof.reports import DlprofReport
+    from tracekit.core.reports import ReportTable
+    from tracekit.interface import Progress
     from tracekit.sets.engines import Engine
     from tracekit.sets.member import Member, Recorded
+    from tracekit.sets.reports import RankedReport
+    from tracekit.targets import Input
 
     PathLike = str | os.PathLike[str]
 
@@ -170,6 +175,26 @@ class TraceSet:
         """
         return [_result_or_raise(result) for _, result in self.outcomes(function)]
 
+    def frames(self, function: Callable[[Trace], pl.DataFrame]) -> pl.DataFrame:
+        """Apply a function to the trace of each rank, and return the rows of all frames with the column ``rank`` first.
+
+        Args:
+            function: The function, as for ``map``, which returns a frame.
+
+        Raises:
+            TracekitError: The function failed for a rank. The first error is raised.
+
+        Examples:
+            >>> import tracekit as tk
+            >>> ranks = tk.load_many("fixtures/ranks")
+            >>> ranks.frames(lambda trace: trace.devices.select("device_id").sort("device_id")).rows()
+            [(0, 0), (0, 1), (1, 0), (1, 1)]
+        """
+        import polars as pl
+
+        ranked = [frames.with_rank_column(frame, member.rank) for member, frame in self._results(function)]
+        return pl.concat(ranked, how="diagonal_relaxed")
+
     def outcomes(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result | Exception]]:
         """Apply a function to the trace of each rank, and return errors instead of raising them.
 
@@ -242,6 +267,22 @@ class TraceSet:
         counts = self.map(Trace.count_all)
         return {name: sum(c[name] for c in counts) for name in self.tables}
 
+    def report(self, name: str) -> RankedReport:
+        """Compute a report of every rank, or apply a rule to every rank.
+
+        Args:
+            name: Name of the report, with its options after colons, or of a rule, as for ``Trace.report``.
+
+        Returns:
+            The report. ``frame()`` returns its rows, and ``csv(file)`` writes them, with the column ``rank`` first.
+
+        Raises:
+            UnknownFormatError: The report or one of its options does not exist.
+        """
+        from tracekit.sets.reports import RankedReport
+
+        return RankedReport.from_results(name, list(self._results(functools.partial(_report, name))))
+
     def stats(self, report: str) -> pl.DataFrame:
         """Return the rows of a report of every rank, with the column ``rank`` before those of the report.
 
@@ -256,7 +297,7 @@ class TraceSet:
             >>> ranks.stats("cuda_gpu_kern_sum").columns[:3]
             ['rank', 'Time (%)', 'Total Time (ns)']
         """
-        return self._frames_with_rank(functools.partial(_stats, report))
+        return self.report(report).frame()
 
     def analyze(self, rule: str) -> pl.DataFrame:
         """Return the rows that a rule finds in every rank, with the column ``rank`` before those of the rule.
@@ -264,7 +305,7 @@ class TraceSet:
         Raises:
             UnknownFormatError: The rule or one of its options does not exist, or the value of an option is not allowed.
         """
-        return self._frames_with_rank(functools.partial(_analyze, rule))
+        return self.frames(functools.partial(_analyze, rule))
 
     def recipe(
         self,
@@ -445,6 +486,61 @@ class TraceSet:
         arguments = {name: value for name, value in arguments.items() if value is not None}
         return selected._then("select", **arguments) if arguments else selected
 
+    def export(
+        self,
+        path: PathLike,
+        *,
+        format: str | None = None,  # noqa: A002
+        tables: Sequence[str] | None = None,
+        overwrite: bool = False,
+        options: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Write the set in another format. The output is written completely or not at all.
+
+        Files of tables have the rows of all ranks, with the column ``rank`` before all others.
+
+        Args:
+            path: File to write, or folder for formats with one file per table.
+            format: Name of the format. If None, it is the format with the suffix of the path.
+            tables: Names of the tables to write. A format with one file per table writes a single table as one file.
+                If None, all tables are written except the large tables that are declared as optional.
+            overwrite: Whether to replace an existing output.
+            options: Values of options of the exporter, by option name.
+            progress: Callback that receives the number of written ranks and of all ranks.
+
+        Returns:
+            The path of the output.
+
+        Raises:
+            UnknownFormatError: The format or one of its options does not exist.
+            ExportError: The format cannot hold several ranks, the output exists or cannot be written, or the name of a
+                folder for several tables has the suffix of a file.
+
+        Examples:
+            >>> import tempfile, tracekit as tk
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     tk.load_many("fixtures/ranks").export(f"{folder}/kernels.parquet", tables=["kernels"]).name
+            'kernels.parquet'
+        """
+        from tracekit import exporting, registry
+        from tracekit.sets.export import export
+
+        chosen = registry.exporter_for(path) if format is None else registry.exporter(format)
+        chosen = chosen.with_options(options or {})
+        traces = self.select(tables=tables if chosen.write_table is None else None)
+        traces = traces.correlate() if chosen.correlated else traces
+        if format is None and exporting.holds_one_table_per_file(chosen, tables):
+            chosen.check_folder(path)
+        return export(traces, path, chosen, tables=tables, overwrite=overwrite, progress=progress)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files and folders that this set is read from. No output may replace them."""
+        from tracekit.targets import Input
+
+        return tuple(Input.from_path(member.path) for member in self.members)
+
     def close(self) -> None:
         """Do nothing, because no profile stays open. A set has this method as a trace does."""
 
@@ -477,18 +573,6 @@ class TraceSet:
     def _results(self, function: Callable[[Trace], Result]) -> Iterator[tuple[Member, Result]]:
         """Yield each member with the result of a function. The first error is raised."""
         return ((member, _result_or_raise(result)) for member, result in self.outcomes(function))
-
-    def _frames_with_rank(self, function: Callable[[Trace], pl.DataFrame]) -> pl.DataFrame:
-        """Return the rows of the frames that a function returns for each rank, with the column ``rank`` first."""
-        import polars as pl
-
-        ranked = [
-            frame.rename({RANK: RECORDED_RANK}, strict=False).select(
-                pl.lit(member.rank, pl.Int64).alias(RANK), pl.all()
-            )
-            for member, frame in self._results(function)
-        ]
-        return pl.concat(ranked, how="diagonal_relaxed")
 
 
 def open_member(member: Member, operations: Sequence[Operation] = ()) -> Trace:
@@ -526,8 +610,8 @@ def _count(name: str, trace: Trace) -> int:
     return trace.count(name)
 
 
-def _stats(report: str, trace: Trace) -> pl.DataFrame:
-    return trace.stats(report)
+def _report(name: str, trace: Trace) -> ReportTable | DlprofReport:
+    return trace.report(name)
 
 
 def _analyze(rule: str, trace: Trace) -> pl.DataFrame:

@@ -1,0 +1,181 @@
+"""Write a set to files, opening one member at a time.
+
+Formats with one file per table have the column ``rank``. CSV and Parquet files are written member by member, so a set
+of any size needs the memory of one member. Other formats of this kind need the memory of the largest table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit import exporting, registry, targets
+from tracekit.errors import ExportError
+from tracekit.sets import frames
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tracekit.interface import Exporter, Progress
+    from tracekit.plan import TraceView
+    from tracekit.schemas import TableSchema
+    from tracekit.sets.trace_set import TraceSet
+
+CSV, PARQUET = "csv", "parquet"
+
+
+def export(
+    traces: TraceSet,
+    path: str | os.PathLike[str],
+    exporter: Exporter,
+    *,
+    tables: Sequence[str] | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a set to a file or folder atomically.
+
+    Args:
+        traces: The set.
+        path: File or folder to write.
+        exporter: The exporter for the format of the output.
+        tables: Names of the tables to write. If None, all tables are written except those declared as optional.
+        overwrite: Whether to replace an existing output.
+        progress: Callback that receives the number of written members and of all members.
+
+    Returns:
+        The path of the output.
+
+    Raises:
+        ExportError: The format cannot hold several ranks, or the output exists or cannot be written.
+    """
+    if exporter.write_table is None:
+        known = ", ".join(e.format for e in registry.exporters().values() if e.write_table is not None)
+        raise ExportError(
+            f"{exporter.format} cannot hold the profiles of several ranks",
+            path=path,
+            hint=f"formats for several ranks: {known}; or export each rank separately",
+        )
+    is_folder = exporting.holds_one_table_per_file(exporter, tables)
+    is_exported_file = registry.is_exported_file if is_folder else None
+    names = list(tables or [t for t in traces.tables if not traces.schema(t).optional])
+    with targets.atomic_output(
+        path, is_exported_file=is_exported_file, overwrite=overwrite, inputs=traces.inputs
+    ) as new:
+        files = {name: new / f"{name}{exporter.suffixes[0]}" for name in names} if is_folder else {names[0]: new}
+        if is_folder:
+            new.mkdir()
+        write = _WRITERS.get(exporter.format, _write_whole_tables)
+        write(traces, exporter, files, progress or _ignore_progress)
+    return Path(path)
+
+
+class RankedView:
+    """The tables of one member with the column ``rank``, for exporters that write single tables."""
+
+    def __init__(self, view: TraceView, rank: int) -> None:
+        self._view = view
+        self._rank = rank
+
+    def chunked_table(self, name: str) -> pa.Table:
+        """Return a table without unifying the dictionaries of its string columns."""
+        schema = self.schema(name)
+        return frames.ranked_table(schema, schema.names, self._rank, self._view.chunked_table(name))
+
+    def schema(self, name: str) -> TableSchema:
+        """Return the schema of a table."""
+        return frames.with_rank(self._view.schema(name))
+
+
+class SetView:
+    """The tables of a set as a view for exporters that write single tables."""
+
+    def __init__(self, traces: TraceSet) -> None:
+        self._traces = traces
+        self.tables = traces.tables
+        self.schema = traces.schema
+        self.count = traces.count
+
+    @property
+    def info(self) -> Mapping[str, str]:
+        """No facts, because those of the ranks differ."""
+        return {}
+
+    def prefetch(self, columns: Mapping[str, Sequence[str] | None]) -> None:
+        """Do nothing, because a set caches nothing."""
+
+    def table(self, name: str) -> pa.Table:
+        """Return a table of all ranks, in which each string column has a single dictionary."""
+        return self._traces.table(name)
+
+    chunked_table = table
+
+    def frame(self, name: str) -> pl.LazyFrame:
+        """Return a table of all ranks as a LazyFrame."""
+        return self._traces.frame(name)
+
+
+def _views(traces: TraceSet, progress: Progress) -> Iterator[tuple[RankedView, int]]:
+    """Yield the view and the number of each member, which is open until the next one is yielded."""
+    from tracekit.trace import view_of
+
+    for number, rank in enumerate(traces.ranks):
+        with traces.open(rank) as trace:
+            yield RankedView(view_of(trace), rank), number
+        progress(number + 1, len(traces))
+
+
+def _write_whole_tables(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
+    """Write each table with an exporter, which gets the table of all ranks at once."""
+    view: Any = SetView(traces)
+    write = exporter.write_table
+    for number, (name, file) in enumerate(files.items()):
+        if write is not None:
+            write(view, name, file, _ignore_progress)
+        progress(number + 1, len(files))
+
+
+def _write_csv(traces: TraceSet, exporter: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
+    """Write each table as CSV, by appending the rows of each member after those of the previous one."""
+    write: Any = exporter.write_table
+    for view, number in _views(traces, progress):
+        for name, file in files.items():
+            if not number:
+                write(view, name, file, _ignore_progress)
+                continue
+            rows = file.with_name(f"{file.name}.rows")
+            write(view, name, rows, _ignore_progress)
+            with rows.open("rb") as source, file.open("ab") as target:
+                source.readline()
+                shutil.copyfileobj(source, target)
+            rows.unlink()
+
+
+def _write_parquet(traces: TraceSet, _: Exporter, files: Mapping[str, Path], progress: Progress) -> None:
+    """Write each table as Parquet, with at least one row group for each member that has rows."""
+    from tracekit.exporters.parquet import TableWriter
+
+    with contextlib.ExitStack() as stack:
+        writers: dict[str, TableWriter] = {}
+        for view, _number in _views(traces, progress):
+            for name, file in files.items():
+                table = view.chunked_table(name)
+                if name not in writers:
+                    writers[name] = stack.enter_context(TableWriter(file, table))
+                writers[name].write(table)
+
+
+_WRITERS: dict[str, Callable[[TraceSet, Exporter, Mapping[str, Path], Progress], None]] = {
+    CSV: _write_csv,
+    PARQUET: _write_parquet,
+}
+
+
+def _ignore_progress(done: int, total: int) -> None:
+    """Do nothing. This is the default progress callback."""

@@ -1,0 +1,90 @@
+"""A report of every rank of a set, as one report with the column ``rank``."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+import polars as pl
+
+from tracekit.core.dlprof.reports import SUMMARY, DlprofReport, PrintedColumn
+from tracekit.core.reports.table import ReportTable, integer_column
+from tracekit.sets.frames import RANK, with_rank_column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.sets.member import Member
+
+    Report = ReportTable | DlprofReport
+
+_SOURCE = "rank of the capture"
+"""Name of the column with the rank among the source columns of a report, which may have a column ``rank``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedReport:
+    """A report of every rank. Its rows are those of all ranks, in the order of ranks.
+
+    Attributes:
+        name: Name of the report.
+        parts: The ranks, each with the report of its capture.
+    """
+
+    name: str
+    parts: tuple[tuple[int, Report], ...]
+
+    @classmethod
+    def from_results(cls, name: str, results: Sequence[tuple[Member, Report]]) -> RankedReport:
+        """Return the report of the given members."""
+        return cls(name, tuple((member.rank, report) for member, report in results))
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of all ranks."""
+        return sum(report.rows for _, report in self.parts)
+
+    def head(self, rows: int) -> RankedReport:
+        """Return a report with only the first rows of each rank."""
+        parts = ((rank, dataclasses.replace(report, data=report.data.head(rows))) for rank, report in self.parts)
+        return RankedReport(self.name, tuple(parts))
+
+    def frame(self) -> pl.DataFrame:
+        """Return the rows with the column ``rank`` before the columns of the report."""
+        frames = [with_rank_column(report.frame(), rank) for rank, report in self.parts]
+        return pl.concat(frames, how="diagonal_relaxed")
+
+    def csv(self, sink: BinaryIO) -> None:
+        """Write the rows as CSV. The cells are those of the report of each capture, after the column ``rank``.
+
+        The summary of DLProf, whose CSV consists of sections, is written as a table.
+        """
+        if self.name == SUMMARY:
+            self.frame().write_csv(sink)
+            return
+        header = b""
+        for rank, report in self.parts:
+            content = io.BytesIO()
+            _ranked(report, rank).csv(content)
+            titles, rest = _split_header(content.getvalue(), report)
+            sink.write((b"" if titles == header else titles) + rest)
+            header = titles or header
+
+
+def _ranked(report: Report, rank: int) -> Report:
+    """Return the report of one capture with the additional column ``rank``."""
+    data = report.data.with_columns(pl.lit(rank, pl.Int64).alias(_SOURCE))
+    if isinstance(report, ReportTable):
+        return dataclasses.replace(report, data=data, columns=(integer_column(RANK, _SOURCE), *report.columns))
+    return dataclasses.replace(report, data=data, columns=(PrintedColumn(RANK, _SOURCE, "plain"), *report.columns))
+
+
+def _split_header(text: bytes, report: Report) -> tuple[bytes, bytes]:
+    """Split the CSV of a report into its header and its rows. A report of DLProf has its title before the header."""
+    lines = 1 if isinstance(report, ReportTable) else 2
+    end = 0
+    for _ in range(lines):
+        end = text.find(b"\n", end) + 1
+    return text[:end], text[end:]
