@@ -7,13 +7,13 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     import polars as pl
@@ -23,8 +23,16 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
     Traces: TypeAlias = Trace | TraceSet
-    Select: TypeAlias = Callable[[Traces], Traces]
+    AnyTraces = TypeVar("AnyTraces", bound=Traces)
     RollUp: TypeAlias = Callable[..., Traces]
+
+    class Select(Protocol):
+        """A function that applies the selection options of a command to a trace or a set."""
+
+        def __call__(self, traces: AnyTraces, /) -> AnyTraces:
+            """Return the selected rows."""
+            ...
+
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -165,25 +173,25 @@ def rank_option(command: Command) -> Command:
     """Add the option ``--rank`` to a command. Its values are stored in the context for ``load_inputs``."""
     option = click.option(
         "--rank",
-        metavar="NAME=N",
+        metavar="FILE=N",
         type=parse_rank,
         multiple=True,
         expose_value=False,
         callback=_store_ranks,
-        help="Rank of the input with this file name, if it is not recorded. Can be repeated.",
+        help="Rank of a profile by its file name, instead of the recorded one. Can be repeated.",
     )
     return _apply_options((option,), command)
 
 
 def parse_rank(text: str) -> tuple[str, int]:
-    """Parse ``NAME=N`` into a file name and a rank.
+    """Parse ``FILE=N`` into a file name and a rank.
 
     Raises:
         click.BadParameter: The text has no name or no number.
     """
     name, _, rank = text.rpartition("=")
     if not (name and rank.isdecimal() and rank.isascii() and len(rank) < _MAX_DIGITS):
-        raise click.BadParameter(f"{text!r} is not NAME=N, such as run_a.nsys-rep=3")
+        raise click.BadParameter(f"{text!r} is not FILE=N, such as worker.nsys-rep=3")
     return name, int(rank)
 
 
@@ -434,38 +442,14 @@ def _apply_options(options: Iterable[Callable[[Command], Command]], command: Cal
     return decorated
 
 
-def ranks_option(command: Command) -> Command:
-    """Add the option ``--rank`` to a command, which receives the ranks by file name as ``ranks``."""
-    option = click.option(
-        "--rank",
-        "ranks",
-        metavar="FILE=N",
-        multiple=True,
-        callback=lambda _, __, texts: dict(map(_parse_rank, texts)),
-        help="Rank of a profile by its file name, instead of the recorded one. Can be repeated.",
-    )
-    return option(command)
-
-
-def _parse_rank(text: str) -> tuple[str, int]:
-    """Parse ``FILE=N`` into the name of a file and a rank.
-
-    Raises:
-        click.BadParameter: The text has no name, or no number after the last equals sign.
-    """
-    name, _, number = text.rpartition("=")
-    if not (name and number.isascii() and number.isdecimal() and len(number) < _MAX_DIGITS):
-        raise click.BadParameter(f"{text!r} is not FILE=N, such as worker.nsys-rep=3")
-    return name, int(number)
-
-
-def load_inputs(paths: Sequence[Path], from_: str | None, ranks: Mapping[str, int]) -> TraceSet:
+def load_set(paths: Sequence[Path], from_: str | None) -> TraceSet:
     """Load the inputs of a command as one set, according to the options ``--from``, ``--via`` and ``--rank``."""
     from tracekit import no_pandas
     from tracekit.sets import load_many
 
     no_pandas.hide_pandas()
-    return load_many(paths, from_, ranks=ranks or None, via=click.get_current_context().meta.get(_VIA))
+    meta = click.get_current_context().meta
+    return load_many(paths, from_, ranks=meta.get(_RANKS) or None, via=meta.get(_VIA))
 
 
 def load_input(path: Path, from_: str | None) -> Trace:
@@ -482,16 +466,10 @@ def load_inputs(paths: Sequence[Path], from_: str | None) -> Traces:
 
     One input for which ``--rank`` states a rank is a set, too.
     """
-    from tracekit import no_pandas
-
-    context = click.get_current_context()
-    ranks = context.meta.get(_RANKS)
+    ranks = click.get_current_context().meta.get(_RANKS)
     if len(paths) == 1 and not ranks and (from_ is not None or not _is_folder_of_captures(paths[0])):
         return load_input(paths[0], from_)
-    from tracekit.sets import load_many
-
-    no_pandas.hide_pandas()
-    return load_many(paths, from_, ranks=ranks, via=context.meta.get(_VIA))
+    return load_set(paths, from_)
 
 
 def expand_folder(path: Path) -> list[Path]:

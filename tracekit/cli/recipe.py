@@ -15,9 +15,9 @@ from tracekit.cli.options import (
     force_option,
     from_option,
     limit_option,
-    load_inputs,
+    load_set,
     quiet_option,
-    ranks_option,
+    rank_option,
     selection_options,
 )
 from tracekit.cli.output import print_message, progress_bar
@@ -109,7 +109,7 @@ def _recipe_options(command: Callable[..., None]) -> Callable[..., None]:
     "List all recipes with a description and their options, and exit.",
 )
 @_recipe_options
-@ranks_option
+@rank_option
 @from_option
 @click.option("--table", metavar="TABLE", help="Table to print. By default the main table of the recipe.")
 @limit_option(limit_text("recipe"))
@@ -131,7 +131,6 @@ def command(
     recipe: str,
     paths: tuple[Path, ...],
     options: Mapping[str, int | str],
-    ranks: Mapping[str, int],
     from_: str | None,
     table: str | None,
     limit: int | None,
@@ -156,7 +155,7 @@ def command(
     option_values(declared, options)
     main = declared.outputs[0].name
     _check_output(style, out, table or main, [*(o.name for o in declared.outputs), recipes.FILES])
-    traces = select(load_inputs(paths, from_, ranks))
+    traces = select(load_set(paths, from_))
     with progress_bar("computing", quiet=quiet) as progress:
         tables = recipes.run(traces, recipe, options, progress=progress)
     if tables[main].is_empty():
