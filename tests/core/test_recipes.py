@@ -272,6 +272,11 @@ def test_maps_of_calls(name: str, table: str, title: str) -> None:
     assert mapped.select("Kernel", title, "Overlap", "PID").rows() == [(60.0, 50.0, 10.0, 7), (20.0, 0.0, 0.0, 7)]
 
 
+def test_kernels_of_an_unknown_process_are_in_maps() -> None:
+    mapped = outputs("cuda_gpu_time_util_map", {"kernels": [kernel(0, 50, device_id=1, process_id=None)]}, bins=1)
+    assert mapped["analysis"].rows() == [(0, 50.0, None, 1, 0, 0)]
+
+
 SAMPLES = [
     {"timestamp_ns": t, "device_id": 0, "metric_id": 1, "metric": metric, "value": value}
     for t, metric, value in [

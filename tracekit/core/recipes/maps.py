@@ -58,7 +58,7 @@ def _map_groups(request: RankRequest, rows: pl.DataFrame, keys: list[str], split
         split: Function that returns the intervals of each column of the map.
     """
     bins = Bins.of(request)
-    groups = rows.drop_nulls(keys).sort(keys, maintain_order=True).partition_by(keys, maintain_order=True)
+    groups = rows.sort(keys, maintain_order=True).partition_by(keys, maintain_order=True)
     maps = [_map_group(bins, group, keys, split) for group in groups]
     empty = _map_group(bins, rows.clear(), keys, split).clear()
     return {ANALYSIS: pl.concat([empty, *maps]).with_row_index(UNNAMED_INDEX)}

@@ -27,18 +27,16 @@ def count_values(rows: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
         keys: Columns that identify a group.
 
     Returns:
-        ``keys``, ``value`` and ``count``, sorted. Categorical keys are converted to strings.
+        ``keys``, ``value`` and ``count``, in no particular order.
     """
     names = list(keys)
     counted = rows.drop_nulls([*names, VALUE]).group_by(*names, VALUE).agg(pl.len().cast(pl.Int64).alias(COUNT))
-    strings = pl.col(pl.Categorical).cast(pl.String)
-    return counted.collect().with_columns(strings).sort(*names, VALUE)
+    return counted.collect()
 
 
 def add_counts(counts: pl.DataFrame) -> pl.DataFrame:
-    """Add the counts of equal values of equal groups."""
-    keys = [c for c in counts.columns if c != COUNT]
-    return counts.group_by(keys).agg(pl.col(COUNT).sum()).sort(keys)
+    """Add the counts of equal values of equal groups. The result is in no particular order."""
+    return counts.group_by(pl.exclude(COUNT)).agg(pl.col(COUNT).sum())
 
 
 def describe(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -52,20 +50,30 @@ def describe(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
         The columns ``keys`` and ``STATISTICS``. Quartiles are interpolated linearly. ``Std`` is the sample standard
         deviation, which is null for a single value. Mean, deviation and quartiles have one decimal.
     """
-    by, x, n = list(keys), pl.col(VALUE), pl.col(COUNT).sum()
-    ordered = counts.sort(*by, VALUE).with_columns(last=pl.col(COUNT).cum_sum().over(by))
+    x, n = pl.col(VALUE), pl.col(COUNT).sum()
     mean = (x * pl.col(COUNT)).sum() / n
     squares = ((x.cast(pl.Float64) - mean) ** 2 * pl.col(COUNT)).sum()
-    grouped = ordered.group_by(by, maintain_order=True).agg(
+    ordered = _sort_by_keys(counts, keys)
+    grouped = ordered.group_by(list(keys), maintain_order=True).agg(
         n.alias("Count"),
         mean.alias("Mean"),
         pl.when(n > 1).then((squares / (n - 1)).sqrt()).alias("Std"),
-        x.min().alias("Min"),
-        *(_quartile(quarter).alias(name) for name, quarter in _QUARTERS.items()),
-        x.max().alias("Max"),
+        x.first().alias("Min"),
+        x.last().alias("Max"),
         (x * pl.col(COUNT)).sum().alias("Sum"),
     )
-    return grouped.with_columns(pl.col(_ROUNDED).round(1), pl.col("Sum").cast(counts.schema[VALUE], strict=False))
+    quarters = {name: _quartile(ordered, grouped["Count"], quarter) for name, quarter in _QUARTERS.items()}
+    total = pl.col("Sum").cast(counts.schema[VALUE], strict=False)
+    described = grouped.with_columns(total, **quarters).with_columns(pl.col(_ROUNDED).round(1))
+    return described.select(*keys, *STATISTICS)
+
+
+def _sort_by_keys(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Sort counts by their keys, strings in the order of their characters, and by value."""
+    # Sorting the values of each group takes a third of the time of sorting all rows by several columns.
+    lists = counts.group_by(list(keys)).agg(pl.col(VALUE, COUNT).sort_by(VALUE))
+    texts = pl.col(pl.Categorical).cast(pl.String)
+    return lists.with_columns(texts).sort(list(keys)).explode(VALUE, COUNT)
 
 
 def quartiles(values: pl.Expr) -> list[pl.Expr]:
@@ -73,13 +81,19 @@ def quartiles(values: pl.Expr) -> list[pl.Expr]:
     return [values.quantile(quarter / 4, interpolation="linear").alias(name) for name, quarter in _QUARTERS.items()]
 
 
-def _quartile(quarter: int) -> pl.Expr:
-    """Return the first, second or third quartile of sorted values, with linear interpolation."""
-    position = quarter * (pl.col(COUNT).sum() - 1)
-    low, high = (_value_at((position + rounding) // 4).cast(pl.Float64) for rounding in (0, 3))
+def _quartile(ordered: pl.DataFrame, sizes: pl.Series, quarter: int) -> pl.Series:
+    """Return the first, second or third quartile of each group, with linear interpolation.
+
+    Args:
+        ordered: Counts, sorted by group and value.
+        sizes: Number of values of each group.
+        quarter: Number of the quartile.
+    """
+    last = ordered[COUNT].cum_sum()
+    first = sizes.cum_sum() - sizes
+    position = quarter * (sizes - 1)
+    low, high = (
+        ordered[VALUE].gather(last.search_sorted(first + (position + rounding) // 4, side="right")).cast(pl.Float64)
+        for rounding in (0, 3)
+    )
     return low + (high - low) * (position % 4) / 4
-
-
-def _value_at(position: pl.Expr) -> pl.Expr:
-    """Return the value at a position of the sorted values, of which each row holds ``count``."""
-    return pl.col(VALUE).filter(pl.col("last") > position).first()

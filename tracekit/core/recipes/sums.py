@@ -122,9 +122,10 @@ def _add_cpu_times(times: pl.DataFrame) -> pl.DataFrame:
 @recipe(*_outputs(_TEXT), combine=combine_sums, reductions={**REDUCTIONS, _CPU_TIMES: _add_cpu_times})
 def nvtx_gpu_proj_sum(request: RankRequest) -> Tables:
     """NVTX ranges that launched GPU activities, by name, with the extent of the activities."""
-    rows = project_ranges(request.frames).with_columns(pl.col("name").cast(pl.String).alias(_TEXT)).drop_nulls(_TEXT)
+    rows = project_ranges(request.frames).rename({"name": _TEXT}).drop_nulls(_TEXT)
     tables = _sum_by(rows.lazy().select(_TEXT, value="gpu_ns"), _TEXT)
-    cpu_times = _add_cpu_times(rows.select(_TEXT, pl.col("duration_ns").cast(pl.Float64).alias(_CPU_SUM)))
+    text, duration = pl.col(_TEXT).cast(pl.String), pl.col("duration_ns").cast(pl.Float64)
+    cpu_times = _add_cpu_times(rows.select(text, duration.alias(_CPU_SUM)))
     tables[_RANK] = tables[_RANK].join(cpu_times, on=_TEXT, how="left", maintain_order="left")
     return {**tables, _CPU_TIMES: cpu_times}
 
