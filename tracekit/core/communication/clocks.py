@@ -67,26 +67,32 @@ def align_clocks(matched: pl.DataFrame, origins: Mapping[int, int | None]) -> pl
     ranks = sorted(origins)
     if not ranks:
         return pl.DataFrame(schema=CLOCKS)
-    ends = _ends(matched)
     reference = ranks[0]
     utc = {rank: _difference(origins[rank], origins[reference]) for rank in ranks}
     rows: dict[int, tuple[object, ...]] = {reference: (reference, REFERENCE, 0, 0, 0.0, 0, None, None)}
-    common = dict(ends.get(reference, {}))
-    remaining = {rank: set(ends.get(rank, {})) for rank in ranks[1:]}
-    while remaining:
-        shared = {rank: len(common.keys() & numbers) for rank, numbers in remaining.items()}
-        rank = max(shared, key=lambda r: (shared[r], -r))
-        del remaining[rank]
-        fit = _fit(ends.get(rank, {}), common) if shared[rank] else None
-        if fit is None:
-            method = NONE if utc[rank] is None else UTC
-            rows[rank] = (rank, method, utc[rank], utc[rank], 0.0, shared[rank], None, None)
-            continue
-        offset, drift, residuals = fit
-        middle, largest = int(np.median(residuals)), int(residuals.max())
-        rows[rank] = (rank, COLLECTIVES, offset, utc[rank], 1e6 * drift, shared[rank], middle, largest)
-        aligned = {number: end + offset + round(drift * end) for number, end in ends[rank].items()}
-        common = {**aligned, **common}
+    remaining = _ends(matched)
+    common = remaining.filter(trace_rank=reference).select("collective_id", common="end_ns")
+    remaining = remaining.filter(pl.col("trace_rank") != reference)
+    while (pairs := _pairs(remaining, common)).height:
+        lines = []
+        for (rank,), of_rank in pairs.group_by("trace_rank", maintain_order=True):
+            fit = _fit(of_rank)
+            if fit is None:
+                rows[rank] = (rank, UTC, utc[rank], utc[rank], 0.0, of_rank.height, None, None)
+                continue
+            offset, drift, residuals = fit
+            lines.append((rank, offset, drift))
+            middle, largest = int(np.median(residuals)), int(residuals.max())
+            rows[rank] = (rank, COLLECTIVES, offset, utc[rank], 1e6 * drift, of_rank.height, middle, largest)
+        fits = pl.DataFrame(lines, {"trace_rank": pl.Int64, "offset": pl.Int64, "drift": pl.Float64}, orient="row")
+        aligned = remaining.join(fits, on="trace_rank", maintain_order="left")
+        moved = pl.col("end_ns") + pl.col("offset") + (pl.col("end_ns") * pl.col("drift")).round().cast(pl.Int64)
+        common = pl.concat([common, aligned.select("collective_id", common=moved)])
+        common = common.unique("collective_id", keep="first", maintain_order=True)
+        remaining = remaining.join(pairs.select("trace_rank").unique(), on="trace_rank", how="anti")
+    for rank in ranks:
+        known = rows.get(rank, (rank, UTC, utc[rank], utc[rank], 0.0, 0, None, None))
+        rows[rank] = known if known[1] != UTC or utc[rank] is not None else (rank, NONE, *known[2:])
     return pl.DataFrame([rows[rank] for rank in ranks], schema=CLOCKS, orient="row")
 
 
@@ -94,8 +100,8 @@ def _difference(utc: int | None, reference: int | None) -> int | None:
     return None if utc is None or reference is None else utc - reference
 
 
-def _ends(matched: pl.DataFrame) -> dict[int, dict[int, int]]:
-    """Return the end of each complete synchronizing collective in each trace, by collective.
+def _ends(matched: pl.DataFrame) -> pl.DataFrame:
+    """Return the end of each complete synchronizing collective in each trace.
 
     It is the last end of the ranks of a trace. Collectives that only one trace contains are omitted, and so are calls
     that do not block, because a rank may wait for them long after they are complete.
@@ -105,19 +111,25 @@ def _ends(matched: pl.DataFrame) -> dict[int, dict[int, int]]:
     rows = rows.filter(is_exact.otherwise(pl.col("end_ns") == pl.col("call_end_ns"))).drop_nulls("end_ns")
     rows = rows.filter(pl.col("trace_rank").n_unique().over("collective_id") > 1)
     of = ["trace_rank", "collective_id"]
-    ends = rows.group_by(of).agg(pl.col("end_ns").max()).sort(of)
-    return {
-        trace[0]: dict(zip(group["collective_id"].to_list(), group["end_ns"].to_list(), strict=True))
-        for trace, group in ends.group_by("trace_rank", maintain_order=True)
-    }
+    return rows.group_by(of).agg(pl.col("end_ns").max()).sort(of)
 
 
-def _fit(ends: Mapping[int, int], common: Mapping[int, int]) -> tuple[int, float, Numbers] | None:
+def _pairs(remaining: pl.DataFrame, common: pl.DataFrame) -> pl.DataFrame:
+    """Return the ends that the next traces to align have in common with the aligned ones, in order of time.
+
+    These are the traces with at least half as many common collectives as the one with the most. The others may have
+    more in common with the traces that are aligned now.
+    """
+    pairs = remaining.join(common, on="collective_id")
+    count = pl.len().over("trace_rank")
+    pairs = pairs.with_columns(_count=count).filter(2 * pl.col("_count") >= pl.col("_count").max())
+    return pairs.sort("trace_rank", "end_ns", "collective_id")
+
+
+def _fit(pairs: pl.DataFrame) -> tuple[int, float, Numbers] | None:
     """Return offset, drift and absolute residuals of a clock. The result is None if the residuals are too large."""
-    shared = sorted(ends.keys() & common.keys(), key=lambda number: ends[number])
-    times = np.array([ends[number] for number in shared], np.int64)
-    differences = np.array([common[number] for number in shared], np.int64) - times
-    offset, drift, residuals = robust_line(times, differences)
+    times, others = pairs["end_ns"].to_numpy(), pairs["common"].to_numpy()
+    offset, drift, residuals = robust_line(times, others - times)
     return None if np.median(residuals) > MAX_RESIDUAL_NS else (offset, drift, residuals)
 
 
