@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import tracekit as tk
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.communication.made_ranks import nccl_kernel, nccl_range, payload, scene
-from tests.exporters.test_chrome_trace import QUEUE, kernel, trace
+from tests.exporters.test_chrome_trace import QUEUE, kernel, push, trace
 from tracekit.core.communication import communication_calls
 
 if TYPE_CHECKING:
@@ -214,3 +215,56 @@ def test_a_capture_of_two_gpus() -> None:
     assert by_gpu == [8, 8]
     times = ("kernel_start_ns", "kernel_end_ns")
     assert rows.select(times).rows() == kernels.select("start_ns", "end_ns").sort("start_ns").rows()
+
+
+def torch_call(start: int, collective: str, **facts: object) -> list[dict[str, object]]:
+    """A call of PyTorch with the range in which its kernel is launched."""
+    listed = [f'"{k.replace("_", " ")}": {json.dumps(v)}' for k, v in {"Collective_name": collective, **facts}.items()]
+    outer = push(
+        start,
+        start + 90,
+        "record_param_comms",
+        domain="cpu_op",
+        domain_id=1,
+        payload_text="{" + ", ".join(listed) + "}",
+    )
+    inner = push(start + 10, start + 80, f"nccl:{collective}", domain="user_annotation", domain_id=2, payload_text="{}")
+    return [outer, inner]
+
+
+GROUP = {"Process_Group_Name": "3", "Process_Group_Ranks": "[0, 4]", "Group_size": 2}
+
+
+def test_calls_of_the_profiler_of_pytorch() -> None:
+    ranges = [
+        *torch_call(0, "allreduce", dtype="BFloat16", In_msg_nelems=100, Out_msg_nelems=100, **GROUP),
+        *torch_call(100, "_reduce_scatter_base", dtype="Float", In_msg_nelems=100, Out_msg_nelems=50, **GROUP),
+        *torch_call(200, "alltoall_base", dtype="Long", In_msg_nelems=100, Out_msg_nelems=100, **GROUP),
+        *torch_call(300, "send", dtype="Byte", In_msg_nelems=7, Dst_Rank=1, Process_Group_ID=0),
+        *torch_call(400, "wait", dtype="Byte", In_msg_nelems=0),
+        *torch_call(500, "broadcast", dtype="Unheard", In_msg_nelems=5),
+    ]
+    launched = [
+        nccl_kernel(1000, 1100, RING, 20),
+        nccl_kernel(1200, 1300, "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", 130),
+    ]
+    launched += [nccl_kernel(1400, 1500, "ncclDevKernel_SendRecv", 305)]
+    columns = ("kind", "name", "communicator", "communicator_size", "data_type", "message_bytes", "peer", "start_ns")
+    group = "3 [0, 4] of 2"
+    assert sorted(read(scene(ranges, launched), *columns), key=str) == sorted(
+        [
+            ("all_reduce", "allreduce", group, 2, "bfloat16", 200, None, 1000),
+            ("reduce_scatter", "_reduce_scatter_base", group, 2, "float32", 200, None, 1200),
+            ("all_to_all", "alltoall_base", group, 2, "int64", 400, None, 200),
+            ("send", "send", "0", None, "uint8", 7, 1, 1400),
+            ("broadcast", "broadcast", None, None, None, None, None, 500),
+        ],
+        key=str,
+    )
+
+
+def test_the_backend_of_pytorch_is_the_library() -> None:
+    ranges = torch_call(0, "barrier", **GROUP)
+    for backend, library in (("gloo", "gloo"), ("cpu:gloo,cuda:nccl", "NCCL"), (None, "NCCL")):
+        info = [{"name": "distributed_backend", "value": backend}]
+        assert read(trace(nvtx_ranges=ranges, capture_info=info).correlate(), "library") == [(library,)]

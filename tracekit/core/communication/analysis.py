@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CALLS, ORIGINS, ITERATIONS, PHASES = "calls", "origins", "iterations", "phases"
 _TIMES = ("call_start_ns", "call_end_ns", "kernel_start_ns", "kernel_end_ns", "start_ns", "end_ns")
 _SCHEMAS: dict[str, dict[str, type[pl.DataType]]] = {ITERATIONS: ITERATION_COLUMNS, PHASES: PHASE_COLUMNS}
-_ADDED = {"kernels": ("range_id", "thread_id", "api_start_ns"), "nvtx_ranges": ("depth", "path")}
+_ADDED = {"kernels": ("range_id", "thread_id", "api_start_ns"), "nvtx_ranges": ("parent_id", "depth", "path")}
 _DIGITS = 19
 
 

@@ -8,6 +8,8 @@ kernel. Kernels without a range, such as those of CUDA graphs, are calls whose k
 The name of a kernel contains the data type of a reduction. It says nothing reliable about the protocol, because NCCL
 names its kernels after one of the functions that they contain.
 
+The profiler of PyTorch records the calls of its process groups (see ``torch_calls``).
+
 Sources: NCCL User Guide, "Group Calls"; the NVTX ranges of NCCL 2.18 and later.
 """
 
@@ -20,16 +22,14 @@ import polars as pl
 from tracekit.core import intervals, mpi
 from tracekit.core.categorical import map_categories
 from tracekit.core.communication.coverage import covered_before
+from tracekit.core.communication.kinds import MPI, NCCL
+from tracekit.core.communication.torch_calls import inner_ranges, torch_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Frames = Callable[[str], pl.LazyFrame]
 
-NCCL, MPI = "NCCL", "MPI"
-SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-"""Kinds of collectives that no rank can complete before all ranks have started them."""
-MESSAGES = ("send", "recv")
 COLUMNS: dict[str, type[pl.DataType]] = {
     "library": pl.String,
     "kind": pl.String,
@@ -178,24 +178,28 @@ def _conform(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _nccl_calls(frames: Frames) -> pl.DataFrame:
     columns = ("range_id", "start_ns", "end_ns", *_THREAD, "name", "payload_text")
-    ranges = frames("nvtx_ranges").filter(pl.col("domain").cast(pl.String) == NCCL).select(columns).collect()
+    ranges = frames("nvtx_ranges").filter(pl.col("domain") == NCCL).select(columns).collect()
     ranges = ranges.with_columns(pl.col("name").cast(pl.String)).sort("start_ns", "range_id")
     calls = _with_units(ranges).with_columns(kind=pl.col("name").replace_strict(_NCCL_KINDS, default=None))
     calls = calls.drop_nulls("kind").with_columns(_payload(), executed=_executed_kind())
+    torch = torch_calls(frames).with_columns(unit="range_id", executed=_executed_kind())
+    units = pl.concat([ranges.select("range_id", unit="range_id"), torch.select("range_id", "unit")])
+    inner = inner_ranges(frames).join(units, left_on="parent_id", right_on="range_id").select("range_id", "unit")
     kernels = _nccl_kernels(frames)
-    launched = kernels.join(ranges.select("range_id", is_call=True), on="range_id", how="semi").rename(
-        {"range_id": "unit"}
-    )
+    launched = kernels.join(pl.concat([units, inner]), on="range_id")
+    calls = calls.with_columns(library=pl.lit(NCCL))
+    calls = pl.concat([calls, torch], how="diagonal").sort("start_ns", "range_id")
     with_kernels = _with_kernels(calls, launched)
     others = kernels.join(launched.join(calls, on="unit", how="semi"), on="kernel_id", how="anti")
     others = others.with_columns(kernel_calls=pl.lit(1, pl.Int64), name="kernel_name")
     rows = [with_kernels.with_columns(call_id="range_id", call_start_ns="start_ns", call_end_ns="end_ns"), others]
-    calls = pl.concat([_conform(r.with_columns(library=pl.lit(NCCL))) for r in rows])
-    reduces = pl.col("kind").is_in(_REDUCING)
+    known = pl.when(pl.col("kind").is_in(_REDUCING)).then("data_type")
+    rows[0] = rows[0].with_columns(data_type=pl.coalesce("recorded_type", known))
+    rows[1] = rows[1].with_columns(data_type=known, library=pl.lit(NCCL))
+    calls = pl.concat(map(_conform, rows))
     calls = calls.with_columns(
         start_ns=pl.coalesce("kernel_start_ns", "call_start_ns"),
         end_ns=pl.coalesce("kernel_end_ns", "call_end_ns"),
-        data_type=pl.when(reduces).then("data_type"),
     )
     return _with_hidden_times(_with_communicators(calls, _communicators(ranges)), frames)
 
@@ -310,8 +314,9 @@ def _communicators(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def _with_communicators(calls: pl.DataFrame, communicators: pl.DataFrame) -> pl.DataFrame:
     by = ["process_id", "communicator"]
-    rows = calls.drop("communicator_size", "communicator_rank")
-    return rows.join(communicators, on=by, how="left", maintain_order="left").select(calls.columns)
+    rows = calls.join(communicators, on=by, how="left", maintain_order="left", suffix="_created")
+    known = [pl.coalesce(c, f"{c}_created") for c in ("communicator_size", "communicator_rank")]
+    return rows.with_columns(known).select(calls.columns)
 
 
 def _with_hidden_times(calls: pl.DataFrame, frames: Frames) -> pl.DataFrame:

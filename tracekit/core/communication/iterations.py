@@ -18,8 +18,9 @@ import numpy as np
 import polars as pl
 
 from tracekit.core import intervals
-from tracekit.core.communication.calls import MPI, NCCL, is_nccl_kernel
+from tracekit.core.communication.calls import is_nccl_kernel
 from tracekit.core.communication.coverage import covered_before
+from tracekit.core.communication.kinds import MPI, NCCL
 from tracekit.core.iterations import find_iterations
 from tracekit.core.ops import Ops
 

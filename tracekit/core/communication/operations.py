@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.core.communication.calls import MESSAGES
+from tracekit.core.communication.kinds import MESSAGES
 from tracekit.core.communication.matching import MATCHED
 
 if TYPE_CHECKING:

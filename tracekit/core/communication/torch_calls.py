@@ -1,0 +1,115 @@
+"""Read the communication calls that the profiler of PyTorch records, as ranges with the name ``record_param_comms``.
+
+The arguments of a call are its payload: the process group, the collective, the data type and the numbers of elements.
+Kernels of NCCL are launched in a range inside it, such as ``nccl:all_reduce``.
+
+Source: PyTorch, ``ParamCommsUtils.hpp`` (names of the arguments).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.core.communication.kinds import NCCL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Frames = Callable[[str], pl.LazyFrame]
+
+_CALL, _INNER = "record_param_comms", r"^nccl:"
+_KINDS = {
+    **dict.fromkeys(("allreduce", "all_reduce", "allreduce_coalesced", "allreduce_sparse"), "all_reduce"),
+    **dict.fromkeys(("allgather", "all_gather", "_allgather_base", "allgather_coalesced"), "all_gather"),
+    "allgather_into_tensor_coalesced": "all_gather",
+    **dict.fromkeys(("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_base"), "reduce_scatter"),
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    **dict.fromkeys(("alltoall", "all_to_all", "alltoall_base", "all_to_allv"), "all_to_all"),
+    **dict.fromkeys(("broadcast", "_broadcast_oop"), "broadcast"),
+    **dict.fromkeys(("reduce", "_reduce_oop"), "reduce"),
+    **{kind: kind for kind in ("gather", "scatter", "barrier", "send", "recv")},
+}
+_DATA_TYPES = {
+    "Double": ("float64", 8),
+    "Float": ("float32", 4),
+    "Half": ("float16", 2),
+    "BFloat16": ("bfloat16", 2),
+    "Float8_e4m3fn": ("float8_e4m3", 1),
+    "Float8_e5m2": ("float8_e5m2", 1),
+    "Long": ("int64", 8),
+    "Int": ("int32", 4),
+    "Short": ("int16", 2),
+    "Char": ("int8", 1),
+    "Byte": ("uint8", 1),
+    "Bool": ("bool", 1),
+    "ComplexFloat": ("complex64", 8),
+    "ComplexDouble": ("complex128", 16),
+}
+_LISTED = 60
+"""Number of characters of the list of ranks that are part of the name of a communicator."""
+
+
+def torch_calls(frames: Frames) -> pl.DataFrame:
+    """Return the communication calls of PyTorch.
+
+    Args:
+        frames: Function that returns the table with a given name.
+
+    Returns:
+        One row per call in order of start: ``range_id``, ``start_ns``, ``end_ns``, ``process_id``, ``thread_id``,
+        ``library`` (NCCL, or the backend of PyTorch), ``kind``, ``name``, ``communicator``, ``communicator_size``,
+        ``peer``, ``root``, ``recorded_type`` and ``message_bytes``, which has the meaning of the size of a call of
+        NCCL.
+    """
+    columns = ("range_id", "start_ns", "end_ns", "process_id", "thread_id", "payload_text")
+    ranges = frames("nvtx_ranges").filter(pl.col("name") == _CALL).select(columns).collect()
+    ranges = ranges.with_columns(name=_text("Collective name")).with_columns(
+        kind=pl.col("name").replace_strict(_KINDS, default=None)
+    )
+    size, item = (
+        _number("Group size"),
+        _text("dtype").replace_strict({n: b for n, (_, b) in _DATA_TYPES.items()}, default=None),
+    )
+    sent, received = _number("In msg nelems"), _number("Out msg nelems")
+    kind = pl.col("kind")
+    own = pl.when(kind == "all_to_all").then(sent // size).otherwise(sent)
+    elements = pl.when(kind.is_in(["reduce_scatter", "recv", "scatter"])).then(received).otherwise(own)
+    group = pl.coalesce(_text("Process Group Name"), _number("Process Group ID").cast(pl.String))
+    name = [group, _text("Process Group Ranks").str.head(_LISTED), pl.format("of {}", size)]
+    return (
+        ranges.drop_nulls("kind")
+        .with_columns(
+            library=pl.lit(_library(frames)),
+            communicator=pl.when(group.is_not_null()).then(pl.concat_str(name, separator=" ", ignore_nulls=True)),
+            communicator_size=size,
+            peer=pl.when(kind == "send").then(_number("Dst Rank")).when(kind == "recv").then(_number("Src Rank")),
+            root=pl.when(kind.is_in(["broadcast", "reduce", "gather", "scatter"])).then(_number("Root rank")),
+            recorded_type=_text("dtype").replace_strict({n: t for n, (t, _) in _DATA_TYPES.items()}, default=None),
+            message_bytes=elements * item,
+        )
+        .drop("payload_text")
+        .sort("start_ns", "range_id")
+    )
+
+
+def _library(frames: Frames) -> str:
+    """Return NCCL, or the backend of PyTorch if it is another one."""
+    info = frames("capture_info").filter(pl.col("name") == "distributed_backend").select("value").collect()["value"]
+    backend = next(iter(info.drop_nulls()), NCCL)
+    return NCCL if NCCL.lower() in backend.lower() else backend
+
+
+def inner_ranges(frames: Frames) -> pl.DataFrame:
+    """Return the ranges in which PyTorch launches kernels: ``range_id``, and the range of the call as ``parent_id``."""
+    ranges = frames("nvtx_ranges").filter(pl.col("domain") == "user_annotation").select("range_id", "parent_id", "name")
+    return ranges.filter(pl.col("name").cast(pl.String).str.contains(_INNER)).drop("name").collect()
+
+
+def _text(key: str) -> pl.Expr:
+    return pl.col("payload_text").str.extract(rf'"{key}":\s*"([^"]*)"')
+
+
+def _number(key: str) -> pl.Expr:
+    return pl.col("payload_text").str.extract(rf'"{key}":\s*"?(-?\d+)').cast(pl.Int64, strict=False)
