@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 from tracekit import cli, registry, schemas
-from tracekit.core import analyze, idle, recipes, reports
+from tracekit.core import analyze, compare, idle, recipes, reports
 from tracekit.readers.nsys import versions
 
 ROOT = Path(__file__).parents[1]
@@ -135,6 +135,12 @@ def _rule_section(rule: analyze.Rule) -> str:
     return f"### {rule.name}\n\n{_escape_markdown(rule.doc)}\n\n{titles}\n\n{options}\n"
 
 
+def diff_metrics() -> str:
+    """Return a table of the metrics of conditions."""
+    docs = {name: metric.doc for name, metric in compare.METRICS.items()} | compare.ROW_COUNTS
+    return "\n".join(_grid(("metric", "value"), [(f"`{name}`", doc) for name, doc in docs.items()]))
+
+
 def formats() -> str:
     """Return a table of the built-in formats."""
     read, write = registry.readers(), registry.exporters()
@@ -245,6 +251,7 @@ _RULE_GENERATORS = (rule_list, rule_columns, idle_causes)
 _GENERATORS = (
     tables,
     command_help,
+    diff_metrics,
     *_REPORT_GENERATORS,
     *_RULE_GENERATORS,
     recipe_list,

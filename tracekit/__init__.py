@@ -6,6 +6,7 @@ from tracekit.lazy import lazy_attributes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tracekit import errors
+    from tracekit.comparison import diff, save_baseline
     from tracekit.errors import TracekitError, TracekitWarning
     from tracekit.interface import Capture, Exporter, Reader, Undecoded
     from tracekit.redacting import redact, unredacted
@@ -25,16 +26,19 @@ __all__ = [
     "Undecoded",
     "analyze",
     "convert",
+    "diff",
     "errors",
     "formats",
     "load",
     "load_many",
     "redact",
+    "save_baseline",
     "stats",
     "unredacted",
 ]
 __getattr__, __dir__ = lazy_attributes(
     globals(),
+    comparison=("diff", "save_baseline"),
     errors=("TracekitError", "TracekitWarning"),
     redacting=("redact", "unredacted"),
     interface=("Capture", "Exporter", "Reader", "Undecoded"),

@@ -20,6 +20,7 @@ COMMANDS = {
     "analyze": "Apply rules that find problems, such as those of nsys analyze.",
     "convert": "Convert a profile to another format.",
     "correlate": "Write one row per kernel with its API call and NVTX range.",
+    "diff": "Compare two captures: what is new, gone, faster or slower.",
     "formats": "List the formats that tracekit reads and writes.",
     "info": "Show the format, devices, time span and row counts of profiles.",
     "recipe": "Aggregate the profiles of several ranks, as nsys recipe does.",

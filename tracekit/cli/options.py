@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.cli.output import Page
+    from tracekit.cli.output import HasInputs, Page
     from tracekit.sets import TraceSet
     from tracekit.trace import Trace
 
@@ -391,7 +391,7 @@ class Printing:
 
         return self.style == "table" and self.out in (None, STDOUT) and sys.stdout is not None and sys.stdout.isatty()
 
-    def open_page(self, trace: Traces | None = None, *, limit: int | None = None) -> AbstractContextManager[Page]:
+    def open_page(self, trace: HasInputs | None = None, *, limit: int | None = None) -> AbstractContextManager[Page]:
         """Open the page to print on.
 
         Args:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import click
 
@@ -26,8 +26,16 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.cli.options import Traces
     from tracekit.interface import Progress
+    from tracekit.targets import Input
+
+    class HasInputs(Protocol):
+        """An object that is read from files, such as a trace."""
+
+        @property
+        def inputs(self) -> tuple[Input, ...]:
+            """The files and folders that are being read. No output may replace them."""
+
 
 STDOUT = Path("-")
 _BATCH_ROWS = 1 << 16
@@ -137,7 +145,7 @@ class EscapingStream(io.RawIOBase):
 
 @contextlib.contextmanager
 def open_page(
-    out: Path | None = None, *, overwrite: bool = False, trace: Traces | None = None, paged: bool = False
+    out: Path | None = None, *, overwrite: bool = False, trace: HasInputs | None = None, paged: bool = False
 ) -> Iterator[Page]:
     """Open the page to print on, which is standard output or a file that is written atomically.
 

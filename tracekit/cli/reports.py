@@ -70,14 +70,14 @@ def print_reports(reports: Reports, printing: Printing, trace: Traces, *, limit:
         trace: The trace of the reports. The output may not replace its files.
         limit: Value of ``--limit``.
     """
-    rows = _rows_per_report(limit, printing, len(reports))
+    rows = rows_per_report(limit, printing, len(reports))
     with printing.open_page(trace, limit=limit) as page:
         _PRINTERS[printing.style](page, [(n, _limit_rows(r, rows)) for n, r in reports], printing)
         if printing.is_terminal_table:
             _print_row_counts(page, [(n, r) for n, r in reports if r.rows > rows > 0], rows)
 
 
-def _rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
+def rows_per_report(limit: int | None, printing: Printing, reports: int) -> int:
     """Return the maximum number of rows to print for each report. 0 prints all rows."""
     if limit is not None:
         return limit

@@ -1,21 +1,22 @@
-"""Write the tables of a recipe into a folder, with one file per table that is named as in nsys."""
+"""Write the tables of a recipe into a folder, with one file per table that is named as in nsys, and read statistics."""
 
 from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import targets
+from tracekit.core.compare import recipe as recipe_diff
 from tracekit.core.recipes import UNNAMED_INDEX, find_recipe
-from tracekit.errors import UnknownFormatError, choices_hint
+from tracekit.errors import CorruptTraceError, MissingTableError, TracekitError, UnknownFormatError, choices_hint
 from tracekit.sets.recipes import FILE, RANK
 from tracekit.text import escape_formulas
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from typing import Any
 
     import polars as pl
@@ -27,9 +28,9 @@ FORMATS = ("parquet", "csv")
 _RECIPE_KEY = b"tracekit.recipe"
 _STATISTICS = "Count,Mean,Std,Min,Q1,Median,Q3,Max,Sum"
 _HEADERS = {
-    "files": "(Rank,)?File",
+    "files": "(Rank,)?File|File1,File2",
     "all_stats": f"(Name|Text),{_STATISTICS}.*",
-    "rank_stats": f"(Name|Text),{_STATISTICS}.*,Rank",
+    "rank_stats": f"(Name|Text),{_STATISTICS}.*,Rank|(Name|Text),Rank,{_STATISTICS}.*",
     "rank_stats_by_device": f"Name,Device ID,{_STATISTICS},Rank",
     "stats": f"(Shortname|Text),{_STATISTICS}",
     "pace_delta_stats": _STATISTICS,
@@ -47,6 +48,11 @@ _HEADERS = {
 }
 """Patterns of the header of CSV files, by the pattern of the name of the table."""
 _MAX_HEADER_BYTES = 1 << 20
+DIFF = "diff"
+"""Name of the recipe that compares the statistics in two folders."""
+_DIFF_INDEX = {"all_stats": ("Name",), "rank_stats": ("Name",)}
+_MAX_FILE_BYTES, _MAX_CELLS, _MAX_TEXT_BYTES = 1 << 26, 1 << 24, 1 << 28
+"""Limits for the files of statistics that are read."""
 
 
 def write_folder(
@@ -87,8 +93,77 @@ def write_folder(
                 _write_parquet(table, index, recipe, path)
 
 
+def is_folder_of_statistics(path: str | os.PathLike[str]) -> bool:
+    """Return whether a folder contains the statistics that a recipe wrote, as Parquet files."""
+    return any(_statistics_file(path, name).is_file() for name in recipe_diff.TABLES)
+
+
+def diff_statistics(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
+    """Return the differences between the statistics that a recipe wrote for two jobs, as the recipe ``diff`` of nsys.
+
+    Args:
+        a: Folder that a recipe of nsys or tracekit wrote as Parquet files.
+        b: Folder that the same recipe wrote for another job.
+
+    Returns:
+        The tables ``rank_stats`` and ``all_stats`` with the numbers of the first job minus those of the second one, and
+        the names of the captures in ``files``.
+
+    Raises:
+        MissingTableError: A folder contains no statistics.
+        SchemaError: The statistics in the folders have different columns.
+        CorruptTraceError: A file is damaged or too large.
+    """
+    return recipe_diff.diff_tables(_read_statistics(a), _read_statistics(b))
+
+
+def _statistics_file(folder: str | os.PathLike[str], name: str) -> Path:
+    return Path(folder) / f"{name}.parquet"
+
+
+def _read_statistics(folder: str | os.PathLike[str]) -> dict[str, pl.DataFrame]:
+    """Return the statistics in a folder, and the names of the captures."""
+    files = {name: _statistics_file(folder, name) for name in (*recipe_diff.TABLES, recipe_diff.FILES)}
+    tables = {name: _read_table(path) for name, path in files.items() if path.is_file()}
+    if not tables.keys() & set(recipe_diff.TABLES):
+        hint = "write a recipe such as cuda_gpu_kern_sum into it with -o"
+        raise MissingTableError("the folder contains no statistics of a recipe", path=folder, hint=hint)
+    return tables
+
+
+def _read_table(path: Path) -> pl.DataFrame:
+    """Read a Parquet file of numbers and strings. Strings are read as dictionaries, so that repeated ones are small."""
+    import polars as pl
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise CorruptTraceError(f"the file has more than {_MAX_FILE_BYTES:,} bytes", path=path)
+        with path.open("rb") as file, parquet.ParquetFile(file) as opened:
+            if opened.metadata.num_rows * len(opened.schema_arrow) > _MAX_CELLS:
+                raise CorruptTraceError(f"the table has more than {_MAX_CELLS:,} cells", path=path)
+            text = [
+                f.name for f in opened.schema_arrow if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)
+            ]
+        with path.open("rb") as file:
+            table = parquet.read_table(file, read_dictionary=text)
+        frame = pl.DataFrame(pl.from_arrow(table.replace_schema_metadata()))
+    except (pa.ArrowException, OSError, ValueError, pl.exceptions.PolarsError) as e:
+        if isinstance(e, TracekitError):
+            raise
+        raise CorruptTraceError("the Parquet file of a recipe is damaged", path=path) from e
+    categories = [name for name, dtype in frame.schema.items() if dtype == pl.Categorical]
+    lengths = sum(int(frame[c].cat.len_bytes().sum()) for c in categories)
+    if lengths > _MAX_TEXT_BYTES:
+        raise CorruptTraceError(f"the strings of the table have more than {_MAX_TEXT_BYTES:,} bytes", path=path)
+    return frame.with_columns(pl.col(categories).cast(pl.String))
+
+
 def index_columns(recipe: str, name: str, table: pl.DataFrame) -> tuple[str, ...]:
     """Return the columns of a table of a recipe that nsys declares as its index."""
+    if recipe == DIFF:
+        return _DIFF_INDEX.get(name, ())
     indexes = {output.name: output.index for output in find_recipe(recipe).outputs}
     return indexes.get(name, (RANK,) if RANK in table.columns else ())
 
@@ -171,5 +246,5 @@ def _pandas_metadata(table: pl.DataFrame, index: Sequence[str]) -> dict[str, Any
     nullable = [s.name for s in table if s.dtype.is_integer() and s.null_count()]
     columns = [declare(name) for name in (*nullable, *index)]
     rows = {"kind": "range", "name": RANK, "start": 0, "stop": table.height, "step": 1}
-    is_files = table.columns == [FILE]
+    is_files = table.columns in ([FILE], [f"{FILE}1", f"{FILE}2"])
     return {"index_columns": [rows] if is_files else list(index), "columns": columns, "column_indexes": []}

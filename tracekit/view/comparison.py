@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from tracekit.core.compare import changes
 from tracekit.view.captures import Rows
 from tracekit.view.state import Aggregated, parse_aggregated
 
@@ -74,33 +75,17 @@ KINDS: Mapping[str, Kind] = {
 def compare(a: Trace, b: Trace, by: str) -> Rows:
     """Return the times of two traces by name, with the change and its share in the sum of all absolute changes."""
     totals = KINDS[by].totals
-    sides = [
-        totals(trace).select("name", pl.col("count").alias(f"count_{side}"), pl.col("time_ns").alias(f"time_{side}_ns"))
-        for trace, side in ((a, "a"), (b, "b"))
-    ]
-    numbers = ("count_a", "count_b", "time_a_ns", "time_b_ns")
-    joined = sides[0].join(sides[1], on="name", how="full", coalesce=True, nulls_equal=True)
-    change = pl.col("time_b_ns") - pl.col("time_a_ns")
-    frame = (
-        joined.with_columns(
-            status=pl.when(pl.col("count_a").is_null())
-            .then(pl.lit("new"))
-            .when(pl.col("count_b").is_null())
-            .then(pl.lit("gone"))
-            .otherwise(pl.lit("in both"))
-        )
-        .with_columns(pl.col(numbers).fill_null(0))
-        .with_columns(change_ns=change)
-        .with_columns(
-            change_percent=pl.col("change_ns") * 100.0 / pl.col("time_a_ns").replace(0, None),
-            share_of_change_percent=pl.col("change_ns").abs()
-            * 100.0
-            / pl.col("change_ns").abs().sum().replace(0, None),
-        )
-        .select("name", "status", *numbers, "change_ns", "change_percent", "share_of_change_percent")
-        .sort(pl.col("change_ns").abs(), "name", descending=[True, False])
-        .collect()
+    joined = changes.join_totals(*(totals(trace).select("name", "count", "time_ns").collect() for trace in (a, b)))
+    status = (
+        pl.when(~pl.col("is_in_a"))
+        .then(pl.lit("new"))
+        .when(~pl.col("is_in_b"))
+        .then(pl.lit("gone"))
+        .otherwise(pl.lit("in both"))
     )
+    numbers = ("count_a", "count_b", "time_a_ns", "time_b_ns", "change_ns", "change_percent", "share_percent")
+    frame = joined.select("name", status.alias("status"), *numbers)
+    frame = frame.sort(pl.col("change_ns").abs(), "name", descending=[True, False])
     titles = {
         "name": "Name",
         "status": "Status",
@@ -110,7 +95,7 @@ def compare(a: Trace, b: Trace, by: str) -> Rows:
         "time_b_ns": "Time B (ns)",
         "change_ns": "Change (ns)",
         "change_percent": "Change (%)",
-        "share_of_change_percent": "Share of all changes (%)",
+        "share_percent": "Share of all changes (%)",
     }
     return Rows(frame, titles, dict.fromkeys(titles, ""))
 

@@ -74,6 +74,35 @@ def groups(
     return _with_paths(tree, rows)
 
 
+def group_times(
+    measures: Measures, iterations: Iterations, devices: pl.Series, style: Style = "extended"
+) -> pl.DataFrame:
+    """Return the number of instances and the GPU time of each group in each aggregated iteration.
+
+    Args:
+        measures: Times of the ops.
+        iterations: The iterations.
+        devices: Ids of the devices over which GPU time is summed.
+        style: ``dlprof`` for the groups that DLProf would form.
+
+    Returns:
+        One row per group and iteration in which it has instances: ``path``, ``direction`` (null if the group has
+        none), ``iteration``, ``instance_count``, ``gpu``.
+    """
+    tree, group = op_groups(measures.ops, style, iterations.key)
+    iteration = iterations.instance_iterations(measures.ops.instances)
+    instance_group = group.select(pl.all().gather(measures.instances["op"])).with_columns(iteration=iteration)
+    summing = _sum_function(_METRIC_KEY, ("instance_count",))
+    rows = instance_group.drop_nulls("iteration").with_columns(instance_count=pl.lit(1, pl.Int64))
+    counts = pl.concat([rows.clear(), *aggregate_upwards(tree, summing(rows), summing)])
+    gpu = _GroupedInstances(tree, instance_group).union_durations(measures.gpu_busy, devices, "gpu")
+    times = counts.join(gpu, on=_METRIC_KEY, how="left").with_columns(pl.col("gpu").fill_null(0))
+    paths = pl.DataFrame({"path": tree.paths(nodes=times["node"]).gather(times["node"])})
+    direction_names = {number: name for name, number in _DIRECTIONS.items()}
+    direction = pl.col("direction").replace_strict(direction_names, default=None, return_dtype=pl.String)
+    return paths.hstack(times).select("path", direction, "iteration", "instance_count", "gpu")
+
+
 def op_groups(ops: Ops, style: Style, key: str) -> tuple[Tree, pl.DataFrame]:
     """Return the group of each op.
 

@@ -1,0 +1,167 @@
+"""``tracekit diff``: tables, other formats, baselines, conditions and errors."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+import tracekit as tk
+from tests.conftest import FIXTURES
+from tests.core.compare import made
+from tests.sets.test_recipe_diff import folder_of
+from tracekit.cli.diff import CONDITION_HOLDS
+from tracekit.core.compare import KINDS
+from tracekit.sets import recipe_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Run, Show
+
+TRAIN, DDP = FIXTURES / "train_amp.sqlite", FIXTURES / "ddp2.sqlite"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Baselines of two runs. In the second one, a kernel takes twice as long."""
+    folder = tmp_path_factory.mktemp("runs")
+    slow = made.run(2, slow=(("kernel_f<(int)4>", 2.0),))
+    return tk.save_baseline(made.run(1), folder / "a.json"), tk.save_baseline(slow, folder / "b.json")
+
+
+def test_tables(run: Run, runs: tuple[Path, Path]) -> None:
+    lines = run("diff", *runs, "--by", "kernels,copies,nvtx_gpu,iterations").text.splitlines()
+    assert lines[:2] == ["A: 40 iterations, 1 × GPU X", "B: 40 iterations, 1 × GPU X"]
+    headings = [line for line in lines if line.startswith("# ")]
+    assert [h.partition(":")[0] for h in headings] == [
+        "# Kernels", "# Memory copies and sets", "# NVTX ranges, GPU", "# Iterations",
+    ]  # fmt: skip
+    assert headings[0].endswith("; 12 of 12 rows changed, 1 believed")
+    assert headings[2] == "# NVTX ranges, GPU: 4 of 4 rows changed, 2 believed"
+    first = lines[lines.index(headings[0]) + 1 :]
+    assert first[0].split()[:4] == ["Name", "Status", "Believed", "Change"]
+    assert first[1].split()[:3] == ["kernel_f<(int)*>", "slower", "yes"]
+
+
+def test_limits_and_equal_rows(run: Run, runs: tuple[Path, Path]) -> None:
+    few = run("diff", *runs, "--by", "kernels", "-n", "2").text.splitlines()
+    assert few[-1] == "(first 2 of 12 rows; -n 0 prints all)"
+    assert len(run("diff", *runs, "--by", "kernels", "-n", "0").text.splitlines()) == 2 + 1 + 2 + 12
+    same = run("diff", runs[0], runs[0], "--by", "kernels").text.splitlines()
+    assert same[-1].endswith("(+0.00 %); 0 of 12 rows changed, 0 believed")
+
+
+def test_a_terminal_shows_what_fits(show: Show, runs: tuple[Path, Path]) -> None:
+    shown = show("diff", *runs, "--by", "kernels", columns=90)
+    rows = [line for line in shown.splitlines() if line.startswith(("Name", "kernel_"))]
+    assert len(rows) == 1 + 12
+    assert max(map(len, rows)) <= 90
+    assert "(columns left out: " in shown
+    assert "p; widen the terminal" in shown
+
+
+def test_times_are_per_iteration_if_the_numbers_of_iterations_differ(
+    run: Run, tmp_path: Path, runs: tuple[Path, Path]
+) -> None:
+    short = tk.save_baseline(made.run(3, iterations=20), tmp_path / "short.json")
+    text = run("diff", runs[0], short, "--by", "kernels").text
+    assert "note: the numbers of iterations differ: 40 (A), 20 (B)" in text
+    assert "Time A per iteration (ns)" in text
+
+
+@pytest.mark.parametrize("by", ["kernels,copies", "copies"])
+def test_other_formats(run: Run, runs: tuple[Path, Path], tmp_path: Path, by: str) -> None:
+    kinds = by.split(",")
+    diff = tk.diff(*runs, by=kinds)
+    rows = [{"kind": kind} | row for kind in kinds for row in diff.frame(kind).to_dicts()]
+    lines = run("diff", *runs, "--by", by, "--format", "jsonl").text.splitlines()
+    assert [{k: json.loads(line)[k] for k in row} for line, row in zip(lines, rows, strict=True)] == rows
+    as_json = json.loads(run("diff", *runs, "--by", by, "--format", "json").text)
+    assert as_json == json.loads(json.dumps(diff.to_dict()))
+    as_csv = pl.read_csv(io.BytesIO(run("diff", *runs, "--by", by, "--format", "csv").stdout))
+    assert as_csv["change_ns"].to_list() == [row["change_ns"] for row in rows]
+    out = tmp_path / "diff.parquet"
+    run("diff", *runs, "--by", by, "-o", out)
+    assert pl.read_parquet(out)["time_b_ns"].to_list() == [row["time_b_ns"] for row in rows]
+    limited = json.loads(run("diff", *runs, "--by", by, "--format", "json", "-n", "1").text)
+    assert limited[kinds[0]] == as_json[kinds[0]][:1]
+
+
+def test_notes_are_messages_beside_data(run: Run) -> None:
+    done = run("diff", TRAIN, DDP, "--by", "kernels", "--format", "csv")
+    assert "note: the key ops, which delimit iterations, differ: " in done.stderr
+    assert b"note" not in done.stdout
+    assert not run("diff", TRAIN, DDP, "--by", "kernels", "--format", "csv", "-q").stderr
+
+
+def test_conditions(run: Run, runs: tuple[Path, Path]) -> None:
+    held = ["--fail-if", "kernels[kernel_f*] > 90%", "--fail-if", "slower > 0", "--fail-if", "api_time > 1000%"]
+    done = run("diff", *runs, "--by", "kernels", *held, status=CONDITION_HOLDS)
+    assert [line.partition(" (")[0] for line in done.stderr.splitlines()] == [
+        "condition holds: kernels[kernel_f*] > 90%",
+        "condition holds: slower > 0",
+    ]
+    assert "(the value is 1.00)" in done.stderr
+    done = run("diff", *runs, "--by", "copies", "--fail-if", "kernel_time > 1%", status=CONDITION_HOLDS)
+    assert " %)" in done.stderr
+    run("diff", *runs, "--by", "copies", "--fail-if", "kernel_time > 1000%")
+    assert "is not a condition" in run("diff", *runs, "--fail-if", "kernel_time", status=1).stderr
+    missing = run("diff", "missing.sqlite", "missing.sqlite", "--fail-if", "nope > 1", status=1)
+    assert missing.stderr.startswith("tracekit: 'nope' in 'nope > 1' is unknown")
+
+
+def test_baselines(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "base.json"
+    done = run("diff", TRAIN, "--save", path)
+    assert (done.stdout, done.stderr) == (b"", f"wrote {path}\n")
+    done = run("diff", path, TRAIN, "--fail-if", "gpu_time > 0%", "--fail-if", "gpu_time < 0%")
+    assert sum(line.endswith(" rows changed, 0 believed") for line in done.text.splitlines()) == len(KINDS)
+    assert "exists already" in run("diff", TRAIN, "--save", path, status=1).stderr
+    both = run("diff", TRAIN, DDP, "--by", "kernels", "--save", path, "-f", "-q")
+    assert both.stderr == ""
+    assert both.text == run("diff", path, DDP, "--by", "kernels").text
+
+
+def test_wrong_usage(run: Run, tmp_path: Path) -> None:
+    assert "B is required, except with --save" in run("diff", TRAIN, status=2).stderr
+    assert "'kernel' cannot be compared" in run("diff", "missing", "missing", "--by", "kernel", status=1).stderr
+    for option, value in (("--alpha", "0"), ("--alpha", "1"), ("--min-change", "-1"), ("--iterations", "x")):
+        run("diff", TRAIN, DDP, option, value, status=2)
+    copy = tmp_path / "train.sqlite"
+    copy.write_bytes(TRAIN.read_bytes())
+    for arguments in (("diff", copy, TRAIN, "-o", copy), ("diff", copy, "--save", copy)):
+        assert "is the file being read" in run(*arguments, "-f", status=1).stderr
+
+
+def test_options(run: Run, runs: tuple[Path, Path]) -> None:
+    def believed(*options: str) -> int:
+        rows = json.loads(run("diff", *runs, "--by", "kernels", "--format", "json", *options).text)["kernels"]
+        return sum(row["is_believed"] for row in rows)
+
+    assert believed() == believed("--alpha", "0.001") == 1
+    assert believed("--min-change", "150") == 0
+    exact = run("diff", TRAIN, TRAIN, "--by", "kernels", "--exact-names", "--format", "json").text
+    assert any("<(int)4" in row["name"] for row in json.loads(exact)["kernels"])
+    part = json.loads(run("diff", TRAIN, TRAIN, "--by", "iterations", "--iterations", "1:2", "--format", "json").text)
+    assert part["a"]["iterations"] == 2
+    chosen = run("diff", TRAIN, TRAIN, "--by", "iterations", "--key-op", "nope", status=1)
+    assert "the capture has no op 'nope'" in chosen.stderr
+
+
+def test_folders_of_statistics(run: Run, tmp_path: Path) -> None:
+    a, out = folder_of(tmp_path / "a"), tmp_path / "out"
+    run("diff", a, FIXTURES / "recipes" / "cuda_api_sum", "--format", "csv", status=1)  # nsys calls columns "(approx)"
+    printed = run("diff", a, a, "--format", "csv").text
+    expected = recipe_files.diff_statistics(a, a)["all_stats"]
+    assert printed == expected.write_csv()
+    run("diff", a, a, "-o", out)
+    assert sorted(file.name for file in out.iterdir()) == ["all_stats.parquet", "files.parquet", "rank_stats.parquet"]
+    assert pl.read_parquet(out / "all_stats.parquet").equals(expected)
+    run("diff", a, a, "-o", out, "--format", "csv", "-f")
+    assert sorted(file.name for file in out.iterdir()) == ["all_stats.csv", "files.csv", "rank_stats.csv"]
+    run("diff", a, a, "-o", out, "-f")
+    assert "contains the input" in run("diff", a, a, "-o", a, "-f", status=1).stderr
+    assert "exists already" in run("diff", a, a, "-o", out, status=1).stderr

@@ -1,0 +1,150 @@
+"""Conditions of ``--fail-if``: their grammar, and their values against sums of the tables."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import polars as pl
+import pytest
+import tracekit as tk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import examples
+from tests.core.compare import made
+from tests.core.compare.test_diff import SLOW, summary_of
+from tracekit.core import compare
+from tracekit.core.compare import METRICS, ROW_COUNTS, parse_condition
+from tracekit.errors import MissingTableError, UnknownFormatError
+
+
+def holds(text: str, diff: compare.Diff) -> bool:
+    return parse_condition(text).holds(diff)
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "comparison", "limit", "relative"),
+    [
+        ("gpu_time > 5%", "gpu_time", ">", Fraction(5), True),
+        (" kernel_time>=1.5 % ", "kernel_time", ">=", Fraction(3, 2), True),
+        ("idle_time<-2ms", "idle_time", "<", Fraction(-2_000_000), False),
+        ("api_time <= +0.5us", "api_time", "<=", Fraction(500), False),
+        ("api_time <= 7ns", "api_time", "<=", Fraction(7), False),
+        ("iteration_time > 1 s", "iteration_time", ">", Fraction(10**9), False),
+        ("kernel_count > 0", "kernel_count", ">", Fraction(0), False),
+        ("slower > 3", "slower", ">", Fraction(3), False),
+    ],
+)
+def test_grammar(text: str, metric: str, comparison: str, limit: Fraction, relative: bool) -> None:
+    condition = parse_condition(text)
+    assert (condition.metric, condition.comparison, condition.limit) == (metric, comparison, limit)
+    assert condition.is_relative == relative
+    assert condition.pattern is None
+    assert condition.text == text.strip()
+
+
+def test_patterns() -> None:
+    condition = parse_condition("kernels[*gemm<[a-z], *] x>] > 2us")
+    assert (condition.metric, condition.pattern, condition.kinds) == ("kernels", "*gemm<[a-z], *] x>", ("kernels",))
+    assert parse_condition("nvtx_gpu[*]>1%").kinds == ("nvtx_gpu",)
+    assert parse_condition("gpu_time > 1%").kinds == ("kernels", "copies")
+    assert parse_condition("slower > 1").kinds == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is not a condition\nHint: write METRIC > LIMIT"),
+        ("gpu_time", "is not a condition"),
+        ("gpu_time == 5%", "is not a condition"),
+        ("gpu_time > 5% or 1", "is not a condition"),
+        ("gpu_time > 1e9%", "is not a condition"),
+        ("gpu_time > nan%", "is not a condition"),
+        ("gpu_time > __import__('os')", "is not a condition"),
+        ("gpu_tme > 5%", "'gpu_tme' in 'gpu_tme > 5%' is unknown\nHint: did you mean 'gpu_time'"),
+        ("gpu_time[x] > 5%", "is unknown\nHint: kinds: kernels"),
+        ("gpu_time > 5", "must have another unit\nHint: units of gpu_time: %, ns, us, µs, ms, s"),
+        ("kernel_count > 5ms", "must have another unit\nHint: units of kernel_count: no unit, %"),
+        ("slower > 5%", "must have another unit\nHint: units of slower: no unit"),
+        ("kernels[x] > 5", "units of kernels: %, ns"),
+    ],
+)
+def test_wrong_conditions(text: str, message: str) -> None:
+    with pytest.raises(UnknownFormatError) as raised:
+        parse_condition(text)
+    assert message in str(raised.value)
+
+
+@settings(max_examples=examples(150))
+@given(st.text(alphabet="gpu_time kernels[]*><=%0123456789.-msn", max_size=30))
+def test_any_text_is_a_condition_or_an_error(text: str) -> None:
+    try:
+        condition = parse_condition(text)
+    except UnknownFormatError:
+        return
+    assert condition.text == text.strip()
+
+
+def test_values() -> None:
+    a, b = made.run(1), made.run(2, slow=((SLOW, 2.0),))
+    diff = tk.diff(a, b)
+    sums = []
+    for trace in (a, b):
+        kernels, copies = (trace.frame(t).collect() for t in ("kernels", "memcpys"))
+        sums.append([int((f["end_ns"] - f["start_ns"]).sum()) for f in (kernels, copies)])
+    change = sum(sums[1]) - sum(sums[0])
+    assert parse_condition("gpu_time > 0ns").value(diff) == change
+    assert parse_condition("gpu_time > 0%").value(diff) == Fraction(change * 100, sum(sums[0]))
+    assert parse_condition("kernel_time > 0ns").value(diff) == sums[1][0] - sums[0][0]
+    assert parse_condition("copy_time > 0ns").value(diff) == sums[1][1] - sums[0][1]
+    assert parse_condition("copy_bytes > 0").value(diff) == parse_condition("kernel_count > 0").value(diff) == 0
+    assert parse_condition("slower > 0").value(diff) == diff.believed().filter(status="slower").height > 0
+    assert parse_condition("gone > 0").value(diff) == 0
+    slow = diff.frame("kernels").row(0, named=True)
+    assert parse_condition("kernels[kernel_f<*] > 0%").value(diff) == Fraction(
+        slow["change_ns"] * 100, slow["time_a_ns"]
+    )
+    assert parse_condition("kernels[nothing*] > 0%").value(diff) == 0
+    for name in METRICS:
+        assert isinstance(parse_condition(f"{name} > 0%").value(diff), Fraction)
+    for name in ROW_COUNTS:
+        assert not holds(f"{name} < 0", diff)
+    duration = diff.frame("iterations").filter(name="(duration)")["change_ns"][0]
+    assert parse_condition("iteration_time > 0ns").value(diff) == duration
+
+
+def test_comparisons() -> None:
+    diff = compare.compare(summary_of([("a", 0, 1, 100)]), summary_of([("a", 0, 1, 105)]), ["kernels"])
+    expected = {
+        ">": [True, False, False],
+        ">=": [True, True, False],
+        "<": [False, False, True],
+        "<=": [False, True, True],
+    }
+    for comparison, results in expected.items():
+        assert [holds(f"kernel_time {comparison} {limit}%", diff) for limit in ("4.999", "5", "5.001")] == results
+        assert [holds(f"kernel_time {comparison} {limit}ns", diff) for limit in ("4", "5", "6")] == results
+
+
+def test_values_are_per_iteration_if_the_numbers_of_iterations_differ() -> None:
+    a = summary_of([("a", 0, 1, 100), ("a", 1, 1, 100), ("a", None, 1, 1000)], (1, 1))
+    b = summary_of([("a", 0, 3, 330)], (3,))
+    diff = compare.compare(a, b, ["kernels"])
+    assert parse_condition("kernel_time > 0%").value(diff) == 10
+    assert parse_condition("kernel_count > 0%").value(diff) == 0
+
+
+def test_changes_from_nothing_are_infinite() -> None:
+    none, some = summary_of([("a", 0, 1, 0)]), summary_of([("a", 0, 1, 5)])
+    assert parse_condition("kernel_time > 5%").value(compare.compare(none, some, ["kernels"])) == math.inf
+    assert parse_condition("kernel_time > 5%").value(compare.compare(none, none, ["kernels"])) == 0
+    assert parse_condition("kernel_time > 5%").value(compare.compare(some, none, ["kernels"])) == -100
+
+
+def test_a_side_without_data_is_an_error() -> None:
+    some = summary_of([("a", 0, 1, 5)])
+    nothing = compare.Summary(pl.DataFrame(schema=compare.SAMPLES))
+    with pytest.raises(MissingTableError, match="B has no data for gpu_time"):
+        holds("gpu_time > 5%", compare.compare(some, nothing, ["kernels"]))
+    with pytest.raises(MissingTableError, match="A has no data for api_time"):
+        holds("api_time > 5%", compare.compare(some, some, ["kernels"]))

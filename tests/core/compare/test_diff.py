@@ -1,0 +1,285 @@
+"""Differences between two sides: exact totals, what is believed, notes, and sides of several captures."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import polars as pl
+import pytest
+import tracekit as tk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import ALL, FIXTURES, examples
+from tests.core.compare import made
+from tracekit.comparison import Summarizer
+from tracekit.core import compare
+from tracekit.core.compare import EVIDENCE, KINDS, SAMPLES, Summary
+from tracekit.errors import TracekitError, UnknownFormatError
+
+SLOW = "kernel_f<(int)4>"
+KINDS_OF_SUMS = ("kernels", "ops", "api", "copies", "idle")
+SAMPLE = st.tuples(
+    st.sampled_from(["a", "b", None]), st.one_of(st.none(), st.integers(0, 2)), st.integers(0, 3), st.integers(0, 2**58)
+)
+
+
+def summary_of(samples: list[tuple[str | None, int | None, int, int]], units: tuple[int, ...] = (1, 1, 1)) -> Summary:
+    """A summary of kernels: name, unit, count and time."""
+    unique = {(name, unit): ("kernels", name, unit, count, time, None) for name, unit, count, time in samples}
+    return Summary(pl.DataFrame(list(unique.values()), schema=SAMPLES, orient="row"), units)
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(SAMPLE, max_size=8), st.lists(SAMPLE, max_size=8))
+def test_changes_add_up_to_the_difference_of_the_totals(a: list[Any], b: list[Any]) -> None:
+    sides = [summary_of(side) for side in (a, b)]
+    frame = compare.compare(*sides, ["kernels"]).frame("kernels")
+    totals, counts = [], []
+    for side in sides:
+        totals.append(Counter[str | None]())
+        counts.append(Counter[str | None]())
+        for _, name, _, count, time, _ in side.samples.iter_rows():
+            totals[-1][name] += time
+            counts[-1][name] += count
+    names = {s[0] for s in (*a, *b)}
+    assert set(frame["name"]) == names
+    assert frame.height == len(names)
+    for row in frame.iter_rows(named=True):
+        name = row["name"]
+        assert [row["time_a_ns"], row["time_b_ns"]] == [t[name] for t in totals]
+        assert [row["count_a"], row["count_b"]] == [c[name] for c in counts]
+        assert row["change_ns"] == totals[1][name] - totals[0][name]
+        missing = [name not in set(side.samples["name"]) for side in sides]
+        sign = "slower" if row["change_ns"] > 0 else "faster" if row["change_ns"] < 0 else "equal"
+        assert row["status"] == ("new" if missing[0] else "gone" if missing[1] else sign)
+        assert (row["change_percent"] is None) == (totals[0][name] == 0)
+    assert frame["change_ns"].sum() == sum(totals[1].values()) - sum(totals[0].values())
+    changes = frame["change_ns"].abs().to_list()
+    assert changes == sorted(changes, reverse=True)
+    if any(changes):
+        assert frame["share_percent"].sum() == pytest.approx(100)
+        assert frame["share_percent"][0] == pytest.approx(changes[0] * 100 / sum(changes))
+    assert set(frame["evidence"]) <= {"untested"}  # three iterations are too few
+
+
+def planted_diff(seed: int) -> compare.Diff:
+    return tk.diff(made.run(2 * seed), made.run(2 * seed + 1, slow=((SLOW, 1.03),)))
+
+
+def is_about_the_slow_kernel(row: dict[str, Any]) -> bool:
+    """Whether a row contains the slow kernel, which the program launches in ``optimizer``."""
+    return row["name"] == "kernel_f<(int)*>" or "optimizer" in row["name"] or row["kind"] in ("groups", "iterations")
+
+
+def test_a_planted_change_is_believed_and_nothing_else() -> None:
+    seeds = range(100 if ALL else 4)
+    finds, others = [], []
+    for seed in seeds:
+        believed = planted_diff(seed).believed().to_dicts()
+        finds.append(
+            ("kernels", "kernel_f<(int)*>", "slower") in {(r["kind"], r["name"], r["status"]) for r in believed}
+        )
+        others.append([r for r in believed if not is_about_the_slow_kernel(r)])
+    assert sum(finds) >= 0.95 * len(seeds)
+    assert sum(not rows for rows in others) >= 0.95 * len(seeds), others
+
+
+def test_two_runs_of_one_program_do_not_differ() -> None:
+    for seed in range(100 if ALL else 3):
+        diff = tk.diff(made.run(1000 + 2 * seed), made.run(1001 + 2 * seed))
+        assert diff.believed().is_empty()
+        assert diff.notes == ()
+
+
+def test_a_diff_has_all_kinds_with_exact_sums() -> None:
+    a, b = made.run(1), made.run(2, slow=((SLOW, 2.0),))
+    diff = tk.diff(a, b)
+    assert diff.kinds == tuple(KINDS)
+    for kind in KINDS_OF_SUMS:
+        assert diff.frame(kind).height
+    for side, trace in (("a", a), ("b", b)):
+        for kind, table in (("kernels", "kernels"), ("api", "api_calls"), ("copies", "memcpys")):
+            rows = trace.frame(table).collect()
+            frame = diff.frame(kind)
+            assert frame[f"time_{side}_ns"].sum() == (rows["end_ns"] - rows["start_ns"]).sum()
+            assert frame[f"count_{side}"].sum() == rows.height
+    copies = diff.frame("copies").row(0, named=True)
+    assert (copies["name"], copies["bytes_a"], copies["bytes_b"]) == ("Device-to-Host", 4096 * 40, 4096 * 40)
+    assert "bytes_a" not in diff.frame("kernels").columns
+    assert set(diff.frame("nvtx")["name"]) == {"step *", *(f"step */{p}" for p in made.PHASES)}
+    assert set(diff.frame("api")["name"]) == {"cudaLaunchKernel", "cudaMemcpyAsync"}
+    assert set(diff.frame("groups")["name"]) == {"(all ops)", "step *"}
+    slow = diff.frame("kernels").row(0, named=True)
+    assert (slow["name"], slow["status"], slow["evidence"]) == ("kernel_f<(int)*>", "slower", "believed")
+    assert slow["change_percent"] == pytest.approx(100, abs=3)
+    assert slow["iteration_a_ns"] == slow["time_a_ns"] / 40
+    optimizer = diff.frame("nvtx_gpu").filter(name="step */optimizer").row(0, named=True)
+    assert optimizer["is_believed"]
+    assert diff.believed().filter(kind="kernels").height == 1
+    as_values = diff.to_dict()
+    assert as_values["a"]["iterations"] == 40
+    assert as_values["kernels"][0] == slow
+    with pytest.raises(UnknownFormatError, match="'nope' was not compared"):
+        diff.frame("nope")
+
+
+def test_changes_are_per_iteration_if_the_numbers_of_iterations_differ() -> None:
+    diff = tk.diff(made.run(1), made.run(2, iterations=20), by=["kernels", "iterations"])
+    assert diff.is_per_iteration
+    assert diff.notes == (
+        "the numbers of iterations differ: 40 (A), 20 (B); changes in per cent are those of the time per iteration",
+    )
+    frame = diff.frame("kernels")
+    assert (frame["change_ns"] < 0).all()
+    assert (frame["change_percent"].abs() < 5).all()
+    assert not frame["is_believed"].any()
+    change = frame["iteration_b_ns"] - frame["iteration_a_ns"]
+    assert frame["share_percent"].to_list() == pytest.approx((change.abs() * 100 / change.abs().sum()).to_list())
+    assert [s for s in frame["status"] if s != "equal"] == ["slower" if c > 0 else "faster" for c in change if c]
+
+
+def test_new_and_missing_kernels_are_believed() -> None:
+    a = made.run(1)
+    kernels = a.frame("kernels").collect()
+    others = kernels.with_columns(
+        name=pl.when(pl.col("name").cast(pl.String) == SLOW)
+        .then(pl.lit("k2"))
+        .otherwise(pl.col("name").cast(pl.String))
+    )
+    names = ("api_calls", "nvtx_ranges", "memcpys", "devices")
+    renamed = tk.Trace.from_tables({**{n: a[n] for n in names}, "kernels": others.to_arrow().cast(a["kernels"].schema)})
+    believed = tk.diff(a, renamed, by=["kernels"]).believed()
+    assert sorted(believed.select("name", "status").rows()) == [("k2", "new"), ("kernel_f<(int)*>", "gone")]
+
+
+def test_changes_outside_iterations_and_with_few_iterations_are_untested() -> None:
+    samples = [("in", i, 1, 100 + i) for i in range(20)]
+    a = summary_of([*samples, ("out", None, 1, 5)], (1,) * 20)
+    b = summary_of([*samples, ("out", None, 1, 500)], (1,) * 20)
+    rows = {r["name"]: r for r in compare.compare(a, b, ["kernels"]).frame("kernels").to_dicts()}
+    assert (rows["out"]["evidence"], rows["out"]["is_believed"], rows["out"]["p_value"]) == ("untested", None, None)
+    assert (rows["in"]["evidence"], rows["in"]["is_believed"], rows["in"]["status"]) == ("spread", False, "equal")
+    few = tk.diff(made.run(1, iterations=3), made.run(2, iterations=3), by=["kernels"])
+    assert few.notes == ("3 (A) and 3 (B) iterations are too few to test whether differences exceed their spread",)
+    assert set(few.frame("kernels")["evidence"]) == {"untested"}
+    assert few.believed().is_empty()
+    assert set(EVIDENCE) == set(few.frame("kernels")["evidence"].dtype.categories)  # type: ignore[attr-defined]
+
+
+def test_small_changes_are_not_believed_unless_they_are_requested() -> None:
+    a, b = (summary_of([("k", i, 1, t + i % 3) for i in range(30)], (1,) * 30) for t in (100_000, 100_900))
+    row = compare.compare(a, b, ["kernels"]).frame("kernels").row(0, named=True)
+    assert (row["evidence"], row["is_believed"]) == ("small", False)
+    assert row["p_value"] < 0.001
+    assert compare.compare(a, b, ["kernels"], min_percent=0.5).frame("kernels")["is_believed"].all()
+    assert compare.compare(b, a, ["kernels"], min_percent=0.5).frame("kernels")["is_believed"].all()
+    assert not compare.compare(a, b, ["kernels"], min_percent=0.5, alpha=1e-6).frame("kernels")["is_believed"].any()
+
+
+def test_more_events_of_the_same_duration_are_believed() -> None:
+    a, b = (summary_of([("k", i, n, n * 1000) for i in range(30)], (1,) * 30) for n in (10, 11))
+    assert compare.compare(a, b, ["kernels"]).frame("kernels")["evidence"].to_list() == ["believed"]
+
+
+def test_the_duration_of_iterations_may_vary_as_much_as_the_gpu_is_idle() -> None:
+    def side(duration: int, busy: int) -> Summary:
+        rows = [
+            ("iterations", name, i, 1, time + i % 3, None)
+            for i in range(30)
+            for name, time in (("(duration)", duration), ("in other kernels", busy))
+        ]
+        return Summary(pl.DataFrame(rows, schema=SAMPLES, orient="row"), (1,) * 30)
+
+    def evidence(a: Summary, b: Summary, min_percent: float | None = None) -> str:
+        frame = compare.compare(a, b, ["iterations"], min_percent=min_percent).frame("iterations")
+        return str(frame.filter(name="(duration)")["evidence"][0])
+
+    assert evidence(side(100_000, 99_000), side(110_000, 109_000)) == "believed"
+    assert evidence(side(100_000, 50_000), side(110_000, 50_000)) == "small"
+    assert evidence(side(100_000, 50_000), side(110_000, 50_000), min_percent=5) == "believed"
+    assert evidence(side(100_000, 50_000), side(190_000, 50_000)) == "believed"
+    assert evidence(side(0, 0), side(0, 0)) == "spread"
+
+
+def test_many_iterations_are_combined_into_units() -> None:
+    summary = Summarizer(("kernels",)).side(made.run(1, iterations=600))
+    assert summary.iterations == 600
+    assert len(summary.units) == 200
+    assert summary.units == (3,) * 200
+    whole = tk.diff(made.run(1, iterations=600), made.run(2, iterations=600), by=["kernels"])
+    assert not whole.frame("kernels")["is_believed"].any()
+    kernels = made.run(1, iterations=600)["kernels"]
+    assert summary.samples["count"].sum() == kernels.num_rows
+
+
+def test_only_selected_iterations_count() -> None:
+    trace = made.run(1)
+    diff = tk.diff(trace, trace, iterations=(10, 29))
+    assert diff.a.iterations == 20
+    assert diff.frame("iterations").filter(name="(duration)")["count_a"].to_list() == [20]
+    assert diff.frame("nvtx").filter(name="step *")["count_a"].to_list() == [20]
+    rolled = tk.diff(trace.rollup(iterations=(10, 29)), trace.rollup(iterations=(10, 29)))
+    assert rolled.frame("kernels").equals(diff.frame("kernels"))
+    assert tk.diff(trace, trace, key_op="step */forward").a.facts["key_op"] == "step */forward"
+
+
+def test_sides_of_several_ranks_are_added_up() -> None:
+    one, two, short = (Summarizer(("kernels",)).side(made.run(s, iterations=n)) for s, n in ((1, 40), (2, 40), (3, 30)))
+    both = compare.combine([one, two])
+    assert both.units == one.units
+    assert both.samples["time_ns"].sum() == one.samples["time_ns"].sum() + two.samples["time_ns"].sum()
+    assert both.facts == one.facts
+    all_three = compare.combine([one, two, short])
+    assert all_three.iterations == 30
+    assert all_three.samples["count"].sum() == one.samples["count"].sum() * 11 // 4
+    assert all_three.samples.filter(pl.col("unit").is_null())["count"].sum() == one.samples["count"].sum() // 2
+    assert compare.combine([one]) is one
+
+
+def test_notes_say_why_sides_are_not_comparable() -> None:
+    diff = tk.diff(made.run(1), made.run(2, gpu="GPU Y", osrt=True), by=["kernels"])
+    assert diff.notes == (
+        "the GPUs differ: 1 × GPU X (A), 1 × GPU Y (B)",
+        "B recorded OS runtime calls, but A did not, so the captures may have had other options",
+    )
+    exact = Summarizer(("kernels",), exact_names=True).side(made.run(2))
+    notes = compare.compare(Summarizer(("kernels",)).side(made.run(1)), exact, ["kernels"]).notes
+    assert notes == (
+        "names are compared as they were recorded on one side only, so the same events may have different names",
+    )
+    other = Summarizer(("kernels",), key_op="step */forward").side(made.run(2))
+    notes = compare.compare(Summarizer(("kernels",)).side(made.run(1)), other, ["kernels"]).notes
+    assert notes == ("the key ops, which delimit iterations, differ: step * (A), step */forward (B)",)
+
+
+def test_exact_names() -> None:
+    trace = made.run(1)
+    assert set(tk.diff(trace, trace, exact_names=True).frame("kernels")["name"]) == set(made.KERNELS)
+    assert "step 7" in set(tk.diff(trace, trace, exact_names=True, by=["nvtx"]).frame("nvtx")["name"])
+
+
+@pytest.mark.parametrize("name", ["train_amp", "graph_node", "nvtx_features", "cpu_only", "empty", "ddp2"])
+def test_a_capture_does_not_differ_from_itself(name: str) -> None:
+    with tk.load(FIXTURES / f"{name}.sqlite") as trace:
+        diff = tk.diff(trace, trace)
+        for kind in KINDS:
+            frame = diff.frame(kind)
+            assert set(frame["status"]) <= {"equal"}
+            assert set(frame["change_ns"]) <= {0}
+        kernels = trace.frame("kernels").collect()
+        assert diff.frame("kernels")["count_a"].sum() >= kernels.height
+        assert not diff.believed().height
+
+
+def test_wrong_arguments() -> None:
+    trace = made.run(1, iterations=2)
+    with pytest.raises(UnknownFormatError, match="'kernel' cannot be compared\nHint: did you mean 'kernels'"):
+        tk.diff(trace, trace, by=["kernel"])
+    for alpha in (0, 1, -1, math.nan):
+        with pytest.raises(TracekitError, match="it must be between 0 and 1"):
+            tk.diff(trace, trace, by=["kernels"], alpha=alpha)
+    for percent in (-1, math.nan, math.inf):
+        with pytest.raises(TracekitError, match="it must be 0 or more"):
+            tk.diff(trace, trace, by=["kernels"], min_percent=percent)

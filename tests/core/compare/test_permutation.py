@@ -1,0 +1,101 @@
+"""The permutation test against a brute force, and the frequency of its false alarms."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import examples
+from tracekit.core.compare import permutation
+from tracekit.core.compare.permutation import adjusted_p_values, autocorrelation_times, centred_ranks
+
+VALUES = st.one_of(st.integers(0, 3).map(float), st.just(math.nan))
+
+
+def columns(rows: int, width: int) -> st.SearchStrategy[list[list[float]]]:
+    return st.lists(st.lists(VALUES, min_size=width, max_size=width), min_size=rows, max_size=rows)
+
+
+def rank(values: list[float]) -> list[float]:
+    """Return the mean ranks of the values minus their mean, and 0 for NaN."""
+    known = [v for v in values if not math.isnan(v)]
+    mean = (len(known) - 1) / 2
+    ranks = [sum(k < v for k in known) + (sum(k == v for k in known) - 1) / 2 - mean for v in values]
+    return [0.0 if math.isnan(v) else r for v, r in zip(values, ranks, strict=True)]
+
+
+def brute_force(a: np.ndarray, b: np.ndarray) -> list[float]:
+    """Return the share of all divisions whose largest statistic is at least that of each column."""
+    ranks = np.array([rank(list(column)) for column in np.concatenate([a, b]).T]).T
+    rows, size = len(ranks), len(b)
+    divisions = list(itertools.combinations(range(rows), size))
+    sums = np.array([np.abs(ranks[list(members)].sum(axis=0)) for members in divisions])
+    deviation = np.sqrt((sums**2).mean(axis=0))
+    scaled = np.divide(sums, deviation, out=np.zeros_like(sums), where=deviation > 1e-9)
+    observed = scaled[divisions.index(tuple(range(len(a), rows)))] / np.sqrt(
+        autocorrelation_times(ranks[: len(a)], ranks[len(a) :])
+    )
+    return [float((scaled.max(axis=1) >= o - 1e-3 * o).mean()) for o in observed]
+
+
+@settings(max_examples=examples(150))
+@given(
+    st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3)).flatmap(
+        lambda n: st.tuples(columns(n[0], n[2]), columns(n[1], n[2]))
+    )
+)
+def test_all_divisions_of_few_iterations(sides: tuple[list[list[float]], list[list[float]]]) -> None:
+    a, b = (np.array(side) for side in sides)
+    assert adjusted_p_values(a, b) == pytest.approx(brute_force(a, b), abs=1e-9)
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(VALUES, min_size=1, max_size=8))
+def test_ranks(values: list[float]) -> None:
+    assert centred_ranks(np.array([values]).T)[:, 0].tolist() == rank(values)
+
+
+def test_random_divisions_are_seeded_and_resemble_all_divisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(3)
+    a, b = generator.normal(size=(7, 5)), generator.normal(0.9, size=(7, 5))
+    every = adjusted_p_values(a, b)
+    assert math.comb(14, 7) < permutation.MAX_DIVISIONS
+    monkeypatch.setattr(permutation, "MAX_DIVISIONS", 3000)
+    some = adjusted_p_values(a, b)
+    assert some.tolist() == adjusted_p_values(a, b).tolist() != every.tolist()
+    assert some == pytest.approx(every, abs=0.03)
+    assert min(some) >= 1 / 3001
+
+
+def test_sides_without_iterations_or_quantities_are_not_different() -> None:
+    assert adjusted_p_values(np.zeros((0, 2)), np.ones((5, 2))).tolist() == [1, 1]
+    assert adjusted_p_values(np.zeros((5, 0)), np.ones((5, 0))).tolist() == []
+    assert adjusted_p_values(np.ones((9, 1)), np.ones((9, 1))).tolist() == [1]
+
+
+def test_slow_changes_of_both_sides_are_no_difference() -> None:
+    generator = np.random.default_rng(1)
+    independent = generator.normal(size=(40, 200))
+    times = autocorrelation_times(independent[:20], independent[20:])
+    assert (times >= 1).all()
+    assert times.mean() < 1.5
+    drifting = generator.normal(size=(2, 60, 100))
+    for i in range(1, 60):
+        drifting[:, i] += 0.8 * drifting[:, i - 1]
+    assert np.median(autocorrelation_times(*drifting)) > 4  # (1 + 0.8) / (1 - 0.8) = 9 without bias
+    alarms = [adjusted_p_values(*drifting[:, :, i : i + 1])[0] <= 0.01 for i in range(100)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(permutation, "autocorrelation_times", lambda a, _: np.ones(a.shape[1]))
+        others = [adjusted_p_values(*drifting[:, :, i : i + 1])[0] <= 0.01 for i in range(100)]
+    assert sum(alarms) <= 8
+    assert sum(others) >= 25
+
+
+def test_false_alarms_are_as_rare_as_promised() -> None:
+    generator = np.random.default_rng(2)
+    p_values = [adjusted_p_values(*generator.normal(size=(2, 6, 20))).min() for _ in range(200)]
+    assert sum(p <= 0.05 for p in p_values) <= 20  # 10 are expected

@@ -1,0 +1,119 @@
+"""``diff`` and ``save_baseline``: sides of every form, and files that are not baselines."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tracekit as tk
+from tests.conftest import FIXTURES
+from tests.core.compare import made
+from tracekit import comparison
+from tracekit.core import compare
+from tracekit.errors import CorruptTraceError, ExportError, TracekitError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRAIN = FIXTURES / "train_amp.sqlite"
+RANKS = FIXTURES / "ranks"
+
+
+def frames(diff: compare.Diff) -> dict[str, Any]:
+    return {kind: frame.to_dicts() for kind, frame in diff.frames.items()}
+
+
+def test_every_form_of_a_side(tmp_path: Path) -> None:
+    saved = tk.save_baseline(TRAIN, tmp_path / "train.json")
+    with tk.load(TRAIN) as trace:
+        expected = frames(tk.diff(trace, trace))
+        for side in (TRAIN, str(TRAIN), saved, FIXTURES / "train_amp.nsys-rep", comparison.read_baseline(saved)):
+            assert frames(tk.diff(trace, side)) == expected
+            assert tk.diff(side, trace, by=["copies"]).frame("copies").to_dicts() == expected["copies"]
+    assert b"fixtures" not in saved.read_bytes()
+
+
+def test_sets_are_sums_of_their_ranks(tmp_path: Path) -> None:
+    whole = tk.load_many(RANKS)
+    kinds = ["kernels", "api", "nvtx", "iterations"]
+    expected = frames(tk.diff(whole, whole, by=kinds))
+    for side in (RANKS, RANKS / "*.nsys-rep", tk.save_baseline(RANKS, tmp_path / "ranks.json")):
+        assert frames(tk.diff(side, whole, by=kinds)) == expected
+    single = [tk.diff(path, path, by=kinds) for path in sorted(RANKS.glob("*.nsys-rep"))]
+    for kind in kinds:
+        for column in ("count_a", "time_a_ns"):
+            total = sum(d.frame(kind)[column].sum() for d in single)
+            assert sum(row[column] for row in expected[kind]) == total
+    assert tk.diff(whole, whole).a.iterations == single[0].a.iterations
+    summarizer = pickle.loads(pickle.dumps(comparison.Summarizer(("kernels",))))
+    assert summarizer.side(whole).samples.equals(comparison.Summarizer(("kernels",)).side(RANKS).samples)
+
+
+def test_a_baseline_replaces_no_capture(tmp_path: Path) -> None:
+    copy = tmp_path / "train.sqlite"
+    copy.write_bytes(TRAIN.read_bytes())
+    for side in (copy, tk.load(copy)):
+        with pytest.raises(ExportError, match="is the file being read"):
+            tk.save_baseline(side, copy, overwrite=True)
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    for path in RANKS.glob("*.nsys-rep"):
+        (ranks / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(ExportError, match="is the file being read"):
+        tk.save_baseline(tk.load_many(ranks), ranks / "mpi_rank0.nsys-rep", overwrite=True)
+    target = tk.save_baseline(made.run(1), tmp_path / "a.json")
+    with pytest.raises(ExportError, match="exists already"):
+        tk.save_baseline(made.run(1), target)
+    before = target.read_bytes()
+    assert tk.save_baseline(made.run(2), target, overwrite=True).read_bytes() != before
+    again = tk.save_baseline(comparison.read_baseline(target), tmp_path / "b.json")
+    assert again.read_bytes() == target.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"format":"tracekit-baseline"', "the baseline is not JSON"),
+        (b'{"format":"tracekit-baseline","version":1}', "column row of the baseline|units of the baseline"),
+        (b'{"format":"tracekit-baseline","x":' + b"[" * 100_000, "the baseline is not JSON"),
+        (b'{"format":"tracekit-baseline","version":' + b"9" * 5000 + b"}", "the baseline is not JSON"),
+        (b'{"format":"tracekit-baseline","x":"\xff"}', "the baseline is not JSON"),
+    ],
+)
+def test_damaged_baselines(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(CorruptTraceError, match=message) as raised:
+        tk.diff(path, path)
+    assert raised.value.path == str(path)
+
+
+def test_large_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tk.save_baseline(made.run(1), tmp_path / "a.json")
+    monkeypatch.setattr(comparison, "MAX_BASELINE_BYTES", path.stat().st_size)
+    assert comparison.read_baseline(path).iterations == 40
+    monkeypatch.setattr(comparison, "MAX_BASELINE_BYTES", path.stat().st_size - 1)
+    with pytest.raises(CorruptTraceError, match="the baseline has more than"):
+        comparison.read_baseline(path)
+
+
+def test_truncated_baselines(tmp_path: Path) -> None:
+    content = tk.save_baseline(made.run(1, iterations=2), tmp_path / "a.json").read_bytes()
+    path = tmp_path / "b.json"
+    for size in range(40, len(content) - 2, 97):
+        path.write_bytes(content[:size])
+        with pytest.raises(CorruptTraceError, match="the baseline is not JSON"):
+            tk.diff(path, path)
+    path.write_text(json.dumps(json.loads(content) | {"version": 9}))
+    with pytest.raises(TracekitError, match="only version 1 is supported\nHint: use a newer version"):
+        tk.diff(path, path)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    for side in (tmp_path / "a.sqlite", tmp_path / "a.json"):
+        with pytest.raises(FileNotFoundError):
+            tk.diff(side, TRAIN)
+    with pytest.raises(TracekitError, match="no file matches this pattern"):
+        tk.diff(tmp_path / "*.sqlite", TRAIN)

@@ -1,0 +1,277 @@
+"""The command ``tracekit diff``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli.options import (
+    complete_names,
+    limit_option,
+    parse_iterations,
+    parse_names,
+    printing_options,
+    quiet_option,
+)
+from tracekit.cli.output import print_message
+from tracekit.cli.reports import limit_text, rows_per_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import polars as pl
+
+    from tracekit.cli.options import Printing
+    from tracekit.cli.output import Page
+    from tracekit.core.compare import Condition, Diff
+    from tracekit.targets import Input
+
+CONDITION_HOLDS = 3
+"""Exit status if a condition of ``--fail-if`` holds."""
+_TITLES = {
+    "name": "Name",
+    "status": "Status",
+    "believed": "Believed",
+    "change_percent": "Change (%)",
+    "change_ns": "Change (ns)",
+    "time_a_ns": "Time A (ns)",
+    "time_b_ns": "Time B (ns)",
+    "count_a": "Count A",
+    "count_b": "Count B",
+    "share_percent": "Share (%)",
+    "p_value": "p",
+}
+_MARKS = {"believed": "yes", "small": "small", "spread": "no", "untested": "?"}
+_DECIMALS = {"change_percent": 2, "share_percent": 2, "p_value": 4, "time_a_ns": 0, "time_b_ns": 0, "change_ns": 0}
+
+
+def kind_names() -> Iterable[str]:
+    """Return what can be compared."""
+    from tracekit.core.compare import KINDS
+
+    return KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The files that are being compared. No output may replace them."""
+
+    inputs: tuple[Input, ...]
+
+
+@click.command("diff")
+@click.argument("a", metavar="A", type=click.Path(path_type=Path))
+@click.argument("b", metavar="[B]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--by",
+    "kinds",
+    type=parse_names,
+    metavar="KIND[,KIND]",
+    shell_complete=complete_names(kind_names),
+    help="What to compare: kernels, ops, groups, nvtx_gpu, nvtx, api, copies, idle, iterations. All by default.",
+)
+@click.option("--key-op", metavar="OP", help="Id or name of the op that delimits iterations. Chosen by default.")
+@click.option(
+    "--iterations",
+    metavar="A:B",
+    type=parse_iterations,
+    help="Compare iterations A to B of each side, both included and counted from 0, such as '2:9' or '2:'.",
+)
+@click.option("--exact-names", is_flag=True, help="Compare names as they were recorded, with hashes and numbers.")
+@click.option(
+    "--alpha",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Probability that any change is believed if the sides do not differ. The default is 0.01.",
+)
+@click.option(
+    "--min-change",
+    "min_percent",
+    metavar="PERCENT",
+    type=click.FloatRange(0),
+    help="Smallest increase in per cent that is believed. The default depends on what is compared.",
+)
+@click.option(
+    "--fail-if",
+    "conditions",
+    metavar="CONDITION",
+    multiple=True,
+    help="Exit with status 3 if the condition holds, such as 'gpu_time > 5%' or 'slower > 0'. Can be repeated.",
+)
+@click.option(
+    "--save", "baseline", metavar="FILE", type=click.Path(path_type=Path), help="Save A as a baseline in a JSON file."
+)
+@limit_option(limit_text("kind"))
+@printing_options
+@quiet_option
+@click.pass_context
+def command(
+    context: click.Context,
+    *,
+    a: Path,
+    b: Path | None,
+    kinds: list[str] | None,
+    key_op: str | None,
+    iterations: tuple[int | None, int | None] | None,
+    exact_names: bool,
+    alpha: float | None,
+    min_percent: float | None,
+    conditions: Sequence[str],
+    baseline: Path | None,
+    limit: int | None,
+    printing: Printing,
+    quiet: bool,
+) -> None:
+    """Compare two captures, and show what is new, gone, faster or slower in B.
+
+    A and B are captures of any format, folders or patterns of the captures of several ranks, or baselines that --save
+    wrote. Kernels, ops, groups, NVTX ranges, API calls, copies, idle times and iterations are compared by name. The
+    column Believed tells whether the iterations of the sides differ by more than they do within each side: yes, or no.
+    It is small if they do, but two runs of the same program may differ as much, and ? if there are too few iterations.
+    Without B, --save only saves the baseline. If A and B are folders of statistics that a recipe of nsys or tracekit
+    wrote, their differences are printed, or written into the folder -o.
+    """
+    from tracekit.comparison import Summarizer, side_inputs, write_baseline
+    from tracekit.core import compare
+    from tracekit.sets import recipe_files
+
+    if b is None and baseline is None:
+        raise click.UsageError("B is required, except with --save")
+    if b is not None and all(map(recipe_files.is_folder_of_statistics, (a, b))):
+        _diff_statistics(a, b, printing)
+        return
+    chosen = kinds or list(compare.KINDS)
+    compare.check_kinds(chosen)
+    parsed = [compare.parse_condition(text) for text in conditions]
+    needed = dict.fromkeys([*chosen, *(kind for condition in parsed for kind in condition.kinds)])
+    summarizer = Summarizer(tuple(compare.KINDS if baseline else needed), key_op, iterations, exact_names)
+    before = summarizer.side(a)
+    if baseline is not None:
+        write_baseline(before, baseline, overwrite=printing.force, inputs=side_inputs(a))
+        print_message(f"wrote {baseline}", quiet=quiet)
+    if b is None:
+        return
+    after = summarizer.side(b)
+    limit_alpha = compare.DEFAULT_ALPHA if alpha is None else alpha
+    diff = compare.compare(before, after, chosen, alpha=limit_alpha, min_percent=min_percent)
+    with printing.open_page(_Sides((*side_inputs(a), *side_inputs(b))), limit=limit) as page:
+        _print(page, diff, printing, rows_per_report(limit, printing, len(chosen)))
+    if printing.style != "table":
+        for note in diff.notes:
+            print_message(f"note: {note}", quiet=quiet)
+    context.exit(CONDITION_HOLDS if _failing(diff, parsed) else 0)
+
+
+def _diff_statistics(a: Path, b: Path, printing: Printing) -> None:
+    """Print the differences between the statistics of a recipe, or write them into a folder."""
+    from tracekit import targets
+    from tracekit.sets import recipe_files
+
+    tables = recipe_files.diff_statistics(a, b)
+    if printing.out is None:
+        with printing.open_page() as page:
+            printing.print_frame(page, tables.get("all_stats", next(iter(tables.values()))))
+        return
+    style = "parquet" if printing.style == "table" else printing.style
+    inputs = [targets.Input.from_path(path) for path in (a, b)]
+    recipe_files.write_folder(
+        tables,
+        recipe_files.DIFF,
+        printing.out,
+        style,
+        overwrite=printing.force,
+        inputs=inputs,
+        spreadsheet=printing.spreadsheet,
+    )
+
+
+def _failing(diff: Diff, conditions: Sequence[Condition]) -> int:
+    """Print the conditions that hold, and return their number."""
+    failing = [condition for condition in conditions if condition.holds(diff)]
+    for condition in failing:
+        value = float(condition.value(diff))
+        print_message(f"condition holds: {condition.text} (the value is {value:,.2f}{' %' * condition.is_relative})")
+    return len(failing)
+
+
+def _print(page: Page, diff: Diff, printing: Printing, rows: int) -> None:
+    """Print the differences, with at most ``rows`` rows per kind unless it is 0."""
+    if printing.style == "json":
+        value = diff.to_dict()
+        limited = {kind: value[kind][: rows or None] for kind in diff.kinds}
+        page.print_json({**value, **limited})
+    elif printing.style == "table":
+        _print_tables(page, diff, rows)
+    else:
+        printing.print_frame(page, _all_kinds(diff, rows))
+
+
+def _all_kinds(diff: Diff, rows: int) -> pl.DataFrame:
+    """Return the rows of all kinds as one frame, with the column ``kind``."""
+    import polars as pl
+
+    frames = [(k, f.head(rows) if rows else f) for k, f in diff.frames.items()]
+    return pl.concat([f.select(pl.lit(k).alias("kind"), pl.all()) for k, f in frames], how="diagonal")
+
+
+def _print_tables(page: Page, diff: Diff, rows: int) -> None:
+    """Print the sides, the notes and a table for each kind with changes."""
+    for line in _headings(diff):
+        page.print_line(line)
+    for kind in diff.kinds:
+        frame = diff.frame(kind)
+        changed = frame.filter(frame["status"] != "equal")
+        page.print_line()
+        page.print_line(_kind_heading(diff, kind))
+        shown = changed.head(rows) if rows else changed
+        if shown.is_empty():
+            continue
+        table = _table(shown, per_iteration=diff.is_per_iteration)
+        if page.width is None:
+            page.print_frame(table, "table")
+        elif omitted := page.print_rows(table):
+            page.print_line(f"(columns left out: {', '.join(omitted)}; widen the terminal or use --format csv)")
+        if shown.height < changed.height:
+            page.print_line(f"(first {shown.height:,} of {changed.height:,} rows; -n 0 prints all)")
+
+
+def _headings(diff: Diff) -> Iterator[str]:
+    """Yield a line for each side and each note."""
+    for name, side in (("A", diff.a), ("B", diff.b)):
+        facts = [side.facts[f] for f in ("gpus", "tool", "tool_version") if f in side.facts]
+        yield f"{name}: {', '.join([f'{side.iterations:,} iterations', *facts])}"
+    for note in diff.notes:
+        yield f"note: {note}"
+
+
+def _kind_heading(diff: Diff, kind: str) -> str:
+    """Return a heading with the totals of a kind and the number of believed changes."""
+    from tracekit.core.compare import KINDS
+
+    frame, total = diff.frame(kind), KINDS[kind].total
+    changed, believed = (frame["status"] != "equal").sum(), frame["is_believed"].sum()
+    counts = f"{changed:,} of {frame.height:,} rows changed, {believed:,} believed"
+    if total is None:
+        return f"# {KINDS[kind].title}: {counts}"
+    totals = frame.filter(frame["name"] == total) if total else frame
+    before, after = (int(totals[f"time_{side}_ns"].sum()) for side in "ab")
+    percent = f" ({(after - before) * 100 / before:+.2f} %)" if before else ""
+    return f"# {KINDS[kind].title}: {before:,} ns in A, {after:,} ns in B{percent}; {counts}"
+
+
+def _table(rows: pl.DataFrame, *, per_iteration: bool) -> pl.DataFrame:
+    """Return the printed columns. Times are those per iteration if the numbers of iterations differ."""
+    import polars as pl
+
+    believed = pl.col("evidence").cast(pl.String).replace_strict(_MARKS).alias("believed")
+    rows = rows.with_columns(believed, pl.col("status").cast(pl.String))
+    titles = _TITLES
+    if per_iteration:
+        before, after = (pl.col(f"iteration_{side}_ns") for side in "ab")
+        rows = rows.with_columns(time_a_ns=before, time_b_ns=after, change_ns=after - before)
+        titles = {c: t.replace("(ns)", "per iteration (ns)") for c, t in _TITLES.items()}
+    rounded = (pl.col(c).round(d) for c, d in _DECIMALS.items() if rows.schema[c].is_float())
+    whole = rows.with_columns(rounded).with_columns(pl.col("time_a_ns", "time_b_ns", "change_ns").cast(pl.Int64))
+    return whole.select(pl.col(column).alias(title) for column, title in titles.items())

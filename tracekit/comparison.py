@@ -1,0 +1,227 @@
+"""Compare captures with one another or with saved baselines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from tracekit import targets
+from tracekit.errors import CorruptTraceError, TracekitError
+from tracekit.plan import summaries
+from tracekit.sets import TraceSet, load_many, paths
+from tracekit.trace import Trace, load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.core.compare import Diff, Summary
+
+    Side: TypeAlias = Trace | TraceSet | Summary | str | os.PathLike[str]
+
+MAX_BASELINE_BYTES = 1 << 26
+_HEAD_BYTES = 64
+_HEAD = re.compile(rb'\s*\{\s*"format"\s*:\s*"tracekit-baseline"')
+
+
+def diff(
+    a: Side,
+    b: Side,
+    *,
+    by: Sequence[str] | None = None,
+    key_op: str | None = None,
+    iterations: tuple[int | None, int | None] | None = None,
+    exact_names: bool = False,
+    alpha: float | None = None,
+    min_percent: float | None = None,
+) -> Diff:
+    """Compare two captures, sets of captures or saved baselines.
+
+    A change is *believed* if the iterations of the sides differ by more than they do within each side, and by more than
+    two runs of the same program may. The page "Comparing captures" explains the test.
+
+    Args:
+        a: The side to compare with: a trace, a set of traces, the path of a capture or of a baseline, a folder of
+            captures, or a pattern.
+        b: The other side.
+        by: What to compare: ``kernels``, ``ops``, ``groups``, ``nvtx_gpu``, ``nvtx``, ``api``, ``copies``, ``idle`` and
+            ``iterations``. If None, all of them.
+        key_op: Id or name of the op that delimits iterations, as for ``Trace.rollup``.
+        iterations: First and last iteration to compare, both inclusive.
+        exact_names: Whether names are compared as they were recorded. By default, hashes, addresses, the numbers of
+            template arguments and the numbers of iterations are replaced with ``*``.
+        alpha: Probability that any change is believed if the sides do not differ. The default is 0.01.
+        min_percent: Smallest increase in per cent that is believed. The default depends on what is compared.
+
+    Returns:
+        The differences. ``frame("kernels")`` returns those of one kind, ``notes`` what limits the comparison, and
+        ``to_dict()`` everything for JSON.
+
+    Raises:
+        UnknownFormatError: A kind does not exist, or no reader recognises a file.
+        TracekitError: A file cannot be read, or an argument is not allowed.
+        CorruptTraceError: A file is damaged.
+        FileNotFoundError: A file does not exist.
+
+    Examples:
+        >>> import tracekit as tk
+        >>> diff = tk.diff("fixtures/train_amp.sqlite", "fixtures/ddp2.sqlite", by=["copies"])
+        >>> diff.frame("copies").select("name", "status", "count_a", "count_b").rows()[0]
+        ('Device-to-Device', 'slower', 8, 60)
+    """
+    from tracekit.core import compare
+
+    kinds = tuple(compare.KINDS if by is None else by)
+    compare.check_kinds(kinds)
+    summarizer = Summarizer(kinds, key_op, iterations, exact_names)
+    limit = compare.DEFAULT_ALPHA if alpha is None else alpha
+    return compare.compare(summarizer.side(a), summarizer.side(b), kinds, alpha=limit, min_percent=min_percent)
+
+
+def save_baseline(
+    side: Side,
+    path: str | os.PathLike[str],
+    *,
+    key_op: str | None = None,
+    iterations: tuple[int | None, int | None] | None = None,
+    exact_names: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Save what ``diff`` needs to know about a capture, so that later captures can be compared with it.
+
+    The file is JSON. It contains the names, counts and times of events, but no host names, paths or command lines of
+    the capture. The file is much smaller than the capture.
+
+    Args:
+        side: A trace, a set of traces, the path of a capture, a folder of captures, or a pattern.
+        path: File to write.
+        key_op: Id or name of the op that delimits iterations, as for ``Trace.rollup``.
+        iterations: First and last iteration to save, both inclusive.
+        exact_names: Whether names are saved as they were recorded, as for ``diff``.
+        overwrite: Whether to replace an existing file.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        TracekitError: The capture cannot be read.
+        CorruptTraceError: The capture is damaged.
+        ExportError: The file exists or cannot be written.
+
+    Examples:
+        >>> import tempfile, tracekit as tk
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     baseline = tk.save_baseline("fixtures/train_amp.sqlite", f"{folder}/amp.json")
+        ...     set(tk.diff(baseline, "fixtures/train_amp.sqlite").frame("kernels")["status"])
+        {'equal'}
+    """
+    from tracekit.core import compare
+
+    summary = Summarizer(tuple(compare.KINDS), key_op, iterations, exact_names).side(side)
+    return write_baseline(summary, path, overwrite=overwrite, inputs=side_inputs(side))
+
+
+def write_baseline(
+    summary: Summary, path: str | os.PathLike[str], *, overwrite: bool, inputs: Sequence[targets.Input] = ()
+) -> Path:
+    """Write a summary to a file atomically.
+
+    Raises:
+        ExportError: The file exists or cannot be written.
+    """
+    from tracekit.core.compare import baseline
+
+    with targets.atomic_output(path, overwrite=overwrite, inputs=inputs) as new:
+        text = json.dumps(baseline.to_json(summary), separators=(",", ":"), ensure_ascii=True)
+        new.write_text(text + "\n", "ascii")
+    return Path(path)
+
+
+def read_baseline(path: str | os.PathLike[str]) -> Summary:
+    """Read a file that ``write_baseline`` wrote.
+
+    Raises:
+        CorruptTraceError: The file is not a baseline, is damaged or is larger than ``MAX_BASELINE_BYTES``.
+        UnsupportedVersionError: The file was written by a newer version.
+        FileNotFoundError: The file does not exist.
+    """
+    from tracekit.core.compare import baseline
+
+    with Path(path).open("rb") as file:
+        content = file.read(MAX_BASELINE_BYTES + 1)
+    if len(content) > MAX_BASELINE_BYTES:
+        raise CorruptTraceError(f"the baseline has more than {MAX_BASELINE_BYTES:,} bytes", path=path)
+    try:
+        return baseline.from_json(json.loads(content))
+    except TracekitError as e:
+        raise type(e)(e.message, path=path, hint=e.hint) from None
+    except (ValueError, RecursionError):
+        raise CorruptTraceError("the baseline is not JSON", path=path) from None
+
+
+def is_baseline(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file begins as ``write_baseline`` writes it."""
+    try:
+        with Path(path).open("rb") as file:
+            return _HEAD.match(file.read(_HEAD_BYTES)) is not None
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Summarizer:
+    """How sides are summarised. It can be pickled, so that the members of a set can be summarised in other processes.
+
+    Attributes:
+        kinds: What to count, keys of ``core.compare.KINDS``.
+        key_op: Id or name of the op that delimits iterations. If None, the roll-up chooses it.
+        iterations: First and last iteration to count, both inclusive.
+        exact_names: Whether names are compared as they were recorded, instead of normalised.
+    """
+
+    kinds: tuple[str, ...]
+    key_op: str | None = None
+    iterations: tuple[int | None, int | None] | None = None
+    exact_names: bool = False
+
+    def __call__(self, trace: Trace) -> Summary:
+        """Return the summary of a trace. A trace that is already rolled up keeps its key op and iterations."""
+        linked = trace.correlate()
+        is_rolled_up = linked._view.plan.rollup is not None  # noqa: SLF001 - as for exporters
+        if not is_rolled_up or self.key_op is not None or self.iterations is not None:
+            linked = linked.rollup(key_op=self.key_op, iterations=self.iterations)
+        return summaries.summarize(linked._view, self.kinds, exact_names=self.exact_names)  # noqa: SLF001
+
+    def side(self, side: Side) -> Summary:
+        """Return the summary of one side.
+
+        Raises:
+            TracekitError: A file cannot be read.
+        """
+        from tracekit.core import compare
+
+        if not isinstance(side, str | os.PathLike):
+            return side if isinstance(side, compare.Summary) else self._opened(side)
+        if is_baseline(side):
+            return read_baseline(side)
+        if paths.expand(side) == [Path(side)]:
+            with load(side) as trace:
+                return self(trace)
+        return self._opened(load_many(side))
+
+    def _opened(self, side: Trace | TraceSet) -> Summary:
+        from tracekit.core import compare
+
+        return compare.combine(side.map(self)) if isinstance(side, TraceSet) else self(side)
+
+
+def side_inputs(side: Side) -> tuple[targets.Input, ...]:
+    """Return the files that a side is read from. No output may replace them."""
+    if isinstance(side, Trace | TraceSet):
+        return side.inputs
+    if isinstance(side, str | os.PathLike):
+        return tuple(targets.Input.from_path(path) for path in paths.expand(side))
+    return ()

@@ -1,0 +1,43 @@
+"""Compare two sides, which are captures, sets of captures or saved summaries.
+
+``summary`` reduces a side to counts and times by name and iteration. ``changes`` computes what changed, and
+``permutation`` tests whether a change can be believed. ``notes`` states what limits the comparison, and ``conditions``
+lets checks fail.
+"""
+
+from __future__ import annotations
+
+from tracekit.core.compare.conditions import METRICS, ROW_COUNTS, Condition, parse_condition
+from tracekit.core.compare.diff import DEFAULT_ALPHA, EVIDENCE, Diff, check_kinds, compare
+from tracekit.core.compare.summary import (
+    KINDS,
+    READ_COLUMNS,
+    RECORDED,
+    SAMPLES,
+    Source,
+    Summary,
+    capture_facts,
+    combine,
+    summarize,
+)
+
+__all__ = [
+    "DEFAULT_ALPHA",
+    "EVIDENCE",
+    "KINDS",
+    "METRICS",
+    "READ_COLUMNS",
+    "RECORDED",
+    "ROW_COUNTS",
+    "SAMPLES",
+    "Condition",
+    "Diff",
+    "Source",
+    "Summary",
+    "capture_facts",
+    "check_kinds",
+    "combine",
+    "compare",
+    "parse_condition",
+    "summarize",
+]

@@ -1,0 +1,130 @@
+"""Convert a summary to values of JSON and back, and check such values, which may come from an untrusted file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import polars as pl
+
+from tracekit.core.compare.summary import KINDS, MAX_UNITS, SAMPLES, Summary
+from tracekit.errors import CorruptTraceError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FORMAT = "tracekit-baseline"
+VERSION = 1
+_NUMBERS = ("unit", "count", "time_ns", "bytes")
+_NULLABLE = ("unit", "bytes")
+_MAX_FACTS, _MAX_FACT = 64, 1 << 12
+_MAX_TOTAL = 1 << 62
+"""Limit for the sums of the columns, so that differences between two baselines are Int64."""
+
+
+def to_json(summary: Summary) -> dict[str, Any]:
+    """Return a summary as values of JSON.
+
+    ``names`` lists the kinds with the names of their rows, and ``row`` is the number of a name in this list.
+    """
+    rows = summary.samples
+    names = rows.select("kind", "name").unique(maintain_order=True).with_row_index("row")
+    numbered = rows.join(names, on=["kind", "name"], how="left", nulls_equal=True, maintain_order="left")
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "facts": dict(summary.facts),
+        "units": list(summary.units),
+        "names": [[kind, name] for _, kind, name in names.iter_rows()],
+        "row": numbered["row"].to_list(),
+        **{column: numbered[column].to_list() for column in _NUMBERS},
+    }
+
+
+def from_json(value: object) -> Summary:
+    """Return the summary that values of JSON represent.
+
+    Raises:
+        CorruptTraceError: The values are not those of a baseline.
+        UnsupportedVersionError: The baseline was written by a newer version.
+    """
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise CorruptTraceError("this is not a baseline of tracekit")
+    version = value.get("version")
+    if not _is_integer(version) or version < 1:
+        raise CorruptTraceError("the baseline has no version")
+    if version > VERSION:
+        message = f"the baseline has version {version}, but only version {VERSION} is supported"
+        raise UnsupportedVersionError(message, hint="use a newer version of tracekit")
+    units = _units(value.get("units"))
+    samples = _samples(value, len(units))
+    return Summary(samples, units, _facts(value.get("facts")))
+
+
+def _facts(value: object) -> dict[str, str]:
+    """Return the facts, which have to be few and short strings."""
+    if not isinstance(value, dict) or len(value) > _MAX_FACTS:
+        raise CorruptTraceError(f"the facts of the baseline are not an object with at most {_MAX_FACTS} strings")
+    for text in (*value, *value.values()):
+        if not isinstance(text, str) or len(text) > _MAX_FACT or not _is_unicode(text):
+            raise CorruptTraceError(f"a fact of the baseline is not a string of at most {_MAX_FACT:,} characters")
+    return value
+
+
+def _units(value: object) -> tuple[int, ...]:
+    """Return the numbers of iterations, of which there may be at most ``MAX_UNITS``."""
+    if not isinstance(value, list) or len(value) > MAX_UNITS:
+        raise CorruptTraceError(f"the units of the baseline are not a list of at most {MAX_UNITS} numbers")
+    if not all(_is_integer(n) and 0 < n < _MAX_TOTAL // MAX_UNITS for n in value):
+        raise CorruptTraceError("a unit of the baseline is not a positive number of iterations")
+    return tuple(value)
+
+
+def _samples(value: dict[str, Any], units: int) -> pl.DataFrame:
+    """Return the samples, each of which has another kind, name or unit."""
+    names = _names(value.get("names"))
+    row = _column(value, "row", None, len(names))
+    limits = {"unit": units, "count": _MAX_TOTAL, "time_ns": _MAX_TOTAL, "bytes": _MAX_TOTAL}
+    columns = {name: _column(value, name, len(row), limit) for name, limit in limits.items()}
+    samples = names.select(pl.all().gather(row)).with_columns(columns.values()).select(list(SAMPLES))
+    if samples.select("kind", "name", "unit").is_duplicated().any():
+        raise CorruptTraceError("two samples of the baseline have the same kind, name and unit")
+    for name in ("count", "time_ns", "bytes"):
+        if sum(samples[name].drop_nulls().to_list()) >= _MAX_TOTAL:
+            raise CorruptTraceError(f"the sum of {name} of the baseline exceeds 64 bits")
+    return samples
+
+
+def _names(value: object) -> pl.DataFrame:
+    """Return the kind and name of each row."""
+    if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):  # noqa: PLR2004
+        raise CorruptTraceError("the names of the baseline are not a list of pairs")
+    kinds, names = [pair[0] for pair in value], [pair[1] for pair in value]
+    if not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
+        raise CorruptTraceError("a kind of the baseline is unknown")
+    if not all(name is None or (isinstance(name, str) and _is_unicode(name)) for name in names):
+        raise CorruptTraceError("a name of the baseline is not a string")
+    return pl.DataFrame({"kind": kinds, "name": names}, schema={"kind": pl.String, "name": pl.String})
+
+
+def _column(value: dict[str, Any], name: str, length: int | None, limit: int) -> pl.Series:
+    """Return a column of numbers from 0 to below a limit."""
+    numbers = value.get(name)
+    if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
+        raise CorruptTraceError(f"column {name} of the baseline is missing or has another length than the others")
+    if not _are_numbers(numbers, limit, nullable=name in _NULLABLE):
+        raise CorruptTraceError(f"column {name} of the baseline has a value that is not a number below {limit:,}")
+    return pl.Series(name, numbers, dtype=pl.Int64)
+
+
+def _are_numbers(values: Sequence[object], limit: int, *, nullable: bool) -> bool:
+    present: Iterable[object] = (v for v in values if v is not None) if nullable else values
+    return all(_is_integer(v) and 0 <= v < limit for v in present)
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a string has no lone surrogates, which JSON allows and Arrow does not."""
+    return not any("\ud800" <= c <= "\udfff" for c in text) if not text.isascii() else True

@@ -1,0 +1,183 @@
+"""Conditions on the difference between two sides, such as ``gpu_time > 5%``, that let a check fail.
+
+A condition consists of a metric, a comparison and a limit::
+
+    condition  = metric comparison limit
+    metric     = NAME | KIND "[" PATTERN "]"
+    comparison = ">" | ">=" | "<" | "<="
+    limit      = NUMBER [ "%" | "ns" | "us" | "ms" | "s" ]
+
+``NAME`` is a key of ``METRICS``. ``KIND[PATTERN]`` is the time of all rows of a kind whose name matches the pattern, in
+which ``*`` and ``?`` stand for any characters. The value of a condition is the change from A to B. It is in per cent of
+A, or in the unit of the limit. Numbers that count something have no unit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit.core.compare.diff import is_per_iteration
+from tracekit.core.compare.summary import DURATION, KINDS
+from tracekit.errors import MissingTableError, UnknownFormatError, choices_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.core.compare.diff import Diff
+    from tracekit.core.compare.summary import Summary
+
+    Number = Fraction | float
+
+
+class Metric(NamedTuple):
+    """A number of each side of a comparison.
+
+    Attributes:
+        doc: What the number is.
+        kinds: The kinds from which it is computed.
+        column: The column that is added up.
+        name: Name of the row whose values are added up, or None for all rows.
+    """
+
+    doc: str
+    kinds: tuple[str, ...]
+    column: str = "time_ns"
+    name: str | None = None
+
+
+METRICS = {
+    "gpu_time": Metric("Sum of the durations of kernels, copies and memory sets.", ("kernels", "copies")),
+    "kernel_time": Metric("Sum of the durations of kernels.", ("kernels",)),
+    "kernel_count": Metric("Number of kernels.", ("kernels",), "count"),
+    "copy_time": Metric("Sum of the durations of memory copies and sets.", ("copies",)),
+    "copy_count": Metric("Number of memory copies and sets.", ("copies",), "count"),
+    "copy_bytes": Metric("Number of bytes that were copied or set.", ("copies",), "bytes"),
+    "api_time": Metric("Sum of the durations of API calls.", ("api",)),
+    "api_count": Metric("Number of API calls.", ("api",), "count"),
+    "idle_time": Metric("Time in which GPUs were idle between their first and last activity.", ("idle",)),
+    "iteration_time": Metric("Sum of the durations of the iterations.", ("iterations",), name=DURATION),
+}
+"""Metrics of both sides, whose change a condition limits."""
+ROW_COUNTS = {
+    "slower": "Number of compared rows that are believed to be slower in B.",
+    "faster": "Number of compared rows that are believed to be faster in B.",
+    "new": "Number of compared rows that are believed to be only in B.",
+    "gone": "Number of compared rows that are believed to be only in A.",
+}
+"""Statuses whose believed rows a condition counts."""
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+_COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
+    ">": lambda value, limit: value > limit,
+    ">=": lambda value, limit: value >= limit,
+    "<": lambda value, limit: value < limit,
+    "<=": lambda value, limit: value <= limit,
+}
+_CONDITION = re.compile(
+    r"\s*(?P<metric>[a-z_]+)(?:\[(?P<pattern>.+)\])?\s*(?P<comparison>[<>]=?)"
+    r"\s*(?P<number>[+-]?[0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(?P<unit>%|ns|us|µs|ms|s|)\s*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on the change of a metric.
+
+    Attributes:
+        text: The condition as it was written.
+        metric: Key of ``METRICS`` or ``ROW_COUNTS``, or of ``KINDS`` if there is a pattern.
+        pattern: Pattern of the names that are added up, or None.
+        comparison: Key of the comparison, such as ``>``.
+        limit: The limit, in per cent or in the base unit of the metric.
+        is_relative: Whether the limit is in per cent.
+    """
+
+    text: str
+    metric: str
+    pattern: str | None
+    comparison: str
+    limit: Fraction
+    is_relative: bool
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that have to be compared to evaluate the condition."""
+        return (self.metric,) if self.pattern is not None else METRICS[self.metric].kinds if self._is_metric else ()
+
+    @property
+    def _is_metric(self) -> bool:
+        return self.metric in METRICS
+
+    def value(self, diff: Diff) -> Number:
+        """Return the value that the condition limits: a change, or a number of rows.
+
+        Raises:
+            MissingTableError: A side has no data for the metric.
+        """
+        if self.pattern is None and not self._is_metric:
+            return Fraction(diff.believed().filter(pl.col("status") == self.metric).height)
+        per_iteration = is_per_iteration(diff.a, diff.b)
+        before, after = (self._side_value(side, name, per_iteration) for side, name in ((diff.a, "A"), (diff.b, "B")))
+        change = after - before
+        if not self.is_relative:
+            return change
+        return change * 100 / before if before else math.copysign(math.inf, change) if change else Fraction(0)
+
+    def holds(self, diff: Diff) -> bool:
+        """Return whether the condition is true.
+
+        Raises:
+            MissingTableError: A side has no data for the metric.
+        """
+        return _COMPARISONS[self.comparison](self.value(diff), self.limit)
+
+    def _side_value(self, side: Summary, name: str, per_iteration: bool) -> Fraction:  # noqa: FBT001
+        """Return the value of the metric of one side, per iteration if the numbers of iterations differ."""
+        metric = Metric("", (self.metric,)) if self.pattern is not None else METRICS[self.metric]
+        rows = side.samples.filter(pl.col("kind").is_in(metric.kinds))
+        if rows.is_empty() and self.pattern is None:
+            raise MissingTableError(f"{name} has no data for {self.metric}")
+        if metric.name is not None:
+            rows = rows.filter(pl.col("name") == metric.name)
+        if self.pattern is not None:
+            names = rows["name"].drop_nulls().unique()
+            pattern = _glob(self.pattern)
+            matching = [n for n in names if pattern.fullmatch(n)]
+            rows = rows.filter(pl.col("name").is_in(matching))
+        rows = rows.drop_nulls("unit") if per_iteration else rows
+        return Fraction(int(rows[metric.column].sum() or 0), side.iterations if per_iteration else 1)
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression for a pattern in which ``*`` and ``?`` stand for any characters."""
+    return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+
+
+def parse_condition(text: str) -> Condition:
+    """Parse a condition.
+
+    Raises:
+        UnknownFormatError: The text is not a condition, or names an unknown metric or a unit that does not fit.
+    """
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise UnknownFormatError(
+            f"{text!r} is not a condition", hint="write METRIC > LIMIT, such as 'gpu_time > 5%' or 'kernel_time > 2ms'"
+        )
+    metric, pattern, unit = match["metric"], match["pattern"], match["unit"]
+    known = [*METRICS, *ROW_COUNTS] if pattern is None else list(KINDS)
+    if metric not in known:
+        what = "metrics" if pattern is None else "kinds"
+        raise UnknownFormatError(f"{metric!r} in {text!r} is unknown", hint=choices_hint(what, known, metric))
+    is_time = pattern is not None or (metric in METRICS and METRICS[metric].column == "time_ns")
+    allowed = ["%", *_UNITS] if is_time else ["", "%"] if metric in METRICS else [""]
+    if unit not in allowed:
+        listed = ", ".join(u or "no unit" for u in allowed)
+        raise UnknownFormatError(f"the limit of {text!r} must have another unit", hint=f"units of {metric}: {listed}")
+    limit = Fraction(match["number"]) * _UNITS.get(unit, 1)
+    return Condition(text.strip(), metric, pattern, match["comparison"], limit, is_relative=unit == "%")

@@ -1,0 +1,294 @@
+"""Compare two summaries, and decide which differences can be believed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.core.compare import changes, permutation
+from tracekit.core.compare.notes import comparability_notes
+from tracekit.core.compare.summary import DURATION, GPU_PERCENT, KINDS, ON_GPU
+from tracekit.errors import TracekitError, UnknownFormatError, choices_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.core.compare.summary import Summary
+
+    Matrix = NDArray[np.float64]
+
+DEFAULT_ALPHA = 0.01
+EVIDENCE = {
+    "believed": "The sides differ by more than their iterations do, and by more than two runs of one program do.",
+    "small": "The sides differ by more than their iterations do, but not by more than two runs of one program may.",
+    "spread": "The iterations of one side differ among themselves as much as the sides do.",
+    "untested": "A side has too few iterations, or the rows are not in iterations.",
+}
+"""What decides whether a change is believed."""
+_QUANTITIES = 3
+"""Number of tested quantities per row: the time per iteration, the time per event, and the number of events."""
+_MIDDLE = 4
+"""The size of a change is computed from the values between the first and the last quarter of the iterations."""
+
+
+@dataclass(frozen=True)
+class Diff:
+    """The differences between two sides, A and B.
+
+    ``frame`` returns the rows of one kind. Times are in ns, and a positive change means that B takes longer.
+
+    Attributes:
+        a: The summary of the first side.
+        b: The summary of the second side.
+        kinds: What was compared, keys of ``KINDS``.
+        alpha: Probability that any difference is believed if both sides come from the same distribution.
+        frames: The rows of each kind.
+        notes: Sentences on what limits the comparison, such as different GPUs or numbers of iterations.
+    """
+
+    a: Summary = field(repr=False)
+    b: Summary = field(repr=False)
+    kinds: tuple[str, ...]
+    alpha: float
+    frames: Mapping[str, pl.DataFrame] = field(repr=False)
+    notes: tuple[str, ...]
+
+    @property
+    def is_per_iteration(self) -> bool:
+        """Whether changes are computed per iteration, because the sides have different numbers of iterations."""
+        return is_per_iteration(self.a, self.b)
+
+    def frame(self, kind: str) -> pl.DataFrame:
+        """Return the rows of one kind, the largest changes first.
+
+        Args:
+            kind: ``kernels``, ``ops``, ``groups``, ``nvtx``, ``nvtx_gpu``, ``api``, ``copies``, ``idle`` or
+                ``iterations``.
+
+        Returns:
+            One row per name: ``name``, ``status``, ``count_a``, ``count_b``, ``time_a_ns``, ``time_b_ns``,
+            ``change_ns``, ``change_percent``, ``share_percent``, ``iteration_a_ns`` and ``iteration_b_ns`` (time per
+            iteration), ``p_value``, ``is_believed`` (null if untested) and ``evidence``. ``copies`` has ``bytes_a`` and
+            ``bytes_b``, too.
+
+        Raises:
+            UnknownFormatError: The kind was not compared.
+        """
+        if kind not in self.frames:
+            raise UnknownFormatError(f"{kind!r} was not compared", hint=choices_hint("kinds", self.frames, kind))
+        return self.frames[kind]
+
+    def believed(self) -> pl.DataFrame:
+        """Return the rows of all kinds whose changes can be believed, with the column ``kind``."""
+        columns = [pl.lit(None, pl.String).alias("kind"), pl.exclude("bytes_a", "bytes_b")]
+        rows = [f.filter("is_believed").select(columns).with_columns(kind=pl.lit(k)) for k, f in self.frames.items()]
+        return pl.concat(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the notes, the facts and the rows of each kind as Python values, for example for JSON."""
+        return {
+            "a": {"iterations": self.a.iterations, **self.a.facts},
+            "b": {"iterations": self.b.iterations, **self.b.facts},
+            "notes": list(self.notes),
+            "alpha": self.alpha,
+            "per_iteration": self.is_per_iteration,
+            **{kind: frame.to_dicts() for kind, frame in self.frames.items()},
+        }
+
+
+def compare(
+    a: Summary,
+    b: Summary,
+    kinds: Sequence[str],
+    *,
+    alpha: float = DEFAULT_ALPHA,
+    min_percent: float | None = None,
+) -> Diff:
+    """Compare two summaries.
+
+    Args:
+        a: The first side.
+        b: The second side.
+        kinds: What to compare, keys of ``KINDS``.
+        alpha: Probability that any difference is believed if both sides come from the same distribution.
+        min_percent: Smallest increase in per cent that is believed. A decrease has to undo such an increase. The
+            default depends on the kind.
+
+    Raises:
+        UnknownFormatError: A kind does not exist.
+        TracekitError: ``alpha`` is not between 0 and 1, or ``min_percent`` is negative.
+    """
+    check_kinds(kinds)
+    if not 0 < alpha < 1:
+        raise TracekitError(f"alpha is {alpha}, but it must be between 0 and 1")
+    if min_percent is not None and not 0 <= min_percent < math.inf:
+        raise TracekitError(f"min_percent is {min_percent}, but it must be 0 or more")
+    per_iteration = is_per_iteration(a, b)
+    tables = {kind: _changes(a, b, kind, per_iteration=per_iteration) for kind in kinds}
+    tested = _with_evidence(a, b, tables, alpha, min_percent)
+    return Diff(a, b, tuple(kinds), alpha, tested, comparability_notes(a, b, can_test=_can_test(a, b, alpha)))
+
+
+def check_kinds(kinds: Sequence[str]) -> None:
+    """Check that all kinds exist.
+
+    Raises:
+        UnknownFormatError: A kind does not exist.
+    """
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UnknownFormatError(f"{kind!r} cannot be compared", hint=choices_hint("kinds", KINDS, kind))
+
+
+def is_per_iteration(a: Summary, b: Summary) -> bool:
+    """Return whether changes are computed per iteration: both sides have iterations, but not equally many."""
+    return min(a.iterations, b.iterations) > 0 and a.iterations != b.iterations
+
+
+def _changes(a: Summary, b: Summary, kind: str, *, per_iteration: bool) -> pl.DataFrame:
+    """Return the totals of one kind with their changes, the largest changes first."""
+    joined = changes.join_totals(*(_totals(side, kind) for side in (a, b)))
+    shown = pl.col("change_ns")
+    if per_iteration:
+        shown = pl.col("iteration_b_ns") - pl.col("iteration_a_ns")
+        percents = changes.with_change(joined, shown, pl.col("iteration_a_ns"))
+        joined = joined.with_columns(percents.select("change_percent", "share_percent"))
+    sizes = [c for c in ("bytes_a", "bytes_b") if kind == "copies"]
+    columns = (
+        *("name", "status", "count_a", "count_b", *sizes, "time_a_ns", "time_b_ns", "change_ns"),
+        *("change_percent", "share_percent", "iteration_a_ns", "iteration_b_ns"),
+    )
+    rows = joined.with_columns(status=changes.status(shown))
+    return rows.sort(shown.abs(), "name", descending=[True, False], nulls_last=True).select(columns)
+
+
+def _totals(side: Summary, kind: str) -> pl.DataFrame:
+    """Return the totals of one kind by name, and the time per iteration inside iterations."""
+    inside = pl.col("time_ns").filter(pl.col("unit").is_not_null()).sum()
+    totals = side.rows(kind).group_by("name").agg(pl.col("count", "bytes", "time_ns").sum(), inside=inside)
+    return totals.with_columns(iteration_ns=pl.col("inside") / max(side.iterations, 1)).drop("inside")
+
+
+def _can_test(a: Summary, b: Summary, alpha: float) -> bool:
+    """Return whether the smallest possible p-value does not exceed ``alpha``. Both tails count."""
+    return 2 / math.comb(len(a.units) + len(b.units), len(b.units)) <= alpha
+
+
+def _with_evidence(
+    a: Summary, b: Summary, tables: Mapping[str, pl.DataFrame], alpha: float, min_percent: float | None
+) -> dict[str, pl.DataFrame]:
+    """Add ``p_value``, ``is_believed`` and ``evidence`` to the rows of each kind."""
+    if not _can_test(a, b, alpha):
+        return {kind: _untested(rows) for kind, rows in tables.items()}
+    quantities = {kind: [_quantities(side, kind, rows["name"]) for side in (a, b)] for kind, rows in tables.items()}
+    p_values = permutation.adjusted_p_values(
+        *(np.concatenate([sides[i] for sides in quantities.values()], axis=1) for i in (0, 1))
+    )
+    tested, start = {}, 0
+    for kind, rows in tables.items():
+        p = p_values[start : start + _QUANTITIES * rows.height].reshape(_QUANTITIES, -1)
+        start += _QUANTITIES * rows.height
+        least = KINDS[kind].min_percent if min_percent is None else min_percent
+        ratios = _ratios(*quantities[kind]).reshape(_QUANTITIES, -1)
+        tested[kind] = _judged(rows, p, ratios, alpha, np.log1p(_least_percents(kind, rows, least) / 100))
+    return tested
+
+
+def _untested(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(
+        p_value=pl.lit(None, pl.Float64),
+        is_believed=pl.lit(None, pl.Boolean),
+        evidence=pl.lit("untested", pl.Enum(list(EVIDENCE))),
+    )
+
+
+def _least_percents(kind: str, rows: pl.DataFrame, least: float) -> Matrix:
+    """Return the smallest believed increase of each row in per cent.
+
+    The duration of an iteration consists of time in which the GPU is busy, which is almost the same in all runs of a
+    program, and of other time, which is not. Its limit is the mean of the limits of both, weighted by their durations.
+    """
+    limits = np.full(rows.height, least)
+    if kind != "iterations" or least != KINDS[kind].min_percent:
+        return limits
+    on_gpu = pl.col("name").is_in(ON_GPU)
+    busy, total = (
+        [float(rows.filter(part)[f"iteration_{side}_ns"].sum()) for side in "ab"]
+        for part in (on_gpu, pl.col("name") == DURATION)
+    )
+    idle = max((1 - min(b / t, 1.0) for b, t in zip(busy, total, strict=True) if t), default=1.0)
+    limits[(rows["name"] == DURATION).arg_true().to_numpy()] = idle * least + (1 - idle) * GPU_PERCENT
+    return limits
+
+
+def _judged(rows: pl.DataFrame, p: Matrix, ratios: Matrix, alpha: float, least: Matrix) -> pl.DataFrame:
+    """Add the verdict on each row.
+
+    Args:
+        rows: The changes.
+        p: The p-values, one row per quantity.
+        ratios: The logarithms of the ratios of the same quantities.
+        alpha: Largest p-value that is believed.
+        least: Smallest absolute logarithm of a ratio that is believed, one per row.
+    """
+    directions = {"new": 1, "slower": 1, "equal": 0, "faster": -1, "gone": -1}
+    direction = rows["status"].cast(pl.String).replace_strict(directions, return_dtype=pl.Int64)
+    agrees = np.sign(ratios) == direction.to_numpy()
+    p = np.where(agrees, p, 1.0)
+    significant = p <= alpha
+    believed = (significant & (np.abs(ratios) >= least)).any(axis=0)
+    evidence = np.where(believed, "believed", np.where(significant.any(axis=0), "small", "spread"))
+    inside = ((pl.col("iteration_a_ns") > 0) | (pl.col("iteration_b_ns") > 0)).alias("inside")
+    judged = rows.with_columns(
+        p_value=pl.Series(p.min(axis=0), dtype=pl.Float64),
+        is_believed=pl.Series(believed, dtype=pl.Boolean),
+        evidence=pl.Series(evidence.tolist(), dtype=pl.Enum(list(EVIDENCE))),
+    )
+    is_inside = judged.select(inside).to_series()
+    return judged.with_columns(
+        pl.when(is_inside).then(c).otherwise(pl.lit(v)).alias(c)
+        for c, v in (("p_value", None), ("is_believed", None), ("evidence", "untested"))
+    ).cast({"evidence": pl.Enum(list(EVIDENCE))})
+
+
+def _quantities(side: Summary, kind: str, names: pl.Series) -> Matrix:
+    """Return the time per iteration of each name in each unit, then the times per event, then the numbers of events.
+
+    Returns:
+        One row per unit. A name without events in a unit has no time per event (NaN).
+    """
+    units = len(side.units)
+    rows = side.rows(kind).drop_nulls("unit")
+    column = pl.DataFrame({"name": names, "column": pl.int_range(len(names), eager=True)})
+    cells = rows.join(column, on="name", how="inner", nulls_equal=True)
+    at = cells["unit"].to_numpy(), cells["column"].to_numpy()
+    time, count = np.zeros((units, len(names))), np.zeros((units, len(names)))
+    time[at], count[at] = cells["time_ns"].to_numpy(), cells["count"].to_numpy()
+    mean = np.divide(time, count, out=np.full(time.shape, np.nan), where=count > 0)
+    iterations = np.array(side.units, dtype=np.float64)[:, None]
+    return np.concatenate([time / iterations, mean, count / iterations], axis=1)
+
+
+def _ratios(a: Matrix, b: Matrix) -> Matrix:
+    """Return the logarithm of the ratio between the middles of each column, which is infinite if one of them is 0."""
+    before, after = _middles(a), _middles(b)
+    first, second = (np.log(m, out=np.full(m.shape, -np.inf), where=m > 0) for m in (before, after))
+    ratios: Matrix = np.subtract(second, first, out=np.zeros(before.shape), where=before != after)
+    return ratios
+
+
+def _middles(values: Matrix) -> Matrix:
+    """Return the mean of the values between the quartiles of each column, without NaN. It is 0 if there is no value."""
+    ordered = np.sort(values, axis=0)  # NaN is last
+    count = (~np.isnan(values)).sum(axis=0)
+    first, row = count // _MIDDLE, np.arange(len(values))[:, None]
+    inside = (row >= first) & (row < count - first)
+    size = np.maximum(inside.sum(axis=0), 1)
+    middles: Matrix = np.where(inside, ordered, 0.0).sum(axis=0) / size
+    return middles

@@ -1,0 +1,57 @@
+"""State why two sides are not fully comparable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.core.compare.summary import Summary
+
+_TITLES = {
+    "gpus": "the GPUs",
+    "tool": "the tools",
+    "tool_version": "the versions of the tool",
+    "driver_version": "the driver versions",
+    "cuda_version": "the CUDA versions",
+    "cpu_model": "the CPUs",
+    "os": "the operating systems",
+    "key_op": "the key ops, which delimit iterations,",
+}
+
+
+def comparability_notes(a: Summary, b: Summary, *, can_test: bool) -> tuple[str, ...]:
+    """Return sentences on what limits the comparison of two sides.
+
+    Args:
+        a: The first side.
+        b: The second side.
+        can_test: Whether there are enough iterations for a test.
+    """
+    return tuple(_notes(a, b, can_test=can_test))
+
+
+def _notes(a: Summary, b: Summary, *, can_test: bool) -> Iterator[str]:
+    for fact, title in _TITLES.items():
+        if fact in a.facts and fact in b.facts and a.facts[fact] != b.facts[fact]:
+            yield f"{title} differ: {a.facts[fact]} (A), {b.facts[fact]} (B)"
+    if a.facts.get("names") != b.facts.get("names"):
+        yield "names are compared as they were recorded on one side only, so the same events may have different names"
+    for side, other, name, other_name in ((a, b, "A", "B"), (b, a, "B", "A")):
+        extra = [t for t in _recorded(side) if t not in _recorded(other)]
+        if extra:
+            missing = f"{name} recorded {', '.join(extra)}, but {other_name} did not"
+            yield f"{missing}, so the captures may have had other options"
+    if a.iterations != b.iterations and min(a.iterations, b.iterations) > 0:
+        counts = f"{a.iterations:,} (A), {b.iterations:,} (B)"
+        yield f"the numbers of iterations differ: {counts}; changes in per cent are those of the time per iteration"
+    if not can_test:
+        counts = f"{a.iterations:,} (A) and {b.iterations:,} (B)"
+        yield f"{counts} iterations are too few to test whether differences exceed their spread"
+
+
+def _recorded(side: Summary) -> list[str]:
+    """Return the tables that a side recorded, which is an empty list if they are unknown."""
+    recorded = side.facts.get("recorded", "")
+    return recorded.split(", ") if recorded else []

@@ -1,0 +1,145 @@
+"""Test whether two sides differ by more than their iterations do among themselves.
+
+The test is a permutation test with the largest standardised rank sum of all quantities as its statistic (Westfall and
+Young's *maxT*). If both sides come from the same distribution, the labels of the iterations are exchangeable: any
+division of all iterations into two groups of the same sizes is as likely as the observed one. The adjusted p-value of a
+quantity is the share of the divisions in which any quantity differs at least as much as this one does in the observed
+division. It therefore accounts for the number of quantities, and for the correlations between them. Ranks instead of
+times make the test robust against outliers such as the first iteration.
+
+All divisions are examined if there are at most ``MAX_DIVISIONS``. Otherwise this many random divisions are drawn with a
+fixed seed, so that equal inputs have equal results.
+
+Consecutive iterations are often similar, because clock rates and the overlap with other work change slowly. The
+observed statistic of a quantity is therefore divided by the square root of its integrated autocorrelation time, which
+is the number of iterations that contain as much information as one independent iteration.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+MAX_DIVISIONS = 10_000
+SEED = 0
+_BATCH = 256
+_TOLERANCE = 1e-4
+"""Relative difference below which two statistics are equal. Sums of ranks are computed as 32-bit floats."""
+
+
+def adjusted_p_values(a: Matrix, b: Matrix) -> Matrix:
+    """Return the p-value of the difference between two sides for each quantity, adjusted for all quantities.
+
+    Args:
+        a: One row per iteration of the first side, and one column per quantity. NaN if an iteration lacks it.
+        b: The same of the second side.
+
+    Returns:
+        One p-value per column. It is 1 for all columns if a side has no iterations.
+    """
+    quantities = a.shape[1]
+    if not (len(a) and len(b) and quantities):
+        return np.ones(quantities)
+    ranks = centred_ranks(np.concatenate([a, b]))
+    scale = _standard_deviations(ranks, len(a), len(b))
+    observed = np.abs(ranks[len(a) :].sum(axis=0)) / scale
+    observed /= np.sqrt(autocorrelation_times(ranks[: len(a)], ranks[len(a) :]))
+    largest = _largest_statistics(ranks / scale, len(b))
+    if len(largest) < MAX_DIVISIONS:  # all divisions, including the observed one
+        return _shares_of_at_least(largest, observed)
+    return (_shares_of_at_least(largest, observed) * len(largest) + 1) / (len(largest) + 1)
+
+
+def centred_ranks(values: Matrix) -> Matrix:
+    """Return the rank of each value in its column minus the mean rank. Equal values have the mean of their ranks.
+
+    NaN has the mean rank of its column, so that it says nothing about the difference between the sides.
+    """
+    order = np.argsort(values, axis=0, kind="stable")  # NaN is last
+    ordered = np.take_along_axis(values, order, axis=0)
+    position = np.arange(len(values), dtype=np.float64)[:, None]
+    is_first = np.ones(values.shape, dtype=bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    is_last = np.ones(values.shape, dtype=bool)
+    is_last[:-1] = is_first[1:]
+    first = np.maximum.accumulate(np.where(is_first, position, -1), axis=0)
+    last = np.minimum.accumulate(np.where(is_last, position, np.inf)[::-1], axis=0)[::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2, axis=0)
+    valid = ~np.isnan(values)
+    mean = (valid.sum(axis=0) - 1) / 2
+    return np.where(valid, ranks - mean, 0.0)
+
+
+def autocorrelation_times(a: Matrix, b: Matrix) -> Matrix:
+    """Return the integrated autocorrelation time of each column, at least 1.
+
+    Autocorrelations at growing lags are added up to the first one that is not above its standard error. Both sides are
+    centred separately, so that a difference between them is no autocorrelation.
+
+    Args:
+        a: One row per iteration of the first side.
+        b: The same of the second side.
+    """
+    sides = [side - side.mean(axis=0) for side in (a, b)]
+    variance = sum(((side**2).sum(axis=0) for side in sides), start=np.zeros(a.shape[1]))
+    variance = np.where(variance > 0, variance, 1.0)
+    times, growing = np.ones(a.shape[1]), np.ones(a.shape[1], dtype=bool)
+    for lag in range(1, max(len(a), len(b)) // 2):
+        products = [(side[lag:] * side[:-lag]).sum(axis=0) for side in sides if len(side) > lag]
+        correlation = sum(products, start=np.zeros(a.shape[1])) / variance
+        growing &= correlation > 1 / math.sqrt(len(a) + len(b))
+        if not growing.any():
+            break
+        times += 2 * np.where(growing, correlation, 0.0)
+    return times
+
+
+def _standard_deviations(ranks: Matrix, a: int, b: int) -> Matrix:
+    """Return the standard deviation of the rank sum of the second side over all divisions, or infinity if it is 0."""
+    rows = a + b
+    variance = (ranks**2).sum(axis=0) * a * b / (rows * max(rows - 1, 1))
+    return np.where(variance > 0, np.sqrt(variance), np.inf)
+
+
+def _largest_statistics(ranks: Matrix, size: int) -> Matrix:
+    """Return the largest absolute sum of any column over each division.
+
+    Args:
+        ranks: One row per iteration of both sides: ranks, divided by the standard deviation of their column.
+        size: Number of iterations of the second side.
+    """
+    narrow = ranks.astype(np.float32)
+    rows = len(ranks)
+    if math.comb(rows, size) < MAX_DIVISIONS:
+        members = np.array(list(itertools.combinations(range(rows), size)))
+        batches = np.array_split(members, math.ceil(len(members) / _BATCH))
+    else:
+        generator = np.random.default_rng(SEED)
+        batches = [
+            np.argsort(generator.random((count, rows)), axis=1)[:, :size]
+            for count in np.diff(np.append(np.arange(0, MAX_DIVISIONS, _BATCH), MAX_DIVISIONS))
+        ]
+    return np.concatenate([np.abs(_membership(batch, rows) @ narrow).max(axis=1) for batch in batches])
+
+
+def _membership(members: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
+    """Return a matrix with 1 for the members of each division and 0 for all others."""
+    matrix = np.zeros((len(members), rows), dtype=np.float32)
+    np.put_along_axis(matrix, members, 1, axis=1)
+    return matrix
+
+
+def _shares_of_at_least(largest: Matrix, observed: Matrix) -> Matrix:
+    """Return the share of the values of ``largest`` that are at least as large as each observed value."""
+    ordered = np.sort(largest)
+    smaller = np.searchsorted(ordered, observed * (1 - _TOLERANCE), side="left")
+    return 1 - smaller / len(largest)

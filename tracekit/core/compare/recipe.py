@@ -1,0 +1,73 @@
+"""The recipe ``diff`` of nsys: the differences between the statistics that one recipe computed for two jobs.
+
+Source: output of nsys 2025.3.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.errors import MissingTableError, SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TABLES = ("rank_stats", "all_stats")
+"""Tables whose rows are compared."""
+FILES = "files"
+_NAME, _RANK = "Name", "Rank"
+
+
+def diff_tables(a: Mapping[str, pl.DataFrame], b: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Subtract the statistics of the second job from those of the first one, by name and rank.
+
+    A name that only one job has counts as 0 in the other one.
+
+    Args:
+        a: Tables that a recipe wrote, by table name.
+        b: Tables that the same recipe wrote for another job.
+
+    Returns:
+        ``rank_stats`` and ``all_stats`` with the differences, sorted by name, and ``files`` with the names of the
+        captures of both jobs by rank.
+
+    Raises:
+        MissingTableError: No table of statistics is in both outputs.
+        SchemaError: The tables of the outputs have different columns.
+    """
+    tables = {name: _difference(name, a[name], b[name]) for name in TABLES if name in a and name in b}
+    if not tables:
+        raise MissingTableError(
+            "neither rank_stats nor all_stats is in both outputs", hint="the recipe must write them"
+        )
+    if FILES in a and FILES in b:
+        tables[FILES] = _files(a[FILES], b[FILES])
+    return tables
+
+
+def _difference(table: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+    """Return the differences between the numbers of two tables with the same names and ranks."""
+    if a.schema != b.schema or _NAME not in a.columns:
+        raise SchemaError(f"the columns of {table} differ, or lack {_NAME!r}", hint="compare outputs of one recipe")
+    keys = [c for c in (_RANK, _NAME) if c in a.columns]
+    numbers = [c for c, dtype in a.schema.items() if c not in keys and dtype.is_numeric()]
+    for side in (a, b):
+        if side.select(keys).is_duplicated().any():
+            raise SchemaError(f"{table} has two rows with the same {' and '.join(keys)}")
+    sides = [side.select(*keys, pl.col(numbers).name.suffix(suffix)) for side, suffix in ((a, "_a"), (b, "_b"))]
+    joined = sides[0].join(sides[1], on=keys, how="full", coalesce=True)
+    differences = (pl.col(f"{c}_a").fill_null(0) - pl.col(f"{c}_b").fill_null(0) for c in numbers)
+    columns = [c for c in keys if c != _NAME] + numbers + [_NAME]
+    return (
+        joined.with_columns(d.alias(c) for d, c in zip(differences, numbers, strict=True))
+        .select(columns)
+        .sort(_NAME, *(c for c in keys if c != _NAME))
+    )
+
+
+def _files(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+    """Return the names of the captures of both jobs, one row per rank."""
+    names = [f.to_series(0).cast(pl.String).alias(f"File{i}") for i, f in enumerate((a, b), start=1)]
+    return pl.concat([n.to_frame() for n in names], how="horizontal")

@@ -1,0 +1,345 @@
+"""Reduce one side of a comparison to the counts and times by name and iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit.core import idle
+from tracekit.core.compare.names import normalize, normalize_column
+from tracekit.core.rollup import groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tracekit.core.iterations import Iterations
+    from tracekit.core.rollup import Rollup
+
+    Frames = Callable[[str], pl.LazyFrame]
+
+
+KERNEL_PERCENT, GPU_PERCENT, COPY_PERCENT, CPU_PERCENT = 1.5, 2.5, 10.0, 100.0
+"""Smallest increases that are believed. Smaller ones also occur between two runs of one program on one machine.
+
+In 19 pairs of runs of three programs, the times of kernels differed by up to 1.2 % in nearly all iterations, those of
+ops by up to 1.8 %, and times on the CPU by up to 79 %.
+"""
+
+
+class Kind(NamedTuple):
+    """What can be compared.
+
+    Attributes:
+        title: What the rows are, for headings.
+        time: What the time of a row is.
+        min_percent: Smallest increase in per cent that is believed. A decrease has to undo such an increase.
+        rows: Function that returns ``name``, ``iteration``, ``count``, ``time_ns`` and ``bytes`` of one trace.
+        total: Name of the row that contains the total, "" if it is the sum of all rows, or None if there is no total,
+            because rows include one another.
+    """
+
+    title: str
+    time: str
+    min_percent: float
+    rows: Callable[[Source], pl.DataFrame]
+    total: str | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One trace that is summarised.
+
+    Attributes:
+        frames: Function that returns a declared table of the correlated and rolled-up trace.
+        rollup: The roll-up of the trace.
+        exact_names: Whether names are compared as they were recorded, instead of normalised.
+    """
+
+    frames: Frames
+    rollup: Rollup
+    exact_names: bool = False
+
+    @property
+    def iterations(self) -> Iterations:
+        """The iterations of the trace."""
+        return self.rollup.iterations
+
+    def name(self, column: str, rules: str) -> pl.Expr:
+        """Return an expression of the normalised names in a Categorical column."""
+        return normalize_column(pl.col(column), "exact" if self.exact_names else rules)
+
+
+SAMPLES: dict[str, pl.DataType | type[pl.DataType]] = {
+    "kind": pl.String,
+    "name": pl.String,
+    "unit": pl.Int64,
+    "count": pl.Int64,
+    "time_ns": pl.Int64,
+    "bytes": pl.Int64,
+}
+"""Columns of the samples of a summary."""
+MAX_UNITS = 256
+"""Maximum number of units. If there are more iterations, a unit consists of several consecutive iterations."""
+RECORDED = {
+    "CUDA": ("kernels", "memcpys", "memsets", "api_calls"),
+    "CUDA graphs as a whole": ("graph_launches",),
+    "CUDA events": ("cuda_events",),
+    "NVTX ranges": ("nvtx_ranges",),
+    "OS runtime calls": ("osrt_calls",),
+    "CPU samples": ("cpu_samples",),
+    "CPU scheduling": ("cpu_scheduling",),
+    "Python samples": ("python_samples",),
+    "GPU metrics": ("gpu_metrics",),
+    "GPU memory usage": ("memory_events",),
+    "MPI calls": ("mpi_calls",),
+    "OpenMP events": ("openmp_events",),
+}
+"""Tables whose presence says with which options a capture was recorded, by what was recorded."""
+READ_COLUMNS: Mapping[str, Sequence[str]] = {
+    "graph_launches": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns"),
+    "kernels": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns", "short_name", "name"),
+    "memcpys": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns", "copy_kind", "bytes"),
+    "memsets": ("process_id", "correlation_id", "device_id", "start_ns", "end_ns", "bytes"),
+    "api_calls": ("api_call_id", "process_id", "thread_id", "correlation_id", "start_ns", "end_ns", "name"),
+    "nvtx_ranges": ("range_id", "kind", "process_id", "thread_id", "domain_id", "domain", "start_ns", "end_ns", "name"),
+    "osrt_calls": ("process_id", "thread_id", "start_ns", "end_ns", "name", "event_class"),
+    "cpu_scheduling": ("process_id", "thread_id", "timestamp_ns", "is_scheduled_in", "thread_state"),
+    "cpu_samples": ("process_id", "thread_id", "timestamp_ns"),
+}
+"""Recorded columns that a summary of all kinds reads, keyed by table, so that they can be read in one pass."""
+CAPTURE_FACTS = ("tool", "tool_version", "driver_version", "cuda_version", "cpu_model", "os")
+"""Facts of ``capture_info`` that two comparable captures have in common."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The counts and times of one side of a comparison, by kind, name and unit of iterations.
+
+    Attributes:
+        samples: The columns ``SAMPLES``. ``unit`` is null for what is outside of all iterations, and ``bytes`` is null
+            for kinds without sizes. No row has the same kind, name and unit as another.
+        units: Number of iterations in each unit.
+        facts: Facts about the capture, such as the names of the GPUs. None of them identifies people or machines.
+    """
+
+    samples: pl.DataFrame
+    units: tuple[int, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def iterations(self) -> int:
+        """Number of iterations."""
+        return sum(self.units)
+
+    def rows(self, kind: str) -> pl.DataFrame:
+        """Return the samples of one kind."""
+        return self.samples.filter(pl.col("kind") == kind).drop("kind")
+
+
+def summarize(source: Source, *, kinds: Sequence[str], facts: Mapping[str, str]) -> Summary:
+    """Summarise a trace.
+
+    If not all iterations are aggregated, only what is in the aggregated iterations is counted.
+
+    Args:
+        source: The trace.
+        kinds: Keys of ``KINDS``.
+        facts: Facts about the capture.
+    """
+    iterations = source.iterations
+    numbers = iterations.aggregated["iteration"].sort()
+    size = max(1, -(-len(numbers) // MAX_UNITS))
+    unit_of = pl.DataFrame({"iteration": numbers, "unit": pl.int_range(len(numbers), eager=True) // size})
+    is_partial = not iterations.frame["aggregated"].all()
+    frames_by_kind = []
+    for kind in kinds:
+        rows = KINDS[kind].rows(source).join(unit_of, on="iteration", how="left")
+        rows = rows.drop_nulls("unit") if is_partial else rows
+        frames_by_kind.append(_samples(rows.with_columns(kind=pl.lit(kind))))
+    units = unit_of.group_by("unit", maintain_order=True).len()["len"].to_list()
+    return Summary(pl.concat([pl.DataFrame(schema=SAMPLES), *frames_by_kind]), tuple(units), dict(facts))
+
+
+def combine(summaries: Sequence[Summary]) -> Summary:
+    """Add up the summaries of processes that ran together, such as the ranks of a job.
+
+    An iteration of the result consists of the same iteration of every process. Iterations that a process does not have
+    count as outside of all iterations. Facts that differ are listed.
+    """
+    if len(summaries) == 1:
+        return summaries[0]
+    units = min((s.units for s in summaries), key=len)
+    unit = pl.when(pl.col("unit") < len(units)).then("unit")
+    rows = pl.concat([s.samples.with_columns(unit) for s in summaries])
+    names = dict.fromkeys(name for s in summaries for name in s.facts)
+    facts = {n: ", ".join(dict.fromkeys(s.facts[n] for s in summaries if n in s.facts)) for n in names}
+    return Summary(_samples(rows), units, facts)
+
+
+def capture_facts(info: Mapping[str, str], source: Source, counts: Mapping[str, int]) -> dict[str, str]:
+    """Return the facts about a capture that decide whether it is comparable with another one.
+
+    Args:
+        info: The properties of ``capture_info``.
+        source: The trace.
+        counts: Number of rows of each table in ``RECORDED``.
+    """
+    iterations = source.iterations
+    facts = {name: info[name] for name in CAPTURE_FACTS if name in info}
+    gpus = [f"{count} × {name}" for name, count in _used_gpus(source)]
+    recorded = [what for what, tables in RECORDED.items() if any(counts[table] for table in tables)]
+    facts |= {"gpus": ", ".join(gpus)} if gpus else {}
+    facts |= {"names": "as recorded"} if source.exact_names else {}
+    facts |= {"key_op": iterations.key} if iterations.has_key_op else {}
+    return facts | {"recorded": ", ".join(recorded)}
+
+
+def _used_gpus(source: Source) -> list[tuple[str, int]]:
+    """Return the names of the GPUs with activities and their numbers, in order."""
+    used = source.rollup.used_devices
+    devices = source.frames("devices").filter(pl.col("device_id").is_in(used.implode()))
+    names = devices.select(pl.col("name").cast(pl.String).fill_null("unknown GPU"))
+    return names.group_by("name").len().sort("name").collect().rows()
+
+
+def _samples(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add up rows with the same kind, name and unit."""
+    sizes = pl.when(pl.col("bytes").is_not_null().any()).then(pl.col("bytes").sum())
+    summed = rows.group_by("kind", pl.col("name").cast(pl.String), "unit").agg(pl.col("count", "time_ns").sum(), sizes)
+    return summed.select(pl.col(c).cast(t) for c, t in SAMPLES.items()).sort("kind", "name", "unit")
+
+
+_DURATION = pl.col("end_ns") - pl.col("start_ns")
+_COUNT = pl.len().cast(pl.Int64).alias("count")
+
+
+def _aggregated(rows: pl.LazyFrame, *, size: pl.Expr | None = None, time: pl.Expr = _DURATION) -> pl.DataFrame:
+    """Add up events by name and iteration."""
+    total = pl.lit(None, pl.Int64) if size is None else size.sum()
+    grouped = rows.group_by("name", "iteration").agg(_COUNT, time_ns=time.sum().cast(pl.Int64), bytes=total)
+    return grouped.collect().with_columns(pl.col("name").cast(pl.String), pl.col("iteration").cast(pl.Int64))
+
+
+def _kernels(source: Source) -> pl.DataFrame:
+    """Return the kernels by name, and executions of CUDA graphs that were recorded as a whole."""
+    names = {"kernels": source.name("name", "kernel"), "graph_launches": pl.lit("(CUDA graph)", pl.Categorical)}
+    rows = [
+        _aggregated(source.frames(table).select(name.alias("name"), "iteration", "start_ns", "end_ns"))
+        for table, name in names.items()
+    ]
+    return pl.concat(rows)
+
+
+def _ops(source: Source) -> pl.DataFrame:
+    """Return the ops by name and direction with their GPU time."""
+    ops = source.frames("ops").select(pl.col("op_id").cast(pl.Categorical), pl.col("direction").cast(pl.String))
+    rows = source.frames("op_instances").join(ops, on="op_id", how="left")
+    by_op = rows.select("direction", "iteration", "gpu_time_ns", name=source.name("op_name", "range"))
+    grouped = by_op.group_by("name", "direction", "iteration").agg(_COUNT, time_ns=pl.col("gpu_time_ns").sum())
+    return _with_directions(grouped.collect())
+
+
+def _groups(source: Source) -> pl.DataFrame:
+    """Return the groups of ops by path and direction, with the time in which any activity of the group ran."""
+    rollup = source.rollup
+    rows = groups.group_times(rollup.measures, rollup.iterations, rollup.devices["device_id"], rollup.measures.mode)
+    path = pl.when(pl.col("path") == "").then(pl.lit("(all ops)")).otherwise("path")
+    name = path if source.exact_names else normalize(path, "range")
+    return _with_directions(rows.select("direction", "iteration", name=name, count="instance_count", time_ns="gpu"))
+
+
+def _with_directions(rows: pl.DataFrame) -> pl.DataFrame:
+    """Append the direction to each name, and add the column of sizes."""
+    direction = pl.when(pl.col("direction").is_not_null()).then(pl.format(" [{}]", "direction")).otherwise(pl.lit(""))
+    name = pl.col("name").cast(pl.String) + direction
+    return rows.select(name, "iteration", "count", "time_ns", bytes=pl.lit(None, pl.Int64))
+
+
+def _ranges(source: Source) -> pl.DataFrame:
+    """Return the NVTX ranges by path, with their duration on the CPU."""
+    return _aggregated(_with_iterations(source, _named_ranges(source)))
+
+
+def _range_projections(source: Source) -> pl.DataFrame:
+    """Return the NVTX ranges by path, with the time of the GPU activities that were launched in them."""
+    return _aggregated(_with_iterations(source, _named_ranges(source)), time=pl.col("gpu_time_ns"))
+
+
+def _named_ranges(source: Source) -> pl.LazyFrame:
+    path = pl.coalesce(source.name("path", "range"), source.name("name", "range"))
+    ranges = source.frames("nvtx_ranges").filter(pl.col("end_ns").is_not_null())
+    return ranges.select("process_id", "start_ns", "end_ns", "gpu_time_ns", name=path)
+
+
+def _api_calls(source: Source) -> pl.DataFrame:
+    """Return the API calls by name."""
+    calls = source.frames("api_calls").select("process_id", "start_ns", "end_ns", name=source.name("name", "call"))
+    return _aggregated(_with_iterations(source, calls))
+
+
+def _copies(source: Source) -> pl.DataFrame:
+    """Return the memory copies by kind, and the memory sets."""
+    names = {"memcpys": pl.col("copy_kind"), "memsets": pl.lit("Memset", pl.Categorical)}
+    rows = [
+        _aggregated(
+            source.frames(table).select("iteration", "start_ns", "end_ns", "bytes", name=name), size=pl.col("bytes")
+        )
+        for table, name in names.items()
+    ]
+    return pl.concat(rows)
+
+
+def _idle_causes(source: Source) -> pl.DataFrame:
+    """Return the time in which GPUs were idle, by cause."""
+    pieces = idle.divide_by_cause(source.frames, idle.idle_times(source.frames))
+    return _aggregated(_with_iterations(source, pieces.lazy().select("process_id", "start_ns", "end_ns", name="cause")))
+
+
+def _iterations(source: Source) -> pl.DataFrame:
+    """Return the durations of the iterations, and the parts into which the roll-up divides them."""
+    rows = source.frames("iterations").filter("is_aggregated").collect()
+    parts = {DURATION: _DURATION} | {name: pl.col(column) for name, column in _PARTS.items()}
+    none = pl.lit(None, pl.Int64)
+    frames = [
+        rows.select("iteration", name=pl.lit(name), count=pl.lit(1, pl.Int64), time_ns=time, bytes=none)
+        for name, time in parts.items()
+    ]
+    return pl.concat([f.select("name", "iteration", "count", "time_ns", "bytes") for f in frames])
+
+
+DURATION = "(duration)"
+ON_GPU = ("in Tensor Core kernels", "in other kernels", "in memory operations")
+"""Names of the parts of an iteration in which a GPU is busy."""
+_PARTS = {
+    "in Tensor Core kernels": "in_tensor_core_kernels_ns",
+    "in other kernels": "in_other_kernels_ns",
+    "in memory operations": "in_memory_ops_ns",
+    "in the data loader": "in_dataloader_ns",
+    "in file accesses": "in_io_ns",
+    "in other ops on the CPU": "in_cpu_ns",
+    "in nothing recorded": "in_nothing_ns",
+}
+
+
+def _with_iterations(source: Source, events: pl.LazyFrame) -> pl.LazyFrame:
+    """Add the iteration in which each event ended."""
+    rows = events.collect()
+    return rows.with_columns(iteration=source.iterations.instance_iterations(rows)).lazy()
+
+
+KINDS: dict[str, Kind] = {
+    "kernels": Kind("Kernels", "duration", KERNEL_PERCENT, _kernels),
+    "ops": Kind("Ops", "time in which GPU activities of an instance ran", GPU_PERCENT, _ops),
+    "groups": Kind("Groups of ops", "time in which GPU activities of the group ran", GPU_PERCENT, _groups, "(all ops)"),
+    "nvtx_gpu": Kind(
+        "NVTX ranges, GPU", "sum of the durations of GPU activities", GPU_PERCENT, _range_projections, None
+    ),
+    "nvtx": Kind("NVTX ranges", "duration on the CPU", CPU_PERCENT, _ranges, None),
+    "api": Kind("API calls", "duration", CPU_PERCENT, _api_calls),
+    "copies": Kind("Memory copies and sets", "duration", COPY_PERCENT, _copies),
+    "idle": Kind("Idle time of GPUs by cause", "idle time", CPU_PERCENT, _idle_causes),
+    "iterations": Kind("Iterations", "duration", CPU_PERCENT, _iterations, DURATION),
+}
+"""What can be compared, by the name that ``by`` accepts."""

@@ -1,0 +1,31 @@
+"""Summarise a trace for a comparison."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.plan.tables import rollup_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.core.compare import Summary
+    from tracekit.plan.view import TraceView
+
+
+def summarize(view: TraceView, kinds: Sequence[str], *, exact_names: bool = False) -> Summary:
+    """Return the counts and times of a correlated and rolled-up trace by name and iteration.
+
+    Args:
+        view: The view of the trace.
+        kinds: What to count, keys of ``core.compare.KINDS``.
+        exact_names: Whether names are compared as they were recorded, instead of normalised.
+    """
+    from tracekit.core import compare
+
+    view.prefetch(compare.READ_COLUMNS)
+    rollup = rollup_of(view.plan)
+    source = compare.Source(view.frame, rollup, exact_names)
+    counts = {table: view.count(table) for tables in compare.RECORDED.values() for table in tables}
+    facts = compare.capture_facts(view.info, source, counts)
+    return compare.summarize(source, kinds=kinds, facts=facts)
